@@ -1,0 +1,1 @@
+"""conv2attn: any convolution as an equal multi-head self-attention layer, with a certificate."""

@@ -1,0 +1,176 @@
+"""Every error that a user can meet: one base class, one code per rule, one sentence that says what to do."""
+
+from dataclasses import dataclass
+from typing import final
+
+
+class Conv2AttnError(Exception):
+    """A rule was broken. Shown as `CODE what was found. What to do.`
+
+    Args:
+        code: a key of `RULES`.
+        found: what was found and where, with the user's own names and numbers.
+        remedy: what to do about it; the rule's own advice when absent.
+    """
+
+    exit_code = 2
+
+    def __init__(self, code: str, found: str, remedy: str | None = None):
+        self.code, self.found, self.remedy = code, found, remedy or RULES[code].remedy
+        super().__init__(f"{code} {found.rstrip('.')}. {self.remedy}".strip())
+
+    def __reduce__(self):
+        return type(self), (self.code, self.found, self.remedy)
+
+
+class UsageError(Conv2AttnError, ValueError):
+    """The call itself is wrong: an argument, a shape, a file."""
+
+
+class UnsupportedError(Conv2AttnError):
+    """The question is meaningful, but this project does not answer it."""
+
+    exit_code = 3
+
+
+class GeometryError(UsageError):
+    """Sides, paddings, strides or offsets that do not fit together."""
+
+
+class AlphaError(UsageError):
+    """A sharpness that is not a positive finite number."""
+
+
+class HeadSizeError(UsageError):
+    """Heads too few or too narrow for the convolution asked for."""
+
+
+class EngineError(UnsupportedError):
+    """An order of evaluation that is not exact for this layer as it is now."""
+
+
+class CheckpointError(UsageError):
+    """A file that is missing, damaged, of another kind, or in the way."""
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """What a code means, for `conv2attn explain CODE`."""
+
+    title: str
+    why: str
+    remedy: str
+
+
+RULES: dict[str, Rule] = {
+    "C2A001": Rule(
+        "argument out of range",
+        "An argument has a value that the call cannot mean anything by.",
+        "See the documentation of the call for what it takes.",
+    ),
+    "C2A101": Rule(
+        "not a convolution",
+        "Only torch.nn.Conv1d/2d/3d and their transposed forms, with their own forward, are one convolution by "
+        "their attributes.",
+        "Pass such a layer, or a model with an example_input so that what its forward does can be seen.",
+    ),
+    "C2A102": Rule(
+        "dtype without a softmax",
+        "Attention needs exp and an order: complex, quantised and integer weights have neither.",
+        "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
+    ),
+    "C2A103": Rule(
+        "lazy layer not initialised",
+        "A lazy layer has no weights, hence no taps, until it has seen an input.",
+        "Run the model once on an input, then convert.",
+    ),
+    "C2A104": Rule(
+        "unknown padding mode",
+        "Padding is an explicit linear map in front of the keys; four of them are known.",
+        "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
+    ),
+    "C2A105": Rule(
+        "head size too small",
+        "Theorem 1 expresses min(D_h, D_out) output channels; for independent heads d_head >= rank of every tap is "
+        "necessary and sufficient, so min(d_in, d_out) always serves.",
+        "Leave d_head unset, or raise it.",
+    ),
+    "C2A106": Rule(
+        "forward of its own",
+        "A subclass with its own forward may pad, standardise or mask: its attributes do not tell what it computes.",
+        "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
+    ),
+    "C2A107": Rule(
+        "functional convolution not converted",
+        "torch.nn.functional.conv*d was called outside a convolution layer and could not be replaced.",
+        "Pass example_input, or wrap the call in an nn.Conv layer.",
+    ),
+    "C2A110": Rule(
+        "no rule for this operator",
+        "An operation on operators was asked of a type that has no rule registered for it.",
+        "Register a rule, or pass the operator as Dense.",
+    ),
+    "C2A120": Rule(
+        "input does not fit the layer",
+        "The number of channels or axes is not the layer's.",
+        "Pass (batch, channels, *sides), or (channels, *sides) for a single image.",
+    ),
+    "C2A121": Rule(
+        "grid too small",
+        "The padded grid is smaller than the dilated kernel, or a padding needs more pixels than there are.",
+        "Pass a larger input or less padding.",
+    ),
+    "C2A130": Rule(
+        "alpha out of range",
+        "alpha is the sharpness of a head in inverse squared pixels: positive and finite.",
+        'Pass a positive number, or "auto".',
+    ),
+    "C2A131": Rule(
+        "alpha leaks",
+        "Below 46 the target's weight is less than 1 by more than the rounding of the dtype can hide.",
+        'Pass alpha="auto" for exactly one-hot attention.',
+    ),
+    "C2A201": Rule(
+        "engine not exact for this layer",
+        "Each engine is one order of evaluation, exact for some layers only; this is decided from the present parameters.",
+        'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
+    ),
+    "C2A202": Rule(
+        "memory limit too small",
+        "One query against all keys must fit under the memory limit.",
+        "Raise memory_limit, or use an engine that does not compare all pairs.",
+    ),
+    "C2A301": Rule("file missing", "The path names no file.", "Check the path."),
+    "C2A302": Rule(
+        "file damaged",
+        "The file is empty, truncated, or its stored checksum does not match its contents.",
+        "Copy or download it again.",
+    ),
+    "C2A303": Rule(
+        "file of another kind",
+        "Only state dicts that torch.load(weights_only=True) accepts are read; nothing in a file is ever executed.",
+        "Save the model with torch.save(model.state_dict(), path).",
+    ),
+    "C2A304": Rule(
+        "architecture not recognised",
+        "The keys and shapes of the state dict are not those of an architecture known here.",
+        "Build the model in Python and call conv2attn.convert(model).",
+    ),
+    "C2A305": Rule(
+        "file exists",
+        "An existing file is never overwritten without being asked.",
+        "Choose another --output, or pass --force.",
+    ),
+    "C2A306": Rule(
+        "model cannot be rebuilt from a file",
+        "A file holds tensors and plain numbers, never code, so only architectures known here can be rebuilt from one.",
+        "Save network.state_dict() with torch.save, and rebuild the network in Python.",
+    ),
+    "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
+    "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),
+    "C2A403": Rule("attention leaks", "The off-target mass of a head exceeds the unit roundoff.", "Raise alpha."),
+    "C2A404": Rule("measured difference", "An input was found on which the bound is exceeded.", "See the input."),
+    "C2A405": Rule("structure differs", "What stands between the convolutions is not the same.", "Convert again."),
+    "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
+}
