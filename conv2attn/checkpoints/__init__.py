@@ -1,0 +1,1 @@
+"""Files: read without executing anything, recognised by their contents, written whole or not at all."""

@@ -1,0 +1,52 @@
+"""The trained network and labelled images that come with this project, for a demonstration without a network."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from conv2attn.errors import CheckpointError
+
+MEAN, DEVIATION = 0.2860, 0.3530
+SIDE = 56
+
+
+class Demo(NamedTuple):
+    """A state dict's path, images as the network takes them, their labels, and what each label means."""
+
+    model: Path
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+
+def prepare(pixels: Tensor) -> Tensor:
+    """Fashion-MNIST's grey images as the network in `examples/` was trained on them.
+
+    Args:
+        pixels: bytes of shape (images, 28, 28).
+    Returns:
+        Floats of shape (images, 3, 56, 56): mean 0 and deviation 1 over the training set, doubled in size
+        bilinearly, the grey in each of three channels.
+    """
+    grey = (pixels.float() / 255 - MEAN) / DEVIATION
+    return interpolate(grey[:, None], size=(SIDE, SIDE), mode="bilinear").expand(-1, 3, -1, -1).contiguous()
+
+
+def demo_files() -> Demo:
+    """The first test image of each class, and the ResNet-18 of width 16 that was trained by `examples/train_resnet18.py`.
+
+    Raises:
+        CheckpointError: neither a checkout nor an installed package holds the files.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "examples", package.parent / "examples"):
+        if (folder / "resnet18.pt").is_file():
+            with np.load(folder / "images.npz", allow_pickle=False) as stored:
+                pixels, labels, classes = (stored[name] for name in ("pixels", "labels", "classes"))
+            images = prepare(torch.from_numpy(pixels))
+            return Demo(folder / "resnet18.pt", images, torch.from_numpy(labels), tuple(map(str, classes)))
+    raise CheckpointError("C2A301", f"no examples/resnet18.pt in {package} or beside it", "Install the package again.")

@@ -1,0 +1,1 @@
+"""Whole models: the networks known here, and the conversion of any."""
