@@ -1,0 +1,49 @@
+# Each target sets up .venv from nothing first; a second run is quick.
+#   make demo     convert and verify the ResNet-18 in examples/
+#   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
+#   make bench    the table of speeds                make clean    remove what make made
+# PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
+# PyTorch's index of CPU wheels saves a large download.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST_WORKERS ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test proofs bench clean
+
+demo: .venv/.installed
+	$(BIN)/conv2attn demo
+
+test: .venv/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -n $(PYTEST_WORKERS)
+
+proofs: .venv/.installed
+	@command -v coqc >/dev/null || echo 'not run: the formal layer, for want of coqc (see CONTRIBUTING.md)'
+	$(BIN)/conv2attn prove
+
+bench: .venv/.installed
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'Python 3.11 or newer is needed: make PYTHON=python3.11' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' \
+		|| { echo 'This Python has no venv: apt-get install python3-venv (or your system'"'"'s package of it)' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.installed: .venv/.created pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed tests/requirements-real.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --no-deps -r tests/requirements-real.txt
+	touch $@

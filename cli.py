@@ -1,0 +1,3 @@
+from conv2attn.cli import main
+
+main()
