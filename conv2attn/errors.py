@@ -167,6 +167,11 @@ RULES: dict[str, Rule] = {
         "A file holds tensors and plain numbers, never code, so only architectures known here can be rebuilt from one.",
         "Save network.state_dict() with torch.save, and rebuild the network in Python.",
     ),
+    "C2A307": Rule(
+        "file too large",
+        "Sizes are capped before anything is read, so that a file cannot exhaust the memory.",
+        "Call conv2attn.checkpoints.reading.read with a larger limit if the file is meant to be so large.",
+    ),
     "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
     "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),
     "C2A403": Rule("attention leaks", "The off-target mass of a head exceeds the unit roundoff.", "Raise alpha."),

@@ -37,7 +37,7 @@ def prepare(pixels: Tensor) -> Tensor:
 
 
 def demo_files() -> Demo:
-    """The first test image of each class, and the ResNet-18 of width 16 that was trained by `examples/train_resnet18.py`.
+    """The first test image of each class, and the ResNet-18 that `examples/train_resnet18.py` trained.
 
     Raises:
         CheckpointError: neither a checkout nor an installed package holds the files.

@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-NAMES = {
+NAMES: dict[tuple[str, tuple[int, ...]], str] = {
     ("basic", (2, 2, 2, 2)): "18",
     ("basic", (3, 4, 6, 3)): "34",
     ("bottleneck", (3, 4, 6, 3)): "50",
@@ -59,7 +59,7 @@ class ResNetPlan:
             return f"resnext{depth}_{self.groups}x{64 * (self.inner or self.width) // (self.width * self.groups)}d"
         if self.inner in (None, self.width):
             return f"resnet{depth}"
-        return f"wide_resnet{depth}_{self.inner / self.width:g}"  # type: ignore[operator]
+        return f"wide_resnet{depth}_{self.inner / self.width:g}"
 
     @property
     def input_size(self) -> tuple[int, int, int]:
@@ -164,7 +164,7 @@ def recognise(state: Mapping[str, Tensor]) -> ResNetPlan | None:
     with torch.device("meta"):
         expected = {key: tuple(tensor.shape) for key, tensor in build(plan).state_dict().items()}
     optional = {key for key in expected if key.endswith(".num_batches_tracked")}
-    return plan if expected == {key: () for key in optional} | shapes else None
+    return plan if expected == dict.fromkeys(optional, ()) | shapes else None
 
 
 def _read_off(shapes: Mapping[str, tuple[int, ...]]) -> ResNetPlan | None:

@@ -1,0 +1,56 @@
+"""Files that are written whole or not at all, and never over another without being asked."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import torch
+
+from conv2attn.errors import CheckpointError
+
+
+def write_atomically(path: str | os.PathLike[str], payload: object, force: bool = False) -> None:
+    """`torch.save(payload)` under a temporary name in the same folder, renamed to `path` once it is on the disk.
+
+    Raises:
+        CheckpointError: C2A305 where `path` exists and `force` is false, or is not a regular file; C2A301 where its
+            folder cannot be written to. Nothing is left behind then, nor after any other failure.
+    """
+    with _replacing(Path(path), force) as file:
+        torch.save(payload, file)
+
+
+def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
+    """As `write_atomically`, for text in UTF-8."""
+    with _replacing(Path(path), force) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def _replacing(path: Path, force: bool) -> Iterator[IO[bytes]]:
+    _refuse_if_taken(path, force)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _refuse_if_taken(path, force)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError("C2A301", f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            temporary.unlink()
+
+
+def _refuse_if_taken(path: Path, force: bool) -> None:
+    if not os.path.lexists(path):
+        return
+    if not path.is_file():
+        raise CheckpointError("C2A305", f"{path} is not a regular file", "Choose another --output.")
+    if not force:
+        raise CheckpointError("C2A305", f"{path} exists")
