@@ -54,7 +54,11 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def device(request):
-    """The device named by --device; a device that is not there is an error, never a skip."""
+    """The device named by --device, in full float32; a device that is not there is an error, never a skip.
+
+    Tests of TF32, which CUDA convolutions use by default, switch it on for themselves.
+    """
     import torch
 
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     return torch.empty(1, device=request.config.getoption("device")).device

@@ -1,0 +1,102 @@
+"""Trained networks on real images: they work, and so do their conversions, layer by layer and as a whole."""
+
+from copy import deepcopy
+
+import pytest
+import skimage.data
+import torch
+from mtcnn import Detector, load_detector
+from networks import NETWORKS, convolutions_at_work, photographs, real
+from packaged import as_batch, photograph, resized
+from rounding import within
+from torch import nn
+from xfeat import load_xfeat, matches
+
+import conv2attn
+
+ENGINES = ["conv", "gather", "separable"]
+CONVOLUTIONS = {"pnet": 5, "rnet": 3, "onet": 4, "xfeat": 27, "resnet18": 20}
+
+
+def stereo_pair():
+    """Two views whose rows correspond: what matches must lie on one row, and not farther right on the right."""
+    return [
+        resized(as_batch(view)[:, :, :480, :720], 256, 384).double() for view in skimage.data.stereo_motorcycle()[:2]
+    ]
+
+
+def test_mtcnn_finds_the_astronaut():
+    face = load_detector().best_face(photograph("astronaut"))
+    row, column, side = face.window
+    assert (row < 115 < row + side, column < 225 < column + side) == (True, True)
+    assert min(face.probabilities) > 0.9
+
+
+def test_xfeat_matches_along_the_rows_of_a_stereo_pair():
+    left_row, left_column, right_row, right_column = matches(load_xfeat().double(), *stereo_pair()).T
+    assert len(left_row) > 1000
+    assert ((left_row - right_row).abs() <= 1).double().mean() > 0.95
+    assert (left_column >= right_column).double().mean() > 0.95
+
+
+def test_the_pictures_tell_the_seeded_resnet_apart():
+    logits = real("resnet18").network(photographs(224))
+    assert len(set(logits.argmax(1).tolist())) > 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_convolution_is_left_and_the_original_is_untouched(name):
+    network, image = real(name).network, real(name).image
+    before = deepcopy(network.state_dict())
+    converted = conv2attn.convert(network, example_input=image)
+    left = [module for module in converted.modules() if isinstance(module, nn.modules.conv._ConvNd)]
+    heads = [module for module in converted.modules() if isinstance(module, conv2attn.MultiHeadSelfAttention)]
+    assert (len(left), len(heads)) == (0, CONVOLUTIONS[name])
+    assert before.keys() == network.state_dict().keys()
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_every_layer_computes_its_convolution_up_to_rounding(name, dtype, device):
+    network, image = deepcopy(real(name).network).to(device, dtype), real(name).image.to(device, dtype)
+    converted = conv2attn.convert(network, example_input=image)
+    at_work = list(convolutions_at_work(network, image))
+    assert len(at_work) == CONVOLUTIONS[name]
+    for layer_name, layer, given in at_work:
+        attention = converted.get_submodule(layer_name)
+        for engine in ENGINES:
+            conv2attn.set_engine(attention, engine)
+            assert within(layer, given, attention(given)), f"{layer_name} by {engine}"
+
+
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+def test_converted_mtcnn_finds_the_same_face(engine):
+    detector, image = load_detector(), photograph("astronaut")
+    parts = [conv2attn.convert(part) for part in (detector.pnet, detector.rnet, detector.onet)]
+    for part in parts:
+        conv2attn.set_engine(part, engine)
+    converted = Detector(*parts)
+    face, expected = converted.best_face(image), detector.best_face(image)
+    assert face.window == expected.window
+    assert min(face.probabilities) > 0.9
+
+
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+def test_converted_xfeat_finds_the_same_matches(engine):
+    network, views = load_xfeat().double(), stereo_pair()
+    converted = conv2attn.convert(network, example_input=views[0])
+    conv2attn.set_engine(converted, engine)
+    assert torch.equal(matches(converted, *views), matches(network, *views))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["auto", *ENGINES])
+@torch.no_grad()
+def test_converted_resnet18_names_the_same_classes(engine):
+    network, images = real("resnet18").network, photographs(224)
+    converted = conv2attn.convert(network, example_input=images)
+    conv2attn.set_engine(converted, engine)
+    assert torch.equal(converted(images).argmax(1), network(images).argmax(1))
