@@ -40,10 +40,10 @@ clean:
 	touch $@
 
 .venv/.installed: .venv/.created pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e .
+	$(BIN)/pip install -qq -c constraints.txt -e .
 	touch $@
 
 .venv/.installed-dev: .venv/.installed tests/requirements-real.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install --quiet --no-deps -r tests/requirements-real.txt
+	$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -qq --no-deps -r tests/requirements-real.txt
 	touch $@
