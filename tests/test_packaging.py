@@ -55,9 +55,7 @@ def test_checkout_command_is_the_installed_one():
 @pytest.mark.slow
 def test_wheel_is_complete(tmp_path):
     source = tmp_path / "source"
-    shutil.copytree(ROOT / "conv2attn", source / "conv2attn", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info", "tests"))
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path]
     subprocess.run([*build, source], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("conv2attn-*.whl")
