@@ -17,6 +17,7 @@ from conv2attn.errors import CheckpointError
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
 LARGEST_PICKLE = 1 << 26  # bytes: some 200 describe a tensor, and no network here has a hundred thousand
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+DIRECTORY = 0x10  # an attribute of zip entries; for an entry that has it torch.load returns memory as it finds it
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.")
 
@@ -93,7 +94,9 @@ def _inspect(path: Path, file: IO[bytes], limit: int) -> None:
         try:
             with zipfile.ZipFile(file) as archive:
                 _inspect_archive(path, archive, size)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        except CheckpointError:
+            raise
+        except Exception as error:
             raise CheckpointError("C2A302", f"{path} is truncated or damaged: {error}") from error
     elif not LEGACY.startswith(head):
         raise CheckpointError("C2A303", f"{path} was not written by torch.save")
@@ -107,6 +110,8 @@ def _inspect_archive(path: Path, archive: zipfile.ZipFile, size: int) -> None:
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             raise CheckpointError("C2A303", f"{path}: {entry.filename!r} is compressed or encrypted")
+        if entry.external_attr & DIRECTORY:
+            raise CheckpointError("C2A302", f"{path}: {entry.filename!r} is marked as a directory")
     if sum(entry.file_size for entry in entries) > size:
         raise CheckpointError("C2A303", f"{path} claims more bytes than it has")
     pickles = [entry for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]

@@ -1,0 +1,453 @@
+"""Files are read without executing anything, refused in one clear sentence, recognised, and written whole."""
+
+import os
+import pickle
+import random
+import re
+import warnings
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.checkpoints.architectures import load
+from conv2attn.checkpoints.examples import demo_files
+from conv2attn.checkpoints.reading import read, read_tensors
+from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
+from conv2attn.errors import CheckpointError
+from conv2attn.models.resnet import ResNetPlan, build
+
+TINY = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)
+STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
+
+
+def saved(path: Path, content: object, **options: bool) -> Path:
+    torch.save(content, path, **options)
+    return path
+
+
+def repacked(path: Path, source: Path, change) -> Path:
+    """The archive `source` with its (name, bytes) entries passed through `change`, checksums right again."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, data in change([(entry.filename, old.read(entry)) for entry in old.infolist()]):
+            new.writestr(name, data)
+    return path
+
+
+def same_bits(one: dict, other: dict) -> bool:
+    return list(one) == list(other) and all(
+        a.dtype == b.dtype and a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
+        for a, b in zip(one.values(), other.values(), strict=True)
+    )
+
+
+class Runs:
+    """An object whose pickle calls a function when it is loaded carelessly."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+class Oversized:
+    """A tensor whose pickle claims `size` elements of a storage of four."""
+
+    def __init__(self, size, stride):
+        self.size, self.stride = size, stride
+
+    def __reduce__(self):
+        storage = torch.arange(4.0)._typed_storage()
+        return torch._utils._rebuild_tensor_v2, (storage, 0, self.size, self.stride, False, OrderedDict())
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model_state_dict", "model"])
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module."])
+def test_tensors_come_back_bit_for_bit(tmp_path, legacy, wrapper, prefix):
+    state = {prefix + key: tensor for key, tensor in STATE.items()}
+    content = state if wrapper is None else {"epoch": 3, wrapper: state}
+    path = saved(tmp_path / "file.pt", content, _use_new_zipfile_serialization=not legacy)
+    assert same_bits(read_tensors(path), STATE)
+
+
+def test_a_prefix_that_not_all_keys_have_is_kept(tmp_path):
+    state = {"module.weight": STATE["weight"], "bias": STATE["bias"]}
+    assert same_bits(read_tensors(saved(tmp_path / "file.pt", state)), state)
+
+
+def test_parameters_and_attributes_of_tensors_are_not_carried_over(tmp_path):
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.clone = "not callable"
+    tensor = read_tensors(saved(tmp_path / "file.pt", {"weight": parameter}))["weight"]
+    assert type(tensor) is torch.Tensor
+    assert torch.equal(tensor.clone(), torch.ones(2))
+
+
+def test_nested_content_of_tensors_and_plain_values_is_read(tmp_path):
+    content = {"format": "x/1", "plan": {"depths": (1, 2), "name": None}, "tensors": [STATE["weight"], True, 0.5]}
+    back = read(saved(tmp_path / "file.pt", content))
+    assert back["plan"] == content["plan"]
+    assert torch.equal(back["tensors"][0], STATE["weight"])
+
+
+def test_content_that_holds_itself_is_read(tmp_path):
+    content: dict = {"weight": STATE["weight"]}
+    content["self"] = content
+    assert read(saved(tmp_path / "file.pt", content)).keys() == {"weight", "self"}
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing.pt"
+
+
+def directory(folder: Path) -> Path:
+    return folder
+
+
+def under_a_file(folder: Path) -> Path:
+    return saved(folder / "file.pt", STATE) / "inside.pt"
+
+
+def fifo(folder: Path) -> Path:
+    os.mkfifo(folder / "fifo")
+    return folder / "fifo"
+
+
+def empty(folder: Path) -> Path:
+    (folder / "empty.pt").touch()
+    return folder / "empty.pt"
+
+
+def truncated(folder: Path, legacy: bool = False) -> Path:
+    path = saved(folder / "file.pt", STATE, _use_new_zipfile_serialization=not legacy)
+    path.write_bytes(path.read_bytes()[:-40])
+    return path
+
+
+def truncated_legacy(folder: Path) -> Path:
+    return truncated(folder, legacy=True)
+
+
+def flipped_weight(folder: Path) -> Path:
+    path = saved(folder / "file.pt", STATE)
+    data, number = bytearray(path.read_bytes()), np.float32(4).tobytes()
+    data[data.index(number)] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def duplicate(folder: Path) -> Path:
+    source = saved(folder / "source.pt", STATE)
+    return repacked(folder / "file.pt", source, lambda entries: [*entries, entries[0]])
+
+
+def case_collision(folder: Path) -> Path:
+    source = saved(folder / "source.pt", STATE)
+    return repacked(folder / "file.pt", source, lambda entries: [*entries, (entries[0][0].upper(), b"")])
+
+
+def two_pickles(folder: Path) -> Path:
+    source = saved(folder / "source.pt", STATE)
+    return repacked(folder / "file.pt", source, lambda entries: [*entries, ("other/data.pkl", b"N.")])
+
+
+def compressed(folder: Path) -> Path:
+    source, path = saved(folder / "source.pt", STATE), folder / "file.pt"
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return path
+
+
+def no_pickle(folder: Path) -> Path:
+    np.savez(folder / "file.npz", weight=np.ones(3))
+    return folder / "file.npz"
+
+
+def script(folder: Path) -> Path:
+    source = saved(folder / "source.pt", STATE)
+    return repacked(folder / "file.pt", source, lambda entries: [*entries, ("archive/constants.pkl", b"N.")])
+
+
+def text(folder: Path) -> Path:
+    (folder / "notes.txt").write_text("conv1.weight = 0.5")
+    return folder / "notes.txt"
+
+
+def plain_pickle(folder: Path) -> Path:
+    (folder / "file.pkl").write_bytes(pickle.dumps({"weight": 1.0}, protocol=2))
+    return folder / "file.pkl"
+
+
+def whole_module(folder: Path) -> Path:
+    return saved(folder / "file.pt", nn.Conv2d(3, 4, 3))
+
+
+def a_list(folder: Path) -> Path:
+    return saved(folder / "file.pt", [STATE])
+
+
+def a_tensor(folder: Path) -> Path:
+    return saved(folder / "file.pt", STATE["weight"])
+
+
+def numbers(folder: Path) -> Path:
+    return saved(folder / "file.pt", {"weight": 1.0})
+
+
+def nothing(folder: Path) -> Path:
+    return saved(folder / "file.pt", {})
+
+
+def numbered(folder: Path) -> Path:
+    return saved(folder / "file.pt", {0: STATE["weight"]})
+
+
+def huge_view(folder: Path) -> Path:
+    return saved(folder / "file.pt", {"weight": Oversized((200_000, 200_000), (200_000, 1))})
+
+
+def view_one_too_long(folder: Path) -> Path:
+    return saved(folder / "file.pt", {"weight": Oversized((5,), (1,))})
+
+
+def huge_view_legacy(folder: Path) -> Path:
+    content = {"weight": Oversized((20_000, 20_000), (20_000, 1))}
+    return saved(folder / "file.pt", content, _use_new_zipfile_serialization=False)
+
+
+def repeated_view(folder: Path) -> Path:
+    return saved(folder / "file.pt", {"state_dict": {"weight": Oversized((200_000, 200_000), (0, 0))}})
+
+
+def meta(folder: Path) -> Path:
+    return saved(folder / "file.pt", {"weight": torch.empty(3, device="meta")})
+
+
+def sparse(folder: Path) -> Path:
+    return saved(folder / "file.pt", {"weight": torch.eye(3).to_sparse()})
+
+
+BAD = {
+    missing: ("C2A301", "does not exist"),
+    directory: ("C2A301", "is a directory"),
+    under_a_file: ("C2A301", "cannot be read: Not a directory"),
+    fifo: ("C2A301", "not a regular file"),
+    empty: ("C2A302", "is empty"),
+    truncated: ("C2A302", "is truncated or damaged"),
+    truncated_legacy: ("C2A302", "is truncated"),
+    flipped_weight: ("C2A302", "'file/data/0' does not match its checksum"),
+    duplicate: ("C2A303", "two entries named 'source/data.pkl'"),
+    case_collision: ("C2A303", "two entries named 'source/data.pkl'"),
+    two_pickles: ("C2A303", "2 entries named data.pkl"),
+    compressed: ("C2A303", "'source/data.pkl' is compressed"),
+    no_pickle: ("C2A303", "0 entries named data.pkl"),
+    script: ("C2A303", "is a TorchScript program"),
+    text: ("C2A303", "was not written by torch.save"),
+    plain_pickle: ("C2A303", "was not written by torch.save"),
+    whole_module: ("C2A303", "it names torch.nn.modules.conv.Conv2d, which is code"),
+    a_list: ("C2A303", "holds a list"),
+    a_tensor: ("C2A303", "holds a Tensor"),
+    numbers: ("C2A303", "but not one of names and tensors"),
+    nothing: ("C2A303", "but not one of names and tensors"),
+    numbered: ("C2A303", "but not one of names and tensors"),
+    huge_view: ("C2A303", "claims more elements than are stored"),
+    view_one_too_long: ("C2A303", "claims more elements than are stored"),
+    huge_view_legacy: ("C2A303", "claims more elements than are stored"),
+    repeated_view: ("C2A303", "'state_dict.weight' claims 40000000000 elements, more than are stored"),
+    meta: ("C2A303", "'weight' is not a plain dense tensor"),
+    sparse: ("C2A303", "'weight' is not a plain dense tensor"),
+}
+
+
+@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path, make):
+    code, found = BAD[make]
+    path = make(tmp_path)
+    with pytest.raises(CheckpointError, match=re.escape(found)) as caught:
+        read_tensors(path)
+    assert caught.value.code == code
+    assert str(path) in caught.value.found
+    assert "\n" not in str(caught.value)
+    assert "weights_only=False" not in str(caught.value)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("function", [os.mkdir, eval, os.system])
+def test_code_in_a_file_is_not_executed(tmp_path, function, legacy):
+    planted = tmp_path / "planted"
+    argument = {
+        os.mkdir: str(planted),
+        eval: f"__import__('os').mkdir({str(planted)!r})",
+        os.system: f"mkdir '{planted}'",
+    }[function]
+    bomb = {"weight": STATE["weight"], "bias": Runs(function, argument)}
+    path = saved(tmp_path / "file.pt", bomb, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(CheckpointError, match="which is code, and nothing was run"):
+        read(path)
+    assert not planted.exists()
+    torch.load(path, weights_only=False)
+    assert planted.exists(), "the planted file must be one that a careless reader would execute"
+
+
+def test_every_flipped_bit_is_found_or_harmless(tmp_path):
+    path, generator = saved(tmp_path / "file.pt", STATE), random.Random(0)
+    good, found = path.read_bytes(), 0
+    directory = good.index(b"PK\1\2")  # sizes and places of the entries: no checksum covers them, so every bit is tried
+    flips = [(position, generator.randrange(8)) for position in range(directory)]
+    flips += [(position, bit) for position in range(directory, len(good)) for bit in range(8)]
+    for position, bit in flips:
+        bad = bytearray(good)
+        bad[position] ^= 1 << bit
+        path.write_bytes(bad)
+        try:
+            assert same_bits(read_tensors(path), STATE), f"bit {bit} of byte {position}"
+        except CheckpointError:
+            found += 1
+    assert found > len(flips) / 4
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_every_truncation_is_found(tmp_path, legacy):
+    path = saved(tmp_path / "file.pt", STATE, _use_new_zipfile_serialization=not legacy)
+    good = path.read_bytes()
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        with pytest.raises(CheckpointError, match=r"C2A30[23]"):
+            read(path)
+
+
+def test_sizes_are_capped_before_reading(tmp_path, monkeypatch):
+    path = saved(tmp_path / "file.pt", STATE)
+    with pytest.raises(CheckpointError, match=f"C2A307 .* has {path.stat().st_size} bytes, more than 100"):
+        read(path, limit=100)
+    monkeypatch.setattr("conv2attn.checkpoints.reading.LARGEST_PICKLE", 10)
+    with pytest.raises(CheckpointError, match=r"C2A307 .* data\.pkl has"):
+        read(path)
+
+
+def resnet_state(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return build(TINY).to(dtype).state_dict()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_resnet_is_loaded_as_it_was_saved(tmp_path, dtype):
+    state = resnet_state(dtype)
+    network = load(saved(tmp_path / "file.pt", {f"module.{key}": tensor for key, tensor in state.items()}))
+    assert network.plan == TINY
+    assert not network.training
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    assert list(network.state_dict()) == list(state)
+    for key, tensor in network.state_dict().items():
+        assert tensor.dtype == state[key].dtype
+        assert torch.equal(tensor, state[key])
+
+
+def test_a_file_without_batch_counters_is_loaded(tmp_path):
+    state = {key: tensor for key, tensor in resnet_state().items() if "num_batches" not in key}
+    network = load(saved(tmp_path / "file.pt", state))
+    assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
+
+
+def test_entries_that_share_memory_in_the_file_do_not_in_the_network(tmp_path):
+    state = resnet_state()
+    state["bn1.weight"] = state["layer1.0.bn1.weight"]
+    network = load(saved(tmp_path / "file.pt", state))
+    pointers = [parameter.data_ptr() for parameter in network.parameters()]
+    assert len(set(pointers)) == len(pointers)
+
+
+def test_arch_must_agree(tmp_path):
+    path = saved(tmp_path / "file.pt", build(ResNetPlan(width=2, classes=3)).state_dict())
+    assert load(path, arch="resnet18").plan.width == 2
+    with pytest.raises(CheckpointError, match=r"C2A304 .* holds resnet18, not resnet34"):
+        load(path, arch="resnet34")
+
+
+def test_an_unknown_architecture_is_named_by_its_keys(tmp_path):
+    path = saved(tmp_path / "file.pt", nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).state_dict())
+    with pytest.raises(CheckpointError, match=r"C2A304 .* keys '0\.weight', '0\.bias'; known is: a ResNet") as caught:
+        load(path)
+    assert caught.value.exit_code == 2
+
+
+def test_integer_weights_are_refused(tmp_path):
+    state = resnet_state()
+    state["fc.weight"] = state["fc.weight"].to(torch.int8)
+    with pytest.raises(CheckpointError, match=r"C2A303 'fc\.weight' is torch\.int8"):
+        load(saved(tmp_path / "file.pt", state))
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "file.pt"
+    write_atomically(path, STATE)
+    assert same_bits(read_tensors(path), STATE)
+    write_text_atomically(tmp_path / "report.txt", "Δ = key − query\n")
+    assert (tmp_path / "report.txt").read_bytes() == "Δ = key − query\n".encode()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file.pt", "report.txt"}
+
+
+def test_an_existing_file_is_replaced_only_on_request(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_text_atomically(path, "new")
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_atomically(path, STATE)
+    assert path.read_text() == "old"
+    write_text_atomically(path, "new", force=True)
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_a_file_that_appears_while_writing_is_not_overwritten(tmp_path, monkeypatch):
+    path = tmp_path / "file.txt"
+    monkeypatch.setattr(os, "fsync", lambda _: path.write_text("theirs"))
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_text_atomically(path, "ours")
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, force):
+    path = tmp_path / "file.pt"
+    if force:
+        path.write_text("old")
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        write_atomically(path, {"weight": STATE["weight"], "code": lambda: None}, force=force)
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"] * force
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_only_regular_files_are_replaced(tmp_path, force):
+    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
+        write_text_atomically(tmp_path, "text", force=force)
+    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
+        write_text_atomically(fifo(tmp_path), "text", force=force)
+
+
+@pytest.mark.parametrize("parent", ["missing", "file"])
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, parent):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: N"):
+        write_text_atomically(tmp_path / parent / "report.txt", "text")
+
+
+def test_the_demo_network_knows_its_images():
+    demo = demo_files()
+    network = load(demo.model, arch="resnet18")
+    assert network.plan == ResNetPlan(width=16, classes=10)
+    assert demo.model.stat().st_size < 4_000_000
+    assert demo.images.shape == (10, 3, 56, 56)
+    assert demo.labels.tolist() == list(range(10))
+    assert len(demo.classes) == 10
+    with torch.no_grad():
+        assert (network(demo.images).argmax(1) == demo.labels).sum() >= 9
