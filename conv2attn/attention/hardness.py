@@ -1,0 +1,35 @@
+"""When the attention of a layer, as its parameters are now, is bitwise one-hot in a dtype."""
+
+import torch
+
+from conv2attn.attention.encodings import Encoding
+from conv2attn.attention.probes import exponential_underflows
+from conv2attn.basis import Offset
+from conv2attn.bounds import one_hot_threshold
+
+FORMATS = {
+    torch.float64: "float64",
+    torch.float32: "float32",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
+
+
+def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] | str:
+    """The offset of each head if every head is bitwise one-hot on its target in `dtype`, else why not.
+
+    A head is when its centre is integer and alpha exceeds the threshold above which every other weight is exactly zero,
+    with and without gradual underflow; this device's own exponential is measured to agree. Decided from the present
+    parameters at each call.
+    """
+    threshold = one_hot_threshold(FORMATS[dtype])
+    alphas, centers = encoding.alpha.tolist(), encoding.center.tolist()
+    if not all(threshold < alpha < float("inf") for alpha in alphas):
+        low = next(a for a in alphas if not threshold < a < float("inf"))
+        return f"alpha = {low:g} is not one-hot in {FORMATS[dtype]} (that takes more than {threshold:.6g})"
+    if not all(x.is_integer() for center in centers for x in center):
+        head = next(h for h, center in enumerate(centers) if not all(x.is_integer() for x in center))
+        return f"head {head} is centred between pixels, at {tuple(centers[head])}"
+    if not exponential_underflows(threshold, dtype, encoding.alpha.device.type):
+        return f"exp(-{threshold:.6g}) does not vanish in {FORMATS[dtype]} on {encoding.alpha.device.type}"
+    return tuple(tuple(int(x) for x in center) for center in centers)

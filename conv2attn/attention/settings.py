@@ -1,0 +1,29 @@
+"""How a network's attention is evaluated; never what it computes."""
+
+from torch import nn
+
+from conv2attn.attention.engines import check_engine
+from conv2attn.attention.layer import MultiHeadSelfAttention
+from conv2attn.errors import UsageError
+
+
+def set_engine(network: nn.Module, engine: str, memory_limit: int | None = None) -> nn.Module:
+    """Sets the engine, and the memory limit in bytes if one is given, of every attention layer in `network`.
+
+    Parameters are never changed. A layer for which the engine is not exact refuses when it is called.
+
+    Returns:
+        The network itself.
+    Raises:
+        UsageError: no such engine, a limit that is not positive, or no attention layer (C2A001).
+    """
+    check_engine(engine)
+    if memory_limit is not None and memory_limit <= 0:
+        raise UsageError("C2A001", f"memory_limit={memory_limit} is not a positive number of bytes")
+    layers = [module for module in network.modules() if isinstance(module, MultiHeadSelfAttention)]
+    if not layers:
+        raise UsageError("C2A001", f"{type(network).__name__} has no attention layer to set an engine of")
+    for layer in layers:
+        layer.engine = engine
+        layer.memory_limit = memory_limit or layer.memory_limit
+    return network

@@ -1,0 +1,98 @@
+"""Padding as an explicit linear map in front of the keys: each padded position copies one pixel, or is zero."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from conv2attn.basis.grid import Sides
+from conv2attn.errors import GeometryError, UsageError
+
+PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+ZERO = -1
+
+
+@final
+@dataclass(frozen=True)
+class Padding:
+    """Pixel `i` moves to `before + i * spacing`; the mode fills the rest; a negative amount crops.
+
+    `spacing` above 1 stuffs zeros between the pixels, which is how a transposed convolution is a convolution.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mode: str = "zeros"
+    spacing: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.spacing:
+            object.__setattr__(self, "spacing", (1,) * len(self.before))
+        if self.mode not in PADDING_MODES:
+            raise UsageError("C2A104", f"padding_mode={self.mode!r} is not one of {', '.join(PADDING_MODES)}")
+        if self.mode != "zeros" and max(self.spacing) > 1:
+            raise UsageError("C2A104", f"padding_mode={self.mode!r} of a zero-stuffed grid has no meaning")
+
+    @staticmethod
+    def none(dimensions: int) -> "Padding":
+        """No padding."""
+        return Padding((0,) * dimensions, (0,) * dimensions)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the padded grid is the grid."""
+        return not any(self.before) and not any(self.after) and max(self.spacing) == 1
+
+    def extended(self, extra: Sequence[int]) -> "Padding":
+        """The same with `extra` more positions behind each axis."""
+        return replace(self, after=tuple(a + e for a, e in zip(self.after, extra, strict=True)))
+
+    def sides(self, sides: Sides) -> Sides:
+        """Sides of the padded grid."""
+        return tuple(
+            (n - 1) * s + 1 + b + a for n, s, b, a in zip(sides, self.spacing, self.before, self.after, strict=True)
+        )
+
+    def source(self, axis: int, side: int) -> Tensor:
+        """For each padded position along `axis`, the pixel it copies, or `ZERO`: int64.
+
+        Raises:
+            GeometryError: the mode needs more pixels than the axis has (C2A121).
+        """
+        before, after, spacing = self.before[axis], self.after[axis], self.spacing[axis]
+        reach = {"zeros": before + after, "reflect": side - 1, "replicate": before + after, "circular": side}[self.mode]
+        if side < 1 or (self.mode != "zeros" and max(before, after) > max(reach, 0)):
+            raise GeometryError(
+                "C2A121", f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels"
+            )
+        place = torch.arange(self.sides((side,) * len(self.before))[axis]) - before
+        match self.mode:
+            case "reflect":
+                return (side - 1) - ((side - 1) - place.abs()).abs()
+            case "replicate":
+                return place.clamp(0, side - 1)
+            case "circular":
+                return place % side
+            case _:
+                inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
+                return torch.where(inside, place // spacing, ZERO)
+
+    def pad(self, image: Tensor) -> Tensor:
+        """The padded image; the last `len(before)` axes of `image` are the grid."""
+        first = image.ndim - len(self.before)
+        if self.mode != "zeros":
+            for axis, side in enumerate(image.shape[first:]):
+                if self.before[axis] or self.after[axis]:
+                    image = image.index_select(first + axis, self.source(axis, side).to(image.device))
+            return image
+        if max(self.spacing) > 1:
+            stuffed = [(side - 1) * s + 1 for side, s in zip(image.shape[first:], self.spacing, strict=True)]
+            spread = image.new_zeros([*image.shape[:first], *stuffed])
+            pixels: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.spacing])
+            spread[pixels] = image
+            image = spread
+        amounts = [x for pair in zip(reversed(self.before), reversed(self.after), strict=True) for x in pair]
+        return F.pad(image, amounts) if any(amounts) else image

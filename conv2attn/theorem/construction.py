@@ -1,0 +1,139 @@
+"""Theorem 1's construction: one quadratic head a tap, centred on the tap's offset and sharp enough to be one-hot."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, Weights
+from conv2attn.attention.encodings import ENCODINGS
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.basis import BasisConvolution, Composition, QuadraticSoftmax, as_basis
+from conv2attn.bounds import auto_alpha
+from conv2attn.errors import AlphaError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.theorem.convolution import Convolution
+
+
+def attention_for(
+    convolution: Convolution,
+    *,
+    alpha: float | str = "auto",
+    encoding: str = "quadratic",
+    d_head: int | None = None,
+    stride_by: str = "queries",
+    trainable: bool = False,
+) -> MultiHeadSelfAttention:
+    """The multi-head self-attention that equals `convolution` on images of every size.
+
+    Its heads are the taps, row-major; `W_val W_out` of each is its tap exactly, because one factor is an identity.
+
+    Args:
+        alpha: sharpness of all heads, or "auto": the power of two from which attention is one-hot in the weight's dtype.
+        encoding: "quadratic" (d_position = axes + 1) or "enumerated" (d_position = 2).
+        d_head: width of a head; by default min(d_in, d_out), which always serves.
+        stride_by: "queries" or "pooling".
+        trainable: store identities too, and let gradients reach centres and sharpness.
+    Raises:
+        AlphaError: alpha is not positive and finite (C2A130).
+        HeadSizeError: `d_head` is too small (C2A105).  UsageError: an unknown encoding (C2A001).
+    Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
+    """
+    if encoding not in ENCODINGS:
+        raise UsageError("C2A001", f"encoding {encoding!r} is not one of {', '.join(ENCODINGS)}")
+    weight = convolution.weight
+    sharpness = sharpness_for(alpha, weight.dtype)
+    width = head_width(convolution, d_head)
+    precision = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    centers = torch.tensor(convolution.offsets, dtype=precision, device=weight.device)
+    value, output = factors(convolution.taps().detach(), convolution.groups, width, trainable)
+    layer = MultiHeadSelfAttention(
+        convolution.d_in,
+        convolution.d_out,
+        ENCODINGS[encoding](centers, sharpness),
+        d_head=width * convolution.groups,
+        value=value is not None,
+        output=output is not None,
+        bias=convolution.bias is not None,
+        groups=convolution.groups,
+        padding=convolution.padding,
+        sites=convolution.sites,
+        stride_by=stride_by,
+        device="meta",
+    )
+    for name, tensor in (("value", value), ("output", output), ("bias", convolution.bias)):
+        if tensor is not None:
+            setattr(layer, name, nn.Parameter(tensor.detach().clone()))
+    return layer.requires_grad_() if trainable else freeze_positions(layer)
+
+
+def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
+    """`alpha` checked, or the power of two that is one-hot in `dtype`.
+
+    Raises:
+        AlphaError: it is not positive and finite (C2A130).
+    """
+    if alpha == "auto":
+        return auto_alpha(FORMATS[dtype])
+    if isinstance(alpha, str) or not (alpha > 0 and math.isfinite(alpha)):
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
+    return float(alpha)
+
+
+def head_width(convolution: Convolution, d_head: int | None) -> int:
+    """Width of a head within a group.
+
+    Raises:
+        HeadSizeError: too small for this convolution, with the channels that it could express (C2A105).
+    """
+    groups = convolution.groups
+    needed = min(convolution.d_in, convolution.d_out) // groups
+    if d_head is None:
+        return needed
+    width = d_head // groups
+    if d_head % groups or width < 1:
+        raise HeadSizeError("C2A105", f"d_head={d_head} is not a positive multiple of groups={groups}")
+    if width < needed:
+        channels = f"any {d_head} of the {convolution.d_out} output channels (0 to {d_head - 1}, say)"
+        if groups > 1:
+            channels = (
+                f"any {width} of the {convolution.d_out // groups} output channels of each of the {groups} groups"
+            )
+        raise HeadSizeError(
+            "C2A105", f"d_head={d_head} is less than min(d_in, d_out)={needed * groups}: it could express {channels}"
+        )
+    return width
+
+
+def factors(taps: Tensor, groups: int, width: int, stored: bool) -> tuple[Tensor | None, Tensor | None]:
+    """`value` and `output` whose products are the taps exactly: one holds the taps, the other an identity.
+
+    An identity is None unless it is to be `stored` or is wider than its channels, and then padded with zeros.
+    """
+    heads, d_out, d_in = len(taps), taps.shape[1] // groups, taps.shape[2]
+    eye = {"dtype": taps.dtype, "device": taps.device}
+    if width == d_in or (width > d_in and width != d_out):
+        exact = width == d_in
+        value = torch.eye(width, d_in, **eye).repeat(heads, groups, 1)
+        return value if stored or not exact else None, taps if exact else nn.functional.pad(taps, (0, width - d_in))
+    exact = width == d_out
+    output = torch.eye(d_out, width, **eye).repeat(heads, groups, 1)
+    rows = nn.functional.pad(taps.unflatten(1, (groups, d_out)), (0, 0, 0, width - d_out)).flatten(1, 2)
+    return taps if exact else rows, output if stored or not exact else None
+
+
+def freeze_positions(layer: MultiHeadSelfAttention) -> MultiHeadSelfAttention:
+    """`layer` whose centres and sharpness are not trained."""
+    layer.encoding.requires_grad_(False)
+    return layer
+
+
+@as_basis.register
+def _(layer: MultiHeadSelfAttention) -> BasisConvolution:
+    if layer.has_content or not isinstance(layer.encoding, QuadraticEncoding):
+        raise UnsupportedError("C2A110", f"{layer.name}: only quadratic, position-only attention has a fixed basis")
+    heads = zip(layer.encoding.center.tolist(), layer.encoding.alpha.tolist(), strict=True)
+    operators = tuple(
+        Composition((layer.sites, QuadraticSoftmax(tuple(center), alpha), layer.padding)) for center, alpha in heads
+    )
+    weights = Weights(layer.value, layer.output, layer.bias, layer.groups)
+    return BasisConvolution(operators, weights.taps(), layer.bias, layer.groups)

@@ -1,0 +1,170 @@
+"""What a convolution is: taps at integer offsets, queries at strided sites, padding in front, and a bias."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from itertools import product
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from conv2attn.basis import BasisConvolution, Composition, Offset, Padding, Shift, Sites, as_basis
+from conv2attn.errors import UnsupportedError, UsageError
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A cross-correlation: `weight` (d_out, d_in / groups, *kernel_size) over the padded image, as PyTorch computes it.
+
+    Transposed convolutions are the same over the zero-stuffed image, with their taps flipped.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    stride: Offset
+    dilation: Offset
+    padding: Padding
+    groups: int = 1
+
+    @property
+    def d_in(self) -> int:
+        """Number of input channels."""
+        return self.weight.shape[1] * self.groups
+
+    @property
+    def d_out(self) -> int:
+        """Number of output channels."""
+        return self.weight.shape[0]
+
+    @property
+    def kernel_size(self) -> Offset:
+        """Number of taps along each axis."""
+        return tuple(self.weight.shape[2:])
+
+    @property
+    def sites(self) -> Sites:
+        """Where the queries stand on the padded grid."""
+        return Sites.of_kernel(self.kernel_size, self.stride, self.dilation)
+
+    @property
+    def offsets(self) -> tuple[Offset, ...]:
+        """`dilation * (t - floor((K - 1) / 2))` for each tap t, row-major: Eq. (5) for odd kernels (see E6)."""
+        axes = [
+            [d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(self.kernel_size, self.dilation, strict=True)
+        ]
+        return tuple(product(*axes))
+
+    def taps(self) -> Tensor:
+        """The channel matrix of each tap, (taps, d_out, d_in / groups): a view of the weight."""
+        return self.weight.flatten(2).permute(2, 0, 1)
+
+
+@as_basis.register
+def _(layer: Convolution) -> BasisConvolution:
+    operators = tuple(Composition((layer.sites, Shift(offset), layer.padding)) for offset in layer.offsets)
+    return BasisConvolution(operators, layer.taps(), layer.bias, layer.groups)
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether a subclass or an instance replaced the forward that the attributes of a convolution describe."""
+    stock = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    base = next(kind for kind in stock if isinstance(module, kind))
+    names = ("forward", "_conv_forward", "_output_padding", "__call__")
+    own = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in names)
+    return own or any(name in vars(module) for name in names)
+
+
+@singledispatch
+def read(module: object) -> Convolution:
+    """The convolution that a module is.
+
+    Raises:
+        UnsupportedError: it is not one (C2A101), is lazy (C2A103), has a dtype without a softmax (C2A102) or a forward
+            of its own (C2A106).
+        UsageError: its padding mode is unknown (C2A104).
+    """
+    kind = f"{type(module).__module__}.{type(module).__qualname__}"
+    if "quantized" in kind and "Conv" in kind:
+        raise UnsupportedError("C2A102", f"{kind} has quantised weights")
+    raise UnsupportedError("C2A101", f"{kind} is not a convolution layer")
+
+
+@read.register(nn.Conv1d)
+@read.register(nn.Conv2d)
+@read.register(nn.Conv3d)
+def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
+    weight, bias = checked(module), module.bias
+    dilation = tuple(module.dilation)
+    amounts = resolve_padding(module.padding, module.kernel_size, dilation, module.stride)
+    if module.padding_mode not in ("zeros", "reflect", "replicate", "circular"):
+        raise UsageError("C2A104", f"padding_mode={module.padding_mode!r} is not one that a convolution can have")
+    return Convolution(
+        weight, bias, tuple(module.stride), dilation, Padding(*amounts, module.padding_mode), module.groups
+    )
+
+
+@read.register(nn.ConvTranspose1d)
+@read.register(nn.ConvTranspose2d)
+@read.register(nn.ConvTranspose3d)
+def _(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Convolution:
+    weight, groups, axes = checked(module), module.groups, range(2, 2 + len(module.kernel_size))
+    padding = tuple(int(p) for p in module.padding)
+    return transposed(
+        weight, module.bias, module.stride, padding, module.output_padding, groups, module.dilation, tuple(axes)
+    )
+
+
+def transposed(
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+    axes: Sequence[int],
+) -> Convolution:
+    """The convolution over the zero-stuffed grid that a transposed one is; weight (d_in, d_out / groups, *kernel)."""
+    flipped = weight.flip(list(axes)).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    before = tuple(r - p for r, p in zip(reach, padding, strict=True))
+    after = tuple(b + extra for b, extra in zip(before, output_padding, strict=True))
+    once = (1,) * len(before)
+    return Convolution(flipped, bias, once, tuple(dilation), Padding(before, after, "zeros", tuple(stride)), groups)
+
+
+def resolve_padding(
+    padding: str | Sequence[int], kernel_size: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
+) -> tuple[Offset, Offset]:
+    """Amounts before and after each axis; "same" puts the odd one behind, as PyTorch does."""
+    if padding == "valid":
+        return (0,) * len(kernel_size), (0,) * len(kernel_size)
+    if padding == "same":
+        if max(stride) > 1:
+            raise UsageError("C2A001", f"padding='same' has no meaning at stride {tuple(stride)}")
+        total = [d * (k - 1) for k, d in zip(kernel_size, dilation, strict=True)]
+        return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    amounts = tuple(int(p) for p in padding)
+    return amounts, amounts
+
+
+def checked(module: nn.Module) -> Tensor:
+    """The weight that `module` computes with now.
+
+    Raises:
+        UnsupportedError: as `read`.
+    """
+    if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        raise UnsupportedError("C2A103", f"{type(module).__name__} has not seen an input yet")
+    if has_own_forward(module):
+        raise UnsupportedError("C2A106", f"{type(module).__name__} has a forward of its own")
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    if weight.is_quantized or weight.dtype not in DTYPES:
+        raise UnsupportedError("C2A102", f"{type(module).__name__} has weights of {weight.dtype}")
+    return weight
