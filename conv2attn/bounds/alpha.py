@@ -1,0 +1,77 @@
+"""The sharpness from which attention is one-hot in a floating-point format."""
+
+from fractions import Fraction
+
+from flint import arb, ctx
+
+from conv2attn.bounds.directed import BALL_PRECISION, up
+from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, storage_of
+from conv2attn.bounds.summation import summation_growth
+
+SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32
+
+
+def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
+    """From this alpha on, every off-target weight of a head with an integer offset is exactly 0 in the format.
+
+    An off-target score is at most -alpha, since alpha times an integer >= 1 rounds to no less than alpha. exp(-alpha)
+    becomes 0 when it is at most half of the smallest subnormal 2^e, so from alpha = (1 - e) ln 2 on; under
+    flush-to-zero already below the smallest normal number of the format that softmax is computed in. The division by
+    the sum, which is at least 1, and the cast to storage keep a 0.
+
+    Args:
+        format_name: format of the attention weights.
+        flush_to_zero: whether subnormal results of the softmax are flushed; a cast to float16 is not.
+    Returns:
+        The smallest number of the format (of its storage) that is not below the threshold.
+    Holds when the target is a key, alpha is a number of the format, and exp underflows as rounding to nearest would;
+    the last is a fact about a device, to be measured on it. When the target is no key, alpha must be a power of two.
+    Source: IEEE 754-2019, 4.3.1 and 7.5; Cordonnier et al. 2020, remark after Lemma 2 (46, which is not enough: E1).
+    """
+    storage, inner = storage_of(format_name), accumulator_of(format_name)
+    halvings = 1 - storage.smallest_subnormal_exponent
+    if flush_to_zero:
+        halvings = min(halvings, -inner.smallest_normal_exponent)
+    with ctx.workprec(BALL_PRECISION):
+        return storage.round_up(up(halvings * arb.const_log2()))
+
+
+def target_rounds_to_one_threshold(
+    format_name: str, dimensions: int = 2, exp_ulps: float = EXP_ULPS["softmax"]
+) -> float:
+    """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
+
+    With q = exp(-alpha), the 2 n nearest keys weigh 2 n q, all others at most 2 n (n - 1) q^2 + 4 n q^3 (times 2 for
+    underflow, times 2 for being absorbed into a larger sum, times `summation_growth`). Where the weights are stored
+    as computed, 1 + S rounds to 1 once S <= u. Where they are cast, 1 / (1 + S) casts to 1 once S <= u / 2, less the
+    2 n roundings of a sum just above 1.
+
+    Returns:
+        A number of the format (of its storage), rounded up; for float64, float32, bfloat16, float16 it is close to
+        55, 26, 11, 14 times ln 2 in two dimensions.
+    Holds in 1 to 3 dimensions, when the target is a key and exp is off by at most `exp_ulps` units in the last place.
+    """
+    storage, inner = storage_of(format_name), accumulator_of(format_name)
+    budget = Fraction(storage.unit_roundoff)
+    if storage != inner:
+        budget = budget / 2 - 2 * dimensions * Fraction(inner.unit_roundoff)
+    with ctx.workprec(BALL_PRECISION):
+        allowed = arb(budget.numerator) / budget.denominator
+        q = allowed / (2 * dimensions)
+        others = 4 * (2 * dimensions * (dimensions - 1) * q * q + 4 * dimensions * q * q * q)
+        others *= summation_growth(others / inner.smallest_subnormal, inner)
+        relative = (2 * dimensions + 2 * exp_ulps) * inner.unit_roundoff * 2
+        return storage.round_up(up(((2 * dimensions * (1 + relative) * q + others) / (allowed * q)).log()))
+
+
+def auto_alpha(format_name: str) -> float:
+    """The least power of two that is at least 46 and both thresholds of `one_hot_threshold`.
+
+    A power of two, because alpha times an integer is then exact. 1024, 128, 128, 64 for float64, float32, bfloat16,
+    float16.
+    """
+    needed = max(SMALLEST_AUTO_ALPHA, *(one_hot_threshold(format_name, flush) for flush in (False, True)))
+    alpha = 1.0
+    while alpha < needed:
+        alpha *= 2
+    return alpha

@@ -1,0 +1,64 @@
+"""The leak of a quadratic head with a full covariance."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from conv2attn.bounds.leak import leaked_mass
+from conv2attn.errors import AlphaError
+
+MOST_SHRINKINGS = 60  # the margin doubles each time, from 2^-50 of the largest entry: beyond this nothing is left
+
+
+def leaked_mass_covariance(precision: Sequence[Sequence[float]]) -> float:
+    """Upper bound on the off-target weight for scores `-(displacement - offset)^T A (displacement - offset)`.
+
+    A >= lambda I gives weights at most exp(-lambda |n|^2), so the bound is `leaked_mass(lambda, dimensions)`.
+    It holds when the offset is an integer vector and the target is a key. It is silent about targets outside the
+    grid: there a full covariance does not pick the nearest key (E8 in the errata).
+
+    Args:
+        precision: A, the inverse covariance, in inverse squared pixels; only its symmetric part matters.
+    Raises:
+        AlphaError: no positive lower bound on the eigenvalues of A could be certified.
+    Source: Cordonnier et al. 2020, App. E.
+    """
+    return leaked_mass(smallest_eigenvalue_at_least(precision), len(precision))
+
+
+def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
+    """A certified lower bound on the smallest eigenvalue of the symmetric part of `matrix`.
+
+    A floating-point guess is lowered until `matrix - guess I` has positive pivots in rational arithmetic (Sylvester).
+
+    Raises:
+        AlphaError: `matrix` is not square, finite and positive definite, or too nearly singular to tell.
+    """
+    array = np.asarray(matrix, dtype=np.float64)
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size or not np.isfinite(array).all():
+        raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not a finite square matrix")
+    guess = float(np.linalg.eigvalsh((array + array.T) / 2)[0])
+    scale = float(abs(array).max())
+    for doubling in range(MOST_SHRINKINGS):
+        lowered = guess - scale * 2.0 ** (doubling - 50)
+        if lowered <= 0:
+            break
+        if _positive_definite(array, lowered):
+            return lowered
+    raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not certified positive definite")
+
+
+def _positive_definite(array: np.ndarray, shift: float) -> bool:
+    """Whether all pivots of the symmetric part of `array`, less shift I, are positive: exact elimination."""
+    size = len(array)
+    rows = [[(Fraction(array[i, j]) + Fraction(array[j, i])) / 2 for j in range(size)] for i in range(size)]
+    for i in range(size):
+        rows[i][i] -= Fraction(shift)
+    for pivot in range(size):
+        if rows[pivot][pivot] <= 0:
+            return False
+        for i in range(pivot + 1, size):
+            ratio = rows[i][pivot] / rows[pivot][pivot]
+            rows[i] = [below - ratio * above for below, above in zip(rows[i], rows[pivot], strict=True)]
+    return True

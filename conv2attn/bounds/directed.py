@@ -1,0 +1,36 @@
+"""From exact numbers and balls to floats that are never on the wrong side."""
+
+import math
+from fractions import Fraction
+
+import flint
+
+BALL_PRECISION = 256  # bits; 200 more than a float64 keeps, so that every ball below is far narrower than one ulp
+
+
+def up(value: float | Fraction | flint.arb) -> float:
+    """The smallest float64 that is not below `value`; for a ball, not below its upper end.
+
+    A positive value never becomes 0. A ball that is not finite becomes infinity: nothing is known of it.
+    """
+    if isinstance(value, flint.arb):
+        if not value.is_finite():
+            return math.inf
+        mantissa, exponent = (int(part) for part in value.upper().man_exp())
+        magnitude = mantissa.bit_length() + exponent
+        if magnitude < -1080:
+            return 0.0 if mantissa <= 0 else math.ulp(0.0)
+        if magnitude > 1024:
+            return math.inf if mantissa > 0 else -math.nextafter(math.inf, 0)
+        value = mantissa * Fraction(2) ** exponent
+    exact = Fraction(value)
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.nextafter(math.inf, 0)
+    return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
+
+
+def down(value: float | Fraction | flint.arb) -> float:
+    """The largest float64 that is not above `value`; for a ball, not above its lower end."""
+    return -up(-value)

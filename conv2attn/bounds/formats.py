@@ -1,0 +1,109 @@
+"""Floating-point formats: the numbers that bounds are made of, derived from the definition of each format."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from conv2attn.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class Format:
+    """A binary format with round to nearest, ties to even, and gradual underflow.
+
+    Args:
+        name: as in `str(torch.dtype)` without the prefix; `tf32` is float32 multiplied in TensorFloat-32.
+        precision: p, the bits of the significand, the hidden one included.
+        smallest_normal_exponent: the smallest normal number is 2 to this power.
+        largest_exponent: the largest number is just below 2 to this power plus one.
+        accumulator: the format in which softmax is computed and products are summed.
+        storage: the format in which weights, inputs and outputs are stored.
+    Source: IEEE 754-2019, Table 3.5, for float16, float32, float64.
+    """
+
+    name: str
+    precision: int
+    smallest_normal_exponent: int
+    largest_exponent: int
+    accumulator: str
+    storage: str
+
+    @property
+    def unit_roundoff(self) -> float:
+        """u = 2^-p: one rounding is off by at most u times the exact result, underflow apart."""
+        return 2.0**-self.precision
+
+    @property
+    def smallest_subnormal_exponent(self) -> int:
+        """The smallest positive number is 2 to this power."""
+        return self.smallest_normal_exponent - self.precision + 1
+
+    @property
+    def smallest_subnormal(self) -> float:
+        return 2.0**self.smallest_subnormal_exponent
+
+    @property
+    def smallest_normal(self) -> float:
+        return 2.0**self.smallest_normal_exponent
+
+    @property
+    def largest(self) -> float:
+        return float((2 - Fraction(2) ** (1 - self.precision)) * Fraction(2) ** self.largest_exponent)
+
+    def round_up(self, value: float) -> float:
+        """The smallest number of this format that is not below the positive normal `value`."""
+        exact = Fraction(value)
+        exponent = exact.numerator.bit_length() - exact.denominator.bit_length() - self.precision - 1
+        while exact > Fraction(2) ** (exponent + self.precision):
+            exponent += 1
+        return float(-(-exact // Fraction(2) ** exponent) * Fraction(2) ** exponent)
+
+
+FORMATS = {
+    row.name: row
+    for row in (
+        Format("float64", 53, -1022, 1023, "float64", "float64"),
+        Format("float32", 24, -126, 127, "float32", "float32"),
+        Format("bfloat16", 8, -126, 127, "float32", "bfloat16"),
+        Format("float16", 11, -14, 15, "float32", "float16"),
+        Format("tf32", 11, -126, 127, "float32", "float32"),
+    )
+}
+
+
+# Largest error of exp, in units in the last place of a normal result, by how softmax is evaluated. "softmax": 1 is what
+# Sleef (u10), MKL (HA) and CUDA's expf document; doubled, because torch is built with any of them. "fused": the CPU's
+# flash kernels use exp_u20. Intrinsics chosen by fast-math flags are in neither.
+EXP_ULPS = {"softmax": 2.0, "fused": 20.0}
+
+
+def format_of(name: str) -> Format:
+    """The format called `name`.
+
+    Raises:
+        UsageError: no format has this name.
+    """
+    if name not in FORMATS:
+        raise UsageError("C2A001", f"format {name!r} is not one of {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def accumulator_of(name: str) -> Format:
+    """The format in which softmax and sums are computed for tensors of format `name`: float32 for the half types."""
+    return FORMATS[format_of(name).accumulator]
+
+
+def storage_of(name: str) -> Format:
+    """The format in which weights, inputs and outputs are stored: `name` itself, but float32 for tf32."""
+    return FORMATS[format_of(name).storage]
+
+
+def integer_budget(name: str) -> int:
+    """2^p: while `sum |w| |x| + |b|` of integers is at most this, the computed result is exact.
+
+    Every partial sum, in any order, with or without fused multiply-add, is an integer of at most this size, hence a
+    number of the format, hence not rounded. The half types sum in float32, which only helps; tf32 rounds its operands
+    to 11 bits, so that its budget is 2^11.
+    """
+    return 1 << format_of(name).precision

@@ -1,0 +1,84 @@
+"""Where the scores of the sdpa engine still separate neighbouring keys: how large a grid may be.
+
+The engine's score is the dot product of the features (2 alpha c, -alpha) of a query, c = its site plus the head's
+offset, with (k, |k|^2) of a key k, that is `-alpha |k - c|^2 + alpha |c|^2`. Both positions are integers, at most L in
+each coordinate, counted from the middle of the grid.
+"""
+
+import math
+from bisect import bisect_left
+
+from flint import arb, ctx
+
+from conv2attn.bounds.directed import BALL_PRECISION, up
+from conv2attn.bounds.formats import accumulator_of, format_of
+from conv2attn.bounds.rounding import gamma
+
+LARGEST_COORDINATE = 1 << 30  # sides are searched up to this; no tensor has as many pixels along an axis
+
+
+def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: int, format_name: str) -> bool:
+    """Whether every feature and every score is computed without any rounding, in any order of summation.
+
+    For alpha a power of two: features are alpha times integers up to 2 L, and integers up to n L^2; partial sums of a
+    score are alpha times integers up to 2 n L^2 + n L^2. Both fit a significand of p bits up to 2^p, the features that
+    of the format, the sums that of the accumulator, unless alpha overflows or underflows.
+
+    Returns:
+        True is a proof, for n = `dimensions` axes. False where alpha is not a power of two: nothing is claimed then.
+    """
+    form, inner = format_of(format_name), accumulator_of(format_name)
+    if not (0 < alpha < math.inf) or math.frexp(alpha)[0] != 0.5 or largest_coordinate < 0:
+        return False
+    squares = dimensions * largest_coordinate**2
+    return (
+        max(squares, 2 * largest_coordinate) <= 1 << form.precision
+        and 3 * squares <= 1 << inner.precision
+        and form.smallest_normal <= alpha <= form.largest / max(1, 2 * largest_coordinate)
+        and alpha <= inner.largest / max(1, 3 * squares)
+        and squares <= form.largest
+    )
+
+
+def largest_exact_side(alpha: float, dimensions: int, format_name: str) -> int:
+    """The largest odd side 2 L + 1 of a centred grid on which `exact_absolute_features` holds; 0 if there is none."""
+    fails = bisect_left(
+        range(LARGEST_COORDINATE),
+        True,
+        key=lambda coordinate: not exact_absolute_features(alpha, coordinate, dimensions, format_name),
+    )
+    return max(0, 2 * fails - 1)
+
+
+def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: int, format_name: str) -> float:
+    """Upper bound on |computed score - score| for any alpha of the format and any real centre with |c_i| <= L.
+
+    The features of each of the n + 1 products pass at most four roundings: c, times alpha, and their casts, or |k|^2;
+    in tf32 two truncations, which count twice, and two much smaller ones. Then comes a dot product of n + 1 terms,
+    whose absolute values add up to at most 3 n alpha L^2.
+
+    Returns:
+        The bound, rounded up. Two scores differ by at most twice this from their true difference.
+    Holds without overflow or underflow. Source: Higham 2002, Lemma 3.1 and Eq. 3.5.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        return up(3 * dimensions * _relative_error(dimensions, format_name) * arb(alpha) * arb(largest_coordinate) ** 2)
+
+
+def largest_separating_side(dimensions: int, format_name: str) -> int:
+    """The largest odd side on which the target provably has the largest score, whatever alpha and integer offset.
+
+    The runner-up's score is lower by at least alpha, so twice `absolute_score_error` must be less: alpha cancels.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        slack = 6 * dimensions * _relative_error(dimensions, format_name)
+        fails = bisect_left(
+            range(LARGEST_COORDINATE), True, key=lambda coordinate: not (slack * (coordinate * coordinate) < 1)
+        )
+    return max(0, 2 * fails - 1)
+
+
+def _relative_error(dimensions: int, format_name: str) -> arb:
+    """(1 + gamma_5) (1 + gamma_(n+1)) - 1: features in the format, then sums in the accumulator."""
+    features = arb(1) + arb(gamma(5, format_of(format_name).unit_roundoff))
+    return features * (1 + arb(gamma(dimensions + 1, accumulator_of(format_name).unit_roundoff))) - 1
