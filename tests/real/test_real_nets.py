@@ -72,6 +72,18 @@ def test_every_layer_computes_its_convolution_up_to_rounding(name, dtype, device
             assert within(layer, given, attention(given)), f"{layer_name} by {engine}"
 
 
+@pytest.mark.parametrize("name", ["pnet", "rnet", "onet", "xfeat"])
+@torch.no_grad()
+def test_one_moved_weight_is_caught_in_every_layer(name):
+    network, image = deepcopy(real(name).network).double(), real(name).image.double()
+    moved = deepcopy(network)
+    for parameter in (layer.weight for layer in moved.modules() if isinstance(layer, nn.Conv2d)):
+        parameter.view(-1)[parameter.abs().argmax()] *= 1 + 2**-24
+    converted = conv2attn.convert(moved, example_input=image)
+    for layer_name, layer, given in convolutions_at_work(network, image):
+        assert not within(layer, given, converted.get_submodule(layer_name)(given)), layer_name
+
+
 @pytest.mark.parametrize("engine", ["auto", *ENGINES])
 def test_converted_mtcnn_finds_the_same_face(engine):
     detector, image = load_detector(), photograph("astronaut")
