@@ -1,0 +1,89 @@
+"""What a claim is made of: words, conditions, steps that must hold, mutants that must be refuted in the same run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+from conv2attn.verdicts import Verdict, worst_verdict
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One statement and the question put to a method of `core`, not yet asked.
+
+    Args:
+        says: the statement, in words and plain formulas.
+        question: the method with its arguments.
+        negated: the step is that the method *refutes* the question (a counterexample).
+    """
+
+    says: str
+    question: partial[Verdict]
+    negated: bool = False
+
+    @property
+    def method(self) -> str:
+        return self.question.func.__name__.replace("_", " ")
+
+    def decide(self) -> Verdict:
+        verdict = self.question()
+        opposite = {Verdict.HOLDS: Verdict.REFUTED, Verdict.REFUTED: Verdict.HOLDS}
+        return opposite.get(verdict, verdict) if self.negated else verdict
+
+
+def step(says: str, method: Callable[..., Verdict], *args: Any, **kwargs: Any) -> Step:
+    """The statement `says`, decided by `method(*args, **kwargs)`."""
+    return Step(says, partial(method, *args, **kwargs))
+
+
+def refutation(says: str, method: Callable[..., Verdict], *args: Any, **kwargs: Any) -> Step:
+    """The statement `says`, which is that `method(*args, **kwargs)` is false."""
+    return Step(says, partial(method, *args, **kwargs), negated=True)
+
+
+@final
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the sources, or its correction, with everything that is needed to judge it.
+
+    Args:
+        name: the identifier, which is the name of its file.
+        title: a few words.
+        words: the claim in words.
+        formula: the claim in symbols, LaTeX.
+        conditions: what must hold of the quantities named; part of the claim.
+        source: where it is stated, or "this project".
+        not_shown: what the steps below do not show.
+        licenses: full names of the functions of this package that rest on it.
+        errata: rows of docs/errata.md that it is evidence for.
+        formal: whether proofs/formal/ states it too.
+        steps: all must hold.
+        mutants: near misses of the claim, each decided by the same methods; all must be refuted.
+    """
+
+    name: str
+    title: str
+    words: str
+    formula: str
+    conditions: tuple[str, ...]
+    source: str
+    not_shown: str
+    licenses: tuple[str, ...]
+    steps: tuple[Step, ...]
+    mutants: tuple[Step, ...]
+    errata: tuple[str, ...] = ()
+    formal: bool = True
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(step.method for step in self.steps))
+
+    def verdict(self) -> Verdict:
+        """The worst verdict of the steps; undecided without steps."""
+        return worst_verdict(step.decide() for step in self.steps)
+
+    def broken(self) -> bool:
+        """Whether some mutant is not refuted, or there is none: then the verdict means nothing."""
+        return not self.mutants or any(mutant.decide() is not Verdict.REFUTED for mutant in self.mutants)
