@@ -7,7 +7,7 @@ from flint import arb, ctx
 from conv2attn.bounds.alpha import one_hot_threshold, target_rounds_to_one_threshold
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import EXP_ULPS, Format, accumulator_of, storage_of
-from conv2attn.bounds.leak import lattice_rivals
+from conv2attn.bounds.leak import lattice_rivals, positive_ball
 from conv2attn.bounds.rounding import RoundingBound, operand_error
 from conv2attn.bounds.summation import summation_growth
 from conv2attn.errors import AlphaError
@@ -38,7 +38,9 @@ def hard_mixing_bound(
     The target's own product is exact. The others, m |x| in all, cost at most their sum, enlarged by
     `summation_growth`, once for being added up and once for what the target's partial sum loses by rounding: it
     is a float itself, so adding b to it errs by at most |b|. A cast to storage doubles this, as x_target is a number
-    of the storage. The number of keys does not matter. In tf32 the operands are rounded first.
+    of the storage. The number of keys does not matter. In tf32 the operands are rounded first. Holds with
+    gradual underflow, and with flushing where no x is subnormal: a product and a sum lose less than the smallest
+    normal number each.
 
     Returns:
         A bound of `factor * max |x| + absolute`; zero from `one_hot_threshold` on, but for tf32.
@@ -54,16 +56,17 @@ def hard_mixing_bound(
         operands = 1 + arb(operand_error(format_name))
         return RoundingBound(
             up(operands * growth * mass * (1 + arb(inner.unit_roundoff)) + operands - 1),
-            up(growth * count * inner.smallest_subnormal),
+            up(growth * count * arb(inner.smallest_normal)),
         )
 
 
 def _computed_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> tuple[arb, int]:
     """Bounds on the sum of the computed off-target weights and on how many of them are not 0."""
-    if alpha >= one_hot_threshold(format_name) and math.isfinite(alpha):
+    sharpness = positive_ball(alpha)
+    if alpha >= one_hot_threshold(format_name):
         return arb(0), 0
     inner, storage = accumulator_of(format_name), storage_of(format_name)
-    lower = arb(alpha) * (1 - 3 * arb(inner.unit_roundoff))
+    lower = sharpness * (1 - 3 * arb(inner.unit_roundoff))
     mass = lattice_rivals(lower, dimensions)
     mass *= (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * (1 + arb(storage.unit_roundoff))
     count = _lattice_points(lower, dimensions, storage, inner)

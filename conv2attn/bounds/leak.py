@@ -55,7 +55,7 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
         raise UsageError("C2A001", f"centre {list(centre)} is not one finite number for each of {len(alphas)} axes")
     with ctx.workprec(BALL_PRECISION):
         rivals = [
-            _rivals(_positive(alpha), abs(c - round(c)))  # exact: a float and its nearest integer
+            _rivals(positive_ball(alpha), abs(c - round(c)))  # exact: a float and its nearest integer
             for alpha, c in zip(alphas, centre, strict=True)
         ]
         return min(1.0, up(_leak(rivals)))
@@ -75,7 +75,7 @@ def leak_at_least(alpha: float, sides: Sequence[int]) -> float:
         AlphaError: `alpha` is not positive and finite.
     """
     with ctx.workprec(BALL_PRECISION):
-        sharpness = _positive(alpha)
+        sharpness = positive_ball(alpha)
         longest = min(LONGEST_SUM, 1 + math.isqrt(1 + int(BALL_PRECISION / alpha)))
         rivals = [
             sum(((-sharpness * (n * n)).exp() for n in range(1, min(side, longest + 1))), arb(0)) for side in sides
@@ -88,7 +88,12 @@ def lattice_rivals(alpha: arb, dimensions: int) -> arb:
     return _odds([_rivals(alpha, 0.0)] * dimensions)
 
 
-def _positive(alpha: float) -> arb:
+def positive_ball(alpha: float) -> arb:
+    """`alpha` as an exact ball.
+
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    """
     if not (alpha > 0 and math.isfinite(alpha)):
         raise AlphaError("C2A130", f"alpha={alpha!r}")
     return arb(alpha)

@@ -15,7 +15,8 @@ def softmax_error(
     """Upper bound on the sum over keys of |computed weight - softmax weight|, for any scores.
 
     Each weight is off by a factor of at most exp(2 e) (1 + d) / ((1 - d) (1 - gamma)) (1 + 3 u), for scores off by e,
-    exp by d, the sum of `keys` terms by gamma, and the reciprocal, its product and the cast by u each.
+    exp by d, the sum of `keys` terms by gamma, and the reciprocal, its product and the cast by u each. Underflow,
+    gradual or flushed, loses less than the smallest normal number each time.
 
     Args:
         score_error: largest error of a score after its maximum was subtracted.
@@ -33,7 +34,7 @@ def softmax_error(
             return math.inf
         numerator = (2 * arb(score_error)).exp() * (1 + relative) * (1 + arb(storage.unit_roundoff))
         numerator *= (1 + arb(inner.unit_roundoff)) * (1 + arb(inner.unit_roundoff))
-        underflow = (exp_ulps + 1) * keys * inner.smallest_subnormal + keys * arb(storage.smallest_subnormal)
+        underflow = keys * ((exp_ulps + 1) * arb(inner.smallest_normal) + arb(storage.smallest_subnormal))
         return up(numerator / ((1 - relative) * (1 - summed)) - 1 + 2 * underflow)
 
 
@@ -42,7 +43,8 @@ def soft_mixing_bound(
 ) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - the same in real arithmetic|, for any scores.
 
-    `softmax_error`, then a dot product of `keys` terms with weights of sum at most 1 plus that, then a cast.
+    `softmax_error`, then a dot product of `keys` terms with weights of sum at most 1 plus that, then a cast. For x
+    that is 0 or normal, underflow loses less than the smallest normal number in each product and sum.
 
     Returns:
         A bound of `factor * max |x| + absolute`.
@@ -55,4 +57,6 @@ def soft_mixing_bound(
         cast = 0.0 if storage == inner else storage.unit_roundoff
         product = (1 + arb(gamma(keys, inner.unit_roundoff))) * (1 + arb(cast)) * (1 + arb(operand_error(format_name)))
         factor = weights + (1 + weights) * (product - 1)
-        return RoundingBound(up(factor), up(keys * arb(inner.smallest_subnormal) + arb(storage.smallest_subnormal)))
+        return RoundingBound(
+            up(factor), up((2 * keys + 1) * arb(inner.smallest_normal) + arb(storage.smallest_subnormal))
+        )

@@ -1,0 +1,154 @@
+"""Formats and thresholds of alpha: against the definitions, and against softmaxes really computed."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from flint import arb, ctx
+
+from conv2attn.bounds import (
+    FORMATS,
+    auto_alpha,
+    computed_leak,
+    down,
+    format_of,
+    integer_budget,
+    one_hot_threshold,
+    target_rounds_to_one_threshold,
+    up,
+)
+from conv2attn.bounds.directed import BALL_PRECISION
+from conv2attn.errors import UsageError
+
+DTYPES = {name: getattr(torch, name) for name in FORMATS if name != "tf32"}
+SIDES = (7, 5)
+
+
+def weights(alpha, name, target=(3, 1)):
+    """Attention of one head over a grid, as torch computes and stores it."""
+    rows, columns = torch.meshgrid(*map(torch.arange, SIDES), indexing="ij")
+    squared = (rows - target[0]) ** 2 + (columns - target[1]) ** 2
+    inner = torch.float64 if name == "float64" else torch.float32
+    scores = -torch.tensor(alpha, dtype=DTYPES[name]).to(inner) * squared.to(inner)
+    return torch.softmax(scores.flatten(), 0).to(DTYPES[name]).double(), squared.flatten()
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_formats_are_those_of_torch(name):
+    info, form = torch.finfo(DTYPES[name]), FORMATS[name]
+    assert form.unit_roundoff == info.eps / 2
+    assert form.smallest_normal == info.tiny
+    assert form.largest == info.max
+    assert form.smallest_subnormal == info.tiny * info.eps
+
+
+@pytest.mark.parametrize(
+    ("name", "gradual", "flushed", "auto", "rounds_to_one"),
+    [
+        ("float64", 745.1332191019412, 708.3964185322642, 1024, 38.13),
+        ("float32", 103.97208404541016, 87.3366, 128, 18.03),
+        ("bfloat16", 93.0, 87.5, 128, 18.03),
+        ("float16", 17.34375, 17.34375, 64, 9.72),
+        ("tf32", 103.97208404541016, 87.3366, 128, 18.03),
+    ],
+)
+def test_thresholds(name, gradual, flushed, auto, rounds_to_one):
+    assert one_hot_threshold(name) == gradual
+    assert one_hot_threshold(name, flush_to_zero=True) == pytest.approx(flushed, rel=1e-6)
+    assert auto_alpha(name) == auto
+    assert target_rounds_to_one_threshold(name) <= rounds_to_one
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_one_hot_threshold_is_where_softmax_becomes_one_hot(name):
+    threshold = one_hot_threshold(name)
+    attention, squared = weights(threshold, name)
+    assert (attention == (squared == 0)).all()
+    attention, squared = weights(threshold - 0.75, name)
+    assert not (attention == (squared == 0)).all()
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_exp_underflows_just_where_the_threshold_says(name):
+    dtype, threshold = np.dtype(name).type, one_hot_threshold(name)
+    below = np.nextafter(dtype(threshold), dtype(0))
+    with np.errstate(under="ignore"):
+        assert np.exp(-dtype(threshold)) == 0
+        assert np.exp(-below) == FORMATS[name].smallest_subnormal
+
+
+def test_flushing_needs_less():
+    assert torch.set_flush_denormal(True)
+    try:
+        attention, squared = weights(one_hot_threshold("float32", flush_to_zero=True), "float32")
+        assert (attention == (squared == 0)).all()
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_target_rounds_to_one_in_any_order(name):
+    inner = np.float64 if name == "float64" else np.float32
+    ticks = np.arange(-60, 61)
+    squared = np.sort((ticks[:, None] ** 2 + ticks**2).ravel()).astype(inner)
+
+    def share(alpha, order):
+        with np.errstate(under="ignore"):
+            terms = np.exp(inner(-alpha) * squared)
+        return torch.tensor(inner(1) / np.add.accumulate(terms[order])[-1]).to(DTYPES[name])
+
+    threshold, random = target_rounds_to_one_threshold(name), np.random.default_rng(0)
+    smallest_first = np.arange(len(squared))[::-1]
+    for order in (smallest_first, smallest_first[::-1], *(random.permutation(len(squared)) for _ in range(5))):
+        assert share(threshold, order) == 1
+    assert share(threshold - 0.25, smallest_first) < 1
+    assert weights(threshold, name)[0].max() == 1
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("alpha", [0.5, 3.0, 9.75, 17.0, 18.25, 46.0, 60.0, 86.5, 92.5, 103.5, 128.0, 700.0, 1024.0])
+def test_computed_leak_covers_what_is_computed(name, alpha):
+    attention, squared = weights(alpha, name)
+    leak = sum(map(Fraction, attention[squared > 0].tolist()))
+    assert leak <= Fraction(computed_leak(alpha, 2, name))
+    assert (computed_leak(alpha, 2, name) == 0) == (alpha >= one_hot_threshold(name))
+
+
+def test_integer_budgets():
+    assert [integer_budget(name) for name in DTYPES] == [2**53, 2**24, 2**8, 2**11]
+    for name, dtype in DTYPES.items():
+        budget = integer_budget(name)
+        assert torch.tensor(budget, dtype=torch.float64).to(dtype).double() == budget
+        assert torch.tensor(budget + 1).to(dtype).to(torch.int64) != budget + 1
+
+
+def test_unknown_format():
+    with pytest.raises(UsageError, match="C2A001 format 'int8'"):
+        format_of("int8")
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(-1, 3), Fraction(1, 10**400), Fraction(10**400), 0.1, 0])
+def test_directed_rounding(value):
+    assert up(value) >= value >= down(value)
+    assert up(value) == 0 or math.nextafter(up(value), -math.inf) < value
+    assert down(value) == 0 or math.nextafter(down(value), math.inf) > value
+
+
+def test_directed_rounding_of_balls():
+    with ctx.workprec(BALL_PRECISION):
+        third, tiny = arb(1) / 3, (-(arb(10) ** 9)).exp()
+        assert down(third) < Fraction(1, 3) < up(third) == math.nextafter(down(third), 1)
+        assert (down(tiny), up(tiny), up(-tiny)) == (0.0, math.ulp(0.0), 0.0)
+        assert (up(1 / tiny), down(1 / tiny)) == (math.inf, math.nextafter(math.inf, 0))
+        assert (up(arb("nan")), down(arb("nan"))) == (math.inf, -math.inf)
+
+
+def test_round_up_to_a_format():
+    for name, dtype in DTYPES.items():
+        for value in (1.0, 1.1, 2.0, 103.97207, math.nextafter(2.0, 3)):
+            rounded = FORMATS[name].round_up(value)
+            assert torch.tensor(rounded, dtype=torch.float64).to(dtype).double() == rounded >= value
+            below = torch.nextafter(torch.tensor(rounded, dtype=torch.float64).to(dtype), torch.tensor(0, dtype=dtype))
+            assert below.double() < value

@@ -1,0 +1,126 @@
+"""How large a grid the absolute features serve: checked on grids of that size, and shown to fail beyond."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+
+from conv2attn.bounds import (
+    FORMATS,
+    absolute_score_error,
+    exact_absolute_features,
+    largest_exact_side,
+    largest_separating_side,
+)
+from conv2attn.bounds.formats import accumulator_of
+
+DTYPES = {name: getattr(torch, name) for name in FORMATS if name != "tf32"}
+
+
+def features(alpha, centre, keys, name):
+    """Query and key features, stored in the format."""
+    dtype = DTYPES[name]
+    alpha, centre, keys = (torch.as_tensor(x, dtype=torch.float64).to(dtype) for x in (alpha, centre, keys))
+    wide = torch.float64 if name == "float64" else torch.float32
+    query = torch.cat([2 * alpha * centre, -alpha[None]])
+    squares = (keys.to(wide) ** 2).sum(1, keepdim=True)
+    return query, torch.cat([keys, squares.to(dtype)], 1), wide
+
+
+def computed_scores(alpha, centre, keys, name):
+    query, key, wide = features(alpha, centre, keys, name)
+    return key.to(wide) @ query.to(wide)
+
+
+def true_score(alpha, centre, key):
+    alpha, centre, key = Fraction(alpha), [Fraction(c) for c in centre], [Fraction(k) for k in key]
+    return sum(2 * alpha * c * k - alpha * k * k for c, k in zip(centre, key, strict=True))
+
+
+def corner(largest):
+    return [(largest - i, largest - j) for i in range(3) for j in range(3)] + [(-largest, largest), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("bfloat16", 23), ("float16", 65), ("float32", 3345), ("tf32", 65), ("float64", 77490641)]
+)
+def test_largest_exact_side(name, side):
+    assert largest_exact_side(64.0, 2, name) == side
+    largest = side // 2
+    assert exact_absolute_features(64.0, largest, 2, name)
+    assert not exact_absolute_features(64.0, largest + 1, 2, name)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_scores_are_exact_up_to_the_largest_side(name):
+    largest = largest_exact_side(32.0, 2, name) // 2
+    for centre in ((largest, largest), (largest, -largest), (-1, 0)):
+        computed = computed_scores(32.0, centre, corner(largest), name).double()
+        assert list(map(Fraction, computed.tolist())) == [true_score(32, centre, key) for key in corner(largest)]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32"])
+def test_scores_are_not_exact_much_beyond(name):
+    largest = largest_exact_side(32.0, 2, name) + 1
+    centre = (largest, largest)
+    computed = computed_scores(32.0, centre, corner(largest), name).double()
+    assert list(map(Fraction, computed.tolist())) != [true_score(32, centre, key) for key in corner(largest)]
+
+
+def test_more_axes_leave_smaller_sides():
+    sides = [largest_exact_side(128.0, dimensions, "float32") for dimensions in (1, 2, 3)]
+    assert sides == sorted(sides, reverse=True)
+    assert sides[0] == 2 * 2364 + 1
+
+
+def test_exactness_needs_a_power_of_two_within_range():
+    for alpha in (46.0, 0.0, -64.0, float("nan"), float("inf"), 2.0**-150, 2.0**120):
+        assert not exact_absolute_features(alpha, 100, 2, "float32")
+    assert largest_exact_side(46.0, 2, "float32") == 0
+    assert not exact_absolute_features(2048.0, 20, 2, "float16")  # 2 alpha L overflows
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("alpha", [0.3, 46.0, 100.1])
+def test_score_errors_stay_within_the_bound(name, alpha):
+    alpha = torch.tensor(alpha, dtype=torch.float64).to(DTYPES[name]).double().item()
+    random = torch.Generator().manual_seed(1)
+    for largest in (3, 20, 45):
+        centre = ((torch.rand(2, generator=random, dtype=torch.float64) * 2 - 1) * largest).tolist()
+        keys = corner(largest)
+        computed = computed_scores(alpha, centre, keys, name).double()
+        bound = Fraction(absolute_score_error(alpha, largest, 2, name))
+        errors = [
+            abs(Fraction(score) - true_score(alpha, centre, key))
+            for score, key in zip(computed.tolist(), keys, strict=True)
+        ]
+        assert max(errors) <= bound
+        assert not all(error <= bound / 1000 for error in errors)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_target_has_the_largest_score_up_to_the_separating_side(name):
+    largest = min(largest_separating_side(2, name) // 2, 10**6)
+    for alpha in (46.0, 1.1):
+        for target in corner(largest)[:1] + corner(largest)[-1:]:
+            near = [(target[0] + i, target[1] + j) for i in (0, -1, 1) for j in (0, -1, 1)]
+            scores = computed_scores(alpha, target, near, name)
+            assert (scores[0] > scores[1:]).all()
+
+
+def test_separation_fails_far_beyond():
+    largest = 30 * largest_separating_side(2, "bfloat16")
+    target = (largest, largest - 1)
+    near = [(target[0] + i, target[1] + j) for i in (0, -1, 1) for j in (0, -1, 1)]
+    scores = computed_scores(1.1, target, near, "bfloat16")
+    assert not (scores[0] > scores[1:]).all()
+
+
+def test_accumulators():
+    assert {name: accumulator_of(name).name for name in FORMATS} == {
+        "float64": "float64",
+        "float32": "float32",
+        "bfloat16": "float32",
+        "float16": "float32",
+        "tf32": "float32",
+    }
