@@ -106,6 +106,11 @@ RULES: dict[str, Rule] = {
         "torch.nn.functional.conv*d was called outside a convolution layer and could not be replaced.",
         "Pass example_input, or wrap the call in an nn.Conv layer.",
     ),
+    "C2A108": Rule(
+        "network needs the convolution itself",
+        "The network's own code reads an attribute, such as weight, of a layer that is attention now.",
+        "Leave that layer unconverted with skip.",
+    ),
     "C2A110": Rule(
         "no rule for this operator",
         "An operation on operators was asked of a type that has no rule registered for it.",
@@ -133,7 +138,7 @@ RULES: dict[str, Rule] = {
     ),
     "C2A201": Rule(
         "engine not exact for this layer",
-        "Each engine is one order of evaluation, exact for some layers only; this is decided from the present parameters.",
+        "Each engine is one order of evaluation, exact for some layers only, as decided from their present parameters.",
         'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
     ),
     "C2A202": Rule(

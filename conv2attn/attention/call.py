@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """`value` (heads, d_head, d_in / groups), `output` (heads, d_out, d_head / groups), `bias` (d_out); None = identity.
+    """`value` (heads, d_head, d_in / groups), `output` (heads, d_out, d_head / groups), `bias` (d_out).
+
+    None is the identity, or no bias.
 
     With groups, row blocks of a matrix read the column block of their own group, as in torch.nn.functional.conv2d.
     """

@@ -73,7 +73,7 @@ class QuadraticEncoding(HeadPositions):
     def axis_scores(
         self, displacement: Tensor, axis: int, dtype: torch.dtype, head: int | slice = slice(None)
     ) -> Tensor:
-        """What `axis` adds to the scores of `head`: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
+        """What `axis` adds to the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
         away = displacement.to(self.center.device) - self.center[head, axis, ..., None, None].to(dtype)
         return -self.alpha[head, ..., None, None].to(dtype) * away.square()
 
@@ -134,7 +134,7 @@ ENCODINGS: dict[str, type[QuadraticEncoding] | type[EnumeratedEncoding]] = {
 
 def unravel(rows: Tensor, sides: Sequence[int]) -> list[Tensor]:
     """The coordinates of row-major token indices, one tensor an axis."""
-    coordinates = []
+    coordinates: list[Tensor] = []
     for side in reversed(sides):
         coordinates.insert(0, rows % side)
         rows = rows // side

@@ -1,5 +1,7 @@
 """When the attention of a layer, as its parameters are now, is bitwise one-hot in a dtype."""
 
+from collections.abc import Sequence
+
 import torch
 
 from conv2attn.attention.encodings import Encoding
@@ -27,9 +29,14 @@ def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] |
     if not all(threshold < alpha < float("inf") for alpha in alphas):
         low = next(a for a in alphas if not threshold < a < float("inf"))
         return f"alpha = {low:g} is not one-hot in {FORMATS[dtype]} (that takes more than {threshold:.6g})"
-    if not all(x.is_integer() for center in centers for x in center):
-        head = next(h for h, center in enumerate(centers) if not all(x.is_integer() for x in center))
+    if not on_pixels(centers):
+        head = next(h for h, center in enumerate(centers) if not on_pixels([center]))
         return f"head {head} is centred between pixels, at {tuple(centers[head])}"
     if not exponential_underflows(threshold, dtype, encoding.alpha.device.type):
         return f"exp(-{threshold:.6g}) does not vanish in {FORMATS[dtype]} on {encoding.alpha.device.type}"
     return tuple(tuple(int(x) for x in center) for center in centers)
+
+
+def on_pixels(centers: Sequence[Sequence[float]]) -> bool:
+    """Whether every coordinate is an integer."""
+    return all(x.is_integer() for center in centers for x in center)

@@ -1,6 +1,7 @@
 """The paper's multi-head self-attention with relative positions, Eqs. (1) to (8), on grids of one to three axes."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,34 +90,38 @@ class MultiHeadSelfAttention(nn.Module):
         """Whether the attention depends on the image."""
         return self.key is not None or self.position_key is not None
 
-    def forward(self, image: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    def forward(
+        self, image: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None
+    ) -> Tensor:
         """The layer's output, (batch, d_out, *queries), or (d_out, *queries) for an image without a batch.
 
         Args:
             image: (batch, d_in, *sides), or (d_in, *sides).
-            output_size: of a layer made from a transposed convolution, the sides wanted where the stride leaves a choice.
+            output_size: of a layer made from a transposed convolution, the sides wanted; its stride leaves a choice.
+            weights: to be used instead of the layer's own.
         Raises:
             UsageError: axes or channels do not fit (C2A120).  GeometryError: the grid is too small (C2A121).
             EngineError: the engine set is not exact for the present parameters (C2A201).
         """
         batched = image if image.ndim == self.dimensions + 2 else image.unsqueeze(0)
-        call = self.call(batched, output_size)
+        call = self.call(batched, output_size, weights)
         with torch.autocast(image.device.type, enabled=False):
             result = evaluate(self.engine, call)
         if self.stride_by == "pooling":
-            result = result[(Ellipsis, *[slice(None, None, s) for s in self.sites.stride])]
+            every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
+            result = result[every]
         if is_channels_last(batched):
             result = result.contiguous(memory_format=torch.channels_last)
         return result if image.ndim == batched.ndim else result.squeeze(0)
 
-    def call(self, image: Tensor, output_size: Sequence[int] | None = None) -> Call:
+    def call(self, image: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None) -> Call:
         """What an engine is given for `image` (batch, d_in, *sides): under autocast all in the autocast dtype."""
         if image.ndim != self.dimensions + 2 or image.shape[1] != self.d_in:
             raise UsageError(
                 "C2A120",
                 f"{self.name}: an image {tuple(image.shape)} is not (batch, {self.d_in}, {self.dimensions} sides)",
             )
-        weights = Weights(self.value, self.output, self.bias, self.groups)
+        weights = weights or Weights(self.value, self.output, self.bias, self.groups)
         if torch.is_autocast_enabled(image.device.type) and image.dtype != torch.float64:
             dtype = torch.get_autocast_dtype(image.device.type)
             image, weights = image.to(dtype), weights.to(dtype)

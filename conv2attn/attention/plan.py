@@ -29,7 +29,7 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
 
 
 def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
-    """A layer with these arguments and parameters without values, on the meta device: load a state dict by assignment."""
+    """A layer with these arguments, its parameters on the meta device: load a state dict into it by assignment."""
     arguments = dict(plan)
     sites = Sites(**{key: tuple(item) for key, item in arguments.pop("sites").items()})
     padding = arguments.pop("padding")

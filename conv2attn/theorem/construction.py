@@ -1,6 +1,7 @@
 """Theorem 1's construction: one quadratic head a tap, centred on the tap's offset and sharp enough to be one-hot."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ def attention_for(
     Its heads are the taps, row-major; `W_val W_out` of each is its tap exactly, because one factor is an identity.
 
     Args:
-        alpha: sharpness of all heads, or "auto": the power of two from which attention is one-hot in the weight's dtype.
+        alpha: sharpness of all heads, or "auto": a power of two at which attention is one-hot in the weight's dtype.
         encoding: "quadratic" (d_position = axes + 1) or "enumerated" (d_position = 2).
         d_head: width of a head; by default min(d_in, d_out), which always serves.
         stride_by: "queries" or "pooling".
@@ -110,13 +111,13 @@ def factors(taps: Tensor, groups: int, width: int, stored: bool) -> tuple[Tensor
     An identity is None unless it is to be `stored` or is wider than its channels, and then padded with zeros.
     """
     heads, d_out, d_in = len(taps), taps.shape[1] // groups, taps.shape[2]
-    eye = {"dtype": taps.dtype, "device": taps.device}
+    eye = partial(torch.eye, dtype=taps.dtype, device=taps.device)
     if width == d_in or (width > d_in and width != d_out):
         exact = width == d_in
-        value = torch.eye(width, d_in, **eye).repeat(heads, groups, 1)
+        value = eye(width, d_in).repeat(heads, groups, 1)
         return value if stored or not exact else None, taps if exact else nn.functional.pad(taps, (0, width - d_in))
     exact = width == d_out
-    output = torch.eye(d_out, width, **eye).repeat(heads, groups, 1)
+    output = eye(d_out, width).repeat(heads, groups, 1)
     rows = nn.functional.pad(taps.unflatten(1, (groups, d_out)), (0, 0, 0, width - d_out)).flatten(1, 2)
     return taps if exact else rows, output if stored or not exact else None
 

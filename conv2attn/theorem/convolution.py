@@ -13,6 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from conv2attn.basis import BasisConvolution, Composition, Offset, Padding, Shift, Sites, as_basis
 from conv2attn.errors import UnsupportedError, UsageError
 
+STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -63,6 +64,19 @@ class Convolution:
         """The channel matrix of each tap, (taps, d_out, d_in / groups): a view of the weight."""
         return self.weight.flatten(2).permute(2, 0, 1)
 
+    def describe(self, kind: str) -> str:
+        """The convolution in one line, after what it is called: `Conv2d 3->64 k7 s2`."""
+        stride = self.padding.spacing if max(self.padding.spacing) > 1 else self.stride
+        parts = [f"{kind} {self.d_in}->{self.d_out}", f"k{short(self.kernel_size)}"]
+        parts += [f"s{short(stride)}"] if max(stride) > 1 else []
+        parts += [f"d{short(self.dilation)}"] if max(self.dilation) > 1 else []
+        return " ".join([*parts, f"g{self.groups}"] if self.groups > 1 else parts)
+
+
+def short(numbers: Sequence[int]) -> str:
+    """Equal numbers once, others joined: 3, 1x7."""
+    return str(numbers[0]) if len(set(numbers)) == 1 else "x".join(map(str, numbers))
+
 
 @as_basis.register
 def _(layer: Convolution) -> BasisConvolution:
@@ -72,8 +86,7 @@ def _(layer: Convolution) -> BasisConvolution:
 
 def has_own_forward(module: nn.Module) -> bool:
     """Whether a subclass or an instance replaced the forward that the attributes of a convolution describe."""
-    stock = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-    base = next(kind for kind in stock if isinstance(module, kind))
+    base = next(kind for kind in STOCK if isinstance(module, kind))
     names = ("forward", "_conv_forward", "_output_padding", "__call__")
     own = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in names)
     return own or any(name in vars(module) for name in names)
@@ -112,11 +125,8 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
 @read.register(nn.ConvTranspose2d)
 @read.register(nn.ConvTranspose3d)
 def _(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Convolution:
-    weight, groups, axes = checked(module), module.groups, range(2, 2 + len(module.kernel_size))
-    padding = tuple(int(p) for p in module.padding)
-    return transposed(
-        weight, module.bias, module.stride, padding, module.output_padding, groups, module.dilation, tuple(axes)
-    )
+    amounts = tuple(int(p) for p in module.padding), tuple(module.output_padding)
+    return transposed(checked(module), module.bias, module.stride, *amounts, module.groups, module.dilation)
 
 
 def transposed(
@@ -127,10 +137,9 @@ def transposed(
     output_padding: Sequence[int],
     groups: int,
     dilation: Sequence[int],
-    axes: Sequence[int],
 ) -> Convolution:
     """The convolution over the zero-stuffed grid that a transposed one is; weight (d_in, d_out / groups, *kernel)."""
-    flipped = weight.flip(list(axes)).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    flipped = weight.flip(list(range(2, weight.ndim))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     before = tuple(r - p for r, p in zip(reach, padding, strict=True))
     after = tuple(b + extra for b, extra in zip(before, output_padding, strict=True))

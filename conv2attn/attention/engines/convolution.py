@@ -1,4 +1,4 @@
-"""Hard heads whose offsets form a lattice, compiled back to torch.nn.functional.conv1d, conv2d or conv3d."""
+"""Hard heads whose offsets form a lattice, compiled back to the convolution of torch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,14 +7,11 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from conv2attn.attention.call import Call
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import indirect_convolution
 from conv2attn.basis import Offset
-
-CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 @final
@@ -63,8 +60,8 @@ def run(call: Call, points: Lattice) -> Tensor:
         taps = taps[list(points.order)]
     kernel = taps.permute(1, 2, 0).unflatten(2, points.kernel_size)
     image, amount = keys_and_padding(call, points)
-    convolve = CONVOLUTIONS[len(points.first)]
-    return convolve(image, kernel, call.weights.bias, call.sites.stride, amount, points.dilation, call.weights.groups)
+    stride, bias, none = call.sites.stride, call.weights.bias, (0,) * len(amount)
+    return torch.convolution(image, kernel, bias, stride, amount, points.dilation, False, none, call.weights.groups)
 
 
 def keys_and_padding(call: Call, points: Lattice) -> tuple[Tensor, Offset]:

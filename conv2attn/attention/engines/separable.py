@@ -99,7 +99,7 @@ def mix_heads(call: Call, mixings: list[dict[int, AxisMixing]], paths: list[tupl
 
     `start` is the row of the first query; the first axis of `mixings` holds only the rows of this slab.
     """
-    images = {(): call.padded}
+    images: dict[tuple[int, ...], Tensor] = {(): call.padded}
     for axis, choices in enumerate(mixings):
         first = call.sites.before[axis] + (start * call.sites.stride[axis] if axis == 0 else 0)
         stride, last = call.sites.stride[axis], axis == len(mixings) - 1
