@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from conv2attn.attention.call import Call
 from conv2attn.attention.encodings import QuadraticEncoding, unravel
 from conv2attn.attention.engines.channels import project
-from conv2attn.attention.hardness import FORMATS, on_pixels
+from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import AttentionGrid
 from conv2attn.bounds import absolute_score_error, exact_absolute_features
 
@@ -22,26 +22,35 @@ LARGEST_SCORE_ERROR = 2.0**-10  # chosen: every weight then has TF32's relative 
 
 
 def prepare(call: Call) -> Callable[[], Tensor] | str:
-    """Ready to run for a quadratic encoding whose absolute features are accurate enough in float32, else why not."""
+    """Ready to run for a quadratic encoding whose absolute features are accurate enough, else why not."""
     if call.layer.has_content:
         return "its attention depends on the content"
     encoding = call.layer.encoding
     if not isinstance(encoding, QuadraticEncoding):
         return "its scores are no inner product of few absolute features within the range of float32"
-    alphas, centers = encoding.alpha.tolist(), encoding.center.tolist()
-    if not all(0 < alpha < math.inf for alpha in alphas):
-        return f"alpha = {min(alphas):g} is not positive and finite"
-    reach = math.ceil(max(call.grid.keys) / 2 + max(abs(x) for center in centers for x in center))
-    kind, axes, between = FORMATS[call.score_dtype], encoding.dimensions, not on_pixels(centers)
-    if between or not all(exact_absolute_features(alpha, reach, axes, kind) for alpha in set(alphas)):
-        error = absolute_score_error(max(alphas), reach, axes, kind)
-        if not error <= LARGEST_SCORE_ERROR:
-            return f"{kind} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
+    if call.score_dtype == torch.float64 and call.image.device.type != "cpu":
+        return f"no fused attention on {call.image.device.type} computes in float64"
+    precision = FORMATS[call.score_dtype]
+    error = score_error(encoding, call.grid, precision)
+    if not error <= LARGEST_SCORE_ERROR:
+        return f"{precision} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
     return lambda: run(call, encoding)
 
 
+def score_error(encoding: QuadraticEncoding, grid: AttentionGrid, precision: str) -> float:
+    """Upper bound on the error of a score; 0 where centres are integers and every sum fits the significand."""
+    centers, alphas = encoding.center.detach(), encoding.alpha.tolist()
+    reach = max(grid.keys) / 2 + centers.abs().max().item()
+    if not math.isfinite(reach) or not all(map(math.isfinite, alphas)):
+        return math.inf
+    whole = torch.equal(centers, centers.round())
+    if whole and all(exact_absolute_features(a, math.ceil(reach), encoding.dimensions, precision) for a in alphas):
+        return 0.0
+    return absolute_score_error(max(map(abs, alphas)), reach, encoding.dimensions, precision)
+
+
 def run(call: Call, encoding: QuadraticEncoding) -> Tensor:
-    """The layer with one fused attention for all heads, in the score dtype."""
+    """The layer with one fused attention for all heads; accumulates in the score dtype."""
     queries, keys = features(encoding, call.grid, call.score_dtype)
     tokens = call.padded.flatten(2).mT[:, None].to(call.score_dtype).contiguous()
     width = max(tokens.shape[-1], keys.shape[-1])
