@@ -1,0 +1,122 @@
+"""Andreoli's framework: decomposition, the generic convolution, composition, and the Transformer as an instance."""
+
+from sympy import IndexedBase, KroneckerDelta, Sum, symbols
+
+from .claim import Claim, step
+from .core import index_sums
+
+K, L, S, Mx, N, C, D = symbols("K L S M N C D", integer=True)
+k, g, s, t, j, z = symbols("k g s t j z", integer=True)
+m, n, r, c, d, o, e = symbols("m n r c d o e", integer=True)
+a, dual, Phi, Theta, A, B, X, U, V, W, b = map(
+    IndexedBase, ["a", "b", "Phi", "Theta", "A", "B", "x", "U", "V", "W", "beta"]
+)
+
+left_inverse = Sum(dual[k, s] * a[j, s], (s, 1, S)) - KroneckerDelta(k, j)
+right_inverse = Sum(a[k, s] * dual[k, z], (k, 1, K)) - KroneckerDelta(s, z)
+first = Sum(A[k, m, n] * X[m, c] * U[k, c, d], (k, 1, K), (m, 1, Mx), (c, 1, C)) + b[d]
+
+
+def composed(basis):
+    """The layer of a product basis (of k and g, from m to r) with parameters Theta1_k Theta2_g, plus a bias field."""
+    parameter = Sum(U[k, c, d] * V[g, d, o], (d, 1, D))
+    field = Sum(B[g, n, r] * b[d] * V[g, d, o], (g, 1, L), (n, 1, N), (d, 1, D))
+    return Sum(basis * X[m, c] * parameter, (k, 1, K), (g, 1, L), (m, 1, Mx), (c, 1, C)) + field
+
+
+CLAIM = Claim(
+    name="AND",
+    title="Andreoli's Propositions 1 to 3 and Eq. (13)",
+    words="(1) Over a basis every tensor has a unique decomposition. (2) A convolution of basis A and parameter Theta "
+    "is y = sum_k A_k' x Theta_k; the grid convolution and position-only attention are instances. (3) Composing two of "
+    "them multiplies their bases and their parameters; the first layer's bias becomes a field over the queries. (13) "
+    "Concatenating heads and multiplying by an output matrix is the sum over heads with Theta_k = value_k output_k.",
+    formula=r"\sum_l A_l''^\top\Bigl(\sum_k A_k'^\top x\,\Theta_k'\Bigr)\Theta_l'' = "
+    r"\sum_{k,l}(A_k' A_l'')^\top x\,(\Theta_k'\Theta_l'')",
+    conditions=(
+        "(1) a_k, k = 1..K, is a basis: it has a dual b with sum_s b_ks a_js = [k = j] and sum_k a_ks b_kz = [s = z]",
+        "(3) the inner sizes match; for attention, bases that do not depend on x (else the second basis depends on the "
+        "first layer's output)",
+    ),
+    source="Andreoli 2019, Propositions 1, 2, 3, Eqs. (6)-(8), (10), (13)",
+    not_shown="That products of two bases which are equal as maps may be merged: that depends on the maps, and with "
+    "zero padding most differ at the border.",
+    licenses=("conv2attn.basis.compose",),
+    steps=(
+        step(
+            "Proposition 1, existence: Theta_k = sum_z b_kz Phi_z gives sum_k a_ks Theta_k = Phi_s.",
+            index_sums,
+            Sum(a[k, s] * dual[k, z] * Phi[z, t], (k, 1, K), (z, 1, S)),
+            Phi[s, t],
+            sizes={s: S},
+            given=(Sum(right_inverse * Phi[z, t], (z, 1, S)),),
+        ),
+        step(
+            "Proposition 1, uniqueness: whatever decomposes Phi is sum_s b_ks Phi_s.",
+            index_sums,
+            Theta[k, t],
+            Sum(dual[k, s] * Phi[s, t], (s, 1, S)),
+            sizes={k: K},
+            given=(
+                Sum(dual[k, s] * (Sum(a[j, s] * Theta[j, t], (j, 1, K)) - Phi[s, t]), (s, 1, S)),
+                -Sum(left_inverse * Theta[j, t], (j, 1, K)),
+            ),
+        ),
+        step(
+            "Proposition 2: Eq. (6) with Phi = sum_k A_k (x) Theta_k, Eq. (7), is Eq. (8).",
+            index_sums,
+            Sum(X[m, c] * Sum(A[k, m, n] * Theta[k, c, o], (k, 1, K)), (m, 1, Mx), (c, 1, C)),
+            Sum(Sum(A[k, m, n] * X[m, c], (m, 1, Mx)) * Theta[k, c, o], (k, 1, K), (c, 1, C)),
+        ),
+        step(
+            "A shift basis, [m = n + Delta_k] within the grid, is a grid convolution: A_k' x reads one entry.",
+            index_sums,
+            Sum(KroneckerDelta(m, e) * X[m, c] * Theta[k, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            Sum(X[e, c] * Theta[k, c, o], (k, 1, K), (c, 1, C)),
+            sizes={e: Mx},
+        ),
+        step(
+            "Proposition 3, with the first layer's bias as a field: the composition has the product bases and "
+            "parameters.",
+            index_sums,
+            Sum(B[g, n, r] * first * V[g, d, o], (g, 1, L), (n, 1, N), (d, 1, D)),
+            composed(Sum(A[k, m, n] * B[g, n, r], (n, 1, N))),
+        ),
+        step(
+            "Eq. (13): concatenated heads (channel (k, d)) times an output matrix with blocks W_k are a sum over "
+            "heads.",
+            index_sums,
+            Sum(
+                Sum(KroneckerDelta(j, k) * A[j, m, n] * X[m, c] * V[j, c, d], (j, 1, K)) * W[k, d, o],
+                (k, 1, K),
+                (d, 1, D),
+                (m, 1, Mx),
+                (c, 1, C),
+            ),
+            Sum(A[k, m, n] * X[m, c] * Sum(V[k, c, d] * W[k, d, o], (d, 1, D)), (k, 1, K), (m, 1, Mx), (c, 1, C)),
+        ),
+    ),
+    mutants=(
+        step(
+            "Proposition 3 with the bases multiplied in the other order.",
+            index_sums,
+            Sum(B[g, n, r] * first * V[g, d, o], (g, 1, L), (n, 1, N), (d, 1, D)),
+            composed(Sum(B[g, m, n] * A[k, n, r], (n, 1, N))),
+            instance={K: 1, L: 1, Mx: 1, N: 2, D: 1, C: 1, r: 1, o: 1},
+        ),
+        step(
+            "Proposition 3 with the first layer's bias forgotten.",
+            index_sums,
+            Sum(B[g, n, r] * first * V[g, d, o], (g, 1, L), (n, 1, N), (d, 1, D)),
+            composed(Sum(A[k, m, n] * B[g, n, r], (n, 1, N))).xreplace({b[d]: 0}),
+            instance={K: 1, L: 1, Mx: 1, N: 1, D: 1, C: 1, r: 1, o: 1},
+        ),
+        step(
+            "Eq. (13) with the heads summed before the output matrix.",
+            index_sums,
+            Sum(A[j, m, n] * X[m, c] * V[j, c, d] * W[k, d, o], (j, 1, K), (k, 1, K), (d, 1, D), (m, 1, Mx), (c, 1, C)),
+            Sum(A[k, m, n] * X[m, c] * V[k, c, d] * W[k, d, o], (d, 1, D), (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            instance={K: 2, D: 1, Mx: 1, C: 1, n: 1, o: 1},
+        ),
+    ),
+)
