@@ -13,6 +13,7 @@ LAYERS = [
     {"checkpoints"},
     {"testing"},
     {"certify", "span", "prove"},
+    {"proof_report"},
     {"models"},
     {"theorem", "recover", "express"},
     {"attention"},
