@@ -1,13 +1,14 @@
 """Andreoli's framework: decomposition, the generic convolution, composition, and the Transformer as an instance."""
 
-from sympy import IndexedBase, KroneckerDelta, Sum, symbols
+from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, step
 from .core import index_sums
 
 K, L, S, Mx, N, C, D = symbols("K L S M N C D", integer=True)
 k, g, s, t, j, z = symbols("k g s t j z", integer=True)
-m, n, r, c, d, o, e = symbols("m n r c d o e", integer=True)
+m, n, r, c, d, o = symbols("m n r c d o", integer=True)
+reads = Function("reads")  # the entry that output n reads by shift k, in the grid
 a, dual, Phi, Theta, A, B, X, U, V, W, b = map(
     IndexedBase, ["a", "b", "Phi", "Theta", "A", "B", "x", "U", "V", "W", "beta"]
 )
@@ -69,11 +70,12 @@ CLAIM = Claim(
             Sum(Sum(A[k, m, n] * X[m, c], (m, 1, Mx)) * Theta[k, c, o], (k, 1, K), (c, 1, C)),
         ),
         step(
-            "A shift basis, [m = n + Delta_k] within the grid, is a grid convolution: A_k' x reads one entry.",
+            "A shift basis, A_k[m, n] = [m = n + Delta_k] within the padded grid, is a grid convolution: it reads one "
+            "entry.",
             index_sums,
-            Sum(KroneckerDelta(m, e) * X[m, c] * Theta[k, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
-            Sum(X[e, c] * Theta[k, c, o], (k, 1, K), (c, 1, C)),
-            sizes={e: Mx},
+            Sum(KroneckerDelta(m, reads(n, k)) * X[m, c] * Theta[k, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            Sum(X[reads(n, k), c] * Theta[k, c, o], (k, 1, K), (c, 1, C)),
+            sizes={reads: Mx},
         ),
         step(
             "Proposition 3, with the first layer's bias as a field: the composition has the product bases and "

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
-from conv2attn.verdicts import Verdict, worst_verdict
+from sympy import latex
+
+from conv2attn.verdicts import Verdict
+
+RELATIONS = {"identity": "=", "index_sums": "=", "sign": r"\ge", "less": "<"}
 
 
 @final
@@ -26,6 +30,16 @@ class Step:
     @property
     def method(self) -> str:
         return self.question.func.__name__.replace("_", " ")
+
+    @property
+    def formula(self) -> str:
+        """What is put to the method, in LaTeX; empty where it is not a formula."""
+        name, arguments = self.question.func.__name__, self.question.args
+        if name not in RELATIONS:
+            return ""
+        left, right = map(latex, (arguments[0], 0 if name == "sign" else arguments[1]))
+        relation = ">" if self.question.keywords.get("strict") else RELATIONS[name]
+        return rf"{left} \mathrel{{\not{relation}}} {right}" if self.negated else f"{left} {relation} {right}"
 
     def decide(self) -> Verdict:
         verdict = self.question()
@@ -79,11 +93,3 @@ class Claim:
     @property
     def methods(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(step.method for step in self.steps))
-
-    def verdict(self) -> Verdict:
-        """The worst verdict of the steps; undecided without steps."""
-        return worst_verdict(step.decide() for step in self.steps)
-
-    def broken(self) -> bool:
-        """Whether some mutant is not refuted, or there is none: then the verdict means nothing."""
-        return not self.mutants or any(mutant.decide() is not Verdict.REFUTED for mutant in self.mutants)

@@ -99,9 +99,13 @@ def spans(rows, targets):
 def ball(expr):
     """An enclosure of a number built from rationals by +, *, positive integer powers and exp, at 256 bits."""
     with flint.ctx.workprec(256):
-        if expr.is_Rational or isinstance(expr, sympy.exp):
-            return flint.arb(flint.fmpq(int(expr.p), int(expr.q))) if expr.is_Rational else ball(expr.args[0]).exp()
-        return (sum if expr.is_Add else prod)(map(ball, [expr.base] * int(expr.exp) if expr.is_Pow else expr.args))
+        if expr.is_Rational:
+            return flint.arb(flint.fmpq(int(expr.p), int(expr.q)))
+        base, power = expr.as_base_exp()
+        if base == sympy.E:
+            return ball(power).exp()
+        power_of = [base] * power if power.is_Integer and power > 1 else None  # None, for anything else, is a TypeError
+        return (sum if expr.is_Add else prod)(map(ball, expr.args if expr.is_Add or expr.is_Mul else power_of))
 
 
 def less(smaller, larger):
@@ -112,5 +116,4 @@ def less(smaller, larger):
 
 def finite(cases, holds, count):
     """`holds(case)` for all of the finitely many cases, whose number must be `count`."""
-    answers = list(map(holds, cases))
-    return UNDECIDED if len(answers) != count else HOLDS if all(answers) else REFUTED
+    return UNDECIDED if len(answers := list(map(holds, cases))) != count else HOLDS if all(answers) else REFUTED
