@@ -84,8 +84,8 @@ def _(operator: Shift, sides: Sides) -> Tensor:
 
 @apply.register
 def _(operator: Shift, image: Tensor, sides: Sides) -> Tensor:
-    before = tuple(-o for o in operator.offset)
-    return Padding(before, operator.offset).pad(image)
+    reach = tuple(max(-side, min(side, o)) for o, side in zip(operator.offset, sides, strict=True))
+    return Padding(tuple(-r for r in reach), reach).pad(image)
 
 
 @as_matrix.register
