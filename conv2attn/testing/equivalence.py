@@ -1,0 +1,99 @@
+"""Whether two modules compute the same: stricter than torch.allclose, which broadcasts, and takes what is empty."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+Bound = float | Callable[..., Any]
+
+
+def assert_equivalent(
+    f: Callable[..., Any],
+    g: Callable[..., Any],
+    inputs: SearchStrategy[Any] | Iterable[Any],
+    *,
+    tolerance: Bound | None = None,
+) -> None:
+    """`f(x)` equals `g(x)` on all `inputs`: same structure, dtype, device and shape, nothing empty, all finite.
+
+    Args:
+        f, g: modules, or functions of tensors; evaluated without gradients.
+        inputs: a Hypothesis strategy, of which as many examples are drawn as the profile says, or an iterable; a tuple
+            is taken apart into positional arguments.
+        tolerance: None for bitwise equality up to the sign of zeros; otherwise the largest |f(x) - g(x)| allowed: a
+            number, or a function of the input that gives a number or a tensor of the output's shape.
+    Raises:
+        AssertionError: they differ, with the worst place, or there was no input.
+    """
+
+    def check(drawn: Any) -> None:
+        arguments = drawn if isinstance(drawn, tuple) else (drawn,)
+        with torch.no_grad():
+            left, right = f(*arguments), g(*arguments)
+        allowed = tolerance(*arguments) if callable(tolerance) else tolerance
+        assert_same(left, right, allowed)
+
+    if isinstance(inputs, SearchStrategy):
+        given(inputs)(check)()
+        return
+    drawn = list(inputs)
+    assert drawn, "no input: nothing was compared"
+    for each in drawn:
+        check(each)
+
+
+def assert_same(left: Any, right: Any, tolerance: float | Tensor | None = None, where: str = "output") -> None:
+    """Two outputs, tensors or nested sequences and mappings of tensors, are the same; see `assert_equivalent`.
+
+    Raises:
+        AssertionError: they are not.
+    """
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        assert_same_tensor(left, right, tolerance, where)
+        return
+    assert type(left) is type(right), f"{where} is {type(left).__name__} and {type(right).__name__}"
+    if isinstance(left, Mapping):
+        assert list(left) == list(right), f"{where} has the keys {list(left)} and {list(right)}"
+        pairs = [(f"{where}[{key!r}]", left[key], right[key]) for key in left]
+    else:
+        assert isinstance(left, list | tuple), f"{where} is {type(left).__name__}, which holds no tensor"
+        assert len(left) == len(right), f"{where} has {len(left)} and {len(right)} items"
+        pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(left, right, strict=True))]
+    assert pairs, f"{where} is empty"
+    for place, a, b in pairs:
+        assert_same(a, b, tolerance, place)
+
+
+def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | None, where: str) -> None:
+    """Two tensors are the same; see `assert_equivalent`.
+
+    Raises:
+        AssertionError: they are not, with the worst place and the tolerance that would pass.
+    """
+    for what in ("dtype", "device", "shape"):
+        a, b = getattr(left, what), getattr(right, what)
+        assert a == b, f"{where} has {what} {a} and {b}"
+    assert left.numel(), f"{where} is empty"
+    for name, side in (("first", left), ("second", right)):
+        assert bool(side.isfinite().all()), f"{where} of the {name} is not finite everywhere"
+    widest = torch.complex128 if left.is_complex() else torch.float64
+    error = (left.to(widest) - right.to(widest)).abs()
+    if tolerance is None:
+        same = torch.equal(left, right)
+    else:
+        allowed = torch.as_tensor(tolerance, dtype=error.dtype, device=error.device)
+        assert allowed.ndim == 0 or allowed.shape == error.shape, f"{where}: a tolerance of shape {allowed.shape}"
+        same = bool((error <= allowed).all())
+    if not same:
+        worst = int(error.argmax())
+        place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), left.shape))
+        values = f"{left.flatten()[worst].item()} and {right.flatten()[worst].item()}"
+        count = int((left != right).sum())
+        raise AssertionError(
+            f"{where} differs in {count} of {left.numel()} numbers, most at {place}: {values}; "
+            f"a tolerance of {error.max().item():.3g} would pass"
+        )

@@ -1,0 +1,138 @@
+"""Laws that every operator obeys: plain functions in a list, for `parametrize` to cross with operators and grids."""
+
+import math
+from collections.abc import Callable
+from functools import singledispatch
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis import (
+    Composition,
+    Operator,
+    Padding,
+    QuadraticSoftmax,
+    Shift,
+    Sides,
+    Sites,
+    apply,
+    as_matrix,
+    output_sides,
+)
+from conv2attn.bounds import gamma, softmax_error
+from conv2attn.testing.equivalence import assert_same
+
+Law = Callable[[Operator, Sides, Tensor], None]
+UNIT_ROUNDOFF = 2.0**-53
+
+
+@singledispatch
+def relative_error(operator: object, sides: Sides) -> float:
+    """How far `apply`, in float64, may be from the matrix product, relative to the largest |entry| that it meets.
+
+    0 where both are exact on small whole numbers.
+    """
+    return 0.0
+
+
+@relative_error.register
+def _(operator: QuadraticSoftmax, sides: Sides) -> float:
+    reach = max(sides) + max(map(abs, operator.center))
+    score = 5 * UNIT_ROUNDOFF * operator.alpha * len(sides) * reach**2
+    rounding = softmax_error(math.prod(sides), "float64", score) + gamma(math.prod(sides), UNIT_ROUNDOFF)
+    return 2 * (1 + len(sides)) * rounding
+
+
+@relative_error.register
+def _(operator: Composition, sides: Sides) -> float:
+    total = 0.0
+    for factor in reversed(operator.factors):
+        keys = gamma(math.prod(sides) + 1, UNIT_ROUNDOFF)
+        total = total + 2 * relative_error(factor, sides) * (1 + total) + 4 * keys * (not is_exact(operator))
+        sides = output_sides(factor, sides)
+    return total
+
+
+def is_exact(operator: Operator) -> bool:
+    """Whether the entries of `operator` are whole numbers."""
+    if isinstance(operator, Composition):
+        return all(map(is_exact, operator.factors))
+    return not isinstance(operator, QuadraticSoftmax)
+
+
+def scale(operator: Operator, sides: Sides, image: Tensor) -> float:
+    """The largest absolute value that can arise between the factors of `operator` on `image`."""
+    factors = reversed(operator.factors) if isinstance(operator, Composition) else [operator]
+    largest = image.abs().max().item()
+    for factor in factors:
+        largest *= max(1.0, as_matrix(factor, sides).abs().sum(1).max().item())
+        sides = output_sides(factor, sides)
+    return largest
+
+
+def allowed(operator: Operator, sides: Sides, image: Tensor) -> float | None:
+    """The tolerance of a law: None, for bitwise equality, where the operator is exact."""
+    return None if is_exact(operator) else relative_error(operator, sides) * scale(operator, sides, image)
+
+
+def as_product(operator: Operator, sides: Sides, image: Tensor) -> Tensor:
+    """`as_matrix(operator) @ image`, on the grid of the outputs."""
+    return (image.flatten(-len(sides)) @ as_matrix(operator, sides).T).unflatten(-1, output_sides(operator, sides))
+
+
+def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """`apply(P, x) = as_matrix(P) x`."""
+    tolerance = allowed(operator, sides, image)
+    assert_same(apply(operator, image, sides), as_product(operator, sides, image), tolerance)
+
+
+def matrix_has_the_sides(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """One row for each token of `output_sides`, one column for each token of `sides`, float64."""
+    matrix = as_matrix(operator, sides)
+    assert matrix.shape == (math.prod(output_sides(operator, sides)), math.prod(sides))
+    assert matrix.dtype == torch.float64
+
+
+def zero_stays_zero(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """`P 0 = 0`."""
+    assert not apply(operator, torch.zeros_like(image), sides).any()
+
+
+def composition_multiplies(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """`as_matrix(P'' P') = as_matrix(P'') as_matrix(P')`, and `apply` composes; here P'' is a shift."""
+    between = output_sides(operator, sides)
+    second = Shift((1,) * len(between))
+    both = Composition((second, operator))
+    assert output_sides(both, sides) == between
+    assert_same(as_matrix(both, sides), as_matrix(second, between) @ as_matrix(operator, sides))
+    assert_same(apply(both, image, sides), apply(second, apply(operator, image, sides), between))
+
+
+def shape_of_batches_is_kept(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """Leading axes are independent of each other: applying to a stack is stacking what is applied."""
+    stacked = apply(operator, torch.stack([image, -image]), sides)
+    assert_same(stacked[0], apply(operator, image, sides), allowed(operator, sides, image))
+    assert_same(stacked[1], -stacked[0], allowed(operator, sides, image))
+
+
+def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """The rows of a softmax are probabilities, and those of a shift, a padding or a selection are one-hot or zero."""
+    matrix = as_matrix(operator, sides)
+    if isinstance(operator, Shift | Padding | Sites):
+        assert bool(((matrix == 0) | (matrix == 1)).all())
+        assert bool((matrix.sum(1) <= 1).all())
+    if isinstance(operator, QuadraticSoftmax):
+        keys = matrix.shape[1]
+        ones = torch.ones(len(matrix), dtype=torch.float64)
+        assert_same(matrix.sum(1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
+        assert bool((matrix >= 0).all())
+
+
+LAWS: list[Law] = [
+    apply_is_the_matrix,
+    matrix_has_the_sides,
+    zero_stays_zero,
+    composition_multiplies,
+    shape_of_batches_is_kept,
+    rows_are_probabilities,
+]

@@ -1,0 +1,60 @@
+"""Laws that every attention layer obeys by every engine: plain functions in a list, for `parametrize`."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import as_basis, evaluate
+from conv2attn.testing.equivalence import assert_same
+
+LayerLaw = Callable[[MultiHeadSelfAttention, Tensor], None]
+
+
+def layer_is_its_basis(layer: MultiHeadSelfAttention, image: Tensor) -> None:
+    """A hard quadratic layer equals `sum_k P_k x M_k^T + b` of the basis that it is read into, in float64."""
+    exact = evaluate(as_basis(copy.deepcopy(layer).double()), image.double())
+    assert_same(layer(image), exact.to(image.dtype))
+
+
+def images_do_not_meet(layer: MultiHeadSelfAttention, image: Tensor) -> None:
+    """What a layer says of one image does not depend on the others in its batch, nor on whether there is a batch."""
+    whole = layer(image)
+    for one, result in zip(image, whole, strict=True):
+        assert_same(layer(one), result)
+
+
+def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
+    """Permuting whole heads does not change the layer."""
+    before = layer(image)
+    order = torch.arange(layer.heads - 1, -1, -1)
+    with torch.no_grad():
+        for tensor in (layer.encoding.center, layer.encoding.alpha, layer.value, layer.output):
+            if tensor is not None:
+                tensor.copy_(tensor[order].clone())
+    assert_same(layer(image), before)
+
+
+def attention_is_one_hot(layer: MultiHeadSelfAttention, image: Tensor) -> None:
+    """The attention of a hard layer has one 1 a row and 0 elsewhere, bit for bit."""
+    attention = layer.attention(sides=tuple(image.shape[2:]))
+    assert bool(((attention == 0) | (attention == 1)).all())
+    assert bool((attention.sum(-1) == 1).all())
+
+
+def zero_gives_the_bias(layer: MultiHeadSelfAttention, image: Tensor) -> None:
+    """The image 0 gives the bias everywhere."""
+    result = layer(torch.zeros_like(image))
+    bias = torch.zeros(layer.d_out, dtype=image.dtype) if layer.bias is None else layer.bias.detach()
+    assert_same(result, bias.to(result).reshape(-1, *[1] * layer.dimensions).expand_as(result))
+
+
+LAYER_LAWS: list[LayerLaw] = [
+    layer_is_its_basis,
+    images_do_not_meet,
+    attention_is_one_hot,
+    zero_gives_the_bias,
+    heads_have_no_order,
+]

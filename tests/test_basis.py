@@ -1,0 +1,245 @@
+"""Operators obey their laws; paddings, sites and convolutions are those of torch; composing multiplies (Prop. 3)."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from conv2attn.basis import (
+    AttentionGrid,
+    BasisConvolution,
+    Composition,
+    Dense,
+    Padding,
+    QuadraticSoftmax,
+    Shift,
+    Sites,
+    apply,
+    as_affine_map,
+    as_basis,
+    as_matrix,
+    compose,
+    evaluate,
+    merged,
+    output_sides,
+)
+from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.testing import (
+    LAWS,
+    convolutions,
+    grids,
+    images_for,
+    integer_tensors,
+    operators_on,
+    paddings,
+    shifts,
+    sites_on,
+    smallest_sides,
+    softmaxes,
+)
+from conv2attn.testing.equivalence import assert_same
+from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies, rows_are_probabilities
+from conv2attn.testing.operators import compositions_on
+from conv2attn.theorem import read
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+
+KINDS = {
+    "shift": lambda sides: shifts(len(sides)),
+    "softmax": lambda sides: softmaxes(len(sides)),
+    "padding": paddings,
+    "sites": sites_on,
+    "composition": compositions_on,
+    "any": operators_on,
+}
+LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_operators_obey_the_laws(kind, law):
+    @given(st.data(), LINES)
+    def check(data, sides):
+        operator = data.draw(KINDS[kind](sides))
+        image = data.draw(integer_tensors((2, *sides), torch.float64, 8))
+        law(operator, sides, image)
+
+    check()
+
+
+def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):
+    """Planted: `apply` of a shift wraps around."""
+    monkeypatch.setattr("conv2attn.basis.padding.Padding.pad", lambda self, image: torch.roll(image, 1, -1))
+    with pytest.raises(AssertionError, match="output differs in"):
+        apply_is_the_matrix(Shift((0, -1)), (3, 4), torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
+
+
+def test_a_law_rejects_a_softmax_that_is_not_normalised(monkeypatch):
+    monkeypatch.setattr("torch.softmax", lambda scores, dim: scores.exp())
+    with pytest.raises(AssertionError, match="output differs in"):
+        rows_are_probabilities(QuadraticSoftmax((0.0,), 1.0), (4,), torch.ones(4, dtype=torch.float64))
+
+
+def test_a_law_rejects_factors_in_the_wrong_order(monkeypatch):
+    monkeypatch.setattr("conv2attn.basis.operators.reversed", lambda items: items, raising=False)
+    with pytest.raises(AssertionError):
+        composition_multiplies(Sites((2,), (0,), (0,)), (4,), torch.arange(4.0, dtype=torch.float64))
+
+
+@given(st.data(), LINES)
+def test_padding_is_that_of_torch(data, sides):
+    """Where F.pad has the mode; zero-stuffing is what a transposed convolution with the kernel 1 does."""
+    padding = data.draw(paddings(sides))
+    image = data.draw(integer_tensors((1, 2, *sides), torch.float64, 8))
+    if max(padding.spacing) > 1:
+        transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(sides) - 1]
+        identity = torch.eye(2, dtype=torch.float64).reshape(2, 2, *[1] * len(sides))
+        image = transposed(image, identity, stride=padding.spacing)
+    around = [amount for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for amount in pair]
+    mode = "constant" if padding.mode == "zeros" else padding.mode
+    expected = F.pad(image, around, mode=mode)
+    stuffed = Padding(padding.before, padding.after, padding.mode)
+    assert_same(apply(stuffed, image, tuple(image.shape[2:])), expected)
+    assert padding.sides(sides) == tuple(expected.shape[2:])
+
+
+@given(st.data(), LINES)
+def test_displacements_are_key_minus_site_as_loops_say(data, sides):
+    grid = AttentionGrid(sides, data.draw(sites_on(sides)))
+    offset = data.draw(shifts(len(sides))).offset
+    squared = grid.squared_distance(offset)
+    assert squared.shape == grid.shape
+    for q, query in enumerate(indices(grid.queries)):
+        for k, key in enumerate(indices(sides)):
+            site = [b + o * s for b, o, s in zip(grid.sites.before, query, grid.sites.stride, strict=True)]
+            away = [x - y - z for x, y, z in zip(key, site, offset, strict=True)]
+            assert squared[q, k] == sum(a * a for a in away)
+    targets = bool((squared == 0).any(1).all())
+    assert grid.contains_targets(offset) is targets
+
+
+@given(LINES, st.data())
+def test_softmax_is_that_of_exact_rationals(sides, data):
+    """With `alpha = m ln 2` and an integer centre every weight is a rational: compared with a loop over Fractions."""
+    center = data.draw(shifts(len(sides), 2)).offset
+    halvings = data.draw(st.integers(1, 4))
+    matrix = as_matrix(QuadraticSoftmax(tuple(map(float, center)), halvings * math.log(2)), sides)
+    keys = list(indices(sides))
+    for q, query in enumerate(keys):
+        weights = [
+            Fraction(1, 2) ** (halvings * sum((k - s - c) ** 2 for k, s, c in zip(key, query, center, strict=True)))
+            for key in keys
+        ]
+        for k, weight in enumerate(weights):
+            exact = weight / sum(weights)
+            furthest = sum((side + 2) ** 2 for side in sides) * halvings
+            assert abs(Fraction(matrix[q, k].item()) - exact) <= exact * Fraction(8 * furthest + 8 * len(keys), 2**53)
+
+
+def indices(sides):
+    """All coordinates of a grid, row-major, by loops."""
+    if not sides:
+        return [()]
+    return [(i, *rest) for i in range(sides[0]) for rest in indices(sides[1:])]
+
+
+@given(st.data())
+def test_the_basis_of_a_convolution_is_the_convolution_of_torch(data):
+    conv = data.draw(convolutions(dtypes=[torch.float64]))
+    image = data.draw(images_for(conv, batches=[1, 2]))
+    assert_same(evaluate(as_basis(read(conv)), image), conv(image))
+
+
+@given(st.data())
+def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
+    """Zero and the one-hot images determine an affine map; the bias apart, so that it hides nothing."""
+    conv = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
+    sides = smallest_sides(conv)
+    matrix, bias = as_affine_map(as_basis(read(conv)), sides)
+    size = conv.in_channels * math.prod(sides)
+    zero = conv(torch.zeros(1, conv.in_channels, *sides, dtype=torch.float64))
+    conv.bias = None
+    images = torch.eye(size, dtype=torch.float64).reshape(size, conv.in_channels, *sides)
+    assert_same(matrix, conv(images).flatten(1).T.contiguous())
+    assert_same(bias, zero.flatten())
+
+
+@pytest.mark.parametrize(("sides", "around", "maps"), [((6, 7), 1, 49), ((9, 8), 1, 49), ((7, 9), 0, 25)])
+def test_composing_two_3x3_layers_gives_49_maps_with_zero_padding_and_25_without(sides, around, maps):
+    """DESIGN.md: zero padding tells apart paths that leave the grid; away from the border only 5 x 5 shifts remain."""
+    first, second = (torch.nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64) for _ in range(2))
+    both = compose(as_basis(read(second)), as_basis(read(first)), sides)
+    assert len(both.operators) == 81
+    assert len(merged(both, sides).operators) == maps
+
+
+@given(st.data())
+def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
+    first = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
+    axes = len(first.kernel_size)
+    kind = type(first) if not first.transposed else (torch.nn.Conv1d, torch.nn.Conv2d)[axes - 1]
+    padding = data.draw(st.integers(0, 2))
+    second = kind(first.out_channels, 2, data.draw(st.integers(1, 2)), padding=padding, dtype=torch.float64)
+    second.weight.data = data.draw(integer_tensors(second.weight.shape, torch.float64, 3))
+    second.bias.data = data.draw(integer_tensors(second.bias.shape, torch.float64, 100))
+    first.weight.clamp_(-8, 8)
+    if first.bias is not None:
+        first.bias.clamp_(-99, 99)
+    sides = tuple(side + s for side, s in zip(smallest_sides(first), first.stride, strict=True))
+    image = data.draw(integer_tensors((2, first.in_channels, *sides), torch.float64, 100))
+    expected = second(first(image)).detach()
+    both = compose(as_basis(read(second)), as_basis(read(first)), sides)
+    assert_same(evaluate(both, image).detach(), expected)
+    assert_same(evaluate(merged(both, sides), image).detach(), expected)
+    matrix, bias = as_affine_map(both, sides)
+    assert_same((image.flatten(1) @ matrix.T + bias).unflatten(1, expected.shape[1:]).detach(), expected)
+
+
+def test_the_bias_of_a_composition_varies_only_where_the_second_layer_pads():
+    first = torch.nn.Conv2d(1, 1, 1, dtype=torch.float64)
+    second = torch.nn.Conv2d(1, 1, 3, padding=1, dtype=torch.float64)
+    bias = compose(as_basis(read(second)), as_basis(read(first)), (5, 6)).bias
+    assert len(bias[0, 1:-1, 1:-1].unique()) == 1
+    assert len(bias.unique()) > 1
+
+
+def test_channels_that_do_not_fit_are_not_composed():
+    layer = as_basis(read(torch.nn.Conv1d(2, 3, 1)))
+    with pytest.raises(UsageError, match="C2A120 the second layer reads 2 channels, the first gives 3"):
+        compose(layer, layer, (4,))
+
+
+def test_operators_without_a_rule_are_named():
+    for operation in (lambda: as_matrix("shift", (2,)), lambda: output_sides(3, (2,))):
+        with pytest.raises(UnsupportedError, match=r"C2A110 .* has no rule for"):
+            operation()
+    with pytest.raises(UnsupportedError, match="C2A110 apply has no rule for object"):
+        apply(object(), torch.ones(2), (2,))
+    with pytest.raises(UnsupportedError, match="C2A101 Linear has no reading"):
+        as_basis(torch.nn.Linear(1, 1))
+
+
+def test_grids_that_are_too_small_are_refused():
+    with pytest.raises(GeometryError, match=r"C2A121 the padded grid \(2, 9\) is smaller than the dilated kernel"):
+        Sites.of_kernel((3, 3), (1, 1), (1, 1)).count((2, 9))
+    with pytest.raises(GeometryError, match=r"C2A121 reflect padding by \(2, 0\) needs a longer axis than 2 pixels"):
+        Padding((2,), (0,), "reflect").pad(torch.ones(1, 1, 2))
+    with pytest.raises(GeometryError, match=r"C2A121 circular padding by \(0, 3\)"):
+        as_matrix(Padding((0,), (3,), "circular"), (2,))
+    with pytest.raises(GeometryError, match=r"C2A121 a matrix \(1, 3\) does not map \(2,\)"):
+        as_matrix(Dense(torch.ones(1, 3), (1,)), (2,))
+    with pytest.raises(UsageError, match="C2A104 padding_mode='mirror' is not one of zeros, reflect"):
+        Padding((1,), (1,), "mirror")
+    with pytest.raises(UsageError, match="C2A104 padding_mode='reflect' of a zero-stuffed grid"):
+        Padding((1,), (1,), "reflect", (2,))
+
+
+def test_a_basis_needs_no_bias_and_may_be_any_matrices():
+    basis = BasisConvolution(
+        (Dense(torch.ones(2, 3), (2,)), Composition((Dense(torch.eye(3)[:2], (2,)),))), torch.ones(2, 1, 1)
+    )
+    assert_same(evaluate(basis, torch.tensor([[[1.0, 2.0, 4.0]]])), torch.tensor([[[8.0, 9.0]]]))
