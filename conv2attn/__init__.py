@@ -1,1 +1,41 @@
 """conv2attn: any convolution as an equal multi-head self-attention layer, with a certificate."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conv2attn.attention import MultiHeadSelfAttention, set_engine
+    from conv2attn.certificates import certify
+    from conv2attn.checkpoints import load, save
+    from conv2attn.models import conversion_of, convert
+
+__version__ = "0.1.0"
+HOMES = {
+    "MultiHeadSelfAttention": "attention",
+    "certify": "certificates",
+    "conversion_of": "models",
+    "convert": "models",
+    "load": "checkpoints",
+    "save": "checkpoints",
+    "set_engine": "attention",
+}
+__all__ = [
+    "MultiHeadSelfAttention",
+    "certify",
+    "conversion_of",
+    "convert",
+    "load",
+    "save",
+    "set_engine",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, resolved on first use, so that importing the package does not import torch (PEP 562)."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

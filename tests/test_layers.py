@@ -8,17 +8,18 @@ import conv2attn
 LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
-    {"report"},
+    {"commands"},
     {"experiments"},
     {"checkpoints"},
     {"testing"},
-    {"certify", "span", "prove"},
+    {"certificates", "span", "prove"},
     {"proof_report"},
     {"models"},
     {"theorem", "recover", "express"},
     {"attention"},
     {"bounds"},
     {"basis"},
+    {"tables"},
     {"verdicts", "errors"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

@@ -25,6 +25,7 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
         "padding": asdict(layer.padding),
         "sites": asdict(layer.sites),
         "name": layer.name,
+        "trained_positions": layer.encoding.alpha.requires_grad,
     }
 
 
@@ -35,9 +36,9 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     padding = arguments.pop("padding")
     mode = padding.pop("mode") if isinstance(padding, dict) else ""
     padding = Padding(**{key: tuple(item) for key, item in padding.items()}, mode=mode)
-    kind, heads, name = (arguments.pop(key) for key in ("encoding", "heads", "name"))
+    kind, heads, name, trained = (arguments.pop(key) for key in ("encoding", "heads", "name", "trained_positions"))
     with torch.device("meta"):
-        encoding = ENCODINGS[kind](torch.zeros(heads, len(sites.stride)), 1.0)
+        encoding = ENCODINGS[kind](torch.zeros(heads, len(sites.stride)), 1.0).requires_grad_(trained)
         layer = MultiHeadSelfAttention(encoding=encoding, padding=padding, sites=sites, **arguments)
     layer.name = name
     return layer

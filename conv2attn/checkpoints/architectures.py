@@ -8,6 +8,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import nn
 
+from conv2attn.checkpoints import saving
 from conv2attn.checkpoints.reading import read, tensors_in
 from conv2attn.errors import CheckpointError
 from conv2attn.models import resnet
@@ -49,6 +50,7 @@ def _build_resnet(plan: resnet.ResNetPlan, content: Content) -> nn.Module:
 
 
 KINDS = (
+    Kind("a network that conv2attn saved", saving.recognise, saving.rebuild),
     Kind(
         "a ResNet's state dict with torchvision's keys (basic or bottleneck blocks)", _recognise_resnet, _build_resnet
     ),

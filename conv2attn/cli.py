@@ -1,0 +1,154 @@
+"""The command line: parse, call, render, exit code."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from conv2attn.errors import RULES, CheckpointError, Conv2AttnError, UsageError
+
+FORMATS = click.Choice(["text", "json", "markdown"])
+
+
+class Group(click.Group):
+    """Turns the project's errors into one sentence on stderr and their exit code; a bug of ours is 70."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(context)
+        except Conv2AttnError as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(error.exit_code)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if context.params.get("debug"):
+                raise
+            click.echo(f"internal error: {type(error).__name__}: {error}; --debug shows where", err=True)
+            sys.exit(70)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="conv2attn")
+@click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
+def main(debug: bool) -> None:
+    """Turn convolutions into equal multi-head self-attention layers, and verify that they are equal.
+
+    Exit codes: 0 holds; 1 refuted; 2 wrong usage or unreadable input; 3 undecided, unsupported or nothing checked;
+    70 an internal error.
+    """
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several click options as one decorator, in reading order."""
+
+    def decorate(command: Any) -> Any:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+reporting = options(
+    click.option("--format", "form", type=FORMATS, default="text", show_default=True, help="Form of the report."),
+    click.option("--output-report", "--report", "report", type=click.Path(), help="Also write the report as JSON."),
+    click.option("--force", is_flag=True, help="Overwrite existing files."),
+)
+running = options(
+    click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
+    click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),
+    click.option("--images", type=click.Path(), help="A .pt or .npy file of images (N, C, H, W) to run both on."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random images."),
+    click.option(
+        "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
+    ),
+    click.option("--device", default="cpu", show_default=True, help="Where to run."),
+)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), help="File to write; MODEL with .attn before its suffix by default.")
+@click.option("--alpha", default="auto", show_default=True, help="Sharpness of the heads, or auto.")
+@click.option("--encoding", default="quadratic", show_default=True, help="quadratic or enumerated.")
+@click.option("--stride-by", default="queries", show_default=True, help="queries or pooling.")
+@click.option("--arch", metavar="NAME", help="What the network must be, such as resnet18.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name fits; repeatable.")
+@click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
+@click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
+@running
+@reporting
+def convert(
+    model: str, output: str | None, keep_refuted: bool, form: str, report: str | None, force: bool, **given: Any
+) -> None:
+    """Convert every convolution of MODEL to multi-head self-attention, check the result, and write it."""
+    from conv2attn import commands
+
+    destination = Path(output) if output else Path(model).with_suffix(f".attn{Path(model).suffix}")
+    for path in (destination, *([Path(report)] if report else [])):
+        if path.exists() and not force:
+            raise CheckpointError("C2A305", f"{path} exists")
+    certificate, written = commands.convert_file(model, destination, keep_refuted=keep_refuted, force=force, **given)
+    finish(certificate, form, report, force)
+    click.echo(
+        f"wrote {destination}" if written else f"{destination} was not written: the result was refuted", err=True
+    )
+    sys.exit(certificate.exit_code)
+
+
+@main.command()
+@click.argument("original", type=click.Path())
+@click.argument("converted", type=click.Path())
+@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@running
+@reporting
+def verify(
+    original: str, converted: str, output: str | None, form: str, report: str | None, force: bool, **given: Any
+) -> None:
+    """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
+    from conv2attn import commands
+
+    certificate = commands.verify_files(original, converted, **given)
+    finish(certificate, form, report, force, output)
+    sys.exit(certificate.exit_code)
+
+
+@main.command()
+@reporting
+def demo(form: str, report: str | None, force: bool) -> None:
+    """Convert and verify the trained ResNet-18 that comes with this project, on the images that come with it."""
+    from conv2attn import commands
+
+    certificate = commands.demonstrate()
+    finish(certificate, form, report, force)
+    sys.exit(certificate.exit_code)
+
+
+@main.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Explain what the rule CODE asks, why, and what to do; without CODE, list all."""
+    if code is None:
+        click.echo("\n".join(f"{key}  {rule.title}" for key, rule in RULES.items()))
+        return
+    if code.upper() not in RULES:
+        raise UsageError("C2A001", f"{code} is not a code", "Call explain without a code for the list.")
+    rule = RULES[code.upper()]
+    click.echo(f"{code.upper()}: {rule.title}\n\n{rule.why}\n\nWhat to do: {rule.remedy}")
+
+
+def finish(certificate: Any, form: str, report: str | None, force: bool, output: str | None = None) -> None:
+    """Prints the report in the form asked for, or writes it, and the JSON beside it if asked."""
+    from conv2attn.checkpoints.writing import write_text_atomically
+
+    text = {"text": certificate.to_text, "json": certificate.to_json, "markdown": certificate.to_markdown}[form]()
+    if output:
+        write_text_atomically(output, text, force)
+    else:
+        click.echo(text, nl=False)
+    if report:
+        write_text_atomically(report, certificate.to_json(), force)

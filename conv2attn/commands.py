@@ -1,0 +1,125 @@
+"""What the commands do, between the files and the certificate."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conv2attn.certificates import Certificate, certify
+from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.examples import demo_files
+from conv2attn.checkpoints.reading import read
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.models import convert
+from conv2attn.verdicts import Verdict
+
+
+def convert_file(
+    model: str,
+    destination: Path,
+    *,
+    alpha: str,
+    encoding: str,
+    stride_by: str,
+    arch: str | None,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    keep_refuted: bool,
+    force: bool,
+    **running: Any,
+) -> tuple[Certificate, bool]:
+    """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
+    original = prepared(load(model, arch), running)
+    network = convert(
+        original, alpha=number_or_auto(alpha), encoding=encoding, stride_by=stride_by, only=only, skip=skip
+    )
+    certificate = certify(original, network, **inputs(running))
+    refuted = certificate.verdict is Verdict.REFUTED
+    if not refuted or keep_refuted:
+        save(network.cpu(), destination, force=force, refuted=refuted)
+    return certificate, not refuted or keep_refuted
+
+
+def verify_files(original: str, converted: str, **running: Any) -> Certificate:
+    """The certificate of two files."""
+    first, second = (prepared(load(path), running) for path in (original, converted))
+    return certify(first, second, **inputs(running))
+
+
+def demonstrate() -> Certificate:
+    """The certificate of the trained example, on its own labelled images."""
+    demo = demo_files()
+    original = load(demo.model)
+    described = f"{len(demo.images)} test images of Fashion-MNIST"
+    return certify(original, convert(original), images=demo.images, labels=demo.labels, described=described)
+
+
+def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
+    """The network in the dtype and on the device asked for.
+
+    Raises:
+        UsageError: there is no such device (C2A001).
+    """
+    try:
+        device = torch.device(running["device"])
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError("C2A001", f"device {running['device']!r} is not here", "Use --device cpu.") from error
+    dtype = running["dtype"]
+    return network.to(device, getattr(torch, dtype) if dtype else None)
+
+
+def inputs(running: dict[str, Any]) -> dict[str, Any]:
+    """What to run the networks on, as `certify` takes it."""
+    size = parse_size(running["input_size"]) if running["input_size"] else None
+    images = read_images(running["images"]) if running["images"] else None
+    if images is not None:
+        images = images.to(running["device"], getattr(torch, running["dtype"] or "float32"))
+    described = f"{len(images)} images of {Path(running['images']).name}" if images is not None else None
+    return {
+        "input_size": size,
+        "input_range": running["input_range"],
+        "images": images,
+        "described": described,
+        "seed": running["seed"],
+    }
+
+
+def parse_size(text: str) -> tuple[int, ...]:
+    """`3x224x224` as numbers.
+
+    Raises:
+        UsageError: it is not positive integers with an x between them (C2A001).
+    """
+    parts = text.lower().split("x")
+    if len(parts) < 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError("C2A001", f"--input-size {text} is not CHANNELSxSIDE[xSIDE[xSIDE]]", "Write 3x224x224, say.")
+    return tuple(int(part) for part in parts)
+
+
+def read_images(path: str) -> Tensor:
+    """A batch of images from a tensor file or a .npy array.
+
+    Raises:
+        CheckpointError: it is neither (C2A303), or missing or damaged.
+    """
+    if Path(path).suffix == ".npy":
+        try:
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise CheckpointError("C2A303", f"{path} is not an array of images", "Save it by numpy.save.") from error
+    content = read(path)
+    tensors = [item for item in content.values() if isinstance(item, Tensor) and item.ndim > 2]
+    if not tensors:
+        raise CheckpointError("C2A303", f"{path} holds no images", "Save {'images': tensor} by torch.save.")
+    return tensors[0]
+
+
+def number_or_auto(text: str) -> float | str:
+    """A number if the text is one, else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
