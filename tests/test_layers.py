@@ -76,10 +76,10 @@ def test_upward_imports_are_found(tmp_path):
     planted = {
         "basis/grid.py": "if TYPE_CHECKING:\n    from ..models import resnet\n",
         "bounds.py": "def late():\n    import conv2attn.theorem\n",
-        "certify/layer.py": "from conv2attn import convert\n",
-        "span/rank.py": "from conv2attn.certify.layer import certify\n",
+        "certificates/layer.py": "from conv2attn import convert\n",
+        "span/rank.py": "from conv2attn.certificates import certify\n",
         "attention/__init__.py": "from . import engines\nfrom .. import errors\nfrom ..basis.grid import Grid\n",
-        "attention/engines/dense.py": "from ..layer import scores\nfrom ...report import text\n",
+        "attention/engines/dense.py": "from ..layer import scores\nfrom ...commands import text\n",
         "odds/ends.py": "import torch\n",
     }
     for name, source in planted.items():
@@ -87,10 +87,10 @@ def test_upward_imports_are_found(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source)
     assert upward_imports(tmp_path / "conv2attn") == [
-        "conv2attn.attention.engines.dense imports conv2attn.report.text",
+        "conv2attn.attention.engines.dense imports conv2attn.commands.text",
         "conv2attn.basis.grid imports conv2attn.models.resnet",
         "conv2attn.bounds imports conv2attn.theorem",
-        "conv2attn.certify.layer imports conv2attn.convert",
+        "conv2attn.certificates.layer imports conv2attn.convert",
         "odds.ends has no place in LAYERS",
-        "conv2attn.span.rank imports conv2attn.certify.layer.certify",
+        "conv2attn.span.rank imports conv2attn.certificates.certify",
     ]
