@@ -95,7 +95,7 @@ class ProofReport:
         """Refuted if any claim is not proved; otherwise that of the formal layer, where it was asked for."""
         if any(claim.verdict is not Verdict.HOLDS for claim in self.claims) or not self.claims:
             return Verdict.REFUTED
-        return self.formal.verdict or Verdict.HOLDS
+        return Verdict.HOLDS if self.formal.verdict is None else self.formal.verdict
 
     @property
     def exit_code(self) -> int:
@@ -147,12 +147,16 @@ class ProofReport:
 
 
 def table(claims: Iterable[ClaimResult]) -> str:
-    """The table of proofs/README.md: a row a claim."""
+    """The generated part of proofs/README.md: a row a claim, then what each says."""
+    rows = list(claims)
     lines = ["| # | claim | status | decided by | formal too | does not show | licenses |", "| --- " * 7 + "|"]
-    for c in claims:
-        licences = ", ".join(f"`{name.removeprefix('conv2attn.')}`" for name in c.licenses)
-        cells = (c.name, c.words, c.status, c.methods, "yes" if c.formal else "no", c.not_shown, licences)
-        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    for c in rows:
+        licences = ", ".join(f"`{name.removeprefix('conv2attn.')}`" for name in c.licenses) or "nothing yet"
+        cells = (f"[{c.name}]({c.name}.py)", c.title, c.status, c.methods, "yes" if c.formal else "no", c.not_shown)
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in (*cells, licences)) + " |")
+    for c in rows:
+        lines += ["", f"### {c.name}. {c.title}", "", c.words, "", f"$${c.formula}$$", ""]
+        lines += [f"- If {condition}." for condition in c.conditions]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from conv2attn.errors import UsageError
-from conv2attn.proof_report import ClaimResult, FormalResult, ProofReport, StepResult
+from conv2attn.proof_report import ClaimResult, FormalResult, ProofReport, StepResult, table
 from conv2attn.verdicts import Verdict
 
 PACKAGE = "conv2attn.proofs"
@@ -110,3 +110,7 @@ def _check_formal() -> FormalResult:
     if done.returncode:
         return FormalResult("failed", Verdict.REFUTED, output)
     return FormalResult("checked", Verdict.HOLDS, output)
+
+
+if __name__ == "__main__":
+    print(table(prove().claims), end="")

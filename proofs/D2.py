@@ -6,7 +6,7 @@ from .claim import Claim, refutation, step
 from .core import identity, sign
 
 alpha, t, centre = symbols("alpha t t_Delta", real=True)
-a, b, M, W = symbols("a b M W", integer=True)
+a, b, m, M, W = symbols("a b m M W", integer=True)
 v, r1, r2, r3, z = symbols("v r_1 r_2 r_3 z", real=True)
 
 CLAIM = Claim(
@@ -61,9 +61,17 @@ CLAIM = Claim(
             given=(M - (2 * W - 1),),
         ),
         step(
-            "More axes: numbering the first ones by a, and the last by b, is the same step again; then (t - t_Delta)^2 "
-            ">= 1 off the target, for an integer t - t_Delta = z with z >= 1 (or -z). Distinct integers are points of "
-            "a line: L2c with n = 1 bounds the leak.",
+            "More axes: with |a| <= m - 1 on the next axis and |b| <= M - 1 behind it, M a + b <= M m - 1 (and so for "
+            "its negative): M m is the next factor, m = 2 W - 1 for a side W.",
+            sign,
+            (M * m - 1) - (M * a + b),
+            ((M, m - 1 - a), (M - 1 - b,)),
+            given=(m - 1 - a, M - 1 - b),
+            positive=(M,),
+        ),
+        step(
+            "Off the target (t - t_Delta)^2 >= 1, for an integer t - t_Delta = z with z >= 1 (or -z). Distinct "
+            "integers are points of a line: L2c with n = 1 bounds the leak.",
             sign,
             z**2 - 1,
             ((z - 1, z - 1), (2, z - 1)),

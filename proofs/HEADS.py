@@ -37,7 +37,7 @@ CLAIM = Claim(
     source="this project",
     not_shown="Heads that look beyond the neighbourhood and cancel there; that the alternative of the linear programme "
     "(Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W = 0) is complete, which is classical.",
-    licenses=("conv2attn.span.fewest_heads",),
+    licenses=(),
     steps=(
         step(
             "At least r: a layer of H heads writes W as H rank-one terms, B_h (x) M_h.",

@@ -46,7 +46,10 @@ CLAIM = Claim(
     not_shown="That a softmax is one-hot (L2b, L2c, A46); anything about rounding of the channel product. Axes are "
     "independent, so the geometry is stated for one axis of unnamed index; that n axes together are n such statements "
     "is read by a person.",
-    licenses=("conv2attn.convert", "conv2attn.certify"),
+    licenses=(
+        "conv2attn.basis.Sites.of_kernel",
+        "conv2attn.basis.Padding.source",
+    ),
     errata=("E4", "E6", "E12"),
     steps=(
         step(

@@ -36,7 +36,10 @@ CLAIM = Claim(
     source="this project; Cordonnier et al. 2020, Lemma 2 and the remark on the magnitude of alpha",
     not_shown="That theta converges and that a sum of non-negative terms is at least any partial sum, which are used "
     "as such; that the steps make up the theorem, which the formal layer checks. The mass as floats compute it: A46.",
-    licenses=("conv2attn.bounds.leaked_mass",),
+    licenses=(
+        "conv2attn.bounds.leaked_mass",
+        "conv2attn.bounds.leaked_mass_diagonal",
+    ),
     errata=("E1",),
     steps=(
         step(

@@ -26,7 +26,7 @@ CLAIM = Claim(
     source="this project",
     not_shown="Rounding. n axes follow by induction, the first factor standing for the axes done; the induction is "
     "read by a person here and checked in the formal layer.",
-    licenses=("conv2attn.attention.engines.separable",),
+    licenses=("conv2attn.basis.apply",),
     steps=(
         step(
             "The quadratic score with one alpha an axis is a sum over axes.",

@@ -27,7 +27,7 @@ CLAIM = Claim(
     source="this project; the form is what scaled_dot_product_attention evaluates",
     not_shown="Rounding: the features grow like the square of the side, so the side of the grid decides in which float "
     "type this is usable. A full covariance is GQ.",
-    licenses=("conv2attn.attention.engines.sdpa",),
+    licenses=("conv2attn.attention.engines.sdpa.features",),
     steps=(
         step(
             "The score is the inner product of the features minus alpha |q + Delta|^2.",

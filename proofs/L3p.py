@@ -114,7 +114,7 @@ CLAIM = Claim(
     conditions=("exact rationals throughout: softmax weights at alpha = ln 2 are powers of 2 over their sum",),
     source='Cordonnier et al. 2020, Lemma 3 and its proof (the step "there exists Phi"), refuted by this project',
     not_shown="How often the printed condition misleads on trained attention.",
-    licenses=("conv2attn.check_span",),
+    licenses=(),
     errata=("E2", "E12"),
     steps=(
         step(
@@ -131,7 +131,7 @@ CLAIM = Claim(
         ),
         refutation("(b) ... but not jointly.", *joint(hard_heads, image_shifts, IMAGE)),
         step("(b) Soft, alpha = ln 2: it holds at all nine queries ...", *per_query(soft_heads, image_shifts, IMAGE)),
-        refutation("(b) ... but not jointly.", *joint(soft_heads, image_shifts, IMAGE)),
+        refutation("(b) ... but not jointly either.", *joint(soft_heads, image_shifts, IMAGE)),
         step("(c) Boxes: it holds at all six queries ...", *per_query(box_heads, row_shift, ROW)),
         refutation("(c) ... but not jointly ...", *joint(box_heads, row_shift, ROW)),
         step(

@@ -48,7 +48,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Section 3, Padding, made precise by this project",
     not_shown="Real centres between two keys: there the clamp per axis of the real point is no key, and two keys can "
     "tie.",
-    licenses=("conv2attn.convert", "conv2attn.bounds.leaked_mass"),
+    licenses=("conv2attn.attention.engines.gather.continued",),
     errata=("E8",),
     steps=(
         step(

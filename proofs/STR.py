@@ -27,7 +27,7 @@ CLAIM = Claim(
     conditions=("every strided site s(p) is a query of the full layer",),
     source="Cordonnier et al. 2020, Section 3, Stride",
     not_shown="The cost, which is counted and not proved.",
-    licenses=("conv2attn.convert",),
+    licenses=("conv2attn.basis.Sites.without_stride",),
     steps=(
         step(
             "Selecting the site after the layer is the layer at the site.",

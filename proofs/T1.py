@@ -34,7 +34,10 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, Theorem 1; the bound is this project's",
     not_shown="Floating point: rounding is bounded apart. The triangle inequality for sums is used as such.",
-    licenses=("conv2attn.convert", "conv2attn.certify", "conv2attn.bounds.leaked_mass"),
+    licenses=(
+        "conv2attn.theorem.construction.attention_for",
+        "conv2attn.bounds.mixing_effect",
+    ),
     steps=(
         step(
             "The difference is the sum of P[k] (X[k] - X[target]) M, since every row of P sums to 1; biases cancel.",

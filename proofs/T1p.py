@@ -40,7 +40,10 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, Theorem 1 and the remark about D_h and D_out, corrected by this project",
     not_shown="Numerical rank of floats. The least width for dependent maps is not given.",
-    licenses=("conv2attn.convert",),
+    licenses=(
+        "conv2attn.theorem.construction.head_width",
+        "conv2attn.theorem.construction.factors",
+    ),
     errata=("E3", "E7", "E13"),
     steps=(
         step(

@@ -2,5 +2,5 @@
 
 CLAIMS = (
     *("L1", "L2a", "L2b", "L2c", "L2d", "L2e", "T1", "T1p", "L3", "L3p"),
-    *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS"),
+    *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS", "COUNT"),
 )
