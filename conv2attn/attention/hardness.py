@@ -6,7 +6,7 @@ import torch
 
 from conv2attn.attention.encodings import Encoding
 from conv2attn.attention.probes import exponential_underflows
-from conv2attn.basis import Offset
+from conv2attn.basis import AttentionGrid, Offset
 from conv2attn.bounds import one_hot_threshold
 
 FORMATS = {
@@ -15,6 +15,7 @@ FORMATS = {
     torch.bfloat16: "bfloat16",
     torch.float16: "float16",
 }
+THRESHOLDS = {dtype: one_hot_threshold(name) for dtype, name in FORMATS.items()}
 
 
 def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] | str:
@@ -24,7 +25,7 @@ def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] |
     with and without gradual underflow; this device's own exponential is measured to agree. Decided from the present
     parameters at each call.
     """
-    threshold = one_hot_threshold(FORMATS[dtype])
+    threshold = THRESHOLDS[dtype]
     alphas, centers = encoding.alpha.tolist(), encoding.center.tolist()
     if not all(threshold < alpha < float("inf") for alpha in alphas):
         low = next(a for a in alphas if not threshold < a < float("inf"))
@@ -40,3 +41,11 @@ def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] |
 def on_pixels(centers: Sequence[Sequence[float]]) -> bool:
     """Whether every coordinate is an integer."""
     return all(x.is_integer() for center in centers for x in center)
+
+
+def first_stray(grid: AttentionGrid, offsets: Sequence[Offset]) -> int | None:
+    """The first head some of whose targets are not on the grid, or None; the corners of the offsets' box tell."""
+    corners = [tuple(map(corner, zip(*offsets, strict=True))) for corner in (min, max)]
+    if all(map(grid.contains_targets, corners)):
+        return None
+    return next(head for head, offset in enumerate(offsets) if not grid.contains_targets(offset))

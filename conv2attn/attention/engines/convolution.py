@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.call import Call
-from conv2attn.attention.hardness import hard_offsets
+from conv2attn.attention.hardness import first_stray, hard_offsets
 from conv2attn.attention.probes import indirect_convolution
 from conv2attn.basis import Offset
 
@@ -46,9 +46,9 @@ def prepare(call: Call) -> Callable[[], Tensor] | str:
     points = lattice(offsets)
     if points is None:
         return "its offsets do not form a lattice, each point once"
-    for head, offset in enumerate(offsets):
-        if not call.grid.contains_targets(offset):
-            return f"head {head} leaves the grid at offset {offset}"
+    stray = first_stray(call.grid, offsets)
+    if stray is not None:
+        return f"head {stray} leaves the grid at offset {offsets[stray]}"
     indirect = indirect_convolution(call.image)
     return indirect if indirect and call.layer.engine == "auto" else lambda: run(call, points)
 

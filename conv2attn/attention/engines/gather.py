@@ -10,7 +10,7 @@ from torch import Tensor
 from conv2attn.attention.call import Call
 from conv2attn.attention.encodings import QuadraticEncoding
 from conv2attn.attention.engines.channels import project
-from conv2attn.attention.hardness import hard_offsets
+from conv2attn.attention.hardness import first_stray, hard_offsets
 from conv2attn.basis import Offset, Padding, Sides, Sites
 
 
@@ -21,9 +21,9 @@ def prepare(call: Call) -> Callable[[], Tensor] | str:
     offsets = hard_offsets(call.layer.encoding, call.image.dtype)
     if isinstance(offsets, str):
         return offsets
-    strays = [h for h, offset in enumerate(offsets) if not call.grid.contains_targets(offset)]
-    if strays and not isinstance(call.layer.encoding, QuadraticEncoding):
-        return f"head {strays[0]} leaves the grid at offset {offsets[strays[0]]}, where this encoding wraps around"
+    stray = None if isinstance(call.layer.encoding, QuadraticEncoding) else first_stray(call.grid, offsets)
+    if stray is not None:
+        return f"head {stray} leaves the grid at offset {offsets[stray]}, where this encoding wraps around"
     return lambda: run(call, offsets)
 
 
