@@ -129,6 +129,30 @@ def demo(form: str, report: str | None, force: bool) -> None:
 
 
 @main.command()
+@click.argument("claims", nargs=-1, metavar="[CLAIM]...")
+@click.option(
+    "--formal", is_flag=True, help="Check the formal layer too, which takes coqc; exit 3 where it is missing."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS.choices, "latex"]),
+    default="text",
+    show_default=True,
+    help="Form of the report; latex and markdown give the proofs with their steps.",
+)
+@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def prove(claims: tuple[str, ...], formal: bool, form: str, output: str | None, force: bool) -> None:
+    """Decide the claims of proofs/ again, each beside a mutant that must be refuted; all without CLAIM."""
+    from conv2attn.prove import prove as decide
+
+    result = decide(claims, formal=formal)
+    emit(getattr(result, f"to_{form}")(), output, force)
+    sys.exit(result.exit_code)
+
+
+@main.command()
 @click.argument("code", required=False)
 def explain(code: str | None) -> None:
     """Explain what the rule CODE asks, why, and what to do; without CODE, list all."""
@@ -142,13 +166,17 @@ def explain(code: str | None) -> None:
 
 
 def finish(certificate: Any, form: str, report: str | None, force: bool, output: str | None = None) -> None:
-    """Prints the report in the form asked for, or writes it, and the JSON beside it if asked."""
+    """Shows the report in the form asked for, and writes the JSON beside it if asked."""
+    emit(getattr(certificate, f"to_{form}")(), output, force)
+    if report:
+        emit(certificate.to_json(), report, force)
+
+
+def emit(text: str, output: str | None, force: bool) -> None:
+    """Prints `text`, or writes it to a file."""
+    if output is None:
+        click.echo(text.rstrip("\n"))
+        return
     from conv2attn.checkpoints.writing import write_text_atomically
 
-    text = {"text": certificate.to_text, "json": certificate.to_json, "markdown": certificate.to_markdown}[form]()
-    if output:
-        write_text_atomically(output, text, force)
-    else:
-        click.echo(text, nl=False)
-    if report:
-        write_text_atomically(report, certificate.to_json(), force)
+    write_text_atomically(output, text, force)

@@ -1,0 +1,195 @@
+"""The command line: exit codes, one sentence for an error, and nothing lost."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import RULES
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet18.pt"
+SMALL = ["--input-size", "3x32x40"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the example in it, which is the current one."""
+    shutil.copy(EXAMPLE, tmp_path / "net.pt")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*arguments):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def refused(*arguments, match):
+    """The call ends with exit code 2 and one line on stderr that says why; stdout stays empty."""
+    result = call(*arguments)
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
+    assert match in result.stderr
+    assert "weights_only" not in result.stderr
+
+
+def test_convert_then_verify(folder):
+    converted = call("convert", "net.pt", *SMALL, "--report", "report.json")
+    assert converted.exit_code == 0
+    assert "20 holds, 0 refuted, 0 undecided, 0 unsupported: holds (proved)" in converted.stdout
+    report = json.loads((folder / "report.json").read_text())
+    assert (report["verdict"], report["strength"], len(report["layers"])) == ("holds", "proved", 20)
+    verified = call("verify", "net.pt", "net.attn.pt", *SMALL, "--format", "json")
+    assert verified.exit_code == 0
+    assert json.loads(verified.stdout)["verdict"] == "holds"
+
+
+def test_a_saved_network_is_the_network_bit_for_bit(folder):
+    network = conv2attn.convert(conv2attn.load("net.pt"), alpha=60, stride_by="pooling", encoding="enumerated")
+    conv2attn.save(network, "saved.pt")
+    again = conv2attn.load("saved.pt")
+    mine, theirs = network.state_dict(), again.state_dict()
+    assert list(mine) == list(theirs)
+    assert all(torch.equal(mine[key], theirs[key]) and mine[key].stride() == theirs[key].stride() for key in mine)
+    assert str(network) == str(again)
+    assert conv2attn.conversion_of(network) == conv2attn.conversion_of(again)
+    assert [p.requires_grad for p in network.parameters()] == [p.requires_grad for p in again.parameters()]
+
+
+def test_a_saved_layer_is_the_layer(tmp_path):
+    layer = conv2attn.convert(torch.nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2), trainable=True)
+    conv2attn.save(layer, tmp_path / "layer.pt")
+    image = torch.randn(2, 4, 9)
+    assert torch.equal(conv2attn.load(tmp_path / "layer.pt")(image), layer(image))
+
+
+@pytest.mark.parametrize("damage", ["rename", "drop", "architecture", "layers"])
+def test_a_saved_network_with_a_false_plan_is_refused(folder, damage):
+    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "saved.pt")
+    content = torch.load("saved.pt", weights_only=True)
+    match damage:
+        case "rename":
+            content["state_dict"]["conv1.outputs"] = content["state_dict"].pop("conv1.output")
+        case "drop":
+            del content["state_dict"]["fc.weight"]
+        case "architecture":
+            content["architecture"]["depths"] = [3, 4, 6, 3]
+        case "layers":
+            content["layers"]["conv1"]["d_out"] = 17
+    torch.save(content, "false.pt")
+    refused("verify", "net.pt", "false.pt", match="C2A303")
+
+
+def test_refuted_networks_are_not_written(folder):
+    assert call("convert", "net.pt", *SMALL, "--alpha", 3).exit_code == 1
+    assert not (folder / "net.attn.pt").exists()
+    assert call("convert", "net.pt", *SMALL, "--alpha", 3, "--keep-refuted").exit_code == 1
+    assert torch.load("net.attn.pt", weights_only=True)["refuted"] is True
+    assert call("verify", "net.pt", "net.attn.pt", *SMALL).exit_code == 1
+
+
+def test_alpha_of_the_paper_is_bounded(folder):
+    assert "holds (bounded)" in call("convert", "net.pt", *SMALL, "--alpha", 46).stdout
+
+
+def test_existing_files_are_kept(folder):
+    (folder / "net.attn.pt").write_text("mine")
+    refused("convert", "net.pt", *SMALL, match="C2A305")
+    (folder / "report.json").write_text("mine too")
+    refused("convert", "net.pt", "-o", "new.pt", *SMALL, "--report", "report.json", match="C2A305")
+    assert (folder / "net.attn.pt").read_text() == "mine"
+    assert (folder / "report.json").read_text() == "mine too"
+    assert not (folder / "new.pt").exists()
+    assert call("convert", "net.pt", *SMALL, "--force").exit_code == 0
+
+
+def test_bad_files(folder):
+    refused("convert", "missing.pt", match="C2A301")
+    (folder / "empty.pt").write_bytes(b"")
+    refused("convert", "empty.pt", match="C2A302")
+    (folder / "cut.pt").write_bytes(EXAMPLE.read_bytes()[:100_000])
+    refused("convert", "cut.pt", match="C2A302")
+    (folder / "text.pt").write_text("hello")
+    refused("convert", "text.pt", match="C2A30")
+    torch.save({"a.weight": torch.zeros(2, 2)}, "other.pt")
+    refused("convert", "other.pt", match="C2A304")
+    assert sorted(path.name for path in folder.iterdir()) == ["cut.pt", "empty.pt", "net.pt", "other.pt", "text.pt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--alpha", "soft"], "C2A130"),
+        (["--alpha", "-1"], "C2A130"),
+        (["--alpha", "nan"], "C2A130"),
+        (["--encoding", "sine"], "C2A001"),
+        (["--stride-by", "hope"], "C2A001"),
+        (["--only", "layer9*"], "C2A001"),
+        (["--arch", "resnet50"], "C2A304"),
+        (["--input-size", "224"], "C2A001"),
+        (["--input-size", "3x0x5"], "C2A001"),
+        (["--images", "missing.npy"], "C2A30"),
+        (["--device", "cuda:99"], "C2A001"),
+    ],
+)
+def test_wrong_options_are_one_sentence(folder, arguments, match):
+    refused("convert", "net.pt", *arguments, match=match)
+    assert [path.name for path in folder.iterdir()] == ["net.pt"]
+
+
+def test_skipped_layers_do_not_count(folder):
+    result = call("convert", "net.pt", *SMALL, "--skip", "layer[1-4]*")
+    assert result.exit_code == 0
+    assert "1 holds, 0 refuted, 0 undecided, 0 unsupported, 19 skipped: holds (proved)" in result.stdout
+
+
+def test_nothing_checked_is_not_green(folder):
+    result = call("convert", "net.pt", *SMALL, "--skip", "*")
+    assert result.exit_code == 3
+    assert "nothing was checked" in result.stdout
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_dtypes(folder, dtype):
+    assert call("convert", "net.pt", *SMALL, "--dtype", dtype).exit_code == 0
+
+
+def test_images_of_the_user(folder):
+    torch.save({"images": torch.randn(2, 3, 32, 32)}, "images.pt")
+    assert "2 images of images.pt" in call("convert", "net.pt", "--images", "images.pt").stdout
+
+
+def test_demo():
+    result = call("demo")
+    assert result.exit_code == 0
+    assert "same top-1 class: 10 of 10" in result.stdout
+
+
+def test_explain_knows_every_code():
+    listing = call("explain").stdout
+    for code, rule in RULES.items():
+        assert f"{code}  {rule.title}" in listing
+        assert rule.remedy in call("explain", code.lower()).stdout
+    refused("explain", "C2A999", match="C2A999")
+
+
+def test_prove_from_the_command_line(tmp_path):
+    assert call("prove", "L2a", "--format", "json", "--output", tmp_path / "proof.json").exit_code == 0
+    assert json.loads((tmp_path / "proof.json").read_text())["exit_code"] == 0
+    refused("prove", "L99", match="L99")
+
+
+def test_a_crash_is_not_a_refutation(folder, monkeypatch):
+    def crash(*arguments, **options):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("conv2attn.commands.certify", crash)
+    result = call("convert", "net.pt", *SMALL)
+    assert result.exit_code == 70
+    assert "ZeroDivisionError: planted" in result.stderr
+    assert not (folder / "net.attn.pt").exists()

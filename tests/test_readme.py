@@ -1,0 +1,62 @@
+"""Every command and every example in the README runs as it stands there."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with nothing in it but the file that the commands name."""
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copy(ROOT / "examples" / "resnet18.pt", folder)
+    return folder
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_there_is_something_to_run():
+    assert len(COMMANDS) >= 4
+    assert len(EXAMPLES) >= 1
+
+
+def test_commands_run_in_their_order(folder):
+    for line in COMMANDS:
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "conv2attn"
+        done = run([str(Path(sys.executable).with_name(program)), *arguments], folder)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert (folder / "resnet18.attn.pt").is_file()
+
+
+def test_a_command_that_is_wrong_is_caught(folder):
+    assert run([str(Path(sys.executable).with_name("conv2attn")), "convert", "missing.pt"], folder).returncode == 2
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_examples_run(code, folder):
+    done = run([sys.executable, "-W", "error", "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    assert "holds (proved)" in done.stdout
+
+
+@pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README, re.M))
+def test_make_targets_exist(target):
+    assert run(["make", "--dry-run", target], ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README))
+def test_links_lead_somewhere(link):
+    assert (ROOT / link).exists()
