@@ -1,0 +1,51 @@
+"""What the product is compared with: torch's convolution in float64, loops over Python numbers, derived tolerances."""
+
+import copy
+import math
+
+import torch
+
+from conv2attn.bounds import convolution_bound, soft_mixing_bound
+
+
+def convolve(conv, image, dtype=None):
+    """The output of `conv` on `image` in float64 on the CPU; on whole numbers within the budget this is exact."""
+    exact = copy.deepcopy(conv).cpu().double()(image.cpu().double()).detach()
+    return exact if dtype is None else exact.to(dtype).to(image.device)
+
+
+def magnitudes(conv, image):
+    """`|W| * |X| + |b|` in float64."""
+    sizes = copy.deepcopy(conv).cpu().double()
+    with torch.no_grad():
+        for parameter in sizes.parameters():
+            parameter.abs_()
+        return sizes(image.cpu().double().abs())
+
+
+def rounding_allowed(conv, image):
+    """Bound on |a layer computed directly in the image's dtype - `convolve`|: `gamma_n (|W| * |X| + |b|)` for both."""
+    terms = conv.in_channels // conv.groups * math.prod(conv.kernel_size)
+    sizes = magnitudes(conv, image)
+    total = torch.zeros_like(sizes)
+    for name in (str(image.dtype).removeprefix("torch."), "float64", "float64"):
+        bound = convolution_bound(terms, name, casts=2)
+        total += bound.factor * sizes + bound.absolute
+    return total
+
+
+def soft_allowed(layer, image, extra=0.0):
+    """Bound on the difference of two orders of evaluating a soft layer in float64, one axis after another at worst.
+
+    `extra` is an error of the scores beside their own rounding.
+    """
+    axes, keys = layer.dimensions, math.prod(layer.padding.sides(tuple(image.shape[2:])))
+    reach = max(layer.padding.sides(tuple(image.shape[2:]))) + layer.encoding.center.abs().max().item()
+    score_error = extra + 8 * 2.0**-53 * layer.encoding.alpha.abs().max().item() * axes * reach**2
+    mixing = soft_mixing_bound(keys, "float64", score_error)
+    read = (1 + axes) * (mixing.factor * image.abs().max().item() + mixing.absolute)
+    taps = layer.call(image).weights.taps().detach()
+    weight = taps.abs().sum((0, 2)).max().item()
+    rounding = convolution_bound(taps[:, 0].numel() + 1, "float64").factor
+    bias = 0.0 if layer.bias is None else layer.bias.abs().max().item()
+    return 2 * (weight * read + rounding * (weight * (image.abs().max().item() + read) + bias))
