@@ -41,7 +41,7 @@ def assert_equivalent(
         given(inputs)(check)()
         return
     drawn = list(inputs)
-    assert drawn, "no input: nothing was compared"
+    require(bool(drawn), "no input: nothing was compared")
     for each in drawn:
         check(each)
 
@@ -55,15 +55,15 @@ def assert_same(left: Any, right: Any, tolerance: float | Tensor | None = None, 
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         assert_same_tensor(left, right, tolerance, where)
         return
-    assert type(left) is type(right), f"{where} is {type(left).__name__} and {type(right).__name__}"
+    require(type(left) is type(right), f"{where} is {type(left).__name__} and {type(right).__name__}")
     if isinstance(left, Mapping):
-        assert list(left) == list(right), f"{where} has the keys {list(left)} and {list(right)}"
+        require(list(left) == list(right), f"{where} has the keys {list(left)} and {list(right)}")
         pairs = [(f"{where}[{key!r}]", left[key], right[key]) for key in left]
     else:
-        assert isinstance(left, list | tuple), f"{where} is {type(left).__name__}, which holds no tensor"
-        assert len(left) == len(right), f"{where} has {len(left)} and {len(right)} items"
+        require(isinstance(left, list | tuple), f"{where} is {type(left).__name__}, which holds no tensor")
+        require(len(left) == len(right), f"{where} has {len(left)} and {len(right)} items")
         pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(left, right, strict=True))]
-    assert pairs, f"{where} is empty"
+    require(bool(pairs), f"{where} is empty")
     for place, a, b in pairs:
         assert_same(a, b, tolerance, place)
 
@@ -76,17 +76,18 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
     """
     for what in ("dtype", "device", "shape"):
         a, b = getattr(left, what), getattr(right, what)
-        assert a == b, f"{where} has {what} {a} and {b}"
-    assert left.numel(), f"{where} is empty"
+        require(a == b, f"{where} has {what} {a} and {b}")
+    require(left.numel() > 0, f"{where} is empty")
     for name, side in (("first", left), ("second", right)):
-        assert bool(side.isfinite().all()), f"{where} of the {name} is not finite everywhere"
+        require(bool(side.isfinite().all()), f"{where} of the {name} is not finite everywhere")
     widest = torch.complex128 if left.is_complex() else torch.float64
     error = (left.to(widest) - right.to(widest)).abs()
     if tolerance is None:
         same = torch.equal(left, right)
     else:
         allowed = torch.as_tensor(tolerance, dtype=error.dtype, device=error.device)
-        assert allowed.ndim == 0 or allowed.shape == error.shape, f"{where}: a tolerance of shape {allowed.shape}"
+        fits = allowed.ndim == 0 or allowed.shape == error.shape
+        require(fits, f"{where}: a tolerance of shape {tuple(allowed.shape)}")
         same = bool((error <= allowed).all())
     if not same:
         worst = int(error.argmax())
@@ -97,3 +98,9 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
             f"{where} differs in {count} of {left.numel()} numbers, most at {place}: {values}; "
             f"a tolerance of {error.max().item():.3g} would pass"
         )
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises AssertionError with `message` unless it `holds`; unlike the statement, under `python -O` too."""
+    if not holds:
+        raise AssertionError(message)

@@ -20,7 +20,7 @@ from conv2attn.basis import (
     output_sides,
 )
 from conv2attn.bounds import gamma, softmax_error
-from conv2attn.testing.equivalence import assert_same
+from conv2attn.testing.equivalence import assert_same, require
 
 Law = Callable[[Operator, Sides, Tensor], None]
 UNIT_ROUNDOFF = 2.0**-53
@@ -89,13 +89,16 @@ def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None
 def matrix_has_the_sides(operator: Operator, sides: Sides, image: Tensor) -> None:
     """One row for each token of `output_sides`, one column for each token of `sides`, float64."""
     matrix = as_matrix(operator, sides)
-    assert matrix.shape == (math.prod(output_sides(operator, sides)), math.prod(sides))
-    assert matrix.dtype == torch.float64
+    require(
+        matrix.shape == (math.prod(output_sides(operator, sides)), math.prod(sides)),
+        f"{operator} has a matrix {tuple(matrix.shape)}",
+    )
+    require(matrix.dtype == torch.float64, f"{operator} has a matrix of {matrix.dtype}")
 
 
 def zero_stays_zero(operator: Operator, sides: Sides, image: Tensor) -> None:
     """`P 0 = 0`."""
-    assert not apply(operator, torch.zeros_like(image), sides).any()
+    require(not bool(apply(operator, torch.zeros_like(image), sides).any()), f"{operator} makes something of nothing")
 
 
 def composition_multiplies(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -103,7 +106,7 @@ def composition_multiplies(operator: Operator, sides: Sides, image: Tensor) -> N
     between = output_sides(operator, sides)
     second = Shift((1,) * len(between))
     both = Composition((second, operator))
-    assert output_sides(both, sides) == between
+    require(output_sides(both, sides) == between, f"{both} has the sides {output_sides(both, sides)}")
     assert_same(as_matrix(both, sides), as_matrix(second, between) @ as_matrix(operator, sides))
     assert_same(apply(both, image, sides), apply(second, apply(operator, image, sides), between))
 
@@ -119,13 +122,13 @@ def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> N
     """The rows of a softmax are probabilities, and those of a shift, a padding or a selection are one-hot or zero."""
     matrix = as_matrix(operator, sides)
     if isinstance(operator, Shift | Padding | Sites):
-        assert bool(((matrix == 0) | (matrix == 1)).all())
-        assert bool((matrix.sum(1) <= 1).all())
+        require(bool(((matrix == 0) | (matrix == 1)).all()), f"{operator} weighs a pixel")
+        require(bool((matrix.sum(1) <= 1).all()), f"{operator} reads two pixels at once")
     if isinstance(operator, QuadraticSoftmax):
         keys = matrix.shape[1]
         ones = torch.ones(len(matrix), dtype=torch.float64)
         assert_same(matrix.sum(1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
-        assert bool((matrix >= 0).all())
+        require(bool((matrix >= 0).all()), f"{operator} has a negative weight")
 
 
 LAWS: list[Law] = [

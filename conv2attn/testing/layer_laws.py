@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import as_basis, evaluate
-from conv2attn.testing.equivalence import assert_same
+from conv2attn.testing.equivalence import assert_same, require
 
 LayerLaw = Callable[[MultiHeadSelfAttention, Tensor], None]
 
@@ -40,8 +40,8 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
 def attention_is_one_hot(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     """The attention of a hard layer has one 1 a row and 0 elsewhere, bit for bit."""
     attention = layer.attention(sides=tuple(image.shape[2:]))
-    assert bool(((attention == 0) | (attention == 1)).all())
-    assert bool((attention.sum(-1) == 1).all())
+    require(bool(((attention == 0) | (attention == 1)).all()), "an attention probability is neither 0 nor 1")
+    require(bool((attention.sum(-1) == 1).all()), "the attention of a query does not sum to 1")
 
 
 def zero_gives_the_bias(layer: MultiHeadSelfAttention, image: Tensor) -> None:

@@ -1,0 +1,172 @@
+"""assert_equivalent accepts what is equal and rejects what other comparisons let through."""
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from conv2attn.basis import Padding
+from conv2attn.testing import assert_equivalent, images_for, integer_tensors
+from conv2attn.theorem import attention_for, read
+
+IMAGES = [torch.tensor([[1.0, 2.0, 4.0]])]
+
+
+def test_a_converted_layer_is_equivalent_to_its_convolution():
+    conv = torch.nn.Conv2d(2, 3, 3, padding=1).requires_grad_(False)
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(torch.randint(-9, 10, parameter.shape))
+    assert_equivalent(conv, attention_for(read(conv)), images_for(conv))
+
+
+@pytest.mark.parametrize("strategy", [False, True], ids=["iterable", "strategy"])
+def test_several_arguments_and_nested_outputs_are_compared(strategy):
+    def parts(x, y):
+        return {"sum": x + y, "pair": [x, (y,)]}
+
+    numbers = integer_tensors((3,), torch.float32, 9)
+    pairs = st.tuples(numbers, numbers) if strategy else [(torch.ones(2), torch.zeros(2))]
+    assert_equivalent(parts, parts, pairs)
+    with pytest.raises(AssertionError, match=r"output\['pair'\]\[1\]\[0\] differs in"):
+        assert_equivalent(parts, lambda x, y: parts(x, y) | {"pair": [x, (y + 1,)]}, pairs)
+
+
+WRONG = {
+    "NaN in one output": (lambda x: torch.where(x == 2, torch.nan, x), "not finite everywhere"),
+    "infinity": (lambda x: torch.where(x == 2, torch.inf, x), "not finite everywhere"),
+    "another dtype": (lambda x: x.double(), "has dtype torch.float32 and torch.float64"),
+    "a shape that broadcasts": (lambda x: x[None], "has shape"),
+    "one row for all": (lambda x: x[:, :1], "has shape"),
+    "a tuple": (lambda x: (x,), "is Tensor and tuple"),
+    "one ulp": (lambda x: torch.nextafter(x, torch.tensor(9.0)), "differs in 3 of 3 numbers, most at"),
+    "one number": (
+        lambda x: x + (x == 4),
+        r"differs in 1 of 3 numbers, most at \(0, 2\): 4.0 and 5.0; a tol",
+    ),
+    "axes swapped": (lambda x: x.T, "has shape"),
+    "order": (lambda x: x.flip(-1), r"differs in 2 of 3 numbers"),
+    "nothing": (lambda x: None, "is Tensor and NoneType"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_not_equal_is_rejected(wrong):
+    other, message = WRONG[wrong]
+    for tolerance in (None, 1e-9) if wrong != "infinity" else (None, float("inf")):
+        with pytest.raises(AssertionError, match=message):
+            assert_equivalent(lambda x: x, other, IMAGES, tolerance=tolerance)
+
+
+def test_a_nan_on_both_sides_is_not_equal():
+    with pytest.raises(AssertionError, match="output of the first is not finite everywhere"):
+        assert_equivalent(torch.log, torch.log, [torch.tensor([-1.0])])
+
+
+def test_nothing_compared_is_a_failure():
+    with pytest.raises(AssertionError, match="no input: nothing was compared"):
+        assert_equivalent(torch.exp, torch.exp, [])
+    with pytest.raises(AssertionError, match="output is empty"):
+        assert_equivalent(torch.exp, torch.exp, [torch.ones(0, 3)])
+    with pytest.raises(AssertionError, match="output is empty"):
+        assert_equivalent(lambda x: [], lambda x: [], IMAGES)
+    with pytest.raises(AssertionError, match="output is NoneType, which holds no tensor"):
+        assert_equivalent(lambda x: None, lambda x: None, IMAGES)
+    with pytest.raises(AssertionError, match=r"output\[0\] is empty"):
+        assert_equivalent(lambda x: [x[:0]], lambda x: [x[:0]], IMAGES)
+
+
+def test_outputs_of_other_lengths_and_keys_are_rejected():
+    with pytest.raises(AssertionError, match="output has 1 and 2 items"):
+        assert_equivalent(lambda x: [x], lambda x: [x, x], IMAGES)
+    with pytest.raises(AssertionError, match=r"output has the keys \['a'\] and \['b'\]"):
+        assert_equivalent(lambda x: {"a": x}, lambda x: {"b": x}, IMAGES)
+
+
+def test_a_tolerance_is_a_number_or_of_the_shape_of_the_output():
+    def off(x):
+        return x + 0.5
+
+    assert_equivalent(torch.abs, off, IMAGES, tolerance=0.5)
+    assert_equivalent(torch.abs, off, IMAGES, tolerance=lambda x: x / 2)
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_equivalent(torch.abs, off, IMAGES, tolerance=lambda x: x / 4)
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_equivalent(torch.abs, off, IMAGES, tolerance=float("nan"))
+    with pytest.raises(AssertionError, match=r"output: a tolerance of shape \(3,\)"):
+        assert_equivalent(torch.abs, off, IMAGES, tolerance=lambda x: x[0])
+
+
+def test_a_difference_that_only_some_examples_show_is_found():
+    """Planted: a convolution that forgets the last column where the image is wide."""
+    conv = torch.nn.Conv1d(1, 1, 1, bias=False).requires_grad_(False)
+    with torch.no_grad():
+        conv.weight.fill_(1.0)
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_equivalent(conv, lambda x: conv(x) * (torch.arange(x.shape[-1]) < 3), images_for(conv))
+
+
+def convolution():
+    """A grouped convolution in which every axis, offset and channel counts."""
+    conv = torch.nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=(2, 1), dilation=(2, 1), groups=2).requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in conv.parameters():
+        parameter.copy_(torch.randint(1, 999, parameter.shape, generator=generator))
+    return conv
+
+
+def swap_axes(layer):
+    layer.encoding.center.copy_(layer.encoding.center.flip(1))
+
+
+def negate_offsets(layer):
+    layer.encoding.center.neg_()
+
+
+def drop_a_head(layer):
+    layer.output[2] = 0
+
+
+def swap_two_heads(layer):
+    layer.output[[0, 1]] = layer.output[[1, 0]]
+
+
+def shift_the_padding(layer):
+    before, after = layer.padding.before, layer.padding.after
+    layer.padding = Padding((before[0] + 1, before[1]), (after[0] - 1, after[1]))
+
+
+def forget_the_dilation(layer):
+    layer.encoding.center[:, 0] /= 2
+
+
+def permute_the_groups(layer):
+    layer.output.copy_(layer.output.unflatten(1, (2, -1)).flip(1).flatten(1, 2))
+
+
+def put_a_nan(layer):
+    layer.bias[3] = torch.nan
+
+
+PLANTED = [
+    *(swap_axes, negate_offsets, drop_a_head, swap_two_heads),
+    *(shift_the_padding, forget_the_dilation, permute_the_groups, put_a_nan),
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("tolerance", [None, 0.5])
+def test_planted_errors_are_rejected(plant, tolerance):
+    conv = convolution()
+    layer = attention_for(read(conv)).requires_grad_(False)
+    plant(layer)
+    with pytest.raises(AssertionError, match=r"differs in|not finite|has shape"):
+        assert_equivalent(conv, layer, images_for(conv), tolerance=tolerance)
+
+
+def test_permuted_heads_are_not_an_error():
+    conv = convolution()
+    layer = attention_for(read(conv)).requires_grad_(False)
+    order = torch.tensor([4, 2, 0, 5, 1, 3])
+    for tensor in (layer.encoding.center, layer.output):
+        tensor.copy_(tensor[order].clone())
+    assert_equivalent(conv, layer, images_for(conv))
