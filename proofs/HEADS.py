@@ -7,9 +7,10 @@ from sympy import IndexedBase, KroneckerDelta, Sum, symbols
 from .claim import Claim, refutation, step
 from .core import finite, identity, index_sums, sign, spans
 
-H, T, C, J = symbols("H T C r", integer=True)
+H, T, C, J = symbols("H T C J", integer=True)
 h, t, c, j = symbols("h t c j", integer=True)
-W, B, M, cols, rows, weights, u, total, y, z = map(IndexedBase, ["W", "B", "M", "c", "R", "x", "u", "s", "y", "z"])
+W, B, M, cols, rows, first = map(IndexedBase, ["W", "B", "M", "c", "R", "R_u"])
+weights, u, total, y, z = map(IndexedBase, ["x", "u", "s", "y", "z"])
 left, m, bt, other, ct = symbols("B_ht m b_t S c_t", real=True)
 
 factored = W[t, c] - Sum(B[h, t] * M[h, c], (h, 1, H))
@@ -47,12 +48,12 @@ CLAIM = Claim(
             given=(factored,),
         ),
         step(
-            "r suffice, first column u = W x > 0 on the non-zero taps: patterns b_j = c_j + m u are again a basis of "
-            "the same space, for W = sum_j b_j R_j - u (m sum_j R_j), and u is one of them ...",
+            "r suffice: u = W x, positive on the non-zero taps, is part of a basis u, c_1, ..., c_(r-1) of the space; "
+            "the r patterns u and c_j + m u give W = sum_j (c_j + m u) R_j + u (R_u - m sum_j R_j) ...",
             index_sums,
-            Sum((cols[t, j] + m * u[t]) * rows[j, c], (j, 1, J)) - m * u[t] * Sum(rows[j, c], (j, 1, J)),
+            Sum((cols[t, j] + m * u[t]) * rows[j, c], (j, 1, J)) + u[t] * (first[c] - m * Sum(rows[j, c], (j, 1, J))),
             W[t, c],
-            given=(-based,),
+            given=(u[t] * first[c] + Sum(cols[t, j] * rows[j, c], (j, 1, J)) - W[t, c],),
         ),
         step(
             "... and they are >= 0 for m large: c_t + m u_t >= 0 when u_t > 0 and m >= -c_t/u_t.",

@@ -13,7 +13,7 @@ n, N = symbols("n N", integer=True)
 i, j, k = symbols("i j k", integer=True)
 q, d, m, S = symbols("q d m S", integer=True)
 key, point, clamp, a, X = map(IndexedBase, ["y", "x", "clamp", "a", "X"])
-to_clamp = Function("to_clamp")  # the key nearest to the target, a key of the box
+nearest = Function("nearest")  # the key nearest to the target, a key of the box
 
 cross = 2 * Sum(a[i] * (key[i] - clamp[i]) * (clamp[i] - point[i]), (i, 1, n))  # what PAD's one-axis step makes >= 0
 
@@ -35,10 +35,10 @@ BOX = list(product(range(4), repeat=2))
 CLAIM = Claim(
     name="PAD",
     title="Unpadded hard heads are replicate padding",
-    words="In a box, the key nearest to any lattice point (or real point) in an axis-aligned quadratic distance is its "
-    "clamp, and it is the only one; so an unpadded hard head reads the replicate-padded image, not zeros. For a full "
-    "covariance and for the enumerated encoding the nearest key is another one. Zero padding by floor(K/2) and "
-    "cropping gives the convolution with SAME padding.",
+    words="In a box, the key nearest to any lattice point in an axis-aligned quadratic distance is its clamp, and it "
+    "is the only one; so an unpadded hard head reads the replicate-padded image, not zeros. For a full covariance and "
+    "for the enumerated encoding the nearest key is another one. Zero padding by floor(K/2) and cropping gives the "
+    "convolution with SAME padding.",
     formula=r"\sum_i a_i (y_i - x_i)^2 \ge \sum_i a_i (y_i - \bar x_i)^2 + \sum_i a_i (\bar x_i - x_i)^2,\quad "
     r"\bar x = \operatorname{clamp}(x),\ y \in \prod_i [lo_i, hi_i]",
     conditions=(
@@ -84,16 +84,16 @@ CLAIM = Claim(
         step(
             "So the hard head reads the clamp, which is what replicate padding puts there.",
             index_sums,
-            Sum(KroneckerDelta(k, to_clamp(j)) * X[k], (k, 1, N)),
-            X[to_clamp(j)],
-            sizes={to_clamp: N},
+            Sum(KroneckerDelta(k, nearest(j)) * X[k], (k, 1, N)),
+            X[nearest(j)],
+            sizes={nearest: N},
         ),
         refutation(
             "Zero padding is another map: the head reads X at the border, not 0.",
             index_sums,
-            Sum(KroneckerDelta(k, to_clamp(j)) * X[k], (k, 1, N)),
+            Sum(KroneckerDelta(k, nearest(j)) * X[k], (k, 1, N)),
             0,
-            instance={N: 2, j: 3, to_clamp: lambda j: j * 0 + 2},
+            instance={N: 2, j: 3, nearest: lambda j: j * 0 + 2},
         ),
         step(
             "A full covariance picks another pixel: for the target (-2, 0) of a 4 x 4 box no key is nearer than (0, 1) "

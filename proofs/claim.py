@@ -33,18 +33,32 @@ class Step:
 
     @property
     def formula(self) -> str:
-        """What is put to the method, in LaTeX; empty where it is not a formula."""
-        name, arguments = self.question.func.__name__, self.question.args
+        """What is put to the method, its certificate and what it is given, in LaTeX; empty where it is no formula."""
+        name, (first, *others), options = self.question.func.__name__, self.question.args, self.question.keywords
         if name not in RELATIONS:
             return ""
-        left, right = map(latex, (arguments[0], 0 if name == "sign" else arguments[1]))
-        relation = ">" if self.question.keywords.get("strict") else RELATIONS[name]
-        return rf"{left} \mathrel{{\not{relation}}} {right}" if self.negated else f"{left} {relation} {right}"
+        relation = ">" if options.get("strict") else RELATIONS[name]
+        relation = rf"\mathrel{{\not{relation}}}" if self.negated else relation
+        if name != "sign":
+            return ", ".join([f"{latex(first)} {relation} {latex(others[0])}", *givens(name, options)])
+        certificate = " + ".join(r" \cdot ".join(rf"({latex(f)})" for f in factors) for factors in sum(others, ()))
+        return ", ".join(
+            [" = ".join(filter(None, [latex(first), certificate])) + f" {relation} 0", *givens(name, options)]
+        )
 
     def decide(self) -> Verdict:
         verdict = self.question()
         opposite = {Verdict.HOLDS: Verdict.REFUTED, Verdict.REFUTED: Verdict.HOLDS}
         return opposite.get(verdict, verdict) if self.negated else verdict
+
+
+def givens(name: str, options: dict[str, Any]) -> list[str]:
+    """What a question is given, in LaTeX: equations or inequalities, and the point that refutes."""
+    known = [zero[1] if name == "identity" else zero for zero in options.get("given", ())]
+    lines = [rf"{latex(each)} {RELATIONS[name]} 0" for each in known]
+    lines += [f"{latex(each)} > 0" for each in options.get("positive", ())]
+    lines += [f"{latex(symbol)} = {latex(value)}" for symbol, value in options.get("witness", {}).items()]
+    return [rf"\quad\text{{where }} {lines[0]}", *lines[1:]] if lines else []
 
 
 def step(says: str, method: Callable[..., Verdict], *args: Any, **kwargs: Any) -> Step:

@@ -170,6 +170,27 @@ def test_the_formal_layer_asked_for_without_coqc_is_unsupported(monkeypatch):
     assert "not checked here" in result.to_text()
 
 
+@pytest.mark.parametrize(
+    ("script", "status", "exit_code"),
+    [
+        ("print('all closed')", "checked", 0),
+        ("print('an axiom'); raise SystemExit(1)", "failed", 1),
+        ("import time; time.sleep(60)", "failed", 1),
+    ],
+)
+def test_the_formal_layer_is_checked_by_its_own_script_on_a_copy(script, status, exit_code, monkeypatch, tmp_path):
+    formal = tmp_path / "proofs" / "formal"
+    formal.mkdir(parents=True)
+    (formal / "check.py").write_text(f"open(__file__ + '.done', 'w').close()\n{script}\n")
+    monkeypatch.setattr("conv2attn.prove.proofs_folder", lambda: formal.parent)
+    monkeypatch.setattr("conv2attn.prove.FORMAL_SECONDS", 5)
+    monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
+    result = prove(["STR"], formal=True)
+    assert (result.formal.status, result.exit_code) == (status, exit_code)
+    assert [path.name for path in formal.iterdir()] == ["check.py"]
+    assert json.loads(result.to_json())["formal"]["status"] == status
+
+
 def test_a_failing_claim_outweighs_a_formal_layer_that_was_not_checked():
     broken = planted(load_claim("STR"), mutants=())
     assert ProofReport((broken,), FormalResult("not checked here", Verdict.UNSUPPORTED)).exit_code == 1
