@@ -1,10 +1,11 @@
 """The paper's layer, its positional encodings, and the engines that evaluate it."""
 
 from conv2attn.attention.call import Call, Weights
-from conv2attn.attention.encodings import Encoding, EnumeratedEncoding, QuadraticEncoding
+from conv2attn.attention.encodings import Encoding, EnumeratedEncoding, HeadPositions, QuadraticEncoding
 from conv2attn.attention.engines import ENGINES, choose_engine, explain_engines
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.layer import MultiHeadSelfAttention
+from conv2attn.attention.learned import LearnedEncoding
 from conv2attn.attention.settings import set_engine
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "Call",
     "Encoding",
     "EnumeratedEncoding",
+    "HeadPositions",
+    "LearnedEncoding",
     "MultiHeadSelfAttention",
     "QuadraticEncoding",
     "Weights",

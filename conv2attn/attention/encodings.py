@@ -6,10 +6,13 @@ Its parameters never drop below float32: bfloat16 cannot count past 256.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from conv2attn.attention.displacements import additive_scores, displacement_rows
+from conv2attn.attention.learned import LearnedEncoding
 from conv2attn.basis import AttentionGrid
 
 
@@ -42,6 +45,15 @@ class HeadPositions(nn.Module):
 
         super()._apply(no_lower, recurse)
         return self
+
+    def arguments(self) -> list[int]:
+        """What, with a state dict, rebuilds it: heads and axes."""
+        return [self.heads, self.dimensions]
+
+    @classmethod
+    def from_arguments(cls, arguments: Sequence[int]) -> Self:
+        """An encoding of this shape, at zero."""
+        return cls(torch.zeros(*arguments), 1.0)
 
     def extra_repr(self) -> str:
         """Heads, axes and the range of alpha."""
@@ -79,12 +91,7 @@ class QuadraticEncoding(HeadPositions):
 
     def scores(self, grid: AttentionGrid, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """`-alpha |displacement - center|^2` for the queries `rows`: (heads, queries, keys); 0 at an exact target."""
-        total: Tensor | None = None
-        for axis, index in enumerate(unravel(rows, grid.queries)):
-            part = self.axis_scores(grid.displacement(axis, index), axis, dtype)
-            total = part if total is None else (total[..., None] + part[:, :, None]).flatten(2)
-        assert total is not None
-        return total
+        return additive_scores(self, grid, rows, dtype)
 
 
 class EnumeratedEncoding(HeadPositions):
@@ -125,24 +132,9 @@ class EnumeratedEncoding(HeadPositions):
         return (-self.alpha.double()[:, None, None] * away.square()).to(dtype)
 
 
-Encoding = QuadraticEncoding | EnumeratedEncoding
-ENCODINGS: dict[str, type[QuadraticEncoding] | type[EnumeratedEncoding]] = {
+Encoding = QuadraticEncoding | EnumeratedEncoding | LearnedEncoding
+HARD_ENCODINGS: dict[str, type[QuadraticEncoding] | type[EnumeratedEncoding]] = {
     "quadratic": QuadraticEncoding,
     "enumerated": EnumeratedEncoding,
 }
-
-
-def unravel(rows: Tensor, sides: Sequence[int]) -> list[Tensor]:
-    """The coordinates of row-major token indices, one tensor an axis."""
-    coordinates: list[Tensor] = []
-    for side in reversed(sides):
-        coordinates.insert(0, rows % side)
-        rows = rows // side
-    return coordinates
-
-
-def displacement_rows(grid: AttentionGrid, rows: Tensor) -> Tensor:
-    """`key - site` for the queries `rows`: int64, (queries, keys, axes)."""
-    sites = torch.stack([grid.site(a)[index] for a, index in enumerate(unravel(rows, grid.queries))], -1)
-    keys = torch.cartesian_prod(*[torch.arange(side) for side in grid.keys]).reshape(-1, len(grid.keys))
-    return keys[None] - sites[:, None]
+ENCODINGS = {**HARD_ENCODINGS, "learned": LearnedEncoding}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from conv2attn.attention.encodings import Encoding
+from conv2attn.attention.learned import LearnedEncoding
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.basis import AttentionGrid, Offset
 from conv2attn.bounds import one_hot_threshold
@@ -25,6 +26,8 @@ def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] |
     with and without gradual underflow; this device's own exponential is measured to agree. Decided from the present
     parameters at each call.
     """
+    if isinstance(encoding, LearnedEncoding):
+        return "its positions are learned vectors, never exactly one-hot"
     threshold = THRESHOLDS[dtype]
     alphas, centers = encoding.alpha.tolist(), encoding.center.tolist()
     if not all(threshold < alpha < float("inf") for alpha in alphas):

@@ -150,7 +150,9 @@ class MultiHeadSelfAttention(nn.Module):
         if image is None:
             assert sides is not None
             like = self.bias if self.bias is not None else self.output if self.output is not None else self.value
-            image = self.encoding.center.new_zeros(1, self.d_in, *sides, dtype=None if like is None else like.dtype)
+            image = next(self.encoding.parameters()).new_zeros(
+                1, self.d_in, *sides, dtype=None if like is None else like.dtype
+            )
         yield from dense.attention_chunks(self.call(image))
 
     def which_engine(self, image: Tensor) -> str:

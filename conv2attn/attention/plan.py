@@ -21,11 +21,11 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
         "content": layer.query is not None and layer.key is not None,
         "content_position": layer.position_key is not None,
         "encoding": type(layer.encoding).__name__.removesuffix("Encoding").lower(),
-        "heads": layer.heads,
+        "positions": layer.encoding.arguments(),
         "padding": asdict(layer.padding),
         "sites": asdict(layer.sites),
         "name": layer.name,
-        "trained_positions": layer.encoding.alpha.requires_grad,
+        "trained_positions": any(parameter.requires_grad for parameter in layer.encoding.parameters()),
     }
 
 
@@ -36,9 +36,10 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     padding = arguments.pop("padding")
     mode = padding.pop("mode") if isinstance(padding, dict) else ""
     padding = Padding(**{key: tuple(item) for key, item in padding.items()}, mode=mode)
-    kind, heads, name, trained = (arguments.pop(key) for key in ("encoding", "heads", "name", "trained_positions"))
+    kind, positions = arguments.pop("encoding"), arguments.pop("positions")
+    name, trained = arguments.pop("name"), arguments.pop("trained_positions")
     with torch.device("meta"):
-        encoding = ENCODINGS[kind](torch.zeros(heads, len(sites.stride)), 1.0).requires_grad_(trained)
+        encoding = ENCODINGS[kind].from_arguments(positions).requires_grad_(trained)
         layer = MultiHeadSelfAttention(encoding=encoding, padding=padding, sites=sites, **arguments)
     layer.name = name
     return layer

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, Weights
-from conv2attn.attention.encodings import ENCODINGS
+from conv2attn.attention.encodings import HARD_ENCODINGS
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import BasisConvolution, Composition, QuadraticSoftmax, as_basis
 from conv2attn.bounds import auto_alpha
@@ -39,8 +39,8 @@ def attention_for(
         HeadSizeError: `d_head` is too small (C2A105).  UsageError: an unknown encoding (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
-    if encoding not in ENCODINGS:
-        raise UsageError("C2A001", f"encoding {encoding!r} is not one of {', '.join(ENCODINGS)}")
+    if encoding not in HARD_ENCODINGS:
+        raise UsageError("C2A001", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
     weight = convolution.weight
     sharpness = sharpness_for(alpha, weight.dtype)
     width = head_width(convolution, d_head)
@@ -50,7 +50,7 @@ def attention_for(
     layer = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
-        ENCODINGS[encoding](centers, sharpness),
+        HARD_ENCODINGS[encoding](centers, sharpness),
         d_head=width * convolution.groups,
         value=value is not None,
         output=output is not None,

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.attention.call import Call
-from conv2attn.attention.encodings import QuadraticEncoding, unravel
+from conv2attn.attention.displacements import unravel
+from conv2attn.attention.encodings import QuadraticEncoding
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import AttentionGrid

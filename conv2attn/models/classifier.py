@@ -1,0 +1,102 @@
+"""The paper's image classifier: self-attention and nothing that convolves (Cordonnier et al. 2020, Sec. 4.1)."""
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conv2attn.attention import Encoding, LearnedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+
+
+@final
+@dataclass(frozen=True)
+class ClassifierPlan:
+    """All that tells one attention classifier from another.
+
+    Args:
+        encoding: "quadratic" (centres and sharpness are trained) or "learned" (a vector for each shift along an axis).
+        content: whether attention counts content too, as `q.k + q.r`; only with learned positions.
+        side: pixels along the side of a square image.
+        patch: side of the squares that space-to-depth makes into tokens; 2 in the paper.
+        channels, width, heads, layers, hidden, classes: sizes; the paper's by default.
+        positions: width of a learned position vector along one axis.
+        dropout: probability.
+    """
+
+    encoding: Literal["quadratic", "learned"] = "quadratic"
+    content: bool = False
+    side: int = 32
+    patch: int = 2
+    channels: int = 3
+    width: int = 400
+    heads: int = 9
+    layers: int = 6
+    hidden: int = 512
+    positions: int = 400
+    classes: int = 10
+    dropout: float = 0.1
+
+    @property
+    def name(self) -> str:
+        """What the network is called."""
+        return f"attention-{self.encoding}{'-content' if self.content else ''}"
+
+    @property
+    def input_size(self) -> tuple[int, int, int]:
+        """(channels, side, side)."""
+        return self.channels, self.side, self.side
+
+
+class Block(nn.Module):
+    """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised."""
+
+    def __init__(self, plan: ClassifierPlan):
+        super().__init__()
+        width, d_key = plan.width, plan.width if plan.content else None
+        self.attention = MultiHeadSelfAttention(
+            width,
+            width,
+            encoding_of(plan),
+            value=False,
+            d_key=d_key,
+            content=plan.content,
+            content_position=plan.content,
+        )
+        self.projection = nn.Linear(width, width)
+        self.first_norm = nn.LayerNorm(width, eps=1e-12)
+        self.expand = nn.Linear(width, plan.hidden)
+        self.contract = nn.Linear(plan.hidden, width)
+        self.second_norm = nn.LayerNorm(width, eps=1e-12)
+        self.dropout = nn.Dropout(plan.dropout)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(batch, width, *sides) to the same."""
+        mixed = self.attention(image).movedim(1, -1)
+        tokens = self.first_norm(image.movedim(1, -1) + self.dropout(self.projection(mixed)))
+        return self.second_norm(tokens + self.dropout(self.contract(F.gelu(self.expand(tokens))))).movedim(-1, 1)
+
+
+class AttentionClassifier(nn.Module):
+    """Space-to-depth, a linear embedding, blocks of attention, the mean over tokens, and a linear classifier."""
+
+    def __init__(self, plan: ClassifierPlan):
+        super().__init__()
+        self.plan = plan
+        self.embed = nn.Linear(plan.channels * plan.patch**2, plan.width)
+        self.blocks = nn.Sequential(*(Block(plan) for _ in range(plan.layers)))
+        self.classify = nn.Linear(plan.width, plan.classes)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(batch, channels, side, side) to (batch, classes)."""
+        tokens = F.pixel_unshuffle(image, self.plan.patch).movedim(1, -1)
+        return self.classify(self.blocks(self.embed(tokens).movedim(-1, 1)).mean((2, 3)))
+
+
+def encoding_of(plan: ClassifierPlan) -> Encoding:
+    """The positions of one layer; centres are drawn from a normal distribution of variance 2 (Sec. 4.2)."""
+    if plan.encoding == "learned":
+        reach = plan.side // plan.patch - 1
+        return LearnedEncoding(plan.heads, (reach, reach), plan.positions)
+    return QuadraticEncoding(torch.randn(plan.heads, 2) * 2**0.5, torch.ones(plan.heads))
