@@ -1,44 +1,36 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any, final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from traceback import walk_tb
+from typing import Any
 
 from torch import Tensor, nn
 
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Padding
 from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
-from conv2attn.models.calls import FunctionalCall, copy_network, find_calls, run_on, traced_calls
-from conv2attn.models.redirection import redirect_calls
-from conv2attn.models.replacement import Settings, Ties, replace_module
-from conv2attn.theorem import STOCK, read
+from conv2attn.models.calls import FunctionalCall
+from conv2attn.models.discovery import Discovery, copy_network, discover, record
+from conv2attn.models.redirection import leave_alone, redirect_calls
+from conv2attn.models.replacement import Settings, Ties, attention_from, attention_layers, carry_over, present
+from conv2attn.models.rows import (
+    CONVERTED,
+    SKIPPED,
+    UNSUPPORTED,
+    Conversion,
+    ConversionRow,
+    convolutions,
+    describe,
+    row_of_call,
+    row_of_layer,
+    rows_of_the_closed,
+)
+from conv2attn.models.selection import Selection
+from conv2attn.models.sharing import held_together
 
-CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
-
-
-@final
-@dataclass(frozen=True)
-class ConversionRow:
-    """What became of one convolution: `outcome` is converted, skipped (on request) or unsupported (with its reason)."""
-
-    name: str
-    signature: str
-    outcome: str
-    reason: str = ""
-
-
-@final
-@dataclass(frozen=True)
-class Conversion:
-    """What became of every convolution of a network, and how its functional calls were looked for."""
-
-    rows: tuple[ConversionRow, ...]
-    functional_calls: str
-
-    @property
-    def remaining(self) -> tuple[ConversionRow, ...]:
-        """The convolutions that were not converted, and why."""
-        return tuple(row for row in self.rows if row.outcome != CONVERTED)
+__all__ = ["CONVERTED", "SKIPPED", "Conversion", "ConversionRow", "conversion_of", "convert", "describe"]
 
 
 def convert(
@@ -55,60 +47,40 @@ def convert(
 ) -> Any:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
 
-    Names, sharing, hooks, mode, requires_grad, buffers and all other layers stay as they are. What was not converted,
-    and why, is `conversion_of(network)`.
+    Names, sharing, hooks, mode, requires_grad, buffers and all other layers stay as they are. A convolution on whose
+    weight others hold (a tied parameter, a functional call, code that reads it) stays a module of its class, and what
+    it computes becomes attention with that weight. What became of each, and why, is `conversion_of(network)`.
 
     Args:
         model: a convolution layer, or any network.
-        example_input: what the network can be called with: a tensor, positional or named arguments. The network is run
-            on it once, so that torch.nn.functional convolutions, in layers with a forward of their own too, are found
-            and converted.
+        example_input: what the network can be called with: a tensor, positional or named arguments. Copies of the
+            network, before and after, are run on it without gradients, so that torch.nn.functional convolutions, in
+            layers with a forward of their own too, are found and converted.
         alpha, encoding, d_head, stride_by, trainable: see `theorem.attention_for`.
-        only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave.
+        only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
+            module's name, "(root)" for the network itself.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
     Raises:
-        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106).
+        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or a network that
+            does not run with attention in it (C2A108).
         UsageError: a pattern that fits no convolution, or an argument out of range (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1.
     """
-    settings = Settings(alpha, encoding, d_head, stride_by, trainable)
-    network = copy_network(model)
-    if isinstance(network, STOCK) and example_input is None:
-        return with_conversion(replace_module(network, "attention", settings, Ties()), Conversion((), "none"))
-    named = {name: module for name, module in network.named_modules() if isinstance(module, STOCK)}
-    quantised = {name: module for name, module in network.named_modules() if "quantized" in type(module).__module__}
-    calls, looked = functional_calls(network, example_input)
-    wanted = selection([*named, *(call.owner for call in calls)], only, skip)
-    rows = [row_of_quantised(name, module) for name, module in quantised.items() if "Conv" in type(module).__name__]
-    layers: dict[nn.Module, nn.Module] = {}
-    ties, owners = Ties(), {call.owner for call in calls}
-    borrowed = {call.weight_of: call.owner for call in calls}
-    for name, module in named.items():
-        if name in owners:
-            continue
-        signature = describe(module)
-        if name not in wanted:
-            rows.append(ConversionRow(name, signature, SKIPPED, "on request"))
-        elif name in borrowed:
-            reason = f"its weight is read by a functional call in {borrowed[name] or 'the network'}"
-            rows.append(ConversionRow(name, signature, SKIPPED, reason))
-        else:
-            try:
-                layers[module] = replace_module(module, name, settings, ties)
-                rows.append(ConversionRow(name, signature, CONVERTED))
-            except UnsupportedError as error:
-                rows.append(ConversionRow(name, signature, UNSUPPORTED, str(error)))
-            except Conv2AttnError as error:
-                raise type(error)(error.code, f"{name}: {error.found}", error.remedy) from error
-    network = substitute(network, layers)
-    rows += [row_of_call(call, wanted) for call in calls]
-    redirected = [call for call in calls if call.owner in wanted and not call.reason]
-    left = [module for name, module in named.items() if module not in layers and name not in {*owners, *borrowed}]
-    redirect_calls(network, redirected, settings, left)
-    if example_input is not None:
-        check_it_runs(network, example_input)
-    return with_conversion(network, Conversion(tuple(rows), looked))
+    if not isinstance(model, nn.Module):
+        raise UsageError("C2A101", f"{type(model).__name__} is not a torch.nn.Module")
+    settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable), Selection.of(only, skip)
+    discovery = discover(model, example_input)
+    selection.check(selectable(model, discovery))
+    kept = dict(discovery.read)
+    while True:
+        network = converted(model, discovery, settings, selection, kept)
+        missed = {} if discovery.ran is None else missed_layers(network, example_input, discovery.ran)
+        if not missed:
+            return network
+        if known := missed.keys() & kept.keys():
+            raise UnsupportedError("C2A108", f"{sorted(known)[0]}: {missed[sorted(known)[0]]}")
+        kept |= missed
 
 
 def conversion_of(network: nn.Module) -> Conversion:
@@ -129,67 +101,118 @@ def with_conversion(network: nn.Module, conversion: Conversion) -> nn.Module:
     return network
 
 
-def selection(names: Sequence[str], only: str | Sequence[str], skip: str | Sequence[str]) -> set[str]:
-    """The names that fit a pattern of `only` (all, if there is none) and no pattern of `skip`.
+def names_of(network: nn.Module, module: nn.Module) -> list[str]:
+    """All names of a module in `network`; the network itself is (root) too."""
+    named = [name for name, other in network.named_modules(remove_duplicate=False) if other is module]
+    return [*named, "(root)"] if module is network else named
+
+
+def names_of_call(network: nn.Module, call: FunctionalCall) -> list[str]:
+    """What a functional call can be selected by: the names of its module, and its own."""
+    return [*names_of(network, network.get_submodule(call.owner)), call.name]
+
+
+def selectable(network: nn.Module, discovery: Discovery) -> Iterator[str]:
+    """All names by which a convolution can be selected."""
+    for module in convolutions(network).values():
+        yield from names_of(network, module)
+    for call in discovery.calls:
+        yield from names_of_call(network, call)
+
+
+def converted(
+    model: nn.Module, discovery: Discovery, settings: Settings, selection: Selection, kept: Mapping[str, str]
+) -> nn.Module:
+    """The converted copy of `model`, in which the convolutions named in `kept` stay modules of their class."""
+    draft, called = copy_network(model), {call.owner for call in discovery.calls}
+    found = {name: module for name, module in convolutions(draft).items() if name not in called}
+    left = {name: row for name in found if (row := row_if_left(model, draft, name, selection))}
+    able = {name: module for name, module in found.items() if name not in left}
+    kept = {**kept, **held_together(draft, {name: module for name, module in able.items() if name not in kept})}
+    network = substituted(model, attentions(able, kept, settings))
+    untouched = [call for call in discovery.calls if not selection.wants(names_of_call(model, call))]
+    attending = [call for call in discovery.calls if call not in untouched and call.convolution is not None]
+    attending += [call_of(able[name], name) for name in able if name in kept]
+    redirect_calls(network, attending, settings, untouched)
+    if attending:
+        resting = {*convolutions(network), *(call.owner for call in untouched)} - {call.owner for call in attending}
+        leave_alone(network.get_submodule(name) for name in resting)
+    rows = [left.get(name) or row_of_layer(name, found[name], kept.get(name, ""), settings) for name in found]
+    rows += [row_of_call(call, call not in untouched, settings) for call in discovery.calls]
+    return with_conversion(network, Conversion((*rows_of_the_closed(draft), *rows), discovery.looked))
+
+
+def row_if_left(model: nn.Module, draft: nn.Module, name: str, selection: Selection) -> ConversionRow | None:
+    """The row of a convolution that is not to be, or cannot be, converted.
 
     Raises:
-        UsageError: a pattern that fits no name (C2A001).
+        UnsupportedError: it cannot be, and is all there is (C2A101 to C2A106).
     """
-    only, skip = ([patterns] if isinstance(patterns, str) else list(patterns) for patterns in (only, skip))
-    for pattern in [*only, *skip]:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise UsageError("C2A001", f"the pattern {pattern!r} fits no convolution", "See the names in the report.")
-    kept = [name for name in names if not only or any(fnmatchcase(name, pattern) for pattern in only)]
-    return {name for name in kept if not any(fnmatchcase(name, pattern) for pattern in skip)}
-
-
-def functional_calls(network: nn.Module, example_input: Any) -> tuple[list[FunctionalCall], str]:
-    """The convolutions called outside a convolution layer, and a sentence on how they were looked for."""
-    if example_input is not None:
-        return find_calls(network, example_input), "checked on the example input"
-    calls = traced_calls(network)
-    return calls or [], "not checked" if calls is None else "traced"
-
-
-def check_it_runs(network: nn.Module, example_input: Any) -> None:
-    """Raises UnsupportedError (C2A108) where the network's own code asks a convolution for what attention has not."""
+    module = draft.get_submodule(name)
+    if not selection.wants(names_of(model, model.get_submodule(name))):
+        return ConversionRow(name, describe(module), SKIPPED, "on request")
     try:
-        run_on(copy_network(network), example_input)
-    except AttributeError as error:
-        raise UnsupportedError("C2A108", f"the converted network does not run: {error}") from error
+        with naming(name), present(module):
+            return None
+    except UnsupportedError as error:
+        if module is draft:
+            raise
+        return ConversionRow(name, describe(module), UNSUPPORTED, str(error))
 
 
-def substitute(network: nn.Module, layers: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """`network` with each module that is a key replaced, under every name that it has."""
-    if network in layers:
-        return layers[network]
-    for parent in list(network.modules()):
-        for name, child in list(parent._modules.items()):
-            if child is not None and child in layers:
-                parent._modules[name] = layers[child]
+def attentions(
+    able: Mapping[str, nn.Module], kept: Mapping[str, str], settings: Settings
+) -> dict[str, MultiHeadSelfAttention]:
+    """The attention layers that take the place of those convolutions that are not kept."""
+    ties, layers = Ties(), {}
+    for name, module in able.items():
+        if name not in kept:
+            with naming(name):
+                layers[name] = attention_from(module, name or "attention", settings, ties)
+    return layers
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts the name of a layer in front of errors about it."""
+    try:
+        yield
+    except Conv2AttnError as error:
+        raise type(error)(error.code, f"{name}: {error.found}" if name else error.found, error.remedy) from error
+
+
+def substituted(model: nn.Module, layers: Mapping[str, MultiHeadSelfAttention]) -> nn.Module:
+    """A copy of `model` with a layer in place of each module named, wherever the network refers to it."""
+    replaced = {name: model.get_submodule(name) for name in layers}
+    memo: dict[int, Any] = {id(module): layers[name] for name, module in replaced.items()}
+    network = copy_network(model, memo)
+    for name, module in replaced.items():
+        carry_over(module, layers[name], memo)
     return network
 
 
-def describe(module: nn.Module) -> str:
-    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
-    kind = type(module).__name__.removeprefix("Parametrized")
+def call_of(module: nn.Module, name: str) -> FunctionalCall:
+    """The functional call that a convolution layer makes; it has padded by itself, except with zeros."""
+    with present(module) as convolution:
+        if convolution.padding.mode != "zeros":
+            none = Padding.none(len(convolution.kernel_size))
+            convolution = replace(convolution, padding=none)
+        return FunctionalCall(name, type(module).__name__, convolution)
+
+
+def missed_layers(network: nn.Module, example_input: Any, ran: Collection[str]) -> dict[str, str]:
+    """The attention layers that the network's own code does not take for a convolution, and how that shows.
+
+    Raises:
+        AttributeError: the network's own, which has nothing to do with attention.
+    """
+    layers = attention_layers(network)
     try:
-        return read(module).describe(kind)
-    except Conv2AttnError:
-        return kind
-
-
-def row_of_quantised(name: str, module: nn.Module) -> ConversionRow:
-    """The row of a quantised convolution, which has no attention equal to it."""
-    reason = str(UnsupportedError("C2A102", f"{name} is {type(module).__name__} with quantised weights"))
-    return ConversionRow(name, type(module).__name__, UNSUPPORTED, reason)
-
-
-def row_of_call(call: FunctionalCall, wanted: set[str]) -> ConversionRow:
-    """The row of a functional call."""
-    name = f"{call.owner or '(root)'}:{call.function}"
-    if call.owner not in wanted:
-        return ConversionRow(name, call.signature, SKIPPED, "on request")
-    if call.reason:
-        return ConversionRow(name, call.signature, UNSUPPORTED, call.reason)
-    return ConversionRow(name, call.signature, CONVERTED)
+        now = record(network, example_input).ran
+    except AttributeError as error:
+        holders = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
+        asked = [holder.name for holder in holders if isinstance(holder, MultiHeadSelfAttention)]
+        if not asked:
+            raise
+        return {"" if asked[-1] == "attention" else asked[-1]: "the network's own code reads it"}
+    return {name: "the network's own code asks for its class" for name in layers if name in ran and name not in now}

@@ -1,15 +1,19 @@
 """Functional convolutions turned into attention as they are called, with the weights of the call."""
 
+import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, final
 
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.errors import UnsupportedError
 from conv2attn.models.calls import FUNCTIONS, FunctionalCall, as_convolution
-from conv2attn.models.replacement import Settings, attention_layers
+from conv2attn.models.replacement import Settings
 from conv2attn.theorem import Convolution, attention_for
 
 CHILD = "attending_calls"
@@ -17,85 +21,160 @@ active = threading.local()
 
 
 class AttendingCalls(nn.Module):
-    """The attention that stands for the functional convolutions of one module: one layer a geometry met.
+    """The attention that stands for the functional convolutions of one module: one layer a geometry.
 
-    The layers hold positions only: the weights are those of the call, wherever the network keeps them.
+    The layers hold positions only: the weights are those of the call, wherever the network keeps them. Those of
+    geometries met after the conversion are no parameters and not in the state dict. `untouched` names functions that
+    stay convolutions.
     """
 
-    def __init__(self, settings: Settings, left_alone: Sequence[nn.Module]):
+    def __init__(self, settings: Settings, untouched: Sequence[str] = ()):
         super().__init__()
-        self.settings, self.left_alone = settings, list(left_alone)
+        self.settings, self.untouched = settings, tuple(untouched)
         self.geometries: list[tuple[Any, ...]] = []
         self.layers = nn.ModuleList()
+        self.met: dict[tuple[Any, ...], MultiHeadSelfAttention] = {}
 
-    def forward(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-        """What `function(*args, **kwargs)` returns, computed by multi-head self-attention."""
-        convolution = as_convolution(function, args, kwargs)
+    def expect(self, convolution: Convolution, name: str) -> None:
+        """Registers the attention for the geometry of `convolution`."""
+        if (geometry := geometry_of(convolution)) not in self.geometries:
+            self.geometries.append(geometry)
+            self.layers.append(positions_for(convolution, self.settings, name))
+
+    def forward(self, convolution: Convolution, image: Tensor) -> Tensor:
+        """What `convolution` makes of `image`, computed by multi-head self-attention."""
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-        image = args[0] if args else kwargs["input"]
         return self.layer_for(convolution)(image, weights=weights)
 
-    def layer_for(self, convolution: Convolution) -> MultiHeadSelfAttention:
-        """The attention for the geometry of `convolution`, made when it is first met."""
-        shape = (tuple(convolution.weight.shape), convolution.weight.dtype, convolution.groups)
-        geometry = (*shape, convolution.stride, convolution.dilation, convolution.padding)
-        if geometry not in self.geometries:
-            layer = attention_for(convolution, **self.settings.arguments())
-            layer.value = layer.output = layer.bias = None
-            for known in attention_layers(self).values():
-                layer.engine, layer.memory_limit = known.engine, known.memory_limit
-            self.geometries.append(geometry)
-            self.layers.append(layer)
-        return attention_layers(self)[f"layers.{self.geometries.index(geometry)}"]
+    def layer_for(self, convolution: Convolution) -> nn.Module:
+        """The attention for the geometry of `convolution`, made if it was not met before."""
+        geometry = geometry_of(convolution)
+        if geometry in self.geometries:
+            return self.layers[self.geometries.index(geometry)]
+        if geometry not in self.met:
+            layer = positions_for(convolution, replace(self.settings, trainable=False), "a functional convolution")
+            self.met.setdefault(geometry, layer)
+        layer, like = self.met[geometry], self.layers[0]
+        assert isinstance(like, MultiHeadSelfAttention)
+        layer.engine, layer.memory_limit = like.engine, like.memory_limit
+        return layer
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "AttendingCalls":
+        super()._apply(fn, recurse)
+        for layer in self.met.values():
+            layer._apply(fn)
+        return self
+
+
+def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
+    """What two calls must share to share an attention layer."""
+    shape = (tuple(convolution.weight.shape), convolution.groups)
+    return (*shape, convolution.stride, convolution.dilation, convolution.padding)
+
+
+def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
+    """The attention of `convolution` without its weights."""
+    layer = attention_for(convolution, **settings.arguments())
+    layer.value = layer.output = layer.bias = None
+    layer.name = name
+    return layer
 
 
 class Redirection(TorchFunctionMode):
-    """While active, the functional convolutions of `owner` are computed by its AttendingCalls.
+    """While active, functional convolutions are computed by `calls`, except inside modules that pause it."""
 
-    Convolution layers that were left as they are stay so, also when they run inside it.
-    """
-
-    def __init__(self, owner: nn.Module):
+    def __init__(self, calls: AttendingCalls):
         super().__init__()
-        self.calls = owner.get_submodule(CHILD)
-        assert isinstance(self.calls, AttendingCalls)
-        self.left_alone = [module.weight for module in self.calls.left_alone]
+        self.calls, self.paused = calls, set[int]()
+
+    def __enter__(self) -> "Redirection":
+        super().__enter__()
+        redirections().append(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        redirections().remove(self)
+        super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func` by attention if it is a convolution to convert."""
         kwargs = kwargs or {}
-        if func not in FUNCTIONS:
+        if self.paused or func not in FUNCTIONS:
             return func(*args, **kwargs)
-        weight = args[1] if len(args) > 1 else kwargs["weight"]
-        if any(weight is other for other in self.left_alone):
+        if FUNCTIONS[func][0] in self.calls.untouched:
+            pause(self.calls)
+            try:
+                return func(*args, **kwargs)
+            finally:
+                resume(self.calls)
+        try:
+            convolution = as_convolution(func, args, kwargs)
+        except UnsupportedError:
             return func(*args, **kwargs)
-        return self.calls(func, args, kwargs)
+        return self.calls(convolution, args[0] if args else kwargs["input"])
 
 
-def enter(module: nn.Module, args: Any) -> None:
-    """Forward pre-hook: starts redirecting."""
-    redirection = Redirection(module)
-    active.__dict__.setdefault("stack", []).append(redirection)
-    redirection.__enter__()
+def redirections() -> list[Redirection]:
+    """Those active in this thread."""
+    return active.__dict__.setdefault("stack", [])
 
 
-def leave(module: nn.Module, args: Any, result: Any) -> None:
-    """Forward hook, called after an error too: stops redirecting."""
-    active.stack.pop().__exit__(None, None, None)
+def pause(module: nn.Module, *_: Any) -> None:
+    """Forward pre-hook of a module that stays as it is: no redirection reaches into it."""
+    for redirection in redirections():
+        redirection.paused.add(id(module))
+
+
+def resume(module: nn.Module, *_: Any) -> None:
+    """Forward hook that ends `pause`, after an error too."""
+    for redirection in redirections():
+        redirection.paused.discard(id(module))
+
+
+@final
+class AttendedForward:
+    """The forward of `owner`, its functional convolutions computed by its AttendingCalls."""
+
+    def __init__(self, owner: nn.Module):
+        self.owner, self.replaced = owner, vars(owner).get("forward")
+
+    @property
+    def inner(self) -> Callable[..., Any]:
+        """The forward that is attended to."""
+        return self.replaced or type(self.owner).forward.__get__(self.owner)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.inner)
+
+    @_disable_dynamo
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the forward returns; torch.compile leaves it to Python, for it would recompile for each new mode."""
+        with Redirection(self.owner.get_submodule(CHILD)):  # type: ignore[arg-type]
+            return self.inner(*args, **kwargs)
 
 
 def redirect_calls(
-    network: nn.Module, calls: Iterable[FunctionalCall], settings: Settings, left_alone: Sequence[nn.Module]
+    network: nn.Module, calls: Iterable[FunctionalCall], settings: Settings, untouched: Iterable[FunctionalCall]
 ) -> None:
-    """Makes the owners of `calls` compute their functional convolutions by attention, those of `left_alone` not."""
+    """Makes the owners of `calls` compute their functional convolutions by attention, those of `untouched` not."""
     owners: dict[str, AttendingCalls] = {}
+    left = [(call.owner, call.function) for call in untouched]
     for call in calls:
         if call.owner not in owners:
-            owners[call.owner] = AttendingCalls(settings, left_alone)
+            functions = [function for owner, function in left if owner == call.owner]
+            owners[call.owner] = AttendingCalls(settings, functions)
         if call.convolution is not None:
-            owners[call.owner].layer_for(call.convolution).name = f"{call.owner or '(root)'}:{call.function}"
+            owners[call.owner].expect(call.convolution, call.name)
     for name, attending in owners.items():
         owner = network.get_submodule(name)
         owner.add_module(CHILD, attending)
-        owner.register_forward_pre_hook(enter, prepend=True)
-        owner.register_forward_hook(leave, always_call=True)
+        attending.train(owner.training)
+        vars(owner)["forward"] = AttendedForward(owner)
+
+
+def leave_alone(modules: Iterable[nn.Module]) -> None:
+    """Keeps redirections out of `modules`."""
+    for module in modules:
+        module.register_forward_pre_hook(pause, prepend=True)
+        module.register_forward_hook(resume, always_call=True)

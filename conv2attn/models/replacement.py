@@ -1,5 +1,8 @@
 """One convolution layer of a network becomes one attention layer, with everything that others hold on to."""
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -9,7 +12,8 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.theorem import attention_for, read
+from conv2attn.errors import UnsupportedError
+from conv2attn.theorem import Convolution, attention_for, read
 
 HOOKS = (
     "_forward_hooks",
@@ -45,57 +49,106 @@ class Settings:
 class Ties:
     """Parameters made so far, by the parameter that they come from: what was one parameter stays one."""
 
-    made: dict[tuple[int, str, int], nn.Parameter] = field(default_factory=dict)
+    made: dict[int, nn.Parameter] = field(default_factory=dict)
 
     def tie(self, layer: MultiHeadSelfAttention, name: str, source: Tensor) -> None:
         """Gives `layer` the parameter already made from `source`, or remembers the one it has."""
         if isinstance(source, nn.Parameter):
-            made = self.made.setdefault((id(source), name, layer.groups), getattr(layer, name))
-            setattr(layer, name, made)
+            setattr(layer, name, self.made.setdefault(id(source), getattr(layer, name)))
 
 
-def replace_module(module: nn.Module, name: str, settings: Settings, ties: Ties) -> MultiHeadSelfAttention:
-    """The attention layer that takes the place of the convolution `module`, under the name `name` in reports.
+def attention_from(module: nn.Module, name: str, settings: Settings, ties: Ties) -> MultiHeadSelfAttention:
+    """The attention that computes what the convolution `module` does, with its mode, requires_grad and ties.
 
-    Mode, requires_grad, hooks and further buffers are carried over; a parametrised weight is converted as it evaluates
-    now, and its parametrisation ends here.
+    A parametrised weight is taken as it evaluates now, and is a plain parameter from here on.
 
     Raises:
-        UnsupportedError, UsageError: as `theorem.read` and `theorem.attention_for`.
+        UnsupportedError, UsageError: as `present` and `theorem.attention_for`.
     """
-    mode = module.training
-    module.eval()
-    reparametrised = refresh_weight(module)
-    convolution = read(module)
-    layer = attention_for(convolution, **settings.arguments())
-    module.train(mode)
+    with present(module) as convolution:
+        layer = attention_for(convolution, **settings.arguments())
+        bias = module.bias
     layer.name = name
-    layer.train(mode)
-    for hooks in HOOKS:
-        setattr(layer, hooks, getattr(module, hooks))
-    if reparametrised or hasattr(module, "parametrizations"):
-        sources = list(module.parameters())
-    else:
-        sources = [parameter for parameter in (module.weight, module.bias) if isinstance(parameter, nn.Parameter)]
-        for key, buffer in module._buffers.items():
-            layer.register_buffer(key, buffer, persistent=key not in module._non_persistent_buffers_set)
-    holder = "output" if layer.value is None or (settings.d_head is None and layer.d_head == layer.d_in) else "value"
-    learn_weight = any(parameter.requires_grad for parameter in sources if parameter is not module.bias)
-    getattr(layer, holder).requires_grad_(learn_weight or settings.trainable)
-    ties.tie(layer, holder, getattr(module, "weight", convolution.weight))
-    if layer.bias is not None and isinstance(module.bias, Tensor):
-        layer.bias.requires_grad_(module.bias.requires_grad)
-        ties.tie(layer, "bias", module.bias)
+    layer.train(module.training)
+    holder = holder_of_taps(layer)
+    for factor in {"value", "output"} - {holder}:
+        if getattr(layer, factor) is not None:
+            getattr(layer, factor).requires_grad_(settings.trainable)
+    getattr(layer, holder).requires_grad_(any(p.requires_grad for p in sources(module, "weight")))
+    ties.tie(layer, holder, getattr(module, "weight"))  # noqa: B009
+    if layer.bias is not None and isinstance(bias, Tensor):
+        layer.bias.requires_grad_(any(p.requires_grad for p in sources(module, "bias")))
+        ties.tie(layer, "bias", bias)
     return layer
 
 
-def refresh_weight(module: nn.Module) -> bool:
-    """Lets the hooks that compute the weight compute it now, and removes them; whether there were any."""
-    hooks = {key: hook for key, hook in module._forward_pre_hooks.items() if isinstance(hook, REPARAMETRISATIONS)}
-    for key, hook in hooks.items():
-        hook(module, ())
-        del module._forward_pre_hooks[key]
-    return bool(hooks)
+@contextmanager
+def present(module: nn.Module) -> Iterator[Convolution]:
+    """The convolution that `module` is now, read in evaluation mode, in which spectral norms stand still.
+
+    Raises:
+        UnsupportedError, UsageError: as `theorem.read`; the weight is on the meta device (C2A103).
+    """
+    modes = {part: part.training for part in module.modules()}
+    try:
+        module.eval()
+        for hook in reparametrisations(module).values():
+            hook(module, ())
+        convolution = read(module)
+        if convolution.weight.is_meta:
+            raise UnsupportedError("C2A103", f"{type(module).__name__} is on the meta device, so it has no weights")
+        yield convolution
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def reparametrisations(module: nn.Module) -> dict[int, Any]:
+    """The pre-hooks with which torch.nn.utils computes a weight or a bias before each call."""
+    return {key: hook for key, hook in module._forward_pre_hooks.items() if isinstance(hook, REPARAMETRISATIONS)}
+
+
+def computed_by_hooks(module: nn.Module) -> tuple[str, ...]:
+    """The names that `reparametrisations` compute: weight, bias."""
+    hooks = reparametrisations(module).values()
+    return tuple(hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name for hook in hooks)
+
+
+def sources(module: nn.Module, name: str) -> list[nn.Parameter]:
+    """The parameters from which the weight or the bias of `module` is computed, or which it is."""
+    if name in getattr(module, "parametrizations", {}):
+        return list(module.parametrizations[name].parameters())  # type: ignore[index, union-attr]
+    own = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
+    if name in computed_by_hooks(module):
+        return [parameter for key, parameter in own.items() if key.startswith(f"{name}_")]
+    return [own[name]] if name in own else []
+
+
+def holder_of_taps(layer: MultiHeadSelfAttention) -> str:
+    """Which of value and output holds the taps; the other is an identity. Mirrors `theorem.construction.factors`."""
+    if layer.value is None or layer.output is None:
+        return "output" if layer.value is None else "value"
+    width, d_in, d_out = (n // layer.groups for n in (layer.d_head, layer.d_in, layer.d_out))
+    return "output" if width == d_in or (width > d_in and width != d_out) else "value"
+
+
+def extra_buffers(module: nn.Module) -> dict[str, Tensor | None]:
+    """The buffers of a convolution that are not the means of computing its weight or bias."""
+    means = tuple(f"{name}_" for name in computed_by_hooks(module))
+    return {key: buffer for key, buffer in module._buffers.items() if not means or not key.startswith(means)}
+
+
+def carry_over(module: nn.Module, layer: MultiHeadSelfAttention, memo: dict[int, Any]) -> None:
+    """Copies hooks and further buffers of `module` to `layer`; `memo` says what has been copied already."""
+    gone = reparametrisations(module)
+    for hooks in HOOKS:
+        carried = copy.deepcopy(getattr(module, hooks), memo)
+        if isinstance(carried, dict):
+            for hook in gone:
+                carried.pop(hook, None)
+        setattr(layer, hooks, carried)
+    for key, buffer in extra_buffers(module).items():
+        layer.register_buffer(key, copy.deepcopy(buffer, memo), key not in module._non_persistent_buffers_set)
 
 
 def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:

@@ -1,0 +1,103 @@
+"""What became of each convolution of a network: the rows that every conversion comes with."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import nn
+
+from conv2attn.bounds import leaked_mass
+from conv2attn.errors import AlphaError, Conv2AttnError, UnsupportedError
+from conv2attn.models.calls import FunctionalCall
+from conv2attn.models.redirection import CHILD
+from conv2attn.models.replacement import Settings, present
+from conv2attn.theorem import STOCK
+
+CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
+SURE_ALPHA = 46
+
+
+@final
+@dataclass(frozen=True)
+class ConversionRow:
+    """What became of one convolution: `outcome` is converted, skipped (on request) or unsupported.
+
+    `reason` says why it is not converted, or what to know about it if it is.
+    """
+
+    name: str
+    signature: str
+    outcome: str
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Conversion:
+    """What became of every convolution of a network, and how its functional calls were looked for."""
+
+    rows: tuple[ConversionRow, ...]
+    functional_calls: str
+
+    @property
+    def remaining(self) -> tuple[ConversionRow, ...]:
+        """The convolutions that were not converted, and why."""
+        return tuple(row for row in self.rows if row.outcome != CONVERTED)
+
+
+def describe(module: nn.Module) -> str:
+    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
+    kind = type(module).__name__.removeprefix("Parametrized")
+    try:
+        with present(module) as convolution:
+            return convolution.describe(kind)
+    except Conv2AttnError:
+        return kind
+
+
+def leak_warning(settings: Settings, axes: int) -> str:
+    """What to know of an alpha that is a number below 46: that it leaks, and how much."""
+    if isinstance(settings.alpha, str) or settings.alpha >= SURE_ALPHA:
+        return ""
+    leak = leaked_mass(settings.alpha, axes)
+    found = f"alpha={settings.alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
+    return str(AlphaError("C2A131", found))
+
+
+def row_of_layer(name: str, module: nn.Module, kept: str, settings: Settings) -> ConversionRow:
+    """The row of a converted layer; `kept` says why it is still a module of its class."""
+    assert isinstance(module.kernel_size, tuple)
+    remarks = [f"in place, because {kept}" if kept else "", leak_warning(settings, len(module.kernel_size))]
+    return ConversionRow(name, describe(module), CONVERTED, "; ".join(filter(None, remarks)))
+
+
+def row_of_call(call: FunctionalCall, wanted: bool, settings: Settings) -> ConversionRow:
+    """The row of a functional call."""
+    if not wanted:
+        return ConversionRow(call.name, call.signature, SKIPPED, "on request")
+    if call.convolution is None:
+        return ConversionRow(call.name, call.signature, UNSUPPORTED, call.reason)
+    return ConversionRow(
+        call.name, call.signature, CONVERTED, leak_warning(settings, len(call.convolution.kernel_size))
+    )
+
+
+def rows_of_the_closed(network: nn.Module) -> list[ConversionRow]:
+    """The convolutions that cannot be read at all: with quantised weights, or compiled by torch.jit."""
+    rows = []
+    for name, module in network.named_modules():
+        kind, reason = type(module).__name__, ""
+        if isinstance(module, torch.jit.ScriptModule):
+            kind, reason = module.original_name, "is compiled by torch.jit"
+        elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
+            reason = "has quantised weights"
+        if reason and "Conv" in kind:
+            found = str(UnsupportedError("C2A102", f"{name or 'the network'} ({kind}) {reason}"))
+            rows.append(ConversionRow(name, kind, UNSUPPORTED, found))
+    return rows
+
+
+def convolutions(network: nn.Module) -> dict[str, nn.Module]:
+    """The convolution layers of `network`, each under its first name, that do not attend already."""
+    named = network.named_modules()
+    return {name: module for name, module in named if isinstance(module, STOCK) and CHILD not in module._modules}
