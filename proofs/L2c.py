@@ -9,6 +9,7 @@ n, A, B = symbols("n A B", integer=True)
 i, x, y = symbols("i x y", integer=True)
 m, j, N = symbols("m j N", integer=True)
 q, qN, E, Z, R, theta, c, prefix, power, factor = symbols("q q^N E Z R theta c prefix power factor", positive=True)
+alpha, far, near, gap = symbols("alpha far near gap", real=True)
 delta, centre, F, G, w = map(IndexedBase, ["delta", "Delta", "F", "G", "w"])
 one = Rational(1)
 
@@ -113,6 +114,16 @@ CLAIM = Claim(
             ((c - Z, 1 / Z, 1 / c),),
             given=(c - Z,),
             positive=(Z, c),
+        ),
+        step(
+            "A target outside a box: with far >= near + gap, the squared distances of a key to the target, of the "
+            "clamp to the target, of the key to the clamp (PAD), the weights relative to the clamp's are at most "
+            "e^(-alpha gap): the same bound.",
+            sign,
+            alpha * (far - near) - alpha * gap,
+            ((alpha, far - near - gap),),
+            given=(far - near - gap,),
+            positive=(alpha,),
         ),
         refutation(
             "A real centre: between two keys, at distance 1/2 of both, the share is 1/2 and not 1.",

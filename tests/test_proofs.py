@@ -5,7 +5,9 @@ import json
 import re
 import sys
 import time
+from fractions import Fraction
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,37 @@ def test_a_step_made_wrong_no_longer_holds(step):
             return
     wrong = dataclasses.replace(step, question=partial(question.func, *arguments, **question.keywords))
     assert wrong.decide() is not Verdict.HOLDS
+
+
+GIVEN = [
+    pytest.param(step.values[0].question, known, n, id=f"{step.id}-{known}-{n}")
+    for step in STEPS
+    for known in ("given", "positive")
+    for n in range(len(step.values[0].question.keywords.get(known, ())))
+    if "witness" not in step.values[0].question.keywords
+]
+
+
+@pytest.mark.parametrize(("question", "known", "n"), GIVEN)
+def test_every_hypothesis_is_needed(question, known, n):
+    fewer = [each for place, each in enumerate(question.keywords[known]) if place != n]
+    assert question() is Verdict.HOLDS
+    assert question.func(*question.args, **question.keywords | {known: tuple(fewer)}) is not Verdict.HOLDS
+
+
+SIGNS = [p for p in STEPS if p.values[0].method == "sign" and "witness" not in p.values[0].question.keywords]
+
+
+@pytest.mark.parametrize("step", SIGNS)
+def test_the_hypotheses_of_an_inequality_can_be_met(step):
+    given, positive = (step.question.keywords.get(known, ()) for known in ("given", "positive"))
+    symbols = sorted(set().union(*(sympy.sympify(each).free_symbols for each in (*given, *positive))), key=str)
+    tests = [sympy.lambdify(symbols, each) for each in (*given, *positive)]
+    points = product([Fraction(n) for n in (1, 2, 4, 9, -1)] + [Fraction(1, 4)], repeat=len(symbols))
+    assert any(
+        all(test(*point) >= (0 if n < len(given) else Fraction(1, 100)) for n, test in enumerate(tests))
+        for point in points
+    )
 
 
 def planted(claim, **changes):
@@ -183,7 +216,7 @@ def test_the_formal_layer_is_checked_by_its_own_script_on_a_copy(script, status,
     formal.mkdir(parents=True)
     (formal / "check.py").write_text(f"open(__file__ + '.done', 'w').close()\n{script}\n")
     monkeypatch.setattr("conv2attn.prove.proofs_folder", lambda: formal.parent)
-    monkeypatch.setattr("conv2attn.prove.FORMAL_SECONDS", 5)
+    monkeypatch.setattr("conv2attn.prove.FORMAL_SECONDS", 2)
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
     result = prove(["STR"], formal=True)
     assert (result.formal.status, result.exit_code) == (status, exit_code)
