@@ -1,6 +1,7 @@
 """What an installed copy promises before any mathematics: quick to import, typed, complete."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,14 +53,36 @@ def test_checkout_command_is_the_installed_one():
     assert versions[0].replace("cli.py", "conv2attn") == versions[1]
 
 
-@pytest.mark.slow
-def test_wheel_is_complete(tmp_path):
-    source = tmp_path / "source"
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info", "tests"))
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy of the checkout, since building leaves files behind."""
+    source, built = tmp_path_factory.mktemp("source") / "checkout", tmp_path_factory.mktemp("built")
+    unwanted = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "tests")
+    shutil.copytree(ROOT, source, ignore=unwanted)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", built]
     subprocess.run([*build, source], check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("conv2attn-*.whl")
+    return next(built.glob("conv2attn-*.whl"))
+
+
+def test_wheel_is_complete(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
-    files = (file for file in (source / "conv2attn").rglob("*") if file.suffix == ".py" or file.name == "py.typed")
-    assert {file.relative_to(source).as_posix() for file in files} - held == set()
+    modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "conv2attn").rglob("*.py")}
+    claims = {f"conv2attn/proofs/{file.name}" for file in (ROOT / "proofs").glob("*.py")}
+    others = {"conv2attn/py.typed", "conv2attn/examples/resnet18.pt", "conv2attn/examples/images.npz"}
+    assert modules | claims | others <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
+    assert [name for name in held if name.startswith("tests/") or "__pycache__" in name] == []
+
+
+def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = (
+        "from conv2attn.checkpoints.examples import demo_files; from conv2attn.prove import proofs_folder\n"
+        "print(demo_files().model, proofs_folder(), sep='\\n')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    package = tmp_path / "conv2attn"
+    assert run.stdout.split() == [str(package / "examples" / "resnet18.pt"), str(package / "proofs")]
