@@ -73,12 +73,33 @@ class ClaimResult:
 
 @final
 @dataclass(frozen=True)
+class FormalRow:
+    """What Coq says of one claim."""
+
+    claim: str
+    theorems: tuple[str, ...]
+    axioms: tuple[str, ...]
+    problems: tuple[str, ...]
+    holds: bool
+
+
+@final
+@dataclass(frozen=True)
 class FormalResult:
     """The formal layer: checked, failed, not checked here, or not asked for."""
 
     status: str
     verdict: Verdict | None = None
     detail: str = ""
+    rows: tuple[FormalRow, ...] = ()
+
+    def outline(self) -> list[str]:
+        """A line a claim: its theorems and the number of axioms that they rest on, or what is wrong."""
+        return [
+            f"{row.claim}: {', '.join(row.theorems)} "
+            + (f"({len(row.axioms)} axioms)" if row.holds else f"FAILS: {'; '.join(row.problems)}")
+            for row in self.rows
+        ]
 
 
 @final
@@ -117,6 +138,7 @@ class ProofReport:
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         if self.detailed:
             lines += [line for claim in self.claims for line in _outline(claim)]
+        lines += ["", "Formal layer, checked by Coq:", *self.formal.outline()] if self.formal.rows else []
         return "\n".join([*lines, "", self.summary, ""])
 
     def to_json(self) -> str:

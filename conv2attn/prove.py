@@ -3,19 +3,17 @@
 import importlib
 import importlib.util
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from conv2attn.errors import UsageError
-from conv2attn.proof_report import ClaimResult, FormalResult, ProofReport, StepResult, table
+from conv2attn.proof_report import ClaimResult, FormalResult, FormalRow, ProofReport, StepResult, table
 from conv2attn.verdicts import Verdict
 
 PACKAGE = "conv2attn.proofs"
-FORMAL_SECONDS = 1800  # the formal layer compiles in under a minute; a tactic that never ends is stopped
+FORMAL_CHECK = "conv2attn_formal_check"
 
 
 def proofs_folder() -> Path:
@@ -63,7 +61,9 @@ def prove(claims: Sequence[str] | None = None, formal: bool = False) -> ProofRep
     """
     chosen = [load_claim(name) for name in (claims or claim_names())]
     results = tuple(decide_claim(claim) for claim in chosen)
-    return ProofReport(results, _check_formal() if formal else FormalResult("not asked for"), detailed=bool(claims))
+    wanted = frozenset(claim.name for claim in chosen if claim.formal)
+    layer = _check_formal(wanted) if formal else FormalResult("not asked for")
+    return ProofReport(results, layer, detailed=bool(claims))
 
 
 def decide_claim(claim: Any) -> ClaimResult:
@@ -82,34 +82,34 @@ def _decide(step: Any) -> StepResult:
 def _load(name: str) -> Any:
     """Module `name` of the folder of proofs, or the folder itself as a package; found by path, so not on sys.path."""
     if PACKAGE not in sys.modules:
-        folder = proofs_folder()
-        spec = importlib.util.spec_from_file_location(
-            PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None  # the file exists
-        assert spec.loader is not None
-        sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[PACKAGE])
+        _run_file(PACKAGE, proofs_folder() / "__init__.py", package=True)
     return importlib.import_module(f"{PACKAGE}.{name}" if name else PACKAGE)
 
 
-def _check_formal() -> FormalResult:
-    """Compiles and checks a copy of the formal layer, since an installed package may not be writable."""
+def _run_file(name: str, path: Path, package: bool = False) -> Any:
+    """The module that the file at `path` is, under `name`."""
+    folders = [str(path.parent)] if package else None
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folders)
+    assert spec is not None  # the file exists
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _check_formal(wanted: frozenset[str]) -> FormalResult:
+    """Asks proofs/formal/check.py, which compiles in a folder of its own, for these claims and all that it knows."""
     script = proofs_folder() / "formal" / "check.py"
     missing = [what for what, found in (("coqc", shutil.which("coqc")), (script.name, script.is_file())) if not found]
     if missing:
         return FormalResult("not checked here", Verdict.UNSUPPORTED, f"{' and '.join(missing)} not found")
-    with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(shutil.copytree(proofs_folder(), Path(scratch) / "proofs"))
-        command = [sys.executable, str(copy / "formal" / script.name)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAL_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return FormalResult("failed", Verdict.REFUTED, f"stopped after {FORMAL_SECONDS} s")
-    output = (done.stdout + done.stderr).strip()
-    if done.returncode:
-        return FormalResult("failed", Verdict.REFUTED, output)
-    return FormalResult("checked", Verdict.HOLDS, output)
+    rows = tuple(
+        FormalRow(row.claim, tuple(row.theorems), tuple(row.axioms), tuple(row.problems), row.holds)
+        for row in _run_file(FORMAL_CHECK, script).check(formal=wanted)
+    )
+    if rows and all(row.holds for row in rows):
+        return FormalResult("checked", Verdict.HOLDS, rows=rows)
+    return FormalResult("failed", Verdict.REFUTED, rows=rows)
 
 
 if __name__ == "__main__":

@@ -204,24 +204,22 @@ def test_the_formal_layer_asked_for_without_coqc_is_unsupported(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("script", "status", "exit_code"),
-    [
-        ("print('all closed')", "checked", 0),
-        ("print('an axiom'); raise SystemExit(1)", "failed", 1),
-        ("import time; time.sleep(60)", "failed", 1),
-    ],
+    ("holds", "status", "exit_code"), [([True, True], "checked", 0), ([True, False], "failed", 1), ([], "failed", 1)]
 )
-def test_the_formal_layer_is_checked_by_its_own_script_on_a_copy(script, status, exit_code, monkeypatch, tmp_path):
-    formal = tmp_path / "proofs" / "formal"
-    formal.mkdir(parents=True)
-    (formal / "check.py").write_text(f"open(__file__ + '.done', 'w').close()\n{script}\n")
-    monkeypatch.setattr("conv2attn.prove.proofs_folder", lambda: formal.parent)
-    monkeypatch.setattr("conv2attn.prove.FORMAL_SECONDS", 2)
+def test_the_formal_layer_is_asked_about_the_claims_that_it_must_hold(holds, status, exit_code, monkeypatch, tmp_path):
+    formal = tmp_path / "formal"
+    formal.mkdir()
+    row = "SimpleNamespace(claim=str(sorted(formal)), theorems=['T'], axioms=[], problems=['an axiom'], holds={})"
+    rows = ", ".join(row.format(each) for each in holds)
+    (formal / "check.py").write_text(f"from types import SimpleNamespace\ndef check(formal): return [{rows}]\n")
+    monkeypatch.setattr("conv2attn.prove.proofs_folder", lambda: tmp_path)
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
-    result = prove(["STR"], formal=True)
+    result = prove(["STR", "GQ"], formal=True)
     assert (result.formal.status, result.exit_code) == (status, exit_code)
-    assert [path.name for path in formal.iterdir()] == ["check.py"]
-    assert json.loads(result.to_json())["formal"]["status"] == status
+    assert {each["claim"] for each in json.loads(result.to_json())["formal"]["rows"]} == (
+        {"['STR']"} if holds else set()
+    )
+    assert ("FAILS: an axiom" in result.to_text()) == (False in holds)
 
 
 def test_a_failing_claim_outweighs_a_formal_layer_that_was_not_checked():
