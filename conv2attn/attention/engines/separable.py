@@ -115,7 +115,7 @@ def mix(image: Tensor, mixing: AxisMixing, dim: int, first_site: int, stride: in
     """`image` mixed along `dim` by one softmax whose first query stands at `first_site`."""
     count = len(mixing.weights)
     if mixing.first is None:
-        columns = mixing.weights @ image.reshape(*image.shape[: dim + 1], -1)
+        columns = mixing.weights @ image.reshape(*image.shape[: dim + 1], math.prod(image.shape[dim + 1 :]))
         return columns.reshape(*image.shape[:dim], count, *image.shape[dim + 1 :])
     start, width = first_site + mixing.first, mixing.weights.shape[1]
     stop = start + (count - 1) * stride + width
