@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, final
 
+from conv2attn.tables import markdown_table, text_table
 from conv2attn.verdicts import Verdict, worst_verdict
 
 LATEX_ESCAPES = {
@@ -132,10 +133,9 @@ class ProofReport:
 
     def to_text(self) -> str:
         """A row a claim; where claims were named, their steps too."""
-        rows = [("claim", "title", "steps", "mutants", "methods", "verdict")]
-        rows += [(c.name, c.title, str(len(c.steps)), str(len(c.mutants)), c.methods, c.status) for c in self.claims]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        header = ("claim", "title", "steps", "mutants", "methods", "verdict")
+        rows = [(c.name, c.title, len(c.steps), len(c.mutants), c.methods, c.status) for c in self.claims]
+        lines = [text_table(header, rows)]
         if self.detailed:
             lines += [line for claim in self.claims for line in _outline(claim)]
         lines += ["", "Formal layer, checked by Coq:", *self.formal.outline()] if self.formal.rows else []
@@ -170,13 +170,18 @@ class ProofReport:
 
 def table(claims: Iterable[ClaimResult]) -> str:
     """The generated part of proofs/README.md: a row a claim, then what each says."""
-    rows = list(claims)
-    lines = ["| # | claim | status | decided by | formal too | does not show | licenses |", "| --- " * 7 + "|"]
-    for c in rows:
-        licences = ", ".join(f"`{name.removeprefix('conv2attn.')}`" for name in c.licenses) or "nothing yet"
-        cells = (f"[{c.name}]({c.name}.py)", c.title, c.status, c.methods, "yes" if c.formal else "no", c.not_shown)
-        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in (*cells, licences)) + " |")
-    for c in rows:
+    listed = list(claims)
+    header = ("#", "claim", "status", "decided by", "formal too", "does not show", "licenses")
+    rows = [
+        (
+            f"[{c.name}]({c.name}.py)",
+            *(c.title, c.status, c.methods, "yes" if c.formal else "no", c.not_shown),
+            ", ".join(f"`{name.removeprefix('conv2attn.')}`" for name in c.licenses) or "nothing yet",
+        )
+        for c in listed
+    ]
+    lines = [markdown_table(header, rows)]
+    for c in listed:
         lines += ["", f"### {c.name}. {c.title}", "", c.words, "", f"$${c.formula}$$", ""]
         lines += [f"- If {condition}." for condition in c.conditions]
     return "\n".join(lines) + "\n"
