@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from train_resnet18 import CLASSES, augment, read_idx
 
 from conv2attn.attention import HeadPositions
+from conv2attn.checkpoints import save
 from conv2attn.checkpoints.examples import DEVIATION, MEAN
 from conv2attn.models.classifier import AttentionClassifier, ClassifierPlan
 
@@ -83,7 +84,7 @@ def main() -> None:
         block.attention.engine = "dense"
     train(network, pixels, labels.long(), options.epochs)
     print(f"test accuracy {accuracy(network, test_pixels, test_labels.long()):.4f}")
-    torch.save(network.state_dict(), HERE / f"attention-{options.encoding}.pt")
+    save(network.eval(), HERE / f"attention-{options.encoding}.pt", force=True)
 
 
 if __name__ == "__main__":

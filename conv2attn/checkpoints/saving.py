@@ -12,10 +12,16 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnError
-from conv2attn.models import attention_layers, resnet
-from conv2attn.models.conversion import Conversion, ConversionRow, conversion_of, with_conversion
+from conv2attn.models import attention_layers
+from conv2attn.models.classifier import AttentionClassifier, ClassifierPlan
+from conv2attn.models.conversion import Conversion, ConversionRow, with_conversion
+from conv2attn.models.resnet import ResNetPlan, build
 
 FORMAT = "conv2attn.network/1"
+ARCHITECTURES: dict[str, tuple[Any, Any]] = {
+    "resnet": (ResNetPlan, build),
+    "classifier": (ClassifierPlan, AttentionClassifier),
+}
 
 
 @final
@@ -23,9 +29,9 @@ FORMAT = "conv2attn.network/1"
 class SavedPlan:
     """What a file says of its network: the architecture, the attention layers in it, and how they came about."""
 
-    architecture: resnet.ResNetPlan | None
+    architecture: ResNetPlan | ClassifierPlan | None
     layers: dict[str, dict[str, Any]]
-    conversion: Conversion
+    conversion: Conversion | None
     refuted: bool
 
     @property
@@ -35,27 +41,25 @@ class SavedPlan:
 
 
 def save(network: nn.Module, path: str | PathLike[str], *, force: bool = False, refuted: bool = False) -> None:
-    """Writes a converted network to one file, which `conv2attn.load` rebuilds bit for bit.
+    """Writes a network to one file, which `conv2attn.load` rebuilds bit for bit.
 
     Args:
-        network: made by `convert` from a layer, or from an architecture that `load` recognises.
+        network: an attention layer, a ResNet or an attention classifier of ours, converted or not.
         force: overwrite an existing file.
         refuted: mark the file as one whose certificate was refuted.
     Raises:
         CheckpointError: the file exists (C2A305), or the architecture is not one that can be rebuilt (C2A306).
-        UsageError: the network was not made by `convert` (C2A001).
     """
-    plan, conversion = getattr(network, "plan", None), conversion_of(network)
-    if not isinstance(plan, resnet.ResNetPlan) and not isinstance(network, MultiHeadSelfAttention):
+    plan = getattr(network, "plan", None)
+    kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan, plans)), None)
+    if kind is None and not isinstance(network, MultiHeadSelfAttention):
         raise CheckpointError("C2A306", f"{type(network).__name__} is not an architecture known here")
+    conversion = vars(network).get("_conv2attn_conversion")
     payload = {
         "conv2attn": FORMAT,
-        "architecture": asdict(plan) if isinstance(plan, resnet.ResNetPlan) else None,
+        "architecture": [kind, asdict(plan)] if kind else None,
         "layers": {name: to_plan(layer) for name, layer in attention_layers(network).items()},
-        "conversion": {
-            "rows": [asdict(row) for row in conversion.rows],
-            "functional_calls": conversion.functional_calls,
-        },
+        "conversion": asdict(conversion) if conversion else None,
         "refuted": refuted,
         "state_dict": dict(network.state_dict()),
     }
@@ -71,10 +75,13 @@ def recognise(content: Mapping[Any, Any]) -> SavedPlan | None:
     if content.get("conv2attn") != FORMAT:
         return None
     try:
-        plan = content["architecture"]
-        architecture = resnet.ResNetPlan(**{**plan, "depths": tuple(plan["depths"])}) if plan is not None else None
-        rows = tuple(ConversionRow(**row) for row in content["conversion"]["rows"])
-        conversion = Conversion(rows, content["conversion"]["functional_calls"])
+        architecture = None
+        if content["architecture"] is not None:
+            kind, sizes = content["architecture"]
+            lists = {key: tuple(item) for key, item in sizes.items() if isinstance(item, list)}
+            architecture = ARCHITECTURES[kind][0](**{**sizes, **lists})
+        told = content["conversion"]
+        conversion = told and Conversion(tuple(ConversionRow(**row) for row in told["rows"]), told["functional_calls"])
         return SavedPlan(architecture, dict(content["layers"]), conversion, bool(content["refuted"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError("C2A303", f"its {FORMAT} plan is not whole ({error})") from error
@@ -92,7 +99,9 @@ def rebuild(plan: SavedPlan, content: Mapping[Any, Any]) -> nn.Module:
             network: nn.Module = layers[""]
         else:
             with torch.device("meta"):
-                network = resnet.build(plan.architecture)
+                network = next(
+                    build for plans, build in ARCHITECTURES.values() if isinstance(plan.architecture, plans)
+                )(plan.architecture)
             for name, layer in layers.items():
                 parent, _, child = name.rpartition(".")
                 network.get_submodule(name)
@@ -102,4 +111,4 @@ def rebuild(plan: SavedPlan, content: Mapping[Any, Any]) -> nn.Module:
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, Conv2AttnError) as error:
         sentence = str(error).splitlines()[0]
         raise CheckpointError("C2A303", f"its plan and its tensors do not fit each other ({sentence})") from error
-    return with_conversion(network, plan.conversion)
+    return with_conversion(network, plan.conversion) if plan.conversion else network
