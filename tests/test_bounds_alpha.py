@@ -44,6 +44,11 @@ def test_formats_are_those_of_torch(name):
     assert form.smallest_subnormal == info.tiny * info.eps
 
 
+def test_tf32_has_the_range_of_float32():
+    assert FORMATS["tf32"].smallest_normal == torch.finfo(torch.float32).tiny
+    assert FORMATS["tf32"].largest == 2.0**128 - 2.0**117
+
+
 @pytest.mark.parametrize(
     ("name", "gradual", "flushed", "auto", "rounds_to_one"),
     [
@@ -142,6 +147,9 @@ def test_directed_rounding_of_balls():
         assert down(third) < Fraction(1, 3) < up(third) == math.nextafter(down(third), 1)
         assert (down(tiny), up(tiny), up(-tiny)) == (0.0, math.ulp(0.0), 0.0)
         assert (up(1 / tiny), down(1 / tiny)) == (math.inf, math.nextafter(math.inf, 0))
+        assert (up(arb(2) ** -5000), down(arb(2) ** -5000)) == (math.ulp(0.0), 0.0)
+        assert (up(arb(2) ** 5000), down(arb(2) ** 5000)) == (math.inf, math.nextafter(math.inf, 0))
+        assert (up(arb(0)), down(arb(0)), up(arb(2) ** 1023)) == (0.0, 0.0, 2.0**1023)
         assert (up(arb("nan")), down(arb("nan"))) == (math.inf, -math.inf)
 
 

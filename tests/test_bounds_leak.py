@@ -15,6 +15,7 @@ from conv2attn.bounds import (
     leaked_mass_diagonal,
     smallest_eigenvalue_at_least,
 )
+from conv2attn.bounds.covariance import is_positive_definite
 from conv2attn.errors import AlphaError, UsageError
 
 ALPHAS = [0.1, 0.5, 1.0, 2.9999, 3.0, 3.1, 10.0, 18.03, 46.0, 60.0, 104.0, 128.0, 700.0, 1100.0]
@@ -134,6 +135,20 @@ def test_smallest_eigenvalue():
     for hopeless in ([[1.0, 1.0], [1.0, 1.0]], [[1.0, 2.0], [2.0, 1.0]], [[-1.0]], [[math.nan]], [[1.0, 0.0]]):
         with pytest.raises(AlphaError, match="C2A130 the inverse covariance"):
             leaked_mass_covariance(hopeless)
+
+
+def test_positive_definite_is_decided_exactly():
+    matrix = np.array([[4.0, 2.0, -1.0], [2.0, 3.0, 1.0], [-1.0, 1.0, 2.0]])  # determinant 5, pivots 4, 2, 5/8
+    assert is_positive_definite(matrix)
+    assert is_positive_definite(np.triu(matrix) + np.triu(matrix, 1))
+    assert not is_positive_definite(matrix, 0.5)
+    ulp = 2.0**-52
+    for size in (1, 2, 3):
+        ones = np.eye(size)
+        assert is_positive_definite(ones, 1 - ulp)
+        assert not is_positive_definite(ones, 1.0)
+    assert is_positive_definite(np.array([[1.0, 1 - ulp], [1 - ulp, 1.0]]))
+    assert not is_positive_definite(np.array([[1.0, 1.0], [1.0, 1.0]]))
 
 
 @pytest.mark.parametrize("alpha", [0.3, 2.0, 46.0])

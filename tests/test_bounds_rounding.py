@@ -17,6 +17,7 @@ from conv2attn.bounds import (
     leaked_mass,
     mixing_effect,
 )
+from conv2attn.bounds.formats import accumulator_of, storage_of
 from conv2attn.bounds.rounding import operand_error
 from conv2attn.errors import UsageError
 
@@ -46,7 +47,7 @@ def test_gamma_is_rounded_up_once(operations):
 
 
 def test_gamma_refuses_nonsense():
-    for operations, u in ((-1, 2.0**-24), (1, 0.0), (1, -1.0)):
+    for operations, u in ((-1, 2.0**-24), (1, 0.0), (1, -1.0), (1, 1.0), (2**24, 2.0**-24)):
         with pytest.raises(UsageError, match="C2A001 gamma"):
             gamma(operations, u)
 
@@ -96,6 +97,21 @@ def test_bound_is_nearly_reached_so_half_of_it_would_be_refuted(name, terms):
     assert not within(RoundingBound(bound.factor / 2, bound.absolute), computed, exact, size)
 
 
+def test_a_bias_is_one_more_addition():
+    u = FORMATS["float32"].unit_roundoff
+    products, bound = [np.float32(u * (1 + 2.0**-10))] * 20, convolution_bound(20, "float32")
+    exact, size = exact_dot([1] * 20, products, bias=1.0)
+    computed = one_after_the_other([np.float32(1), *products], np.float32)
+    assert within(bound, computed, exact, size)
+    assert not within(convolution_bound(18, "float32"), computed, exact, size)
+    assert bound.factor == gamma(21, u)
+
+
+def test_bounds_in_a_row():
+    first, second = RoundingBound(2.0**-3, 2.0**-5), RoundingBound(2.0**-2, 2.0**-4)
+    assert first.then(second) == RoundingBound(1.125 * 1.25 - 1, 2.0**-5 * 1.25 + 2.0**-4)
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_the_cast_of_half_types_is_counted(name):
     u = FORMATS[name].unit_roundoff
@@ -121,6 +137,19 @@ def test_flushing_is_counted():
     exact, size = exact_dot([2.0**-64 * 1.4] * 50, [2.0**-63 * 1.4] * 50)
     assert within(bound, 0.0, exact, size)
     assert not within(convolution_bound(50, "float32"), 0.0, exact, size)
+
+
+def test_absolute_terms_are_the_ones_derived():
+    """Half a subnormal a product and a cast; flushed, a smallest normal number an operation and a cast; all grown."""
+    for name in FORMATS:
+        form, inner, storage = FORMATS[name], accumulator_of(name), storage_of(name)
+        grown = 1 + Fraction(convolution_bound(20, name, casts=3).factor)
+        gradual = 10 * Fraction(inner.smallest_subnormal) + Fraction(3, 2) * Fraction(storage.smallest_subnormal)
+        flushed = 42 * Fraction(inner.smallest_normal) + 3 * Fraction(storage.smallest_normal)
+        found = convolution_bound(20, name, casts=3).absolute
+        assert 0 <= Fraction(found) - gradual * grown <= Fraction(math.ulp(found)) * 2 + gradual / 10**15, form
+        found = convolution_bound(20, name, casts=3, flush_to_zero=True).absolute
+        assert 0 <= Fraction(found) - flushed * grown <= flushed / 10**15, form
 
 
 def tensor_core(weights, inputs):

@@ -44,13 +44,13 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
         lowered = guess - scale * 2.0 ** (doubling - 50)
         if lowered <= 0:
             break
-        if _positive_definite(array, lowered):
+        if is_positive_definite(array, lowered):
             return lowered
     raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not certified positive definite")
 
 
-def _positive_definite(array: np.ndarray, shift: float) -> bool:
-    """Whether all pivots of the symmetric part of `array`, less shift I, are positive: exact elimination."""
+def is_positive_definite(array: np.ndarray, shift: float = 0.0) -> bool:
+    """Whether the symmetric part of `array`, less shift I, has only positive pivots: exact elimination."""
     size = len(array)
     rows = [[(Fraction(array[i, j]) + Fraction(array[j, i])) / 2 for j in range(size)] for i in range(size)]
     for i in range(size):

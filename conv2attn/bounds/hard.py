@@ -53,9 +53,9 @@ def hard_mixing_bound(
     with ctx.workprec(BALL_PRECISION):
         mass, count = _computed_off_target(alpha, dimensions, format_name, exp_ulps)
         growth = summation_growth(mass / storage.smallest_subnormal + 1, inner) * (2 if storage == inner else 4)
-        operands = 1 + arb(operand_error(format_name))
+        operands = arb(operand_error(format_name))
         return RoundingBound(
-            up(operands * growth * mass * (1 + arb(inner.unit_roundoff)) + operands - 1),
+            up(operands + (1 + operands) * growth * mass * (1 + arb(inner.unit_roundoff))),
             up(growth * count * arb(inner.smallest_normal)),
         )
 

@@ -19,6 +19,14 @@ class RoundingBound:
     factor: float
     absolute: float
 
+    def then(self, following: "RoundingBound") -> "RoundingBound":
+        """The bound for two steps in a row, each of which keeps |exact| <= M: as rows are mixed before columns."""
+        grown = 1 + Fraction(following.factor)
+        return RoundingBound(
+            up(Fraction(self.factor) * grown + Fraction(following.factor)),
+            up(Fraction(self.absolute) * grown + Fraction(following.absolute)),
+        )
+
 
 def gamma(operations: int, unit_roundoff: float) -> float:
     """gamma_n = n u / (1 - n u), rounded up: n roundings in a row change a number by at most this fraction of it.
@@ -65,8 +73,8 @@ def convolution_bound(
     Every product passes at most one rounding of its own and one for each of the other summands, in any order of
     summation, with or without fused multiply-add: gamma_n, n = terms (+ 1 with a bias). In the half types products are
     exact in float32 but counted alike, and each cast to storage gives a factor 1 + u of the storage; for tf32 see
-    `operand_error`. A product that underflows is off by at most half of the
-    smallest subnormal; a sum that does is exact (Hauser 1996).
+    `operand_error`. A product that underflows is off by at most half of the smallest subnormal; a sum that does is
+    exact (Hauser 1996).
 
     Args:
         terms: products per output, see `dot_product_terms`.
