@@ -77,7 +77,11 @@ def test_exactness_needs_a_power_of_two_within_range():
     for alpha in (46.0, 0.0, -64.0, float("nan"), float("inf"), 2.0**-150, 2.0**120):
         assert not exact_absolute_features(alpha, 100, 2, "float32")
     assert largest_exact_side(46.0, 2, "float32") == 0
-    assert not exact_absolute_features(2048.0, 20, 2, "float16")  # 2 alpha L overflows
+    assert exact_absolute_features(2.0**-14, 20, 2, "float16")  # the smallest normal number
+    assert exact_absolute_features(2.0**11, 15, 2, "float16")
+    assert not exact_absolute_features(2.0**11, 16, 2, "float16")  # 2 alpha L is 2^16, which overflows
+    assert exact_absolute_features(4.0, 0, 2, "float32")
+    assert not exact_absolute_features(4.0, -1, 2, "float32")
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -106,6 +110,14 @@ def test_target_has_the_largest_score_up_to_the_separating_side(name):
             near = [(target[0] + i, target[1] + j) for i in (0, -1, 1) for j in (0, -1, 1)]
             scores = computed_scores(alpha, target, near, name)
             assert (scores[0] > scores[1:]).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_separating_side_is_where_two_errors_stay_under_the_gap(name, dimensions):
+    largest = largest_separating_side(dimensions, name) // 2
+    assert 2 * absolute_score_error(1.0, largest, dimensions, name) < 1
+    assert 2 * absolute_score_error(1.0, largest + 1, dimensions, name) >= 1
 
 
 def test_separation_fails_far_beyond():
