@@ -83,7 +83,7 @@ class QuadraticEncoding(HeadPositions):
         return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -2 * self.center], -1)
 
     def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, head: int | slice = slice(None)
+        self, displacement: Tensor, axis: int, dtype: torch.dtype, head: int | slice | list[int] = slice(None)
     ) -> Tensor:
         """What `axis` adds to the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
         away = displacement.to(self.center.device) - self.center[head, axis, ..., None, None].to(dtype)

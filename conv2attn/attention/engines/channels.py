@@ -1,25 +1,22 @@
 """The channel product that ends every engine: all heads in one matrix product."""
 
-import math
-
-import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from conv2attn.attention.call import Weights
+from conv2attn.attention.probes import indirect_convolution
 
 
 def project(mixed: Tensor, weights: Weights) -> Tensor:
-    """`sum_h mixed_h W_val^h W_out^h + b` for mixed (batch, d_in, heads, *queries): (batch, d_out, *queries)."""
-    batch, queries, groups = mixed.shape[0], mixed.shape[3:], weights.groups
-    taps = weights.taps().permute(1, 2, 0)
-    matrix = taps.reshape(groups, taps.shape[0] // groups, -1)
-    columns = mixed.reshape(batch, groups, matrix.shape[2], math.prod(queries))
-    if groups > 1:
-        product = matrix @ columns
-    elif weights.bias is not None:
-        bias = weights.bias.reshape(1, -1, 1)
-        return torch.baddbmm(bias, matrix.expand(batch, -1, -1), columns[:, 0]).unflatten(2, queries)
+    """`sum_h mixed_h W_val^h W_out^h + b` for mixed (batch, d_in, heads, *queries): (batch, d_out, *queries).
+
+    A convolution whose kernel is one token is this product, groups and bias included, and measured up to twice as fast
+    as torch.matmul on a CPU; it is taken where the device computes it directly.
+    """
+    columns, matrix = mixed.flatten(1, 2).flatten(2), weights.taps().permute(1, 2, 0).flatten(1)
+    if indirect_convolution(columns) is None:
+        product = F.conv1d(columns, matrix[:, :, None], weights.bias, groups=weights.groups)
     else:
-        product = torch.bmm(matrix.expand(batch, -1, -1), columns[:, 0])
-    product = product.reshape(batch, taps.shape[0], *queries)
-    return product if weights.bias is None else product + weights.bias.reshape(-1, *[1] * len(queries))
+        grouped = matrix.unflatten(0, (weights.groups, -1)) @ columns.unflatten(1, (weights.groups, -1))
+        product = grouped.flatten(1, 2) if weights.bias is None else grouped.flatten(1, 2) + weights.bias[:, None]
+    return product.unflatten(2, mixed.shape[3:])
