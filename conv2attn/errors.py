@@ -182,5 +182,11 @@ RULES: dict[str, Rule] = {
     "C2A403": Rule("attention leaks", "The off-target mass of a head exceeds the unit roundoff.", "Raise alpha."),
     "C2A404": Rule("measured difference", "An input was found on which the bound is exceeded.", "See the input."),
     "C2A405": Rule("structure differs", "What stands between the convolutions is not the same.", "Convert again."),
+    "C2A407": Rule(
+        "outputs differ in kind", "An output is missing, empty, not finite, or of another shape or dtype.", "See it."
+    ),
+    "C2A408": Rule(
+        "weights are not finite", "NaN and infinity are outside the claims: there is no affine map.", "Repair them."
+    ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

@@ -1,6 +1,8 @@
 """Does the second network compute the first, for every input, and how is that known."""
 
-from conv2attn.certificates.certificate import Certificate, Outputs, Row
+from conv2attn.certificates.certificate import Certificate, Row
+from conv2attn.certificates.finding import Finding
 from conv2attn.certificates.network import certify
+from conv2attn.certificates.outputs import Outputs
 
-__all__ = ["Certificate", "Outputs", "Row", "certify"]
+__all__ = ["Certificate", "Finding", "Outputs", "Row", "certify"]

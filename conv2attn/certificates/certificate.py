@@ -1,18 +1,14 @@
-"""What was found, as values: a row a layer, the structure between, the measured outputs; and their renderings."""
+"""What was found, as values: a row a layer, the structure between, the measured outputs."""
 
-import json
-from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
-from conv2attn.tables import Cell, markdown_table, show, text_table
+from conv2attn.certificates import rendering
+from conv2attn.certificates.finding import Finding
+from conv2attn.certificates.outputs import Outputs
+from conv2attn.tables import Cell
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
-
-HEADER = (
-    *("layer", "convolution", "grid", "heads", "d_head", "alpha", "parameters", "attention avoided"),
-    *("max |error|", "bound", "strength", "verdict"),
-)
 
 
 @final
@@ -20,13 +16,13 @@ HEADER = (
 class Row:
     """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for all of that range.
 
-    `leak` is the largest off-target mass of a head. `code` and `finding` say why, where the verdict is not `holds`.
-    `skipped` rows were left out on request and do not count.
+    `findings` are those of its parts; the worst decides. `leak` is the largest off-target mass of a head. A `skipped`
+    row was left out on request and does not count.
     """
 
     name: str
     convolution: str
-    verdict: Verdict
+    findings: tuple[Finding, ...]
     strength: Strength | None = None
     grid: tuple[int, ...] | None = None
     heads: int | None = None
@@ -38,9 +34,21 @@ class Row:
     input_range: float | None = None
     max_error: float | None = None
     bound: float | None = None
-    code: str = ""
-    finding: str = ""
     skipped: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all parts."""
+        return worst_verdict(finding.verdict for finding in self.findings)
+
+    @property
+    def decisive(self) -> Finding:
+        """The part that decides."""
+        return next(finding for finding in self.findings if finding.verdict is self.verdict)
+
+    def part(self, name: str) -> Finding | None:
+        """The finding of a part, if it was asked."""
+        return next((finding for finding in self.findings if finding.part == name), None)
 
     def cells(self) -> list[Cell]:
         """The row of the table."""
@@ -54,29 +62,20 @@ class Row:
 
 @final
 @dataclass(frozen=True)
-class Outputs:
-    """The outputs of both networks on some images: measured, not bounded."""
-
-    images: str
-    count: int
-    max_difference: float
-    largest_output: float
-    same_top1: int | None = None
-    correct: tuple[int, int] | None = None
-
-
-@final
-@dataclass(frozen=True)
 class Certificate:
     """Whether the second network computes the first: the worst row decides, the weakest strength counts.
 
-    `structure` lists what differs between the convolutions; empty if nothing does.
+    `between` are the findings on what stands between the layers and on the outputs. Where a `tolerance` was given,
+    `claim` says what is certified instead of equality.
     """
 
     rows: tuple[Row, ...]
-    structure: tuple[str, ...] = ()
+    between: tuple[Finding, ...] = ()
     outputs: Outputs | None = None
     assumptions: tuple[str, ...] = ()
+    claim: str = "the second is the same map as the first, for all finite inputs"
+    circumstances: tuple[tuple[str, str], ...] = ()
+    witness: object = field(default=None, compare=False, repr=False)
 
     @cached_property
     def counted(self) -> tuple[Row, ...]:
@@ -85,8 +84,9 @@ class Certificate:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all rows; refuted where the structure differs; undecided where nothing was checked."""
-        return Verdict.REFUTED if self.structure else worst_verdict(row.verdict for row in self.counted)
+        """The worst of all rows and of what is between; undecided where no layer was checked."""
+        verdicts = [row.verdict for row in self.counted] + [finding.verdict for finding in self.between]
+        return worst_verdict([*verdicts, *([] if self.counted else [Verdict.UNDECIDED])])
 
     @property
     def strength(self) -> Strength:
@@ -100,68 +100,12 @@ class Certificate:
 
     def to_text(self) -> str:
         """The report for a terminal."""
-        lines = [text_table(HEADER, [row.cells() for row in self.rows]), "", *self.findings(), *self.totals()]
-        return "\n".join(lines) + "\n"
+        return rendering.to_text(self)
 
     def to_markdown(self) -> str:
         """The report for a document."""
-        notes = [f"- {line}" for line in (*self.findings(), *self.totals())]
-        return "\n".join([markdown_table(HEADER, [row.cells() for row in self.rows]), "", *notes]) + "\n"
+        return rendering.to_markdown(self)
 
     def to_json(self) -> str:
-        """The report for a program: sorted keys, no NaN."""
-        body: dict[str, Any] = {
-            "schema": "conv2attn.report/1",
-            "verdict": self.verdict.value,
-            "strength": self.strength.value,
-            "exit_code": self.exit_code,
-            "layers": [plain(row) for row in self.rows],
-            "structure": list(self.structure),
-            "outputs": plain(self.outputs) if self.outputs else None,
-            "assumptions": list(self.assumptions),
-        }
-        return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
-
-    def findings(self) -> list[str]:
-        """A sentence for each row that does not hold, and for the structure."""
-        rows = [f"{row.code} {row.name}: {row.finding}".strip() for row in self.rows if row.finding]
-        return [*rows, *(f"C2A405 {line}" for line in self.structure)]
-
-    def totals(self) -> list[str]:
-        """What was measured end to end, what was assumed, and the count of all four verdicts."""
-        counts = Counter(row.verdict for row in self.counted)
-        tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
-        skipped = len(self.rows) - len(self.counted)
-        between = "differs" if self.structure else "is untouched, bit for bit"
-        lines = [f"between the convolutions everything {between}"] if self.counted else ["nothing was checked"]
-        if self.outputs:
-            lines += outputs_in_words(self.outputs)
-        known = f" ({self.strength.value})" if self.verdict is Verdict.HOLDS else ""
-        lines += [f"assumed: {line}" for line in self.assumptions]
-        return [*lines, f"{tally}{f', {skipped} skipped' if skipped else ''}: {self.verdict.value}{known}"]
-
-
-def outputs_in_words(outputs: Outputs) -> list[str]:
-    """The end-to-end measurement in sentences."""
-    largest = show(outputs.largest_output)
-    lines = [
-        f"outputs on {outputs.images}: largest difference {show(outputs.max_difference)}, largest output {largest}"
-    ]
-    if outputs.same_top1 is not None:
-        lines.append(f"same top-1 class: {outputs.same_top1} of {outputs.count}")
-    if outputs.correct is not None:
-        lines.append(
-            f"right by their labels: {outputs.correct[0]} before, {outputs.correct[1]} after, of {outputs.count}"
-        )
-    return lines
-
-
-def plain(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON takes it: enumerations by value, numbers that JSON cannot say as strings."""
-    items = {field.name: getattr(value, field.name) for field in fields(value)}
-    for key, item in items.items():
-        if isinstance(item, Verdict | Strength):
-            items[key] = item.value
-        elif isinstance(item, float) and not abs(item) < float("inf"):
-            items[key] = str(item)
-    return items
+        """The report for a program; its schema is docs/certificate.schema.json."""
+        return rendering.to_json(self)

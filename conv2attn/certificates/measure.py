@@ -1,6 +1,6 @@
 """Both layers, and both networks, on the same inputs: the largest difference seen, beside the range of the inputs."""
 
-import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -9,26 +9,32 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.certificates.certificate import Outputs
-from conv2attn.errors import UsageError
+from conv2attn.certificates.outputs import largest_difference
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.discovery import copy_network
 
 
 @final
 @dataclass
 class Measured:
-    """What was seen of one layer: the error is NaN if any output was, and infinite if shapes or dtypes differ."""
+    """What was seen of one layer: the error is NaN if the first's output was, and infinite if only the second's was,
+    or shapes or dtypes differ, or the second did not run, which `trouble` tells."""
 
     max_error: float = 0.0
     input_range: float = 0.0
     sides: tuple[int, ...] = ()
     grid: tuple[int, ...] = ()
     calls: int = 0
+    trouble: str = ""
+    like: Tensor | None = None
 
     def add(self, error: float, image: Tensor, output: Tensor) -> None:
         """Counts one more call."""
         self.max_error = error if not error <= self.max_error else self.max_error
-        self.input_range = max(self.input_range, image.abs().max().item())
-        self.sides, self.grid, self.calls = tuple(image.shape[2:]), tuple(output.shape[2:]), self.calls + 1
+        self.input_range = max(self.input_range, image.abs().max().item()) if image.numel() else self.input_range
+        dimensions = output.ndim - 2 if output.ndim > 2 else 1
+        self.sides, self.grid = tuple(image.shape[-dimensions:]), tuple(output.shape[-dimensions:])
+        self.calls, self.like = self.calls + 1, image.new_empty(0)
 
 
 @final
@@ -41,58 +47,45 @@ class Watch:
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         """A forward hook."""
-        self.seen.add(largest_difference(output, self.other(*args, **kwargs)), args[0], output)
-
-
-def largest_difference(first: Tensor, second: Tensor) -> float:
-    """max |first - second|; infinite where shapes or dtypes differ or there is nothing to compare."""
-    if first.shape != second.shape or first.dtype != second.dtype or first.numel() == 0:
-        return float("inf")
-    return (first.double() - second.double()).abs().max().item()
+        try:
+            error = largest_difference(output, self.other(*args, **kwargs))
+        except (Conv2AttnError, RuntimeError, IndexError) as failure:
+            error, self.seen.trouble = math.inf, str(failure).splitlines()[0]
+        self.seen.add(error, args[0] if args else kwargs["input"], output)
 
 
 def by_true_softmax(network: nn.Module) -> nn.Module:
     """A copy whose quadratic heads are evaluated as softmaxes, not compiled back to convolutions."""
-    network = copy.deepcopy(network)
+    network = copy_network(network)
     for layer in network.modules():
         if isinstance(layer, MultiHeadSelfAttention):
             layer.engine = "separable" if isinstance(layer.encoding, QuadraticEncoding) else "auto"
     return network
 
 
-def measure(
-    original: nn.Module, network: nn.Module, layers: Mapping[str, nn.Module], images: Tensor
-) -> tuple[dict[str, Measured], Any, Any]:
-    """What was seen of each of `layers` (of `network`, by name) on the activations of `original`; both outputs."""
-    watches = {name: Watch(layer) for name, layer in layers.items()}
-    handles = [
-        original.get_submodule(name).register_forward_hook(watch, with_kwargs=True) for name, watch in watches.items()
-    ]
-    try:
-        with torch.no_grad():
-            first = original(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    with torch.no_grad():
-        second = network(images)
-    return {name: watch.seen for name, watch in watches.items()}, first, second
+def run(network: nn.Module, images: Any) -> Any:
+    """`network` on `images`, without gradients and with the same random numbers each time."""
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        return network(images)
 
 
-def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | None) -> Outputs:
-    """The outputs side by side; classes are compared where an output is (images, classes).
+def measure(original: nn.Module, layers: Mapping[str, nn.Module], images: Any) -> tuple[dict[str, Measured], Any]:
+    """What was seen of each of `layers`, by the name that it has in `original`, and the output of `original`.
 
-    Raises:
-        UsageError: the network's output is not a tensor (C2A001).
+    A copy of `original` is run, so that layers which count what they see stay as they are.
     """
-    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
-        raise UsageError("C2A001", f"the network's output is a {type(first).__name__}, not a tensor")
-    difference, count = largest_difference(first, second), len(first)
-    same = correct = None
-    if first.ndim == 2 and first.shape == second.shape and first.shape[1] > 1:
-        classes = first.argmax(1), second.argmax(1)
-        same = int((classes[0] == classes[1]).sum())
-        if labels is not None:
-            right = [int((found == labels.to(found.device)).sum()) for found in classes]
-            correct = right[0], right[1]
-    return Outputs(described, count, difference, first.abs().max().item(), same, correct)
+    trial = copy_network(original)
+    watches = {name: Watch(layer) for name, layer in layers.items()}
+    for name, watch in watches.items():
+        trial.get_submodule(name).register_forward_hook(watch, with_kwargs=True)
+    first = run(trial, images)
+    return {name: watch.seen for name, watch in watches.items()}, first
+
+
+def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
+    """The output of a copy of `network`, or why it does not run."""
+    try:
+        return run(copy_network(network), images), ""
+    except (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, AttributeError) as failure:
+        return None, f"{type(failure).__name__}: {str(failure).splitlines()[0]}"

@@ -1,5 +1,6 @@
-"""A convolution and a hard attention, read into one form that can be compared without trying any input."""
+"""A convolution and a position-only attention, read into one form that is compared without trying any input."""
 
+import math
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import final
@@ -7,11 +8,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, Weights
-from conv2attn.attention.hardness import FORMATS, on_pixels
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, Weights
+from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import Offset, Padding, Sites
 from conv2attn.errors import UnsupportedError
-from conv2attn.theorem import Convolution, read
+from conv2attn.models.replacement import present
+from conv2attn.theorem import Convolution
 
 
 @final
@@ -19,13 +21,12 @@ from conv2attn.theorem import Convolution, read
 class Geometry:
     """For inputs of every size: output o of tap t copies input pixel `start[t] + o * stride`, in units of 1 / spacing.
 
-    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis; the mode says what lies beyond
-    the pixels. Equal forms are equal maps at every size.
+    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis. Equal forms, and equal sums of
+    weights at equal starts, are equal maps at every size, but for what `padding` puts beyond the pixels.
     """
 
     stride: Offset
     room: Offset
-    mode: str
     spacing: Offset
 
     @staticmethod
@@ -33,82 +34,107 @@ class Geometry:
         """The form of queries at `sites` of an image under `padding`."""
         gained = [b + a for b, a in zip(padding.before, padding.after, strict=True)]
         spent = [b + a for b, a in zip(sites.before, sites.after, strict=True)]
-        room = tuple(g - s for g, s in zip(gained, spent, strict=True))
-        mode = padding.mode if any(padding.before) or any(padding.after) else "zeros"
-        return Geometry(sites.stride, room, mode, padding.spacing)
+        return Geometry(sites.stride, tuple(g - s for g, s in zip(gained, spent, strict=True)), padding.spacing)
+
+    def reaches_out(self, start: Offset) -> bool:
+        """Whether a tap that starts here copies, at some size and for some output, what is beyond the pixels."""
+        return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Heads or taps: `starts` says which pixel each copies to output 0, `taps` (terms, d_out, d_in / groups) how.
+    """Heads or taps: `starts` says which pixel each copies to output 0, `weights` what it does with it.
 
-    `taps` is None where the product of value and output is not exact to form. `alphas` is empty for a convolution.
-    `strays` are the terms whose key can lie off the padded grid, `between` those centred between pixels.
+    `taps` are the products of value and output where these are plain to see, one factor being an identity. `alphas`
+    is empty for a convolution. `strays` are the heads whose key can lie off the padded grid; `apart` is how far each
+    centre is from the nearest pixel, along the axis where that is most.
     """
 
     geometry: Geometry
+    padding: Padding
     offsets: tuple[Offset, ...]
     starts: tuple[Offset, ...]
+    weights: Weights
     taps: Tensor | None
-    bias: Tensor | None
-    groups: int
+    channels: tuple[int, int]
     alphas: tuple[float, ...] = ()
     strays: tuple[int, ...] = ()
-    between: tuple[int, ...] = ()
+    apart: tuple[float, ...] = ()
     leak_axes: int = 0
 
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return next(w.dtype for w in (self.weights.output, self.weights.value) if w is not None)
+
+    @property
+    def format(self) -> str:
         """The format of the weights."""
-        held = self.taps if self.taps is not None else self.bias
-        return FORMATS[held.dtype] if held is not None else "float32"
+        return FORMATS[self.dtype]
 
 
 @singledispatch
-def reading_of(layer: nn.Module) -> Reading:
-    """`layer` in the form that is compared.
+def reading_of(layer: nn.Module, weights: Weights | None = None) -> Reading:
+    """`layer` in the form that is compared, with `weights` instead of its own if given.
 
     Raises:
         UnsupportedError: it is neither a convolution nor position-only attention.
     """
-    return reading_of_convolution(read(layer))
+    with present(layer) as convolution:
+        return reading_of_convolution(convolution)
 
 
 def reading_of_convolution(convolution: Convolution) -> Reading:
     """The form of a convolution."""
-    padding, sites = convolution.padding, convolution.sites
-    starts = tuple(start(padding, sites, offset) for offset in convolution.offsets)
-    taps = convolution.taps().detach()
+    padding, sites, taps = convolution.padding, convolution.sites, convolution.taps().detach()
     bias = None if convolution.bias is None else convolution.bias.detach()
-    return Reading(Geometry.of(padding, sites), convolution.offsets, starts, taps, bias, convolution.groups)
+    starts = tuple(start(padding, sites, offset) for offset in convolution.offsets)
+    weights = Weights(None, taps, bias, convolution.groups)
+    channels = convolution.d_in, convolution.d_out
+    return Reading(Geometry.of(padding, sites), padding, convolution.offsets, starts, weights, taps, channels)
 
 
 @reading_of.register
-def _(layer: MultiHeadSelfAttention) -> Reading:
+def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Reading:
+    if type(layer) is not MultiHeadSelfAttention or "forward" in vars(layer):
+        raise UnsupportedError("C2A106", f"{layer.name}: {type(layer).__name__} has a forward of its own")
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
-    centers = layer.encoding.center.tolist()
+    encoding, sites, padding = layer.encoding, layer.sites, layer.padding
+    if not isinstance(encoding, QuadraticEncoding | EnumeratedEncoding):
+        raise UnsupportedError("C2A101", f"{layer.name}: attention by learned positions is no convolution")
+    centers = encoding.center.tolist()
+    if not all(math.isfinite(x) for center in centers for x in center):
+        raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite")
     offsets = tuple(tuple(round(x) for x in center) for center in centers)
-    sites = layer.sites
-    strays = [
+    strays = tuple(
         head
         for head, offset in enumerate(offsets)
         if not all(-b <= o <= a for b, o, a in zip(sites.before, offset, sites.after, strict=True))
-    ]
-    weights = Weights(layer.value, layer.output, layer.bias, layer.groups)
-    return Reading(
-        Geometry.of(layer.padding, sites),
-        offsets,
-        tuple(start(layer.padding, sites, offset) for offset in offsets),
-        exact_taps(weights),
-        None if layer.bias is None else layer.bias.detach(),
-        layer.groups,
-        tuple(layer.encoding.alpha.tolist()),
-        tuple(strays),
-        tuple(head for head, center in enumerate(centers) if not on_pixels([center])),
-        layer.dimensions if isinstance(layer.encoding, QuadraticEncoding) else 1,
     )
+    used = weights or Weights(layer.value, layer.output, layer.bias, layer.groups)
+    return Reading(
+        Geometry.of(padding, sites),
+        padding,
+        offsets,
+        tuple(start(padding, sites, offset) for offset in offsets),
+        detached(used),
+        plain_taps(used),
+        (layer.d_in, layer.d_out),
+        tuple(encoding.alpha.tolist()),
+        strays,
+        tuple(max(abs(x - round(x)) for x in center) for center in centers),
+        layer.dimensions if isinstance(encoding, QuadraticEncoding) else 1,
+    )
+
+
+def detached(weights: Weights) -> Weights:
+    """The same numbers without their gradients."""
+    value, output, bias = (
+        None if each is None else each.detach() for each in (weights.value, weights.output, weights.bias)
+    )
+    return Weights(value, output, bias, weights.groups)
 
 
 def start(padding: Padding, sites: Sites, offset: Offset) -> Offset:
@@ -116,23 +142,16 @@ def start(padding: Padding, sites: Sites, offset: Offset) -> Offset:
     return tuple(b + o - p for b, o, p in zip(sites.before, offset, padding.before, strict=True))
 
 
-def exact_taps(weights: Weights) -> Tensor | None:
+def plain_taps(weights: Weights) -> Tensor | None:
     """`W_val W_out` of each head if one factor is an identity, which makes it exact; else None."""
     value, output, groups = weights.value, weights.output, weights.groups
     if value is None or output is None:
         return weights.taps().detach()
     value, output = value.detach(), output.detach()
-    if same_bits(value, torch.eye(value.shape[1] // groups, value.shape[2]).repeat(len(value), groups, 1).to(value)):
-        return output[:, :, : value.shape[2]]
+    width, d_in = value.shape[1] // groups, value.shape[2]
+    if width >= d_in and torch.equal(value, torch.eye(width, d_in).repeat(len(value), groups, 1).to(value)):
+        return output[:, :, :d_in]
     rows = output.shape[1] // groups
-    if same_bits(output, torch.eye(rows, output.shape[2]).repeat(len(output), groups, 1).to(output)):
+    if width >= rows and torch.equal(output, torch.eye(rows, width).repeat(len(output), groups, 1).to(output)):
         return value.unflatten(1, (groups, -1))[:, :, :rows].flatten(1, 2)
     return None
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and values, bit for bit, NaN and the sign of zero included."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
-    return a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))

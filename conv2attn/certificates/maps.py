@@ -1,0 +1,171 @@
+"""Whether two readings are the same map for every input of every size: geometry and weights, decided exactly."""
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention import Weights
+from conv2attn.basis import Offset
+from conv2attn.certificates.exact import Sums, dense, differing, finite
+from conv2attn.certificates.finding import Finding, holds, refuted, undecided, unsupported
+from conv2attn.certificates.reading import Reading
+
+
+def compare_maps(original: Reading, converted: Reading) -> list[Finding]:
+    """The findings on geometry and weights: one of each, or one that says why neither is asked."""
+    if not finite([original.weights.value, original.weights.output, original.weights.bias]):
+        return [unsupported("C2A408", "a weight of the original is not finite: there is no map to compare with")]
+    if not finite([converted.weights.value, converted.weights.output, converted.weights.bias]):
+        return [refuted("weights", "C2A402", "a weight is not finite, and the original's all are")]
+    form = compare_forms(original, converted)
+    if form is not None:
+        return [form]
+    if original.dtype != converted.dtype:
+        return [refuted("weights", "C2A402", f"weights are {converted.dtype}, not {original.dtype}")]
+    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
+    wrong = different_sums(original, converted, places)
+    geometry = compare_places(original, converted, places, wrong)
+    return [geometry, compare_weights(original, converted, places, wrong)]
+
+
+def compare_forms(original: Reading, converted: Reading) -> Finding | None:
+    """What differs before any head is looked at, or None."""
+    ours, theirs = original.geometry, converted.geometry
+    if original.channels != converted.channels:
+        return refuted("geometry", "C2A401", f"channels are {converted.channels}, not {original.channels}")
+    if len(ours.stride) != len(theirs.stride):
+        return refuted("geometry", "C2A401", f"there are {len(theirs.stride)} axes, not {len(ours.stride)}")
+    ratios = [[Fraction(p, s) for p, s in zip(side.spacing, side.stride, strict=True)] for side in (ours, theirs)]
+    if ours.spacing != theirs.spacing and ratios[0] == ratios[1]:
+        return undecided("geometry", "C2A401", "zeros are stuffed at another spacing, and left out by the stride")
+    fields = [key for key in vars(ours) if getattr(ours, key) != getattr(theirs, key)]
+    if fields:
+        parts = [f"{key} is {getattr(theirs, key)}, not {getattr(ours, key)}" for key in fields]
+        return refuted("geometry", "C2A401", "; ".join(parts))
+    return None
+
+
+def compare_places(original: Reading, converted: Reading, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+    """Whether both copy the same pixels, beyond the border too; heads whose weights add up to zero copy nothing."""
+    amiss = {place for place, bad in zip(places, wrong.flatten(1).any(1).tolist(), strict=True) if bad}
+    extra = [(h, s) for h, s in enumerate(converted.starts) if s in amiss and s not in original.starts]
+    missing = [
+        offset
+        for offset, s in zip(original.offsets, original.starts, strict=True)
+        if s in amiss and s not in converted.starts
+    ]
+    if extra:
+        head = extra[0][0]
+        needs = f"the convolution needs {missing[0]}" if missing else "the convolution has no tap there"
+        return refuted("geometry", "C2A401", f"head {head} attends to {converted.offsets[head]}; {needs}")
+    if missing:
+        return refuted("geometry", "C2A401", f"no head attends to {missing[0]}")
+    out = [start for start in original.starts if original.geometry.reaches_out(start)]
+    ours, theirs = original.padding, converted.padding
+    if converted.strays or original.strays:
+        return judge_strays(original, converted)
+    if any(s in places_used(original) for s in out) and ours.mode != theirs.mode:
+        return refuted("geometry", "C2A401", f"beyond the pixels there is {theirs.mode} padding, not {ours.mode}")
+    if ours.mode != "zeros" and out and (ours.before, ours.after) != (theirs.before, theirs.after):
+        sizes = f"{theirs.before} and {theirs.after}, not {ours.before} and {ours.after}"
+        return undecided("geometry", "C2A401", f"{ours.mode} padding is by {sizes}: other sizes of input fit it")
+    return holds("geometry")
+
+
+def judge_strays(original: Reading, converted: Reading) -> Finding:
+    """The finding on heads whose target can lie off the padded grid, where a softmax moves on to some other key."""
+    side = converted if converted.strays else original
+    head = side.strays[0]
+    sentence = f"head {head} attends to {side.offsets[head]}, which can lie off the padded grid"
+    padded = [*converted.padding.before, *converted.padding.after]
+    used = any(converted.starts[stray] in places_used(original) for stray in converted.strays)
+    if original.padding.mode == "zeros" and not original.strays and used and not any(padded):
+        return refuted("geometry", "C2A401", f"{sentence}: it reads a pixel there, and the convolution reads zero")
+    return undecided("geometry", "C2A401", f"{sentence}; where it does not, it is right")
+
+
+def places_used(reading: Reading) -> set[Offset]:
+    """The starts of heads or taps that are not zero."""
+    factor = reading.taps if reading.taps is not None else reading.weights.output
+    assert factor is not None
+    return {place for place, used in zip(reading.starts, factor.flatten(1).any(1).tolist(), strict=True) if used}
+
+
+def compare_weights(original: Reading, converted: Reading, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+    """Whether at each place that both have the weights add up to the same, and biases are equal, as real numbers."""
+    both = torch.tensor([place in original.starts and place in converted.starts for place in places])
+    amiss = wrong & both[:, None, None]
+    if amiss.any():
+        place, out, inp = amiss.nonzero()[0].tolist()
+        if original.weights.groups == converted.weights.groups:
+            blocks = original.weights.groups
+            inp += out // (original.channels[1] // blocks) * (original.channels[0] // blocks)
+        theirs, ours = (entry(side, places[place], out, inp) for side in (converted, original))
+        tap = original.offsets[original.starts.index(places[place])]
+        heads = [head for head, s in enumerate(converted.starts) if s == places[place]]
+        return refuted(
+            "weights",
+            "C2A402",
+            f"{int(amiss.sum())} weights differ, the first in the tap at {tap} (head {', '.join(map(str, heads))}), "
+            f"output channel {out}, input channel {inp}: {float(theirs)!r}, not {float(ours)!r}"
+            f" (off by {float(theirs - ours):.3g})",
+        )
+    zero = torch.zeros(original.channels[1], dtype=original.dtype)
+    biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
+    if biases[0].shape != biases[1].shape or biases[0].dtype != biases[1].dtype:
+        return refuted("weights", "C2A402", f"the bias is {biases[0].dtype} {tuple(biases[0].shape)}")
+    unequal = ~(biases[0] == biases[1])
+    if unequal.any():
+        channel = int(unequal.nonzero()[0])
+        pair = f"{biases[0][channel].item()!r}, not {biases[1][channel].item()!r}"
+        sentence = f"{int(unequal.sum())} biases differ, the first in output channel {channel}: {pair}"
+        return refuted("weights", "C2A402", sentence)
+    return holds("weights")
+
+
+def different_sums(original: Reading, converted: Reading, places: tuple[Offset, ...]) -> Tensor:
+    """Where the weights at a place add up to different numbers: bool (places, d_out, d_in / groups).
+
+    One number is compared with one number where no sum and no product is to be formed, else modulo primes.
+    """
+    if original.weights.groups == converted.weights.groups and single(original) and single(converted):
+        assert original.taps is not None
+        assert converted.taps is not None
+        if original.taps.shape[1:] == converted.taps.shape[1:]:
+            ours, theirs = (at_places(side, places) for side in (original, converted))
+            return ~(ours == theirs)
+    sides = []
+    for side in (original, converted):
+        weights = side.weights if side.taps is None else Weights(None, side.taps, None, side.weights.groups)
+        if original.weights.groups != converted.weights.groups:
+            weights = dense(weights)
+        sides.append(Sums(weights, tuple(places.index(s) for s in side.starts), len(places)))
+    return differing(sides[0], sides[1])
+
+
+def single(reading: Reading) -> bool:
+    """Whether each place has one head, with a plain tap."""
+    return reading.taps is not None and len(set(reading.starts)) == len(reading.starts)
+
+
+def at_places(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
+    """The taps in the order of `places`, zero where there is none."""
+    assert reading.taps is not None
+    taps = reading.taps.cpu()
+    zero = torch.zeros_like(taps[0])
+    index = {start: term for term, start in enumerate(reading.starts)}
+    return torch.stack([taps[index[place]] if place in index else zero for place in places])
+
+
+def entry(reading: Reading, place: Offset, out: int, inp: int) -> Fraction:
+    """One number of the sum at a place, exactly; `inp` counts all input channels, those of other groups too."""
+    weights, total = dense(reading.weights), Fraction(0)
+    for head in [h for h, s in enumerate(reading.starts) if s == place]:
+        rows = None if weights.output is None else [Fraction(x) for x in weights.output[head, out].tolist()]
+        columns = None if weights.value is None else [Fraction(x) for x in weights.value[head, :, inp].tolist()]
+        if rows is not None and columns is not None:
+            total += sum((a * b for a, b in zip(rows, columns, strict=True)), Fraction(0))
+        else:
+            total += rows[inp] if rows is not None else columns[out] if columns is not None else 0
+    return total

@@ -1,0 +1,107 @@
+"""What two networks return, side by side: tensors, or nested tuples, lists and mappings of tensors."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from conv2attn.certificates.finding import Finding, holds, refuted, undecided
+from conv2attn.verdicts import Strength
+
+
+@final
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of both networks on some images: measured, not bounded.
+
+    `stable` counts the images whose two largest classes are further apart than both outputs' differences on them.
+    """
+
+    images: str
+    count: int
+    max_difference: float
+    largest_output: float
+    same_top1: int | None = None
+    correct: tuple[int, int] | None = None
+    stable: int | None = None
+    bound: float | None = None
+    vacuous: bool | None = None
+    stable_by_bound: int | None = None
+
+
+def leaves(output: Any, where: str = "output") -> Iterator[tuple[str, Tensor]]:
+    """The tensors in an output, each with the path to it; anything else that it holds has no path."""
+    if isinstance(output, Tensor):
+        yield where, output
+    elif isinstance(output, Mapping):
+        for key, item in output.items():
+            yield from leaves(item, f"{where}[{key!r}]")
+    elif isinstance(output, list | tuple):
+        for index, item in enumerate(output):
+            yield from leaves(item, f"{where}[{index}]")
+
+
+def largest_difference(first: Tensor, second: Tensor) -> float:
+    """max |first - second|; NaN where the first is not finite; infinite where the second alone is not, where shapes,
+    dtypes or devices differ, and where there is nothing to compare."""
+    if (first.shape, first.dtype, first.device) != (second.shape, second.dtype, second.device) or not first.numel():
+        return math.inf
+    if not bool(first.isfinite().all()):
+        return math.nan
+    if not bool(second.isfinite().all()):
+        return math.inf
+    return (first.double() - second.double()).abs().max().item()
+
+
+def judge_outputs(first: Any, second: Any) -> Finding:
+    """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers."""
+    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    if not ours:
+        return undecided("outputs", "C2A407", f"the first returns {type(first).__name__} without any tensor")
+    if list(ours) != list(theirs):
+        missing, more = [k for k in ours if k not in theirs], [k for k in theirs if k not in ours]
+        told = [f"{k} is missing" for k in missing] + [f"{k} is new" for k in more] or ["they come in another order"]
+        return refuted("outputs", "C2A407", "; ".join(told))
+    for where, tensor in ours.items():
+        other = theirs[where]
+        for what in ("shape", "dtype", "device"):
+            a, b = (getattr(side, what) for side in (tensor, other))
+            if a != b:
+                a, b = (tuple(side) if what == "shape" else side for side in (a, b))
+                return refuted("outputs", "C2A407", f"{where} has {what} {b}, not {a}")
+        difference = largest_difference(tensor, other)
+        if tensor.numel() == 0:
+            return undecided("outputs", "C2A407", f"{where} is empty in both: there is nothing to compare")
+        if math.isnan(difference):
+            return undecided("outputs", "C2A407", f"{where} of the first is not finite on these inputs")
+        if difference == math.inf:
+            bad = int((~other.isfinite()).sum())
+            return refuted("outputs", "C2A407", f"{where}: {bad} numbers of the second are not finite")
+    return holds("outputs", Strength.SAMPLED)
+
+
+def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | None) -> Outputs | None:
+    """The numbers, where the outputs are the same in kind; classes where there is one output (images, classes)."""
+    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    if list(ours) != list(theirs) or not ours:
+        return None
+    differences = [largest_difference(ours[key], theirs[key]) for key in ours]
+    if not all(map(math.isfinite, differences)):
+        return None
+    one = next(iter(ours.values()))
+    count = len(one) if one.ndim else 1
+    largest = max(tensor.abs().max().item() for tensor in ours.values())
+    if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2:
+        return Outputs(described, count, max(differences), largest)
+    other = next(iter(theirs.values()))
+    classes = one.argmax(1), other.argmax(1)
+    correct = None
+    if labels is not None:
+        right = [int((found == labels.to(found.device)).sum()) for found in classes]
+        correct = right[0], right[1]
+    top = one.double().topk(2, 1).values
+    stable = (top[:, 0] - top[:, 1] > 2 * (one.double() - other.double()).abs().amax(1)).sum()
+    same = int((classes[0] == classes[1]).sum())
+    return Outputs(described, count, max(differences), largest, same, correct, int(stable))

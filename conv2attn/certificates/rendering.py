@@ -1,0 +1,119 @@
+"""A certificate as text, Markdown and JSON; pure functions."""
+
+import json
+from collections import Counter
+from dataclasses import fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from conv2attn.certificates.finding import CLAIMS, Finding
+from conv2attn.certificates.outputs import Outputs
+from conv2attn.tables import markdown_table, show, text_table
+from conv2attn.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from conv2attn.certificates.certificate import Certificate, Row
+
+SCHEMA = "conv2attn.certificate/1"
+HEADER = (
+    *("layer", "convolution", "grid", "heads", "d_head", "alpha", "parameters", "attention avoided"),
+    *("max |error|", "bound", "strength", "verdict"),
+)
+
+
+def to_text(certificate: "Certificate") -> str:
+    """The report for a terminal."""
+    table = text_table(HEADER, [row.cells() for row in certificate.rows])
+    return "\n".join([table, "", *findings(certificate), *totals(certificate)]) + "\n"
+
+
+def to_markdown(certificate: "Certificate") -> str:
+    """The report for a document."""
+    notes = [f"- {line}" for line in (*findings(certificate), *totals(certificate))]
+    return "\n".join([markdown_table(HEADER, [row.cells() for row in certificate.rows]), "", *notes]) + "\n"
+
+
+def findings(certificate: "Certificate") -> list[str]:
+    """A sentence for each part that does not hold, of the rows and between them."""
+    told = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
+    lines = [f"{finding.code} {name}: {finding.sentence}".strip() for name, finding in told]
+    return [*lines, *(f"{each.code} {each.sentence}" for each in certificate.between if each.sentence)]
+
+
+def totals(certificate: "Certificate") -> list[str]:
+    """What was measured end to end, what was assumed, and the count of all four verdicts."""
+    counts = Counter(row.verdict for row in certificate.counted)
+    tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    skipped = len(certificate.rows) - len(certificate.counted)
+    structure = [each for each in certificate.between if each.part == "structure"]
+    untouched = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
+    between = "is untouched, bit for bit" if untouched else "is not shown to be the same"
+    lines = [f"between the convolutions everything {between}"] if certificate.counted else ["nothing was checked"]
+    if certificate.outputs:
+        lines += outputs_in_words(certificate.outputs)
+    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
+    lines += [f"claim: {certificate.claim}", *(f"assumed: {line}" for line in certificate.assumptions)]
+    return [*lines, f"{tally}{f', {skipped} skipped' if skipped else ''}: {certificate.verdict.value}{known}"]
+
+
+def outputs_in_words(outputs: Outputs) -> list[str]:
+    """The end-to-end measurement in sentences."""
+    difference, largest = show(outputs.max_difference), show(outputs.largest_output)
+    lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]
+    if outputs.bound is not None:
+        vacuous = " (vacuous: more than the outputs themselves)" if outputs.vacuous else ""
+        lines.append(f"bound propagated to the outputs: {show(outputs.bound)}{vacuous}")
+    if outputs.same_top1 is not None:
+        stable = f"; its margin exceeds the difference for {outputs.stable}"
+        if outputs.stable_by_bound is not None and not outputs.vacuous:
+            stable += f", the bound for {outputs.stable_by_bound}"
+        lines.append(f"same top-1 class: {outputs.same_top1} of {outputs.count}{stable}")
+    if outputs.correct is not None:
+        before, after = outputs.correct
+        lines.append(f"right by their labels: {before} before, {after} after, of {outputs.count}")
+    return lines
+
+
+def to_json(certificate: "Certificate") -> str:
+    """The report for a program: sorted keys, no NaN; its schema is docs/certificate.schema.json."""
+    body: dict[str, Any] = {
+        "schema": SCHEMA,
+        "claim": certificate.claim,
+        "verdict": certificate.verdict.value,
+        "strength": certificate.strength.value,
+        "exit_code": certificate.exit_code,
+        "layers": [plain_row(row) for row in certificate.rows],
+        "between": [plain_finding(finding) for finding in certificate.between],
+        "outputs": plain(certificate.outputs) if certificate.outputs else None,
+        "assumptions": list(certificate.assumptions),
+        "circumstances": dict(certificate.circumstances),
+    }
+    return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def plain_row(row: "Row") -> dict[str, Any]:
+    """A row as JSON takes it, with its verdict and the statements of proofs/ that license its numbers."""
+    items = plain(row)
+    items["findings"] = [plain_finding(finding) for finding in row.findings]
+    items["verdict"] = row.verdict.value
+    items["licensed_by"] = {
+        "bound": list(CLAIMS["bound"]) if row.bound is not None else [],
+        "leak": list(CLAIMS["leak"]) if row.leak is not None else [],
+    }
+    return items
+
+
+def plain_finding(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON takes it, with the statements of proofs/ that license it."""
+    return {**plain(finding), "licensed_by": list(CLAIMS.get(finding.part, ()))}
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON takes it: enumerations by value, numbers that JSON cannot say as strings."""
+    items = {field.name: getattr(value, field.name) for field in fields(value)}
+    for key, item in items.items():
+        if isinstance(item, Enum):
+            items[key] = item.value
+        elif isinstance(item, float) and not abs(item) < float("inf"):
+            items[key] = str(item)
+    return items

@@ -1,0 +1,143 @@
+"""The rows of a certificate: one a pair of layers, one a functional call, one a convolution that was left."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.basis import AttentionGrid
+from conv2attn.certificates.calls import MetCall
+from conv2attn.certificates.certificate import Row
+from conv2attn.certificates.finding import Finding, unsupported
+from conv2attn.certificates.layer import LayerCertificate, certify_layer, strength_of
+from conv2attn.certificates.measure import Measured
+from conv2attn.certificates.reading import Reading, reading_of, reading_of_convolution
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion import SKIPPED, describe
+from conv2attn.models.redirection import CHILD
+from conv2attn.models.rows import UNSUPPORTED, ConversionRow
+from conv2attn.tables import bytes_for_people
+from conv2attn.theorem import STOCK
+from conv2attn.verdicts import Strength, Verdict
+
+
+def pair_layers(original: nn.Module, network: nn.Module) -> dict[str, tuple[nn.Module, nn.Module]]:
+    """The layers to compare, by their first name: attention or convolution, where both sides have either.
+
+    A pair that comes under several names comes once. Convolutions that attend by themselves stay outside.
+    """
+    kinds = (*STOCK, MultiHeadSelfAttention)
+    pairs: dict[str, tuple[nn.Module, nn.Module]] = {}
+    theirs, seen = dict(network.named_modules(remove_duplicate=False)), set[tuple[int, int]]()
+    for name, layer in original.named_modules(remove_duplicate=False):
+        other = theirs.get(name)
+        if other is None or CHILD in other._modules or CHILD in name.split("."):
+            continue
+        if isinstance(layer, kinds) and isinstance(other, kinds) and (id(layer), id(other)) not in seen:
+            if readable(layer) or isinstance(other, MultiHeadSelfAttention):
+                pairs[name] = (layer, other)
+            seen.add((id(layer), id(other)))
+    return pairs
+
+
+def all_names(
+    original: nn.Module, network: nn.Module, pairs: Mapping[str, tuple[nn.Module, nn.Module]]
+) -> frozenset[str]:
+    """All names under which the pairs stand on both sides."""
+    known = {(id(ours), id(theirs)) for ours, theirs in pairs.values()}
+    theirs = dict(network.named_modules(remove_duplicate=False))
+    named = original.named_modules(remove_duplicate=False)
+    return frozenset(name for name, layer in named if (id(layer), id(theirs.get(name))) in known)
+
+
+def readable(layer: nn.Module) -> bool:
+    """Whether `layer` can be read as a convolution or position-only attention."""
+    try:
+        return bool(reading_of(layer).starts)
+    except Conv2AttnError:
+        return False
+
+
+def row_of(name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, skipped: bool) -> tuple[Row, Reading | None]:
+    """The row of a pair of layers, and the reading of the second; skipped on request only where nothing is amiss."""
+    attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
+    label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
+    try:
+        first, second = reading_of(ours), reading_of(theirs)
+    except Conv2AttnError as error:
+        return Row(label, signature, (unsupported(error.code, error.found),)), None
+    found = certify_layer(first, second, seen)
+    row = filled(label, signature, found, attention, seen, strength_of(found.findings))
+    if skipped and row.verdict is Verdict.HOLDS:
+        row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
+    return row, second
+
+
+def row_of_call(call: MetCall) -> Row:
+    """The row of a functional call: what is known of it is known of the geometries met."""
+    convolution, layer = call.convolution, call.layer
+    weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
+    found = certify_layer(reading_of_convolution(convolution), reading_of(layer, weights), call.seen)
+    return filled(call.name, call.signature, found, layer, call.seen, Strength.SAMPLED)
+
+
+def filled(
+    name: str,
+    signature: str,
+    found: LayerCertificate,
+    attention: MultiHeadSelfAttention | None,
+    seen: Measured,
+    strength: Strength,
+) -> Row:
+    """A row with all its numbers."""
+    return Row(
+        name,
+        signature,
+        found.findings,
+        strength,
+        seen.grid or None,
+        attention.heads if attention else None,
+        attention.d_head if attention else None,
+        sharpness(attention) if attention else None,
+        sum(parameter.numel() for parameter in attention.parameters()) if attention else None,
+        avoided(attention, seen.sides) if attention and seen.calls else None,
+        found.leak,
+        found.input_range,
+        found.max_error,
+        found.bound,
+    )
+
+
+def sharpness(layer: MultiHeadSelfAttention) -> float | None:
+    """The smallest alpha of all heads, where the encoding has one."""
+    alpha = getattr(layer.encoding, "alpha", None)
+    return alpha.min().item() if isinstance(alpha, Tensor) else None
+
+
+def signature_of(layer: nn.Module) -> str:
+    """An attention layer in one line."""
+    if not isinstance(layer, MultiHeadSelfAttention):
+        return type(layer).__name__
+    return f"attention {layer.d_in}->{layer.d_out}"
+
+
+def avoided(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> str:
+    """What the attention of one image would take, were it materialised: heads x queries x keys."""
+    queries, keys = AttentionGrid(layer.padding.sides(sides), layer.sites).shape
+    itemsize = 8 if next(layer.encoding.parameters()).dtype.itemsize == 8 else 4
+    return bytes_for_people(layer.heads * queries * keys * itemsize)
+
+
+def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:
+    """A row for each convolution that the conversion left or that nothing was seen of, with the reason."""
+    for name, row in told.items():
+        label = name or "(root)"
+        if label in rows or any(label == other.partition("#")[0] for other in rows):
+            continue
+        if row.outcome == SKIPPED:
+            yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
+        elif row.outcome == UNSUPPORTED:
+            code, _, reason = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
+            yield Row(label, row.signature, (unsupported(code, reason),))
+        else:
+            yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))

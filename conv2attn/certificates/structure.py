@@ -1,0 +1,162 @@
+"""What stands between the compared layers: modules, their order, arguments, attributes, hooks and every stored bit."""
+
+import functools
+import types
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.models.redirection import CHILD, AttendedForward, pause, resume
+
+OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")
+PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
+CODE = (types.FunctionType, types.BuiltinFunctionType, types.BuiltinMethodType, types.ModuleType)
+
+
+@final
+@dataclass
+class Structure:
+    """What differs, a sentence each with the module's name first, and what could not be compared."""
+
+    different: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+@final
+@dataclass
+class Comparison:
+    """The comparison of two networks except for the modules `apart`, which are compared otherwise."""
+
+    original: nn.Module
+    network: nn.Module
+    apart: Set[str]
+    found: Structure = field(default_factory=Structure)
+
+    def __post_init__(self) -> None:
+        pairs = (self.original, self.network)
+        names = [{id(m): name for name, m in side.named_modules()} for side in pairs]
+        self.names = {**names[0], **names[1]}
+        self.seen: set[tuple[int, int]] = set()
+
+    def run(self) -> Structure:
+        """Compares all modules under all their names."""
+        ours, theirs = (dict(self.standing(side)) for side in (self.original, self.network))
+        for name in ours.keys() - theirs.keys():
+            self.found.different.append(f"{name} is only in the first")
+        for name in theirs.keys() - ours.keys():
+            self.found.different.append(f"{name} is only in the second")
+        for name in sorted(ours.keys() & theirs.keys()):
+            self.compare_module(name or "the network", ours[name], theirs[name], name)
+        self.found.different.sort()
+        return self.found
+
+    def standing(self, side: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        """The modules that are compared here, by name."""
+        inside = tuple(f"{name}." if name else "" for name in self.apart)
+        for name, module in side.named_modules(remove_duplicate=False):
+            if name not in self.apart and not f"{name}.".startswith(inside) and CHILD not in name.split("."):
+                yield name, module
+
+    def compare_module(self, told: str, ours: nn.Module, theirs: nn.Module, name: str) -> None:
+        """What two modules are in themselves, not what they contain."""
+        if type(ours) is not type(theirs):
+            self.found.different.append(f"{told}: {type(theirs).__name__} instead of {type(ours).__name__}")
+            return
+        if ours.extra_repr() != theirs.extra_repr():
+            self.found.different.append(f"{told}: ({theirs.extra_repr()}) instead of ({ours.extra_repr()})")
+        children = [[key for key in side._modules if key != CHILD] for side in (ours, theirs)]
+        if children[0] != children[1] and sorted(children[0]) == sorted(children[1]):
+            self.found.different.append(f"{told}: its modules come in another order")
+        for kind in ("_parameters", "_buffers"):
+            mine, other = getattr(ours, kind), getattr(theirs, kind)
+            self.found.different += [f"{told}: {key} is only on one side" for key in sorted(mine.keys() ^ other.keys())]
+            for key in mine.keys() & other.keys():
+                if not self.same(mine[key], other[key], f"{told}: {key}"):
+                    self.found.different.append(f"{told}: {key} differs{worst_place(mine[key], other[key])}")
+        attributes = [attributes_of(side) for side in (ours, theirs)]
+        for key in sorted(attributes[0].keys() | attributes[1].keys()):
+            mine, other = (hooks(side.get(key)) if "hooks" in key else side.get(key) for side in attributes)
+            if not self.same(mine, other, f"{told}: {key}"):
+                what = "one is in training mode" if key == "training" else f"{key} differs"
+                self.found.different.append(f"{told}: {what}")
+
+    def same(self, ours: Any, theirs: Any, where: str) -> bool:
+        """Whether two attributes are the same; a note where neither answer is known, which counts as the same."""
+        if ours is theirs or (id(ours), id(theirs)) in self.seen:
+            return True
+        if isinstance(ours, nn.Module) and isinstance(theirs, nn.Module):
+            return self.names.get(id(ours)) == self.names.get(id(theirs)) is not None
+        if type(ours) is not type(theirs):
+            return False
+        if isinstance(ours, Tensor):
+            return same_bits(ours, theirs)
+        if isinstance(ours, PLAIN):
+            return bool(ours == theirs) or (ours != ours and theirs != theirs)
+        if isinstance(ours, CODE):
+            return same_code(ours, theirs)
+        self.seen.add((id(ours), id(theirs)))
+        if isinstance(ours, Mapping):
+            keys = [list(side) for side in (ours, theirs)]
+            return keys[0] == keys[1] and all(self.same(ours[k], theirs[k], where) for k in keys[0])
+        if isinstance(ours, list | tuple):
+            pairs = zip(ours, theirs, strict=False)
+            return len(ours) == len(theirs) and all(self.same(a, b, where) for a, b in pairs)
+        if isinstance(ours, set | frozenset):
+            return bool(ours == theirs)
+        if isinstance(ours, types.MethodType):
+            return ours.__func__ is theirs.__func__ and self.same(ours.__self__, theirs.__self__, where)
+        if isinstance(ours, functools.partial):
+            return all(self.same(getattr(ours, k), getattr(theirs, k), where) for k in ("func", "args", "keywords"))
+        if hasattr(ours, "__dict__") and type(ours).__reduce_ex__ is object.__reduce_ex__:
+            return self.same(vars(ours), vars(theirs), where)
+        self.found.unknown.append(f"{where} is a {type(ours).__name__}, which cannot be compared")
+        return True
+
+
+def attributes_of(module: nn.Module) -> dict[str, Any]:
+    """What a module has in itself besides parameters, buffers and modules, seen through a forward that attends."""
+    own = {key: value for key, value in vars(module).items() if key not in OWN}
+    forward = own.get("forward")
+    if isinstance(forward, AttendedForward) and forward.owner is module:
+        own = {**own, "forward": forward.replaced}
+        return {key: value for key, value in own.items() if key != "forward" or value is not None}
+    return own
+
+
+def hooks(registered: Any) -> Any:
+    """The hooks of a module in order, without their handles and without those that keep redirections out."""
+    if not isinstance(registered, Mapping):
+        return registered
+    return [hook for hook in registered.values() if hook not in (pause, resume)] if registered else []
+
+
+def same_code(ours: Any, theirs: Any) -> bool:
+    """Whether two functions are one function, or one text with one closure."""
+    if not isinstance(ours, types.FunctionType) or ours.__code__ is not theirs.__code__:
+        return bool(ours == theirs)
+    cells = [[cell.cell_contents for cell in side.__closure__ or ()] for side in (ours, theirs)]
+    return all(a is b for a, b in zip(*cells, strict=True)) and ours.__defaults__ == theirs.__defaults__
+
+
+def worst_place(ours: Any, theirs: Any) -> str:
+    """Where two parameters differ, in words; empty where one is missing."""
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return ""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f": {theirs.dtype} {tuple(theirs.shape)}, not {ours.dtype} {tuple(ours.shape)}"
+    unequal = (ours != theirs) | (ours.isnan() != theirs.isnan())
+    if not unequal.any():
+        return " in the sign of a zero"
+    place = tuple(int(i) for i in unequal.nonzero()[0])
+    return f" in {int(unequal.sum())} numbers, first at {place}: {theirs[place].item()!r}, not {ours[place].item()!r}"
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape, dtype and values, bit for bit, NaN and the sign of zero included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
+    return a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
