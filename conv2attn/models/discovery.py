@@ -18,14 +18,16 @@ from conv2attn.theorem import STOCK, has_own_forward
 OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
 
 
-def copy_network(network: nn.Module, memo: Mapping[int, Any] | None = None) -> Any:
-    """A deep copy in which the object with an id in `memo` is what `memo` says.
+def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
+    """A deep copy in which an object whose id is in `memo` becomes what `memo` says; `memo` learns of the others.
 
     Works also where hooks have left computed tensors, which torch does not copy, as attributes.
     """
     attributes = (value for module in network.modules() for value in vars(module).values())
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
-    return copy.deepcopy(network, {**{id(tensor): tensor.detach().clone() for tensor in computed}, **(memo or {})})
+    memo = {} if memo is None else memo
+    memo.update({id(tensor): tensor.detach().clone() for tensor in computed})
+    return copy.deepcopy(network, memo)
 
 
 @final
@@ -116,27 +118,27 @@ def is_stock(module: nn.Module) -> bool:
 def discover(network: nn.Module, example: Any) -> Discovery:
     """The functional convolutions of `network`: on `example` if there is one, else those that tracing finds."""
     if example is None:
-        return trace(network)
+        return Discovery((), "none", {}) if isinstance(network, STOCK) else trace(network)
     recorder = record(network, example)
     read = {call.weight_of: f"its weight is read by {call.name}" for call in recorder.calls.values() if call.weight_of}
     return Discovery(tuple(recorder.calls.values()), "checked on the example input", read, frozenset(recorder.ran))
 
 
 def record(network: nn.Module, example: Any) -> Recorder:
-    """What a copy of `network` does when it is run once on `example`: a tensor, positional or named arguments.
-
-    Random numbers are left as they were.
-    """
+    """What a copy of `network` does when it is run once on `example`."""
     trial = copy_network(network)
     recorder = Recorder(trial)
-    with torch.no_grad(), torch.random.fork_rng(), recorder:
-        if isinstance(example, Tensor):
-            trial(example)
-        elif isinstance(example, Mapping):
-            trial(**example)
-        else:
-            trial(*example)
+    with recorder:
+        run_on(trial, example)
     return recorder
+
+
+def run_on(network: nn.Module, example: Any) -> Any:
+    """`network` called on `example` (a tensor, positional or named arguments), leaving random numbers as they were."""
+    with torch.no_grad(), torch.random.fork_rng():
+        if isinstance(example, Tensor):
+            return network(example)
+        return network(**example) if isinstance(example, Mapping) else network(*example)
 
 
 class LayerTracer(fx.Tracer):

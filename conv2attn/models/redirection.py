@@ -2,7 +2,8 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, final
 
@@ -44,7 +45,8 @@ class AttendingCalls(nn.Module):
     def forward(self, convolution: Convolution, image: Tensor) -> Tensor:
         """What `convolution` makes of `image`, computed by multi-head self-attention."""
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-        return self.layer_for(convolution)(image, weights=weights)
+        with paused(self):
+            return self.layer_for(convolution)(image, weights=weights)
 
     def layer_for(self, convolution: Convolution) -> nn.Module:
         """The attention for the geometry of `convolution`, made if it was not met before."""
@@ -102,11 +104,8 @@ class Redirection(TorchFunctionMode):
         if self.paused or func not in FUNCTIONS:
             return func(*args, **kwargs)
         if FUNCTIONS[func][0] in self.calls.untouched:
-            pause(self.calls)
-            try:
+            with paused(self.calls):
                 return func(*args, **kwargs)
-            finally:
-                resume(self.calls)
         try:
             convolution = as_convolution(func, args, kwargs)
         except UnsupportedError:
@@ -129,6 +128,16 @@ def resume(module: nn.Module, *_: Any) -> None:
     """Forward hook that ends `pause`, after an error too."""
     for redirection in redirections():
         redirection.paused.discard(id(module))
+
+
+@contextmanager
+def paused(module: nn.Module) -> Iterator[None]:
+    """While active, no redirection that was active before is."""
+    pause(module)
+    try:
+        yield
+    finally:
+        resume(module)
 
 
 @final

@@ -1,0 +1,340 @@
+"""Convolutions that no layer's attributes tell: functional calls, and layers with a forward of their own."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from whole import assert_equal, image_of, whole
+
+from conv2attn import MultiHeadSelfAttention, conversion_of, convert, set_engine
+from conv2attn.models import attention_layers
+from conv2attn.models.redirection import AttendingCalls
+
+IMAGE = image_of(2, 3, 8, 9)
+
+
+class StaticSame(nn.Conv2d):
+    """Pads more behind than in front."""
+
+    def forward(self, image):
+        return self._conv_forward(F.pad(image, (0, 1, 1, 2)), self.weight, self.bias)
+
+
+class DynamicSame(nn.Conv2d):
+    """Pads by an amount that depends on the input's size, as TensorFlow does."""
+
+    def forward(self, image):
+        amounts = []
+        for side, k, s in zip(image.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
+            total = max((math.ceil(side / s) - 1) * s + k - side, 0)
+            amounts += [total // 2, total - total // 2]
+        return F.conv2d(F.pad(image, amounts), self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+
+
+class PaddingInTheCall(nn.Conv2d):
+    """Chooses the convolution's own padding by the input's size."""
+
+    def forward(self, image):
+        return F.conv2d(image, self.weight, self.bias, padding=image.shape[-1] % 4)
+
+
+class Standardised(nn.Conv2d):
+    """Takes the mean out of its weight at each call."""
+
+    def forward(self, image):
+        weight = self.weight - self.weight.sum((1, 2, 3), keepdim=True)
+        return F.conv2d(image, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Gated(nn.Conv2d):
+    """Changes only the inner step of nn.Conv2d."""
+
+    def _conv_forward(self, input, weight, bias):
+        return super()._conv_forward(input, weight * 2, bias)
+
+
+class Upsampled(nn.ConvTranspose2d):
+    """Crops what a transposed convolution gives."""
+
+    def forward(self, image):
+        return super().forward(image, output_size=[2 * side + 2 for side in image.shape[2:]])[..., 1:, 1:]
+
+
+OWN = {
+    "static same": lambda: StaticSame(3, 4, 4),
+    "dynamic same": lambda: DynamicSame(3, 4, 4, stride=3),
+    "padding in the call": lambda: PaddingInTheCall(3, 4, 3),
+    "standardised": lambda: Standardised(3, 6, 3, padding=1, groups=3),
+    "inner step": lambda: Gated(3, 2, 3, padding=1, padding_mode="reflect"),
+    "transposed": lambda: Upsampled(3, 4, 3, stride=2),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", OWN)
+def test_a_forward_of_its_own_is_converted_as_it_runs(name, inside):
+    model = whole(nn.Sequential(OWN[name](), nn.ReLU()) if inside else OWN[name]())
+    network = convert(model, example_input=IMAGE)
+    assert type(network) is type(model)
+    (row,) = conversion_of(network).rows
+    assert row.outcome == "converted"
+    assert len(attention_layers(network)) == 1
+    assert_equal(model, network, IMAGE)
+    for sides in ((11, 13), (10, 14)):
+        assert_equal(model, network, image_of(2, 3, *sides))
+    network(IMAGE).sum().backward()
+    model(IMAGE).sum().backward()
+    for key, parameter in model.named_parameters():
+        assert torch.equal(network.get_parameter(key).grad, parameter.grad)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_without_an_example_it_is_listed_and_left(name):
+    model = whole(nn.Sequential(OWN[name](), nn.Conv2d(3, 3, 1)))
+    network = convert(model)
+    (row,) = conversion_of(network).remaining
+    assert (row.name, row.outcome) == ("0", "unsupported")
+    assert "C2A106" in row.reason
+    assert torch.equal(network[0](IMAGE), model[0](IMAGE))
+    assert not attention_layers(network[0])
+
+
+def test_a_subclass_that_only_adds_to_it_is_a_convolution():
+    class Square(nn.Conv2d):
+        def __init__(self, width):
+            super().__init__(width, width, 3, padding=1)
+            self.label = "square"
+
+        def area(self):
+            return 9
+
+    model = whole(nn.Sequential(Square(3)))
+    network = convert(model)
+    assert isinstance(network[0], MultiHeadSelfAttention)
+    assert_equal(model, network, IMAGE)
+
+
+def test_code_that_reads_the_added_attribute_finds_it():
+    class Labelled(nn.Conv2d):
+        label = 3
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = Labelled(3, 3, 3)
+
+        def forward(self, image):
+            return self.conv(image) * self.conv.label
+
+    model = whole(Network())
+    network = convert(model, example_input=IMAGE)
+    assert "the network's own code reads it" in conversion_of(network).rows[0].reason
+    assert_equal(model, network, IMAGE)
+
+
+def test_code_that_asks_for_the_class_gets_it():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.steps = nn.ModuleList([nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)])
+
+        def forward(self, image):
+            for step in self.steps:
+                image = step(image) if isinstance(step, nn.Conv2d) else image
+            return image
+
+    model = whole(Network())
+    network = convert(model, example_input=IMAGE)
+    assert {row.reason for row in conversion_of(network).rows} == {
+        "in place, because the network's own code asks for its class"
+    }
+    assert_equal(model, network, IMAGE)
+
+
+def test_an_instance_with_a_forward_of_its_own_is_not_taken_by_its_attributes():
+    model = whole(nn.Sequential(nn.Conv2d(3, 3, 3)))
+    model[0].forward = lambda image: F.conv2d(image, torch.ones(2, 3, 2, 2))
+    assert "C2A106" in conversion_of(convert(model)).rows[0].reason
+    network = convert(model, example_input=IMAGE)
+    assert [row.signature for row in conversion_of(network).rows] == ["conv2d 3->2 k2"]
+    assert_equal(model, network, IMAGE)
+
+
+class Calls(nn.Module):
+    """Every way of calling convolutions as functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=True)
+        self.skipped = nn.Conv2d(3, 3, 1)
+        self.mix = nn.Parameter(torch.empty(3, 3, 2, 2))
+        self.line = nn.Parameter(torch.empty(3, 3, 2))
+        self.inner = StaticSame(3, 3, 4)
+
+    def forward(self, image):
+        image = self.conv(image) + F.conv2d(image, self.conv.weight, self.conv.bias, 1, 1)
+        image = F.conv2d(input=image, weight=self.conv.weight.flip(-1), padding="same") + self.skipped(image)
+        image = F.conv_transpose2d(image % 3, self.mix, stride=(2, 1), padding=1, output_padding=(1, 0))
+        image = self.inner(F.conv1d(image[0, :, 0] % 3, self.line)[None, :, None] + image[..., :1])
+        return F.conv2d(image[0] % 2, self.mix, dilation=2, stride=2)
+
+
+def test_every_functional_call_is_converted_and_counted():
+    model = whole(Calls())
+    network = convert(model, example_input=IMAGE, skip="skipped")
+    rows = {(row.name, row.signature): row for row in conversion_of(network).rows}
+    assert {key[0] for key in rows} == {
+        "conv",
+        "skipped",
+        "(root):conv1d",
+        "(root):conv2d",
+        "(root):conv_transpose2d",
+        "inner:conv2d",
+    }
+    assert [row.name for row in rows.values() if row.outcome != "converted"] == ["skipped"]
+    assert "its weight is read by (root):conv2d" in rows["conv", "Conv2d 3->3 k3"].reason
+    assert_equal(model, network, IMAGE)
+    assert dict(network.named_parameters()).keys() >= dict(model.named_parameters()).keys()
+    model(IMAGE).sum().backward()
+    network(IMAGE).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(network.get_parameter(name).grad, parameter.grad)
+
+
+class Counter(TorchFunctionMode):
+    """Notes the convolutions that reach torch, whoever calls them, but for those inside an attention layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.inside = [], 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if "conv" in getattr(func, "__name__", "") and not self.inside:
+            self.seen.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+    def enter(self, *_):
+        self.inside += 1
+
+    def leave(self, *_):
+        self.inside -= 1
+
+
+def count_native(network: nn.Module, image: torch.Tensor) -> list[str]:
+    counter = Counter()
+    for layer in attention_layers(network).values():
+        layer.register_forward_pre_hook(counter.enter)
+        layer.register_forward_hook(counter.leave)
+    with counter, torch.no_grad():
+        network(image)
+    return sorted(counter.seen)
+
+
+class Doubled(nn.Module):
+    def forward(self, tensor):
+        return 2 * tensor
+
+
+class Skipping(nn.Module):
+    """Calls convolutions itself, around children that do too."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(image_of(3, 3, 1, 1, seed=3))
+        self.plain = nn.Conv2d(3, 3, 3, padding=1)
+        self.doubled = nn.Conv2d(3, 3, 1)
+        nn.utils.parametrize.register_parametrization(self.doubled, "weight", Doubled())
+        self.own = StaticSame(3, 3, 4)
+        self.complex = nn.Conv2d(3, 3, 1, dtype=torch.complex64)
+
+    def forward(self, image):
+        image = F.conv2d(self.own(self.plain(image)), self.weight)
+        image = F.conv_transpose2d(image, self.weight) + self.complex(image.to(torch.complex64)).real
+        return self.doubled(image)
+
+
+def test_what_is_skipped_inside_a_network_of_calls_stays_a_convolution():
+    model = whole(Skipping())
+    everything = ["conv2d"] * 5 + ["conv_transpose2d"]
+    assert count_native(model, IMAGE) == everything
+    for skip in ([], ["plain"], ["own"], ["doubled"], ["(root)"], ["(root):conv_transpose2d"], ["*"]):
+        network = convert(model, example_input=IMAGE, skip=skip)
+        left = [row.signature.split()[0].lower() for row in conversion_of(network).remaining]
+        assert count_native(network, IMAGE) == sorted(left), skip
+        assert torch.equal(network(IMAGE), model(IMAGE))
+
+
+@pytest.mark.parametrize("engine", ["auto", "gather", "separable", "dense"])
+def test_what_attention_itself_calls_is_not_redirected(engine):
+    network = set_engine(convert(whole(Skipping()), example_input=IMAGE), engine)
+    network(IMAGE)
+    assert [len(module.met) for module in network.modules() if isinstance(module, AttendingCalls)] == [0, 0]
+
+
+def test_only_can_name_a_functional_call():
+    network = convert(whole(Calls()), example_input=IMAGE, only="(root):conv1d")
+    converted = {row.name for row in conversion_of(network).rows if row.outcome == "converted"}
+    assert converted == {"(root):conv1d"}
+    assert_equal(whole(Calls()), network, IMAGE)
+
+
+def test_without_an_example_tracing_lists_the_calls_and_keeps_the_weights_they_read():
+    class Borrower(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 2)
+
+        def forward(self, image):
+            return F.conv2d(self.conv(image) % 3, self.conv.weight.flip(0))
+
+    model = whole(nn.Sequential(*[Borrower()] * 2))
+    network = convert(model)
+    conversion = conversion_of(network)
+    assert conversion.functional_calls == "traced"
+    assert [(row.name, row.outcome) for row in conversion.rows] == [
+        ("0.conv", "converted"),
+        ("0:conv2d", "unsupported"),
+    ]
+    assert "the network reads its weight" in conversion.rows[0].reason
+    assert "C2A107 0 calls conv2d" in conversion.rows[1].reason
+    assert_equal(model, network, IMAGE)
+
+
+def test_where_tracing_fails_calls_are_not_checked():
+    class Branching(nn.Module):
+        def forward(self, image):
+            return image if image.sum() > 0 else F.conv2d(image, torch.ones(3, 3, 1, 1))
+
+    model = Branching()
+    assert conversion_of(convert(model)).functional_calls == "not checked"
+    assert conversion_of(convert(model, example_input=-IMAGE.abs())).functional_calls == "checked on the example input"
+
+
+def test_torch_convolution_and_hooks_of_the_network_are_listed():
+    class Raw(nn.Module):
+        def forward(self, image):
+            return torch.convolution(image, torch.ones(3, 3, 1, 1), None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+
+    model = Raw()
+    model.register_forward_hook(lambda module, args, result: F.conv2d(result, torch.ones(1, 3, 1, 1)))
+    rows = conversion_of(convert(model, example_input=IMAGE)).rows
+    assert [row.name for row in rows] == ["(root):convolution", "(root):conv2d"]
+    assert {row.outcome for row in rows} == {"unsupported"}
+    assert "calls torch.convolution" in rows[0].reason
+    assert "in a hook" in rows[1].reason
+
+
+def test_an_empty_sequential_that_runs_before_others_is_no_hindrance():
+    model = whole(nn.Sequential(nn.Sequential(), nn.Conv2d(3, 3, 3)))
+    assert_equal(model, convert(model, example_input=IMAGE), IMAGE)
+
+
+def test_convolutions_that_the_example_does_not_reach_are_converted_by_their_attributes():
+    model = whole(nn.ModuleDict({"used": nn.Conv2d(3, 3, 3), "other": nn.Conv2d(3, 3, 3)}))
+    model.forward = model["used"].forward
+    model.forward = lambda image: image
+    network = convert(model, example_input=IMAGE)
+    assert {row.outcome for row in conversion_of(network).rows} == {"converted"}

@@ -1,0 +1,95 @@
+"""Hooks of a convolution work on the attention in its place: each once, with the same arguments."""
+
+import torch
+from torch import nn
+from whole import assert_equal, image_of, whole
+
+from conv2attn import MultiHeadSelfAttention, convert
+
+IMAGE = image_of(2, 3, 6, 7)
+
+
+def hooked(seen: list) -> nn.Module:
+    model = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)))
+    conv = model[1]
+    conv.register_forward_pre_hook(lambda module, args: seen.append("pre"))
+    conv.register_forward_pre_hook(lambda module, args, kwargs: seen.append(("pre", *kwargs)), with_kwargs=True)
+    conv.register_forward_hook(lambda module, args, result: seen.append(tuple(result.shape)))
+    conv.register_forward_hook(lambda module, args, kwargs, result: seen.append(tuple(kwargs)), with_kwargs=True)
+    conv.register_forward_hook(lambda module, args, result: seen.append("always"), always_call=True)
+    conv.register_full_backward_pre_hook(lambda module, grad: seen.append("backward pre"))
+    conv.register_full_backward_hook(lambda module, grad, result: seen.append("backward"))
+    return model
+
+
+def test_every_kind_of_hook_fires_once_and_in_order():
+    expected, seen = [], []
+    for model, log in ((hooked(expected), expected), (convert(hooked(seen)), seen)):
+        model(IMAGE).sum().backward()
+        log.append("end")
+    assert isinstance(convert(hooked([]))[1], MultiHeadSelfAttention)
+    assert seen == expected
+    assert len(seen) == 8
+
+
+def test_always_called_hooks_are_called_after_an_error():
+    seen = []
+    network = convert(hooked(seen))
+    try:
+        network[1](image_of(2, 9, 6, 7))
+    except Exception:
+        seen.append("error")
+    assert seen[-2:] == ["always", "error"]
+
+
+def test_hooks_that_change_arguments_and_results_still_do():
+    model = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)))
+    model[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    model[1].register_forward_hook(lambda module, args, result: result * 2)
+    assert_equal(model, convert(model), IMAGE)
+    assert_equal(model, convert(model, example_input=IMAGE), IMAGE)
+
+
+class Watcher(nn.Module):
+    """Hooks its own method on its convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.seen = nn.Conv2d(3, 3, 3), []
+        self.conv.register_forward_hook(self.note)
+
+    def note(self, module, args, result):
+        self.seen.append(module)
+
+    def forward(self, image):
+        return self.conv(image)
+
+
+def test_a_hook_that_is_a_method_belongs_to_the_copy():
+    model = Watcher()
+    network = convert(model)
+    network(IMAGE)
+    assert model.seen == []
+    assert network.seen == [network.conv]
+
+
+def test_removing_a_hook_of_the_original_leaves_the_copys():
+    seen = []
+    conv = nn.Conv2d(3, 3, 3)
+    handle = conv.register_forward_hook(lambda *_: seen.append(1))
+    layer = convert(conv)
+    handle.remove()
+    conv(IMAGE)
+    assert seen == []
+    layer(IMAGE)
+    assert seen == [1]
+
+
+def test_a_hook_that_reads_the_weight_finds_it_where_an_example_shows_that_it_does():
+    model, norms = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))), []
+    model[1].register_forward_hook(lambda module, args, result: norms.append(module.weight.norm()))
+    network = convert(model, example_input=IMAGE)
+    norms.clear()
+    assert_equal(model, network, IMAGE, engines=["auto"])
+    assert torch.equal(norms[0], norms[1])
+    assert isinstance(network[0], MultiHeadSelfAttention)

@@ -1,0 +1,247 @@
+"""Converted networks live as the original did: copied, stored, compiled, trained, run in threads and after errors."""
+
+import copy
+import io
+import pickle
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from whole import assert_equal, image_of, whole
+
+from conv2attn import conversion_of, convert, set_engine
+from conv2attn.models import attention_layers
+from conv2attn.models.redirection import redirections
+
+IMAGE = image_of(2, 3, 8, 9)
+
+
+class Mixed(nn.Module):
+    """One convolution a layer, one a call, whose padding depends on the image's width."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.weight = nn.Parameter(torch.ones(3, 3, 2, 2))
+        self.fail = False
+
+    def forward(self, image):
+        image = F.conv2d(self.conv(image) % 3, self.weight, padding=image.shape[-1] % 2)
+        if self.fail:
+            raise KeyboardInterrupt
+        return image
+
+
+def pair() -> tuple[nn.Module, nn.Module]:
+    model = whole(nn.Sequential(Mixed(), nn.ReLU()))
+    return model, convert(model, example_input=IMAGE)
+
+
+def reloaded(network):
+    file = io.BytesIO()
+    torch.save(network, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda n: pickle.loads(pickle.dumps(n)), reloaded])
+def test_copies_and_pickles_are_independent_networks(again):
+    model, network = pair()
+    network(image_of(2, 3, 8, 10))
+    twin = again(network)
+    assert conversion_of(twin) == conversion_of(network)
+    assert twin.state_dict().keys() == network.state_dict().keys()
+    assert twin[0].forward.owner is twin[0]
+    for image in (IMAGE, image_of(2, 3, 8, 10), image_of(1, 3, 5, 5)):
+        assert_equal(model, twin, image)
+    whole(twin, seed=9)
+    assert not torch.equal(twin(IMAGE), network(IMAGE))
+    assert_equal(model, network, IMAGE)
+
+
+def test_state_dicts_move_between_conversions_and_do_not_grow():
+    model, network = pair()
+    keys = list(network.state_dict())
+    network(image_of(2, 3, 8, 10))
+    network(image_of(2, 3, 6, 10))
+    assert list(network.state_dict()) == keys
+    assert model.state_dict().keys() - network.state_dict().keys() == {"0.conv.weight"}
+    other = convert(whole(copy.deepcopy(model), seed=4), example_input=IMAGE)
+    other.load_state_dict(network.state_dict())
+    assert_equal(model, other, IMAGE)
+
+
+def test_casting_a_network_casts_its_calls_too():
+    model, _ = pair()
+    network = convert(model, example_input=IMAGE, alpha=1024)
+    network(image_of(2, 3, 8, 10))
+    parameters = [name for name, _ in network.named_parameters()]
+    for image in (IMAGE, image_of(2, 3, 8, 10)):
+        assert_equal(model.double(), network.double(), image.double(), engines=["auto", "dense"])
+    assert [name for name, _ in network.named_parameters()] == parameters
+    assert len(attention_layers(network)) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_dtypes_and_memory_formats(dtype, channels_last):
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(4, 2, 1)
+    model, image = whole(nn.Sequential(*layers)).to(dtype), image_of(2, 3, 8, 9, dtype=dtype) % 2
+    model[0].weight.data.clamp_(-1, 1)
+    if channels_last:
+        model, image = model.to(memory_format=torch.channels_last), image.contiguous(memory_format=torch.channels_last)
+    network = convert(model, example_input=image)
+    assert {p.dtype for n, p in network.named_parameters() if "encoding" not in n} == {dtype}
+    assert_equal(model, network, image)
+
+
+class Answer(NamedTuple):
+    image: torch.Tensor
+    side: int
+
+
+class Named(nn.Module):
+    """Takes keywords, gives a dictionary with a tuple in it, and asks a transposed convolution for a size."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1)
+
+    def forward(self, image, *, scale=1):
+        small = self.down(image) * scale
+        return {"small": Answer(small, 2), "large": self.up(small, output_size=image.shape[2:])}
+
+
+@pytest.mark.parametrize("sides", [(8, 9), (7, 8), (5, 5)])
+def test_keywords_dictionaries_and_output_sizes(sides):
+    model, image = whole(Named()), image_of(2, 3, *sides)
+    for example in ({"image": image, "scale": 2}, (image,), [image], image, None):
+        network = convert(model, example_input=example)
+        expected, result = model(image, scale=3), network(image=image, scale=3)
+        assert torch.equal(result["large"], expected["large"])
+        assert torch.equal(result["small"].image, expected["small"].image)
+        assert result["large"].shape == image.shape
+
+
+def test_unbatched_images():
+    model, network = pair()
+    assert_equal(model, network, IMAGE[0])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_error_inside_leaves_nothing_behind(error):
+    def stop(*_):
+        raise error
+
+    model, network = pair()
+    network[0].fail = error is KeyboardInterrupt
+    handle = network[0].register_forward_pre_hook(stop, prepend=True) if error is ValueError else None
+    for _ in range(2):
+        with pytest.raises(error):
+            network(IMAGE)
+    assert redirections() == []
+    assert torch._C._len_torch_function_stack() == 0
+    network[0].fail = False
+    if handle:
+        handle.remove()
+    assert_equal(model, network, IMAGE)
+
+
+def test_an_error_in_a_skipped_layer_does_not_stop_redirecting():
+    model = whole(nn.Sequential(Mixed(), nn.ReLU()))
+    network = convert(model, example_input=IMAGE, skip="0.conv")
+    with pytest.raises(RuntimeError, match="channels"):
+        network(image_of(2, 5, 8, 9))
+    set_engine(network, "dense")
+    attention_layers(network)["0.attending_calls.layers.0"].encoding.alpha.data.fill_(torch.nan)
+    assert network(IMAGE).isnan().any()
+
+
+def test_threads_do_not_disturb_each_other():
+    model, network = pair()
+    images = [image_of(1, 3, 5 + i % 3, 5 + i % 4, seed=i) for i in range(24)]
+    expected, results = [model(image) for image in images], [None] * len(images)
+
+    def work(start):
+        for i in range(start, len(images), 4):
+            results[i] = network(images[i])
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result, right in zip(results, expected, strict=True):
+        assert torch.equal(result, right)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_compile():
+    model, network = pair()
+    torch._dynamo.reset()
+    compiled = torch.compile(network, backend="eager")
+    for image in (IMAGE, image_of(2, 3, 6, 10)):
+        assert torch.equal(compiled(image), model(image))
+
+
+def test_converting_twice_changes_nothing_more():
+    model, network = pair()
+    again = convert(network, example_input=IMAGE)
+    assert conversion_of(again).rows == ()
+    assert list(attention_layers(again)) == list(attention_layers(network))
+    assert_equal(model, again, IMAGE)
+    first = convert(model, example_input=IMAGE, only="0.conv")
+    assert_equal(model, convert(first, example_input=IMAGE), IMAGE)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"trainable": True},
+        {"d_head": 7},
+        {"alpha": 200},
+        {"alpha": 1000.0, "encoding": "enumerated"},
+        {"encoding": "enumerated", "d_head": 4, "trainable": True},
+        {"stride_by": "pooling"},
+    ],
+)
+def test_options_reach_layers_and_calls(options):
+    model = whole(nn.Sequential(OrderedDict(a=nn.Conv2d(3, 4, 3, stride=2), b=nn.Conv2d(4, 2, (1, 2)))))
+    engines = ["auto", "gather", "dense"]
+    assert_equal(model, convert(model, **options), IMAGE, engines=engines)
+    model = whole(Mixed())
+    network = convert(model, example_input=IMAGE, **{**options, "d_head": options.get("d_head", 4)})
+    assert_equal(model, network, IMAGE, engines=engines)
+    for layer in attention_layers(network).values():
+        assert layer.encoding.alpha.requires_grad == options.get("trainable", False)
+        assert layer.encoding.alpha[0] == options.get("alpha", 128)
+        assert type(layer.encoding).__name__.lower().startswith(options.get("encoding", "quadratic"))
+
+
+def test_a_trainable_network_learns_its_positions():
+    model = whole(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), Mixed4()))
+    network = convert(model, example_input=IMAGE, alpha=2.0, trainable=True)
+    before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-3)
+    (network(IMAGE) * image_of(2, 4, 8, 9)).sum().backward()
+    optimiser.step()
+    moved = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
+    assert moved == before.keys()
+    assert {name.rpartition(".")[2] for name in moved} == {"alpha", "center", "value", "output", "bias", "weight"}
+    assert all(parameter.isfinite().all() for parameter in network.parameters())
+
+
+class Mixed4(nn.Module):
+    """A call whose weight is a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
+
+    def forward(self, image):
+        return F.conv2d(image, self.weight, padding=1)

@@ -1,0 +1,180 @@
+"""What is converted is what was asked for, and what is not is listed with its reason."""
+
+import pytest
+import torch
+from torch import nn
+from whole import assert_equal, image_of, whole
+
+from conv2attn import MultiHeadSelfAttention, conversion_of, convert
+from conv2attn.errors import AlphaError, Conv2AttnError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.models import attention_layers
+
+IMAGE = image_of(2, 3, 8, 9)
+
+
+def stages() -> nn.Module:
+    stage = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 1))
+    return whole(nn.ModuleDict({"stem": nn.Conv2d(3, 4, 3), "stage": stage}))
+
+
+@pytest.mark.parametrize(
+    ("only", "skip", "expected"),
+    [
+        ((), (), {"stem", "stage.0", "stage.2"}),
+        ("stage.*", (), {"stage.0", "stage.2"}),
+        (["stem", "*.2"], (), {"stem", "stage.2"}),
+        ((), "stem", {"stage.0", "stage.2"}),
+        ("st*", ["*.0", "stem"], {"stage.2"}),
+        ((), "*", set()),
+    ],
+)
+def test_globs(only, skip, expected):
+    model = stages()
+    network = convert(model, only=only, skip=skip)
+    assert set(attention_layers(network)) == expected
+    rows = conversion_of(network).rows
+    assert {row.name for row in rows if row.outcome == "converted"} == expected
+    assert {row.name for row in conversion_of(network).remaining} == {"stem", "stage.0", "stage.2"} - expected
+    assert {row.reason for row in conversion_of(network).remaining} <= {"on request"}
+    for row in conversion_of(network).remaining:
+        left, original = network.get_submodule(row.name), model.get_submodule(row.name)
+        assert type(left) is nn.Conv2d
+        assert torch.equal(left.weight, original.weight)
+        assert not left._forward_hooks
+        assert "forward" not in vars(left)
+
+
+@pytest.mark.parametrize("where", ["only", "skip"])
+@pytest.mark.parametrize("model", [stages(), nn.Conv2d(3, 3, 3), nn.ReLU()])
+def test_a_pattern_that_fits_nothing_is_an_error(where, model):
+    with pytest.raises(UsageError, match=r"C2A001 the pattern 'stage.1' fits no convolution"):
+        convert(model, **{where: ["*" if isinstance(model, nn.Conv2d) else "stage.1", "stage.1"]})
+
+
+def test_a_shared_module_goes_by_all_its_names():
+    shared = nn.Conv2d(3, 3, 3)
+    model = nn.ModuleDict({"a": shared, "b": shared, "c": nn.Conv2d(3, 3, 3)})
+    assert set(attention_layers(convert(model, only="b"))) == {"a"}
+    assert set(attention_layers(convert(model, skip="b"))) == {"c"}
+
+
+def test_a_single_convolution_can_be_skipped():
+    layer = convert(nn.Conv2d(3, 3, 3), skip="(root)")
+    assert type(layer) is nn.Conv2d
+    assert conversion_of(layer).rows[0].outcome == "skipped"
+
+
+class OwnForward(nn.Conv2d):
+    def forward(self, image):
+        return super().forward(image.flip(-1))
+
+
+UNSUPPORTED = {
+    "C2A102": lambda: nn.Conv2d(3, 3, 3, dtype=torch.complex64),
+    "C2A103": lambda: nn.LazyConv2d(3, 3),
+    "C2A106": lambda: OwnForward(3, 3, 3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("code", UNSUPPORTED)
+def test_what_cannot_be_converted_is_listed_in_a_network_and_an_error_alone(code, training):
+    with pytest.raises(UnsupportedError, match=code):
+        convert(UNSUPPORTED[code]())
+    model = nn.ModuleList([UNSUPPORTED[code](), nn.Conv2d(3, 3, 3)]).train(training)
+    network = convert(model)
+    row = next(row for row in conversion_of(network).rows if row.name == "0")
+    assert row.outcome == "unsupported"
+    assert code in row.reason
+    assert type(network[0]) is type(model[0])
+    assert network[0].training == training
+    assert isinstance(network[1], MultiHeadSelfAttention)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_lazy_layers_are_listed_with_an_example_too_and_converted_once_they_have_run():
+    model = nn.Sequential(nn.LazyConv2d(3, 3), nn.Conv2d(3, 2, 1))
+    assert [row.outcome for row in conversion_of(convert(model, example_input=IMAGE)).rows] == [
+        "unsupported",
+        "converted",
+    ]
+    assert isinstance(model[0], nn.LazyConv2d)
+    model(IMAGE)
+    assert_equal(whole(model), convert(model), IMAGE)
+
+
+def test_a_network_on_the_meta_device_is_listed():
+    with torch.device("meta"):
+        model = stages()
+    assert {row.reason[:6] for row in conversion_of(convert(model)).rows} == {"C2A103"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_quantised_layers_are_listed():
+    model = nn.ModuleDict({"plain": nn.Conv2d(3, 3, 3), "whole": torch.ao.nn.quantized.Conv2d(3, 3, 3)})
+    network = convert(model)
+    rows = {row.name: row for row in conversion_of(network).rows}
+    assert rows["whole"].outcome == "unsupported"
+    assert "C2A102" in rows["whole"].reason
+    assert rows["plain"].outcome == "converted"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_layers_compiled_by_jit_are_listed():
+    model = nn.Sequential(torch.jit.script(nn.Conv2d(3, 3, 3)), nn.Conv2d(3, 3, 3))
+    for example in (None, IMAGE):
+        rows = {row.name: row.outcome for row in conversion_of(convert(model, example_input=example)).rows}
+        assert rows == {"0": "unsupported", "1": "converted"}
+
+
+def test_networks_without_convolutions_come_back_as_copies():
+    model = nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    network = convert(model)
+    tokens = image_of(2, 5, 4)
+    assert network is not model
+    assert torch.equal(network(tokens, tokens, tokens)[0], model(tokens, tokens, tokens)[0])
+    assert conversion_of(network).rows == ()
+
+
+def test_conversion_of_what_was_not_converted_is_an_error():
+    with pytest.raises(UsageError, match="C2A001 this Linear was not made by"):
+        conversion_of(nn.Linear(1, 1))
+
+
+def test_what_is_not_a_module_is_an_error():
+    with pytest.raises(UsageError, match="C2A101 Tensor is not"):
+        convert(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"alpha": -1.0}, AlphaError, "C2A130 stem: alpha=-1.0"),
+        ({"alpha": "sharp"}, AlphaError, "C2A130 stem: alpha='sharp'"),
+        ({"d_head": 2}, HeadSizeError, r"C2A105 stem: d_head=2 is less than min\(d_in, d_out\)=3"),
+        ({"encoding": "none"}, UsageError, "C2A001 stem: encoding"),
+        ({"stride_by": "skipping"}, UsageError, "C2A001 stem: stride_by"),
+    ],
+)
+def test_arguments_out_of_range_name_the_layer(arguments, error, match):
+    with pytest.raises(error, match=match):
+        convert(stages(), **arguments)
+
+
+def test_an_unknown_padding_mode_names_the_layer_and_can_be_skipped():
+    model = stages()
+    model["stem"].padding_mode = "mirror"
+    with pytest.raises(Conv2AttnError, match="C2A104 stem"):
+        convert(model)
+    assert conversion_of(convert(model, skip="stem")).rows[0].outcome == "skipped"
+
+
+def test_a_leaking_alpha_is_said_and_shown_in_every_row():
+    rows = conversion_of(convert(stages(), alpha=20)).rows
+    assert len(rows) == 3
+    for row in rows:
+        assert row.outcome == "converted"
+        assert "C2A131 alpha=20 leaves up to 8.24e-09 of a head's attention" in row.reason
+    assert {row.reason for row in conversion_of(convert(stages(), alpha=46)).rows} == {""}
