@@ -259,6 +259,9 @@ class TestCore:
         assert core.sign(x**2, ((x**2,),), strict=True) is Verdict.UNDECIDED
         assert core.sign(x - y, ((x - y,),)) is Verdict.UNDECIDED
         assert core.sign(-x, ((-1, x),), given=(x,)) is Verdict.UNDECIDED
+        assert core.sign(-x, ((-x,),), positive=(x,)) is Verdict.UNDECIDED
+        assert core.sign(1 / x, ((1 / x,),), positive=(x,), strict=True) is Verdict.HOLDS
+        assert core.sign(1 / x, ((1 / x,),), given=(x,)) is Verdict.UNDECIDED
         assert core.sign(x, ((x, y),), given=(x, y)) is Verdict.UNDECIDED
         assert core.sign(x**3, ((x**3,),)) is Verdict.UNDECIDED
         assert core.sign(x - y, given=(y,), witness={x: 1, y: 2}) is Verdict.REFUTED
@@ -284,6 +287,9 @@ class TestCore:
         assert core.index_sums(picked, a[k], sizes={k: m}) is Verdict.UNDECIDED
         assert core.index_sums(total(delta(i, f(j)) * a[i], (i, 1, n)), a[f(j)], sizes={f: n}) is Verdict.HOLDS
         assert core.index_sums(total(delta(i, f(i)) * a[i], (i, 1, n)), a[f(i)], sizes={f: n}) is Verdict.UNDECIDED
+        assert core.index_sums(total(delta(i, f(i)) * a[k], (i, 1, n)), a[k], sizes={f: n}) is Verdict.UNDECIDED
+        assert core.index_sums(a[k], b[k], instance={k: 1}) is Verdict.REFUTED
+        assert core.index_sums(a[k], b[k], given=(a[k] - 2 * b[k],), instance={k: 1}) is Verdict.UNDECIDED
         with pytest.raises(ValueError, match="a sum inside"):
             core.index_sums(1 / total(a[i], (i, 1, n)), 1)
         with pytest.raises(ValueError, match="a sum inside"):
