@@ -188,5 +188,10 @@ RULES: dict[str, Rule] = {
     "C2A408": Rule(
         "weights are not finite", "NaN and infinity are outside the claims: there is no affine map.", "Repair them."
     ),
+    "C2A501": Rule(
+        "no attention seen",
+        "Nothing that attends was called while the model ran on the given inputs.",
+        "Pass inputs on which the model attends, or the attention itself as an array.",
+    ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

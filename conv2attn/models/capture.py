@@ -1,0 +1,139 @@
+"""The attention of any model, as it runs: every softmax over square scores, named by the module it happened in."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
+from torch.overrides import TorchFunctionMode
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.errors import UsageError
+from conv2attn.models.attending import attention_of_flex, attention_of_sdpa
+
+SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.nn.functional.softmax, torch.special.softmax}
+
+
+class Capture(TorchFunctionMode):
+    """While active, keeps the attention of every module whose forward runs, in the order of its calls."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.names = {module: name for name, module in network.named_modules()}
+        self.running: list[list[Any]] = []
+        self.seen: defaultdict[str, list[Tensor]] = defaultdict(list)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`, and keeps its attention if it is one of the ways to attend."""
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            self.keep(attention_of_sdpa(*args, **kwargs))
+        elif func is F.multi_head_attention_forward:
+            asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
+            self.keep(func(*args, **asked)[1])
+        result = func(*args, **kwargs)
+        if (
+            func in SOFTMAXES
+            and isinstance(result, Tensor)
+            and result.ndim > 2
+            and result.shape[-1] == result.shape[-2]
+        ):
+            self.keep(result)
+        return result
+
+    def keep(self, attention: Any) -> None:
+        """Keeps `attention` (batch, heads, queries, keys) under the name of the module that runs."""
+        if attention.shape[-1] == attention.shape[-2] and self.running:
+            whole = attention if attention.ndim == 4 else attention.reshape(-1, 1, *attention.shape[-2:])
+            module, before = self.running[-1]
+            self.running[-1][1] += 1
+            self.seen[self.names[module] + (f"#{before + 1}" if before else "")].append(whole.detach().clone())
+
+
+def capture(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, Any]) -> dict[str, Tensor]:
+    """The attention of each module of `network` on `inputs`: (batch, heads, queries, keys), calls joined as a batch.
+
+    A module that attends twice in one forward appears a second time as `name#2`.
+
+    Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over
+    square matrices, and the layers of this project. The network is run once, without gradients, in evaluation mode.
+
+    Raises:
+        UsageError: no attention was seen (C2A501).
+    """
+    recorder = Capture(network)
+    handles = []
+    for module in network.modules():
+        handles += [
+            module.register_forward_pre_hook(lambda module, args: recorder.running.append([module, 0]), prepend=True),
+            module.register_forward_hook(lambda *_: recorder.running.pop() and None, always_call=True),
+        ]
+        if isinstance(module, MultiHeadSelfAttention):
+            handles.append(module.register_forward_pre_hook(keeper(recorder)))
+    training = network.training
+    try:
+        with recorder, watched_flex(network, recorder), torch.no_grad():
+            call(network.eval(), inputs)
+    finally:
+        network.train(training)
+        for handle in handles:
+            handle.remove()
+    if not recorder.seen:
+        raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything on these inputs")
+    return {name: torch.cat(pieces) for name, pieces in recorder.seen.items()}
+
+
+def call(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, Any]) -> Any:
+    """`network` called with one tensor, several positional arguments, or named ones."""
+    if isinstance(inputs, Mapping):
+        return network(**inputs)
+    return network(*inputs) if isinstance(inputs, tuple) else network(inputs)
+
+
+def keeper(recorder: Capture) -> Callable[[nn.Module, Any], None]:
+    """A hook that keeps what a layer of this project attends to."""
+
+    def keep(module: nn.Module, args: Any) -> None:
+        assert isinstance(module, MultiHeadSelfAttention)
+        recorder.seen[recorder.names[module]].append(module.attention(args[0]).expand(len(args[0]), -1, -1, -1))
+
+    return keep
+
+
+@contextmanager
+def watched_flex(network: nn.Module, recorder: Capture) -> Iterator[None]:
+    """Meanwhile, flex_attention in the code of the network's modules computes, and keeps, its softmax in the open.
+
+    It is compiled as a whole, so that nothing inside it can be intercepted.
+    """
+
+    def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            attention = attention_of_flex(query, key, value, *arguments, **options)
+        recorder.keep(attention)
+        return attention.to(value.dtype) @ value
+
+    spaces = {id(space): space for module in network.modules() if (space := namespace(type(module))) is not None}
+    places = [(space, name) for space in spaces.values() for name, value in space.items() if is_flex(value)]
+    kept = [space[name] for space, name in places]
+    for space, name in places:
+        space[name] = watched
+    try:
+        yield
+    finally:
+        for (space, name), value in zip(places, kept, strict=True):
+            space[name] = value
+
+
+def namespace(kind: type[nn.Module]) -> dict[str, Any] | None:
+    """The global names that the forward of a class of modules sees."""
+    return getattr(kind.forward, "__globals__", None)
+
+
+def is_flex(value: Any) -> bool:
+    """Whether `value` is flex_attention, plain or compiled."""
+    return value is flex_attention or getattr(value, "_torchdynamo_orig_callable", None) is flex_attention

@@ -1,0 +1,107 @@
+"""The attention that is captured is the model's own."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
+
+import conv2attn
+from conv2attn.errors import UsageError
+from conv2attn.models.capture import capture
+
+TOKENS = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(0))
+
+
+class Attends(nn.Module):
+    """Four heads of four channels attend by `how`, and their attention is computed plainly beside it."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, tokens):
+        heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
+        self.plain = plain(heads, self.how)
+        return self.how(heads)
+
+
+def plain(heads, how):
+    scores = heads @ heads.mT * 4**-0.5
+    if how is causal:
+        scores = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
+    if how is biased:
+        scores = scores - (torch.arange(9)[:, None] - torch.arange(9)).abs()
+    return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
+
+def fused(heads):
+    return F.scaled_dot_product_attention(heads, heads, heads)
+
+
+def causal(heads):
+    return F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+
+
+def biased(heads):
+    return flex_attention(heads, heads, heads, score_mod=lambda score, b, h, q, k: score - (q - k).abs())
+
+
+def by_hand(heads):
+    return (heads @ heads.mT * 4**-0.5).softmax(-1) @ heads
+
+
+@pytest.mark.parametrize("how", [fused, causal, biased, by_hand], ids=lambda how: how.__name__)
+def test_every_way_to_attend(how):
+    layer = Attends(how)
+    seen = capture(nn.Sequential(nn.Identity(), layer), TOKENS)
+    assert list(seen) == ["1"]
+    torch.testing.assert_close(seen["1"], layer.plain)
+
+
+def test_torch_s_own_layer():
+    layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    own = layer(TOKENS, TOKENS, TOKENS, average_attn_weights=False)[1]
+    assert torch.equal(capture(layer, (TOKENS, TOKENS, TOKENS))[""], own)
+
+
+def test_torch_s_encoder_despite_its_fast_path():
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2, enable_nested_tensor=False
+    )
+    seen = capture(encoder.eval(), TOKENS)
+    assert list(seen) == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert seen["layers.1.self_attn"].shape == (2, 4, 9, 9)
+
+
+def test_our_layers_by_their_definition():
+    network = conv2attn.convert(nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3)))
+    image = torch.randn(2, 2, 5, 6)
+    seen = capture(network, image)
+    assert {name: tuple(attention.shape) for name, attention in seen.items()} == {
+        "0": (2, 9, 30, 56),
+        "2": (2, 9, 12, 30),
+    }
+    assert torch.equal(seen["0"][1:], network[0].attention(image[:1]))
+
+
+def test_two_attentions_in_one_forward_are_kept_apart():
+    class Both(nn.Module):
+        def forward(self, tokens):
+            heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
+            return fused(heads) + causal(heads)
+
+    assert list(capture(Both(), TOKENS)) == ["", "#2"]
+
+
+def test_the_network_is_left_as_it_was():
+    layer = Attends(biased).train()
+    before = Attends.forward.__globals__["flex_attention"], dict(layer._forward_hooks), globals()["flex_attention"]
+    capture(layer, TOKENS)
+    assert layer.training
+    assert (Attends.forward.__globals__["flex_attention"], dict(layer._forward_hooks), flex_attention) == before
+
+
+def test_nothing_that_attends_is_an_error():
+    with pytest.raises(UsageError, match="C2A501 Linear did not attend"):
+        capture(nn.Linear(16, 16), TOKENS)
