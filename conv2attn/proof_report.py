@@ -158,12 +158,8 @@ class ProofReport:
 
     def to_latex(self) -> str:
         """A document with a readable proof of each claim."""
-        head = [
-            r"\documentclass{article}",
-            r"\usepackage[T1]{fontenc}",
-            r"\usepackage{amsmath,amssymb,breqn}",
-            r"\begin{document}",
-        ]
+        packages = [r"\usepackage{amsmath,amssymb}", r"\usepackage[margin=2cm]{geometry}"]
+        head = [r"\documentclass{article}", *packages, r"\sloppy", r"\begin{document}"]
         body = [line for claim in self.claims for line in _latex(claim)]
         return "\n".join([*head, *body, escape(self.summary), r"\end{document}", ""])
 
@@ -223,7 +219,7 @@ def _latex(claim: ClaimResult) -> list[str]:
     lines += [r"\end{itemize}", r"\begin{enumerate}"]
     for s in claim.steps:
         lines += [rf"\item {escape(s.says)} \emph{{({escape(s.method)}: {s.verdict.value})}}"]
-        lines += [r"\begin{dmath*}", s.formula, r"\end{dmath*}"] if s.formula else []
+        lines += [r"\begin{quote}", rf"$\displaystyle {s.formula}$", r"\end{quote}"] if s.formula else []
     lines += [r"\end{enumerate}", "Mutants, all to be refuted:", r"\begin{itemize}"]
     lines += [rf"\item {escape(m.says)} \emph{{({escape(m.method)}: {m.verdict.value})}}" for m in claim.mutants]
     return [*lines, r"\end{itemize}", rf"\emph{{Not shown:}} {escape(claim.not_shown)}", ""]

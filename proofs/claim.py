@@ -58,7 +58,7 @@ def givens(name: str, options: dict[str, Any]) -> list[str]:
     lines = [rf"{latex(each)} {RELATIONS[name]} 0" for each in known]
     lines += [f"{latex(each)} > 0" for each in options.get("positive", ())]
     lines += [f"{latex(symbol)} = {latex(value)}" for symbol, value in options.get("witness", {}).items()]
-    return [rf"\quad\text{{where }} {lines[0]}", *lines[1:]] if lines else []
+    return [rf"\allowbreak\quad\text{{where }} {lines[0]}", *lines[1:]] if lines else []
 
 
 def step(says: str, method: Callable[..., Verdict], *args: Any, **kwargs: Any) -> Step:
