@@ -41,7 +41,7 @@ CLAIM = Claim(
     licenses=(),
     steps=(
         step(
-            "At least r: a layer of H heads writes W as H rank-one terms, B_h (x) M_h.",
+            "At least r: a layer of H heads that is the convolution (L3, Phi = B') writes W as H terms B_h (x) M_h.",
             index_sums,
             W[t, c],
             Sum(B[h, t] * M[h, c], (h, 1, H)),

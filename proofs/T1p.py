@@ -8,7 +8,7 @@ from .claim import Claim, refutation, step
 from .core import finite, identity, index_sums, spans
 
 H, Q, N, C, D, Co = symbols("H Q N C D C_o", integer=True)
-h, g, q, k, c, o, p, q0, e = symbols("h g q k c o p q_0 e", integer=True)
+h, g, q, k, c, o, p, k0, c0, e = symbols("h g q k c o p k_0 c_0 e", integer=True)
 P, X, M, U, V, dual = map(IndexedBase, ["P", "X", "M", "U", "V", "G"])
 reads, kept = Function("reads"), Function("kept")  # key of a head; output channel that a kept component feeds
 u0, u1, v0, v1 = symbols("u_0 u_1 v_0 v_1")
@@ -68,8 +68,16 @@ CLAIM = Claim(
             sizes={o: Co},
         ),
         step(
-            "Necessary: independent maps have dual maps G; if sum_h P^h (U_h V_h - W_h) = 0 then U_g V_g = W_g for "
-            "each g.",
+            "Necessary: on the image of one pixel k0, channel c0, the layer gives sum_h P^h[q, k0] (U_h V_h)[c0, o], "
+            "so layers equal for all X have equal sum_h P^h U_h V_h ...",
+            index_sums,
+            factored.subs(X[k, c], KroneckerDelta(k, k0) * KroneckerDelta(c, c0)),
+            Sum(P[h, q, k0] * Sum(U[h, c0, p] * V[h, p, o], (p, 1, D)), (h, 1, H)),
+            sizes={k0: N, c0: C},
+        ),
+        step(
+            "... and independent maps have dual maps G; if sum_h P^h (U_h V_h - W_h) = 0 then U_g V_g = W_g for each "
+            "g.",
             index_sums,
             excess.xreplace({h: g}),
             0,
