@@ -78,7 +78,7 @@ def test_a_saved_network_with_a_false_plan_is_refused(folder, damage):
         case "drop":
             del content["state_dict"]["fc.weight"]
         case "architecture":
-            content["architecture"]["depths"] = [3, 4, 6, 3]
+            content["architecture"][1]["depths"] = [3, 4, 6, 3]
         case "layers":
             content["layers"]["conv1"]["d_out"] = 17
     torch.save(content, "false.pt")
