@@ -71,7 +71,7 @@ CLAIM = Claim(
             "Necessary: on the image of one pixel k0, channel c0, the layer gives sum_h P^h[q, k0] (U_h V_h)[c0, o], "
             "so layers equal for all X have equal sum_h P^h U_h V_h ...",
             index_sums,
-            factored.subs(X[k, c], KroneckerDelta(k, k0) * KroneckerDelta(c, c0)),
+            factored.xreplace({X[k, c]: KroneckerDelta(k, k0) * KroneckerDelta(c, c0)}),
             Sum(P[h, q, k0] * Sum(U[h, c0, p] * V[h, p, o], (p, 1, D)), (h, 1, H)),
             sizes={k0: N, c0: C},
         ),
