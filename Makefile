@@ -23,7 +23,7 @@ test: .venv/.installed-dev
 
 proofs: .venv/.installed
 	@command -v coqc >/dev/null || echo 'not run: the formal layer, for want of coqc (see CONTRIBUTING.md)'
-	$(BIN)/conv2attn prove
+	$(BIN)/conv2attn prove $(if $(shell command -v coqc),--formal)
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks

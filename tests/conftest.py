@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_terminal_summary(terminalreporter):
     for need, how in absent_packages().items():
-        terminalreporter.write_line(f"not run: tests that need {need}; to run them: {how}")
+        terminalreporter.write_line(f"not run: what needs {need}, which is not here; {how}")
 
 
 @pytest.fixture(scope="session")
