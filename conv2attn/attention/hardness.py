@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from conv2attn.attention.encodings import Encoding
 from conv2attn.attention.learned import LearnedEncoding
@@ -52,3 +53,11 @@ def first_stray(grid: AttentionGrid, offsets: Sequence[Offset]) -> int | None:
     if all(map(grid.contains_targets, corners)):
         return None
     return next(head for head, offset in enumerate(offsets) if not grid.contains_targets(offset))
+
+
+def with_flat_positions(result: Tensor, encoding: Encoding) -> Tensor:
+    """`result`, through which trained centres and sharpness receive the gradient of one-hot attention: exactly 0."""
+    positions = [p for p in encoding.parameters() if p.requires_grad]
+    if not positions or not torch.is_grad_enabled():
+        return result
+    return result + torch.stack([(p * 0).sum() for p in positions]).sum().to(result.dtype)

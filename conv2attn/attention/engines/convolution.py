@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.call import Call
-from conv2attn.attention.hardness import first_stray, hard_offsets
+from conv2attn.attention.hardness import first_stray, hard_offsets, with_flat_positions
 from conv2attn.attention.probes import indirect_convolution
 from conv2attn.basis import Offset
 
@@ -50,7 +50,9 @@ def prepare(call: Call) -> Callable[[], Tensor] | str:
     if stray is not None:
         return f"head {stray} leaves the grid at offset {offsets[stray]}"
     indirect = indirect_convolution(call.image)
-    return indirect if indirect and call.layer.engine == "auto" else lambda: run(call, points)
+    if indirect and call.layer.engine == "auto":
+        return indirect
+    return lambda: with_flat_positions(run(call, points), call.layer.encoding)
 
 
 def run(call: Call, points: Lattice) -> Tensor:

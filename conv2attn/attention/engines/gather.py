@@ -10,7 +10,7 @@ from torch import Tensor
 from conv2attn.attention.call import Call
 from conv2attn.attention.encodings import QuadraticEncoding
 from conv2attn.attention.engines.channels import project
-from conv2attn.attention.hardness import first_stray, hard_offsets
+from conv2attn.attention.hardness import first_stray, hard_offsets, with_flat_positions
 from conv2attn.basis import Offset, Padding, Sides, Sites
 
 
@@ -24,7 +24,7 @@ def prepare(call: Call) -> Callable[[], Tensor] | str:
     stray = None if isinstance(call.layer.encoding, QuadraticEncoding) else first_stray(call.grid, offsets)
     if stray is not None:
         return f"head {stray} leaves the grid at offset {offsets[stray]}, where this encoding wraps around"
-    return lambda: run(call, offsets)
+    return lambda: with_flat_positions(run(call, offsets), call.layer.encoding)
 
 
 def run(call: Call, offsets: tuple[Offset, ...]) -> Tensor:
