@@ -1,0 +1,163 @@
+"""The encodings' scores are Eq. (8)'s last term, computed without cancellation, on every grid."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import convolve
+
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites, as_matrix
+from conv2attn.errors import EngineError, UnsupportedError, UsageError
+from conv2attn.testing import assert_same, convolutions, grids, images_for, sites_on, wide_tensors
+from conv2attn.theorem import attention_for, read
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
+ENCODINGS = [QuadraticEncoding, EnumeratedEncoding]
+
+
+@st.composite
+def heads_on(draw, kind):
+    """An encoding of this kind with real centres in float64, a grid, and some of its queries."""
+    sides = draw(st.integers(1, 3).flatmap(lambda axes: grids(axes, 4)))
+    grid = AttentionGrid(sides, draw(sites_on(sides)))
+    heads = draw(st.integers(1, 3))
+    centers = draw(wide_tensors((heads, len(sides)), torch.float64)).clamp(-4, 4)
+    alphas = draw(st.lists(st.floats(0.0625, 9, width=32), min_size=heads, max_size=heads))
+    queries = grid.shape[0]
+    rows = torch.tensor(draw(st.lists(st.integers(0, queries - 1), min_size=1, max_size=4)))
+    return kind(centers, torch.tensor(alphas, dtype=torch.float64)).requires_grad_(False), grid, rows
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_scores_are_the_inner_products_of_vectors_up_to_a_constant_of_the_head(kind):
+    """`v . W_hat_key r_delta` and `-alpha |delta - c|^2` differ by `alpha |c|^2`, which no softmax sees."""
+
+    @given(heads_on(kind))
+    def check(drawn):
+        encoding, grid, rows = drawn
+        vectors, bias = encoding.vectors(grid, rows), encoding.position_bias(grid)
+        assert vectors.shape == (len(rows), grid.shape[1], encoding.d_position)
+        assert bias.shape == (encoding.heads, encoding.d_position)
+        products = torch.einsum("hp,qkp->hqk", bias, vectors)
+        scores = encoding.scores(grid, rows, torch.float64)
+        constant = products - scores
+        sizes = torch.einsum("hp,qkp->hqk", bias.abs(), vectors.abs()).amax() + scores.abs().amax()
+        allowed = 16 * 2.0**-53 * sizes.item()
+        assert_same(constant, constant[:, :1, :1].expand_as(constant).contiguous(), 2 * allowed)
+
+    check()
+
+
+@given(heads_on(QuadraticEncoding))
+def test_quadratic_scores_are_squared_distances_as_loops_say(drawn):
+    encoding, grid, rows = drawn
+    scores = encoding.scores(grid, rows, torch.float64)
+    away = grid.displacements()[rows].double()
+    for h in range(encoding.heads):
+        for q in range(len(rows)):
+            for k in range(grid.shape[1]):
+                squares = [(d - c) ** 2 for d, c in zip(away[q, k].tolist(), encoding.center[h].tolist(), strict=True)]
+                wanted = -encoding.alpha[h].item() * sum(squares)
+                assert math.isclose(scores[h, q, k].item(), wanted, rel_tol=8 * 2.0**-53)
+
+
+def test_the_quadratic_layer_is_the_quadratic_operator():
+    encoding = QuadraticEncoding(torch.tensor([[0.3, -1.0], [2.0, 0.0]], dtype=torch.float64), 0.7)
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
+    attention = layer.attention(sides=(3, 4))
+    for h, center in enumerate(encoding.center.tolist()):
+        assert_same(attention[0, h].detach(), as_matrix(QuadraticSoftmax(tuple(center), 0.7), (3, 4)), 1e-14)
+
+
+@given(st.data(), st.integers(1, 3).flatmap(lambda axes: grids(axes, 5)))
+def test_the_enumeration_is_injective_on_every_grid(data, sides):
+    """ERRATA E5: two displacements have the same t only if they are the same."""
+    grid = AttentionGrid(sides, data.draw(sites_on(sides)))
+    encoding = EnumeratedEncoding([[0.0] * len(sides)], 1.0)
+    numbers = encoding.enumeration(grid, torch.arange(grid.shape[0])).flatten().tolist()
+    displacements = [tuple(d) for d in grid.displacements().flatten(0, 1).tolist()]
+    assert len(set(numbers)) == len(set(displacements)) == len(set(zip(numbers, displacements, strict=True)))
+
+
+def test_a_radix_one_too_small_is_not_injective():
+    """The mutant: `M >= 2 W - 1` is the smallest that serves."""
+    grid = AttentionGrid((2, 3), Sites.everywhere(2))
+    encoding = EnumeratedEncoding([[0.0, 0.0]], 1.0)
+    assert encoding.radix(grid) == [5, 1]
+    displacements = grid.displacements().flatten(0, 1)
+    smaller = displacements @ torch.tensor([4, 1])
+    assert len(smaller.unique()) < len(displacements.unique(dim=0))
+
+
+@given(st.data(), st.integers(0, 3))
+def test_two_position_dimensions_make_any_convolution_at_any_size(data, more):
+    """One layer, images of several sizes: the radix belongs to the grid at run time, not to the layer."""
+    conv = data.draw(convolutions())
+    layer = attention_for(read(conv), encoding="enumerated")
+    assert layer.encoding.d_position == layer.d_key == 2
+    for engine in ("dense", "gather", "conv"):
+        for extra in (0, more):
+            image = data.draw(images_for(conv, extra=extra))
+            assert_same(set_engine(layer, engine)(image).detach(), convolve(conv, image, image.dtype))
+
+
+def test_enumerated_heads_that_leave_the_grid_are_not_replicate_padding():
+    """ERRATA E8: this encoding wraps around, so neither `gather` nor `conv` may continue the border."""
+    layer = MultiHeadSelfAttention(1, 1, EnumeratedEncoding([[0.0, 2.0]], 128.0)).requires_grad_(False)
+    image = torch.arange(6.0).reshape(1, 1, 2, 3)
+    with pytest.raises(EngineError, match=r"head 0 leaves the grid at offset \(0, 2\), where this encoding wraps"):
+        set_engine(layer, "gather")(image)
+    set_engine(layer, "auto")
+    assert layer.which_engine(image) == "dense"
+    quadratic = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0, 2.0]], 128.0))
+    assert quadratic.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 2, 5, 5, 5]
+    assert layer.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 3, 5, 5, 5]
+
+
+@pytest.mark.parametrize("engine", ["separable", "sdpa"])
+def test_engines_of_quadratic_heads_refuse_the_enumeration(engine):
+    layer = attention_for(read(torch.nn.Conv2d(1, 1, 3)), encoding="enumerated")
+    with pytest.raises(EngineError, match=f"C2A201 attention: engine '{engine}' is not exact here: its scores are n"):
+        set_engine(layer, engine)(torch.ones(1, 1, 4, 4))
+
+
+def test_the_enumeration_has_no_fixed_basis():
+    from conv2attn.basis import as_basis
+
+    with pytest.raises(UnsupportedError, match="C2A110 attention: only quadratic, position-only attention has a fixed"):
+        as_basis(attention_for(read(torch.nn.Conv1d(1, 1, 3)), encoding="enumerated"))
+
+
+def test_an_unknown_encoding_is_refused():
+    with pytest.raises(UsageError, match="C2A001 encoding 'cubic' is not one of quadratic, enumerated"):
+        attention_for(read(torch.nn.Conv1d(1, 1, 3)), encoding="cubic")
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_positions_never_drop_below_float32(kind, dtype):
+    """bfloat16 cannot count past 256, and 301 would become 300."""
+    encoding = kind([[301.0, -7.0]], 128.0).to(dtype)
+    assert encoding.center.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert encoding.center.tolist() == [[301.0, -7.0]]
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_far_offsets_in_low_precision_still_hit_their_pixel(kind):
+    """The expanded form picks the wrong pixel in bfloat16 from offset (11, 11); scores from int64 do not."""
+    layer = MultiHeadSelfAttention(1, 1, kind([[11.0, 11.0], [46.0, 46.0]], 128.0), dtype=torch.bfloat16)
+    attention = layer.attention(sides=(50, 50))
+    for head, offset in ((0, 11), (1, 46)):
+        row = attention[0, head, 0]
+        assert row.argmax().item() == 51 * offset
+        assert row.max() == 1
+        assert row.sum() == 1
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_an_encoding_reads_well(kind):
+    assert repr(kind([[0.0, 1.0], [0.0, 2.0]], 128.0)).endswith("Encoding(heads=2, dimensions=2, alpha=128)")
+    assert "alpha=1..3" in repr(kind([[0.0], [1.0]], [1.0, 3.0]))
