@@ -52,6 +52,15 @@ def show(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else cell
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number of things.
+
+    >>> counted(1, "weight"), counted(2, "weight"), counted(0, "bias", "biases")
+    ('1 weight', '2 weights', '0 biases')
+    """
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
 def bytes_for_people(count: int) -> str:
     """A number of bytes with a binary unit.
 

@@ -5,6 +5,7 @@ equality modulo all of them *is* equality (Chinese remainder theorem), and one d
 residues below 2^21 are added 2^11 at a time, so every float64 sum is an exact integer of at most 53 bits.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,5 +144,6 @@ def dense(weights: Weights) -> Weights:
 
 
 def finite(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether all numbers are."""
-    return all(bool(tensor.isfinite().all()) for tensor in tensors if tensor is not None)
+    """Whether all numbers are: the extremes of a tensor with a NaN are NaN."""
+    present = (tensor for tensor in tensors if tensor is not None and tensor.numel())
+    return all(math.isfinite(extreme) for tensor in present for extreme in torch.aminmax(tensor))

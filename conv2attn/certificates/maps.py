@@ -10,6 +10,7 @@ from conv2attn.basis import Offset
 from conv2attn.certificates.exact import Sums, dense, differing, finite
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided, unsupported
 from conv2attn.certificates.reading import Reading
+from conv2attn.tables import counted
 
 
 def compare_maps(original: Reading, converted: Reading) -> list[Finding]:
@@ -107,8 +108,9 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
         return refuted(
             "weights",
             "C2A402",
-            f"{int(amiss.sum())} weights differ, the first in the tap at {tap} (head {', '.join(map(str, heads))}), "
-            f"output channel {out}, input channel {inp}: {float(theirs)!r}, not {float(ours)!r}"
+            f"{counted(int(amiss.sum()), 'weight')} off, the first in the tap at {tap} "
+            f"(head {', '.join(map(str, heads))}), output channel {out}, input channel {inp}: "
+            f"{float(theirs)!r}, not {float(ours)!r}"
             f" (off by {float(theirs - ours):.3g})",
         )
     zero = torch.zeros(original.channels[1], dtype=original.dtype)
@@ -119,7 +121,7 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
     if unequal.any():
         channel = int(unequal.nonzero()[0])
         pair = f"{biases[0][channel].item()!r}, not {biases[1][channel].item()!r}"
-        sentence = f"{int(unequal.sum())} biases differ, the first in output channel {channel}: {pair}"
+        sentence = f"{counted(int(unequal.sum()), 'bias', 'biases')} off, the first in output channel {channel}: {pair}"
         return refuted("weights", "C2A402", sentence)
     return holds("weights")
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.models.redirection import CHILD, AttendedForward, pause, resume
+from conv2attn.models.replacement import REPARAMETRISATIONS
+from conv2attn.tables import counted
 
 OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
@@ -43,13 +45,17 @@ class Comparison:
 
     def run(self) -> Structure:
         """Compares all modules under all their names."""
-        ours, theirs = (dict(self.standing(side)) for side in (self.original, self.network))
-        for name in ours.keys() - theirs.keys():
+        first, second = (dict(self.standing(side)) for side in (self.original, self.network))
+        for name in first.keys() - second.keys():
             self.found.different.append(f"{name} is only in the first")
-        for name in theirs.keys() - ours.keys():
+        for name in second.keys() - first.keys():
             self.found.different.append(f"{name} is only in the second")
-        for name in sorted(ours.keys() & theirs.keys()):
-            self.compare_module(name or "the network", ours[name], theirs[name], name)
+        for name in sorted(first.keys() & second.keys()):
+            self.compare_module(name or "the network", first[name], second[name])
+        for name in sorted(self.apart):
+            self.compare_hooks(
+                name or "the network", *(side.get_submodule(name) for side in (self.original, self.network))
+            )
         self.found.different.sort()
         return self.found
 
@@ -60,7 +66,7 @@ class Comparison:
             if name not in self.apart and not f"{name}.".startswith(inside) and CHILD not in name.split("."):
                 yield name, module
 
-    def compare_module(self, told: str, ours: nn.Module, theirs: nn.Module, name: str) -> None:
+    def compare_module(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
         """What two modules are in themselves, not what they contain."""
         if type(ours) is not type(theirs):
             self.found.different.append(f"{told}: {type(theirs).__name__} instead of {type(ours).__name__}")
@@ -82,6 +88,12 @@ class Comparison:
             if not self.same(mine, other, f"{told}: {key}"):
                 what = "one is in training mode" if key == "training" else f"{key} differs"
                 self.found.different.append(f"{told}: {what}")
+
+    def compare_hooks(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
+        """The forward hooks of layers that are compared otherwise; those that compute a weight have done so."""
+        for key in ("_forward_pre_hooks", "_forward_hooks"):
+            if not self.same(hooks(getattr(ours, key)), hooks(getattr(theirs, key)), f"{told}: {key}"):
+                self.found.different.append(f"{told}: {key} differs")
 
     def same(self, ours: Any, theirs: Any, where: str) -> bool:
         """Whether two attributes are the same; a note where neither answer is known, which counts as the same."""
@@ -130,7 +142,9 @@ def hooks(registered: Any) -> Any:
     """The hooks of a module in order, without their handles and without those that keep redirections out."""
     if not isinstance(registered, Mapping):
         return registered
-    return [hook for hook in registered.values() if hook not in (pause, resume)] if registered else []
+    return [
+        hook for hook in registered.values() if hook not in (pause, resume) and not isinstance(hook, REPARAMETRISATIONS)
+    ]
 
 
 def same_code(ours: Any, theirs: Any) -> bool:
@@ -151,7 +165,8 @@ def worst_place(ours: Any, theirs: Any) -> str:
     if not unequal.any():
         return " in the sign of a zero"
     place = tuple(int(i) for i in unequal.nonzero()[0])
-    return f" in {int(unequal.sum())} numbers, first at {place}: {theirs[place].item()!r}, not {ours[place].item()!r}"
+    numbers = f"{theirs[place].item()!r}, not {ours[place].item()!r}"
+    return f" in {counted(int(unequal.sum()), 'number')}, first at {place}: {numbers}"
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -1,0 +1,304 @@
+"""Errors planted in a converted network, each with the layer and the part of the certificate that has to refute it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.basis import Padding, Sites
+
+
+class Small(nn.Module):
+    """Convolutions of several kinds with other layers between them; the grids have unequal sides."""
+
+    def __init__(self):
+        super().__init__()
+        self.square = nn.Conv2d(4, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.oblong = nn.Conv2d(8, 6, (2, 3), stride=(3, 1), dilation=(1, 2), padding=(1, 2), groups=2, bias=False)
+        self.border = nn.Conv2d(6, 6, (3, 1), padding=(2, 0), padding_mode="reflect", groups=3)
+        self.last = nn.Linear(6, 5)
+
+    def forward(self, image):
+        hidden = self.border(self.oblong(torch.relu(self.norm(self.square(image)))))
+        return self.last(hidden.mean((2, 3)))
+
+
+def network(seed: int = 0) -> Small:
+    """A `Small` with seeded weights, a large bias among them."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = Small().eval()
+    with torch.no_grad():
+        made.square.bias[3] = 1e4
+        made.norm.running_var.uniform_(0.5, 2, generator=torch.Generator().manual_seed(seed))
+    return made
+
+
+def image(seed: int = 1) -> torch.Tensor:
+    """Two images of 14 by 11 pixels."""
+    return torch.randn(2, 4, 14, 11, generator=torch.Generator().manual_seed(seed))
+
+
+class Planted(NamedTuple):
+    """What is done to a network, and which part refutes which layer; no layer where it is what stands between."""
+
+    plant: Callable[[nn.Module], None]
+    layer: str
+    part: str
+
+
+def heads(layer, chosen) -> None:
+    """Keeps the heads with these numbers, in this order."""
+    keep = torch.tensor(chosen)
+    encoding = layer.encoding
+    layer.encoding = QuadraticEncoding(encoding.center.detach()[keep], encoding.alpha.detach()[keep])
+    layer.encoding.requires_grad_(False)
+    layer.heads = len(chosen)
+    for name in ("value", "output"):
+        if getattr(layer, name) is not None:
+            setattr(layer, name, nn.Parameter(getattr(layer, name).detach()[keep].clone()))
+
+
+def taps(layer) -> torch.Tensor:
+    """The factor that holds the taps, to be written to."""
+    return (layer.output if layer.value is None else layer.value).data
+
+
+def ulp(numbers: torch.Tensor, place: tuple[int, ...]) -> None:
+    """Moves one number by one unit in the last place."""
+    numbers[place] = torch.nextafter(numbers[place], torch.tensor(torch.inf, dtype=numbers.dtype))
+
+
+def swapped(layer) -> None:
+    layer.encoding.center.data = layer.encoding.center.data.flip(1)
+
+
+def negated(layer) -> None:
+    layer.encoding.center.data.neg_()
+
+
+def dropped(layer) -> None:
+    heads(layer, list(range(layer.heads - 1)))
+
+
+def duplicated(layer) -> None:
+    heads(layer, [0, *range(layer.heads - 1)])
+
+
+def two_heads_swapped(layer) -> None:
+    layer.encoding.center.data[[0, 1]] = layer.encoding.center.data[[1, 0]]
+
+
+def padding_moved(layer) -> None:
+    (first, *before), (last, *after) = layer.padding.before, layer.padding.after
+    layer.padding = replace(layer.padding, before=(first + 1, *before), after=(last - 1, *after))
+
+
+def padding_grown(layer) -> None:
+    layer.padding = layer.padding.extended((0, 1))
+
+
+def dilation_ignored(layer) -> None:
+    layer.encoding.center.data[:, 1].div_(2)
+
+
+def stride_and_dilation_exchanged(layer) -> None:
+    layer.sites = Sites.of_kernel((2, 3), (1, 2), (3, 1))
+
+
+def stride_grown(layer) -> None:
+    layer.sites = replace(layer.sites, stride=(layer.sites.stride[0] + 1, layer.sites.stride[1]))
+
+
+def offset_moved(layer) -> None:
+    layer.encoding.center.data[2, 1] += 1
+
+
+def replicated(layer) -> None:
+    layer.padding = replace(layer.padding, mode="replicate")
+
+
+def groups_permuted(layer) -> None:
+    taps(layer).copy_(taps(layer).unflatten(1, (layer.groups, -1)).flip(1).flatten(1, 2))
+
+
+def through_float16(layer) -> None:
+    taps(layer).copy_(taps(layer).half().float())
+
+
+def alpha_lowered(layer) -> None:
+    layer.encoding.alpha.data.fill_(3.0)
+
+
+def one_alpha_lowered(layer) -> None:
+    layer.encoding.alpha.data[4] = 16.0
+
+
+def between_pixels(layer) -> None:
+    layer.encoding.center.data[1, 0] += 0.5
+
+
+def bias_dropped(layer) -> None:
+    layer.bias = None
+
+
+def not_finite(number: float) -> Callable[[nn.Module], None]:
+    """A bias that puts `number` in one output channel."""
+
+    def plant(layer) -> None:
+        layer.bias.data[1] = number
+
+    return plant
+
+
+def on(layer: str, change: Callable[[nn.Module], None]) -> Callable[[nn.Module], None]:
+    """`change` done to one layer of a network."""
+    return lambda net: change(net.get_submodule(layer))
+
+
+LAYERS = {
+    "axes swapped": ("oblong", swapped, "geometry"),
+    "axes swapped, square": ("square", swapped, "weights"),
+    "offsets negated": ("oblong", negated, "geometry"),
+    "offsets negated, odd": ("square", negated, "weights"),
+    "head dropped": ("square", dropped, "geometry"),
+    "head duplicated, another dropped": ("square", duplicated, "geometry"),
+    "two heads swapped": ("square", two_heads_swapped, "weights"),
+    "padding moved by one": ("square", padding_moved, "geometry"),
+    "padding grown by one": ("oblong", padding_grown, "geometry"),
+    "padding dropped": ("square", lambda layer: setattr(layer, "padding", Padding.none(2)), "geometry"),
+    "dilation ignored": ("oblong", dilation_ignored, "geometry"),
+    "stride and dilation exchanged": ("oblong", stride_and_dilation_exchanged, "geometry"),
+    "stride that shows at some sizes only": ("oblong", stride_grown, "geometry"),
+    "offset moved on one axis of one head": ("square", offset_moved, "geometry"),
+    "reflect replaced by replicate": ("border", replicated, "geometry"),
+    "groups permuted": ("border", groups_permuted, "weights"),
+    "weights through float16": ("square", through_float16, "weights"),
+    "one weight by one ulp": ("oblong", lambda layer: ulp(taps(layer), (3, 2, 1)), "weights"),
+    "one bias by one ulp": ("border", lambda layer: ulp(layer.bias.data, (2,)), "weights"),
+    "a large bias by one ulp": ("square", lambda layer: ulp(layer.bias.data, (3,)), "weights"),
+    "bias dropped": ("square", bias_dropped, "weights"),
+    "NaN in one output": ("square", not_finite(torch.nan), "weights"),
+    "infinity in one output": ("border", not_finite(torch.inf), "weights"),
+    "leak above the roundoff": ("square", alpha_lowered, "leak"),
+    "leak of one head": ("square", one_alpha_lowered, "leak"),
+    "centre between pixels": ("square", between_pixels, "leak"),
+    "a hook": ("square", lambda layer: layer.register_forward_hook(lambda module, args, output: -output), "measured"),
+    "alpha is NaN": ("square", lambda layer: layer.encoding.alpha.data.fill_(torch.nan), "leak"),
+}
+
+
+def after(change: Callable[[torch.Tensor], object]) -> Callable[[nn.Module], None]:
+    """A network whose output is changed."""
+
+    def plant(net: nn.Module) -> None:
+        net.register_forward_hook(lambda module, args, output: change(output))
+
+    return plant
+
+
+def spoiled(number: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Puts `number` in one place of an output."""
+    return lambda output: output.index_fill(1, torch.tensor([2]), number)
+
+
+OUTPUTS = {
+    "NaN in an output": spoiled(torch.nan),
+    "infinity in an output": spoiled(torch.inf),
+    "an output of another shape": lambda output: output[:, :1],
+    "an output that broadcasts": lambda output: output[0],
+    "an output of another dtype": lambda output: output.double(),
+    "an empty output": lambda output: output[:0],
+    "an output missing": lambda output: (),
+    "an output too many": lambda output: (output, output),
+}
+BETWEEN = {
+    "an unrelated layer by one ulp": lambda net: ulp(net.norm.weight.data, (4,)),
+    "a buffer by one ulp": lambda net: ulp(net.norm.running_mean, (0,)),
+    "an argument changed": lambda net: setattr(net.norm, "eps", 1e-4),
+    "a layer replaced": lambda net: setattr(net, "last", nn.LazyLinear(5)),
+    "a layer added": lambda net: net.add_module("more", nn.Identity()),
+    "training mode": lambda net: net.norm.train(),
+    "a forward replaced": lambda net: setattr(net.last, "forward", torch.zeros_like),
+}
+PLANTED = {
+    **{name: Planted(on(layer, change), layer, part) for name, (layer, change, part) in LAYERS.items()},
+    **{name: Planted(after(change), "", "outputs") for name, change in OUTPUTS.items()},
+    **{name: Planted(change, "", "structure") for name, change in BETWEEN.items()},
+}
+
+
+def permuted(layer) -> None:
+    order = torch.randperm(layer.heads, generator=torch.Generator().manual_seed(3)).tolist()
+    heads(layer, order)
+
+
+def split(layer) -> None:
+    """Head 0 in two that add up to it exactly: its large half and its small half of bits."""
+    heads(layer, [0, *range(layer.heads)])
+    whole = taps(layer)[0].clone()
+    coarse = (whole * 2**12).round() / 2**12
+    taps(layer)[0], taps(layer)[1] = coarse, whole - coarse
+
+
+def zero_head_added(layer) -> None:
+    """A head that looks where no tap is and does nothing with what it sees."""
+    heads(layer, [*range(layer.heads), 0])
+    taps(layer)[-1] = 0
+
+
+def rewritten(layer) -> None:
+    """W_val and W_out with the same product: channels permuted, negated, scaled by powers of two."""
+    plain = layer.output.detach() if layer.value is None else layer.value.detach()
+    width = layer.d_in if layer.value is None else layer.d_out
+    group = width // layer.groups
+    generator = torch.Generator().manual_seed(4)
+    values, outputs = [], []
+    for head in range(layer.heads):
+        order = torch.randperm(group, generator=generator)
+        scale = 2.0 ** torch.randint(-5, 6, (group,), generator=generator)
+        scale *= torch.randint(0, 2, (group,), generator=generator) * 2 - 1
+        if layer.value is None:
+            values.append((torch.diag(scale)[order]).repeat(layer.groups, 1))
+            outputs.append((plain[head] / scale)[:, order])
+        else:
+            blocks = plain[head].unflatten(0, (layer.groups, group))
+            values.append((blocks * scale[:, None])[:, order].flatten(0, 1))
+            outputs.append(torch.diag(1 / scale)[:, order].repeat(layer.groups, 1))
+    layer.d_head = width
+    layer.value, layer.output = nn.Parameter(torch.stack(values)), nn.Parameter(torch.stack(outputs))
+
+
+def negative_zero(layer) -> None:
+    """Zero taps with the other sign; some are zero in the original of these tests."""
+    numbers = taps(layer)
+    numbers[numbers == 0] = -0.0
+
+
+TWINS = {
+    f"{name} in {layer}": on(layer, change)
+    for layer in ("square", "oblong", "border")
+    for name, change in {
+        "heads permuted": permuted,
+        "a head split in two": split,
+        "a zero head": zero_head_added,
+        "factors rewritten": rewritten,
+        "zeros negated": negative_zero,
+    }.items()
+}
+
+
+def pair(plant: Callable[[nn.Module], None]) -> tuple[nn.Module, nn.Module]:
+    """The original, with some zero weights, and its conversion with something planted."""
+    original = network()
+    with torch.no_grad():
+        for layer in (original.square, original.oblong, original.border):
+            layer.weight[0, 0] = 0.0
+    converted = conv2attn.convert(original)
+    plant(converted)
+    return original, converted

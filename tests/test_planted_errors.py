@@ -1,0 +1,129 @@
+"""Each planted error is refuted by the part whose business it is; what only looks different is not."""
+
+import json
+
+import planted
+import pytest
+import torch
+from click.testing import CliRunner
+from planted import PLANTED, TWINS, image, pair
+
+import conv2attn
+from conv2attn.certificates import certify
+from conv2attn.cli import main
+from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.verdicts import Strength, Verdict
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_refuted_by_the_right_part_in_the_right_layer(name):
+    error = PLANTED[name]
+    original, converted = pair(error.plant)
+    report = certify(original, converted, images=image())
+    assert report.verdict is Verdict.REFUTED, report.to_text()
+    assert report.exit_code == 1
+    refuted = {row.name for row in report.rows if row.verdict is Verdict.REFUTED}
+    between = {finding.part for finding in report.between if finding.verdict is Verdict.REFUTED}
+    if error.layer:
+        assert refuted == {error.layer}
+        row = next(row for row in report.rows if row.name == error.layer)
+        assert row.part(error.part).verdict is Verdict.REFUTED, row.findings
+        assert all(row.decisive.sentence for row in report.rows if row.name in refuted)
+        assert error.layer in report.to_text().partition("\n\n")[2]
+    else:
+        assert not refuted
+        assert error.part in between
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_what_only_looks_different_is_proved(name):
+    original, converted = pair(TWINS[name])
+    report = certify(original, converted, images=image())
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+    assert torch.allclose(original(image()), converted(image()), rtol=1e-4)
+
+
+def test_nothing_planted_nothing_refuted():
+    original, converted = pair(lambda net: None)
+    report = certify(original, converted, images=image())
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+@pytest.fixture(scope="module")
+def residual(tmp_path_factory):
+    """A small residual network in a file."""
+    path = tmp_path_factory.mktemp("planted") / "net.pt"
+    plan = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        torch.save(build(plan).state_dict(), path)
+    return path
+
+
+def verify(first, second):
+    return CliRunner().invoke(main, ["verify", str(first), str(second), "--input-size", "3x12x10", "--format", "json"])
+
+
+IN_FILES = {
+    "axes swapped": (planted.swapped, "weights"),
+    "head dropped": (planted.dropped, "geometry"),
+    "head duplicated, another dropped": (planted.duplicated, "geometry"),
+    "two heads swapped": (planted.two_heads_swapped, "weights"),
+    "padding moved by one": (planted.padding_moved, "geometry"),
+    "padding grown by one": (planted.padding_grown, "geometry"),
+    "stride grown": (planted.stride_grown, "geometry"),
+    "offset moved": (planted.offset_moved, "geometry"),
+    "weights through float16": (planted.through_float16, "weights"),
+    "one weight by one ulp": (lambda layer: planted.ulp(planted.taps(layer), (3, 2, 1)), "weights"),
+    "a weight is NaN": (lambda layer: planted.taps(layer)[0, 0].fill_(torch.nan), "weights"),
+    "leak": (planted.alpha_lowered, "leak"),
+}
+
+
+@pytest.mark.parametrize("name", IN_FILES)
+@pytest.mark.parametrize("layer", ["conv1", "layer2.0.conv1"])
+def test_verify_refutes_a_planted_error_in_a_file(residual, tmp_path, layer, name):
+    change, part = IN_FILES[name]
+    converted = conv2attn.convert(conv2attn.load(residual))
+    change(converted.get_submodule(layer))
+    conv2attn.save(converted, tmp_path / "planted.pt")
+    result = verify(residual, tmp_path / "planted.pt")
+    assert result.exit_code == 1, result.output
+    rows = {row["name"]: row for row in json.loads(result.stdout)["layers"] if row["verdict"] == "refuted"}
+    assert list(rows) == [layer]
+    assert part in {finding["part"] for finding in rows[layer]["findings"] if finding["verdict"] == "refuted"}
+
+
+@pytest.mark.parametrize("change", [planted.permuted, planted.split, planted.rewritten, planted.zero_head_added])
+def test_verify_does_not_refute_what_only_looks_different(residual, tmp_path, change):
+    converted = conv2attn.convert(conv2attn.load(residual))
+    change(converted.layer1[0].conv2)
+    conv2attn.save(converted, tmp_path / "twin.pt")
+    result = verify(residual, tmp_path / "twin.pt")
+    assert (result.exit_code, json.loads(result.stdout)["strength"]) == (0, "proved"), result.output
+
+
+@pytest.mark.parametrize(("key", "part"), [("bn1.weight", "structure"), ("fc.bias", "structure"), ("conv1.weight", "")])
+def test_verify_refutes_one_ulp_between_two_state_dicts(residual, tmp_path, key, part):
+    state = torch.load(residual, weights_only=True)
+    planted.ulp(state[key], (0,) * state[key].ndim)
+    torch.save(state, tmp_path / "moved.pt")
+    result = verify(residual, tmp_path / "moved.pt")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert {f["part"] for f in report["between"] if f["verdict"] == "refuted"} == ({part} if part else set())
+    refuted = [row["name"] for row in report["layers"] if row["verdict"] == "refuted"]
+    assert refuted == ([] if part else ["conv1"])
+    assert verify(residual, residual).exit_code == 0
+
+
+def test_verify_refutes_an_output_of_another_dtype_or_shape(residual, tmp_path):
+    state = torch.load(residual, weights_only=True)
+    torch.save({**state, "fc.weight": state["fc.weight"][:3], "fc.bias": state["fc.bias"][:3]}, tmp_path / "fewer.pt")
+    fewer = json.loads(verify(residual, tmp_path / "fewer.pt").stdout)
+    assert "outputs" in {f["part"] for f in fewer["between"] if f["verdict"] == "refuted"}
+    doubled = {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in state.items()}
+    torch.save(doubled, tmp_path / "double.pt")
+    result = verify(residual, tmp_path / "double.pt")
+    assert result.exit_code == 1
+    assert {row["verdict"] for row in json.loads(result.stdout)["layers"]} == {"refuted"}
