@@ -178,8 +178,8 @@ def table(claims: Iterable[ClaimResult]) -> str:
     ]
     lines = [markdown_table(header, rows)]
     for c in listed:
-        lines += ["", f"### {c.name}. {c.title}", "", c.words, "", f"$${c.formula}$$", ""]
-        lines += [f"- If {condition}." for condition in c.conditions]
+        lines += ["", f"### {c.name}. {c.title}", "", c.words, "", f"$${c.formula}$$", "", "Conditions:", ""]
+        lines += [f"- {condition}" for condition in c.conditions]
     return "\n".join(lines) + "\n"
 
 
@@ -196,7 +196,7 @@ def _plain(value: Any) -> str:
 
 def _outline(claim: ClaimResult) -> list[str]:
     lines = ["", f"{claim.name}. {claim.title}: {claim.status}", f"  {claim.words}", f"  Source: {claim.source}."]
-    lines += [f"  If: {condition}." for condition in claim.conditions]
+    lines += [f"  Condition: {condition}." for condition in claim.conditions]
     lines += [f"  {n}. [{s.verdict.value}, {s.method}] {s.says}" for n, s in enumerate(claim.steps, 1)]
     lines += [f"  mutant [{m.verdict.value}, {m.method}] {m.says}" for m in claim.mutants]
     return [*lines, f"  Not shown: {claim.not_shown}"]
