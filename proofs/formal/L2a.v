@@ -1,0 +1,47 @@
+(** * L2a: Lemma 2, the score of the quadratic encoding
+
+    Claim: with [W_qry = W_key = 0], the identity for the weights of the encoding, [r = (|delta|^2, delta)] and
+    [v = - alpha (1, - 2 Delta)], the score of Eq. (8) is [- alpha (|delta - Delta|^2 - |Delta|^2)], for every input and
+    in every number [n] of dimensions; the encoding has [D_p = n + 1] components.
+    Source: Cordonnier et al. 2020, Lemma 2, Eqs. (8), (14); n dimensions: Lau 2021 (slides).
+    Does not show: that three dimensions are needed for images; two are enough (D2).
+    Licenses: the quadratic encoding of conv2attn.attention. *)
+From Coq Require Import ZArith Ring Ring_theory.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+
+Section Score.
+Variable S : numbers.
+Add Ring numbers_ring : (laws S).
+Local Open Scope num_scope.
+(** Without content weights, only [v . r] is left of Eq. (8). *)
+Lemma position_only (Cin Dp : finType) (v r : Dp -> S) (xq xk : Cin -> S) :
+  score (fun _ _ => 0) (fun _ _ => 0) identity (fun _ => 0) v xq xk r = \sum_p v p * r p.
+Proof.
+have zero_content (x : Cin -> S) : \sum_c x c * 0 = 0 by apply: big1 => c _; rewrite mul0r.
+rewrite -[RHS]add0l; congr (_ + _); last first.
+  by apply: eq_bigr => e _; rewrite -(sum_pick e r); congr (mul _ _); apply: eq_bigr => p _; rewrite mulC.
+have first : \sum_(e : Dp) (\sum_c xq c * 0) * (\sum_c xk c * 0) = 0.
+  by apply: big1 => e _; rewrite zero_content mul0l.
+have second : \sum_(e : Dp) (\sum_c xq c * 0) * (\sum_p r p * identity p e) = 0.
+  by apply: big1 => e _; rewrite zero_content mul0l.
+have third : \sum_(e : Dp) 0 * (\sum_c xk c * 0) = 0 by apply: big1 => e _; rewrite mul0l.
+by rewrite first second third !add0l.
+Qed.
+Lemma quadratic_scoreE n (Cin : finType) alpha (offset delta : 'I_n -> S) (xq xk : Cin -> S) :
+  quadratic_score alpha offset xq xk delta
+  = - alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset).
+Proof.
+rewrite /quadratic_score position_only sum_option /=.
+transitivity (\sum_a (- alpha * (delta a * delta a) + alpha * ((1 + 1) * offset a) * delta a)).
+  by rewrite big_split -big_distrr.
+transitivity (- alpha * (\sum_a ((delta a - offset a) * (delta a - offset a) + (- (1)) * (offset a * offset a)))).
+  by rewrite big_distrr; apply: eq_bigr => a _ /=; ring.
+rewrite big_split -big_distrr /=.
+rewrite -/(squared_norm offset) -/(squared_norm (fun a => delta a - offset a)); ring.
+Qed.
+End Score.
+
+Theorem quadratic : L2a.
+Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card_option card_ord. Qed.

@@ -1,0 +1,110 @@
+(** * L2b: Lemma 2, the softmax of a quadratic head tends to one-hot as alpha grows
+
+    Claim: for every eps there is one alpha0, that depends on eps and the number of dimensions alone, beyond which the
+    attention of every quadratic head on every finite grid that contains its target is within eps of one-hot at each
+    key. And for any scores with a strict maximum the softmax of alpha times the scores tends to one-hot.
+    Source: Cordonnier et al. 2020, Lemma 2, whose limit is stated for one grid.
+    Does not show: anything without a strict maximum (a tie gives 1/2 for ever), or for real centres.
+    Licenses: conv2attn.convert. *)
+From Coq Require Import Reals Lra Lia ZArith.
+From mathcomp Require Import all_ssreflect.
+From Coquelicot Require Import Coquelicot.
+From C2A Require Import Statements Sums PAD L2c.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+(** ** The bound of L2c tends to 1 *)
+Lemma theta_bound_lim n : is_lim (fun alpha => / theta_bound alpha ^ n) p_infty 1.
+Proof.
+have H0 : is_lim (fun alpha => / (exp alpha - 1)) p_infty 0.
+  apply: (is_lim_inv _ p_infty p_infty) => //.
+  by apply: (is_lim_minus _ _ _ p_infty 1) => //; [exact: is_lim_exp_p | exact: is_lim_const].
+have H1 : is_lim theta_bound p_infty 1.
+  have -> : 1 = 1 + 2 * 0 :> R by ring.
+  apply: is_lim_plus'; first exact: is_lim_const.
+  exact: (is_lim_scal_l _ 2 p_infty 0).
+have H2 : is_lim (fun alpha => theta_bound alpha ^ n) p_infty 1.
+  elim: n => [|k IH]; first exact: is_lim_const.
+  have -> : Finite 1 = Rbar_mult 1 1 by rewrite /=; congr Finite; ring.
+  exact: (is_lim_mult _ _ p_infty 1 1).
+have -> : Finite 1 = Rbar_inv 1 by rewrite /=; congr Finite; field.
+by apply: (is_lim_inv _ p_infty 1) => //; case; lra.
+Qed.
+Lemma leak_small n (eps : R) : 0 < eps ->
+  exists alpha0 : R, 0 <= alpha0 /\ forall alpha, alpha0 < alpha -> 1 - / theta_bound alpha ^ n <= eps.
+Proof.
+move=> e0; have := theta_bound_lim n; rewrite -is_lim_spec => /(_ (mkposreal _ e0)) [M HM].
+exists (Rmax 0 M); split=> [|alpha lt]; first exact: Rmax_l.
+have := HM alpha (Rle_lt_trans _ _ _ (Rmax_r 0 M) lt); rewrite /= Rabs_minus_sym.
+by move/Rabs_def2; lra.
+Qed.
+
+Theorem uniform : L2b.
+Proof.
+move=> n eps e0; have [alpha0 [pos0 small]] := leak_small n e0.
+exists alpha0 => alpha lt K pos inj target; apply: softmax_close.
+have ge := share (Rle_lt_trans _ _ _ pos0 lt) inj target; apply: Rle_trans ge.
+by have := small alpha lt; lra.
+Qed.
+
+(** ** Any scores with a strict maximum *)
+Lemma is_lim_rsum (I : Type) (s : seq I) (P : pred I) (f : I -> R -> R) (l : I -> R) :
+  (forall i, P i -> is_lim (f i) p_infty (l i)) ->
+  is_lim (fun a => \big[Rplus/0]_(i <- s | P i) f i a) p_infty (\big[Rplus/0]_(i <- s | P i) l i).
+Proof.
+move=> H; elim: s => [|i s IH].
+  by apply: (is_lim_ext (fun _ => 0)) => [a|]; rewrite big_nil //; exact: is_lim_const.
+rewrite big_cons; case Pi: (P i); last by apply: is_lim_ext IH => a; rewrite big_cons Pi.
+apply: (is_lim_ext (fun a => f i a + \big[Rplus/0]_(j <- s | P j) f j a)) => [a|]; first by rewrite big_cons Pi.
+by apply: is_lim_plus' => //; apply: H.
+Qed.
+Lemma is_lim_exp_neg (c : R) : c < 0 -> is_lim (fun a => exp (a * c)) p_infty 0.
+Proof.
+move=> Hc; apply: (is_lim_comp exp (fun a => a * c) p_infty 0 m_infty).
+- exact: is_lim_exp_m.
+- have -> : m_infty = Rbar_mult p_infty c by rewrite /=; case: Rle_dec => // H; exfalso; lra.
+  by apply: is_lim_scal_r; apply: is_lim_id.
+- by exists 0 => a _.
+Qed.
+
+Theorem unique_maximum : L2b_scores.
+Proof.
+move=> K s target max eps e0.
+have den : is_lim (fun a => \sum_j exp (a * (s j - s target))) p_infty 1.
+  have -> : 1 = \sum_j one_hot target j :> R by rewrite /one_hot -big_mkcond big_pred1_eq.
+  apply: is_lim_rsum => j _; rewrite /one_hot; case: eqP => [->|/eqP ne].
+    by apply: (is_lim_ext (fun _ => 1)) => [a|]; [rewrite Rminus_eq_0 Rmult_0_r exp_0 | exact: is_lim_const].
+  by apply: is_lim_exp_neg; have := max j ne; lra.
+have : is_lim (fun a => / \sum_j exp (a * (s j - s target))) p_infty 1.
+  have -> : Finite 1 = Rbar_inv 1 by rewrite /=; congr Finite; field.
+  by apply: (is_lim_inv _ p_infty 1) => //; case; lra.
+rewrite -is_lim_spec => /(_ (mkposreal _ e0)) [M HM]; exists M => alpha lt; apply: softmax_close.
+have := HM alpha lt; rewrite /= => /Rabs_def2 [_]; set Z := bigop _ _ _ => small.
+rewrite -(softmax_shift _ (- (alpha * s target))) /softmax.
+have -> : \sum_j exp (alpha * s j + - (alpha * s target)) = Z by apply: eq_bigr => j _; congr exp; ring.
+by rewrite Rplus_opp_r exp_0; lra.
+Qed.
+
+(** ** Instance: two pixels with scores 0 and 1 *)
+Theorem instance : exists alpha0 : R, forall alpha, alpha0 < alpha ->
+  softmax (fun k : bool => alpha * (if k then 1 else 0)) true >= 99 / 100.
+Proof.
+have max (k : bool) : k != true -> (if k then 1 else 0) < (if true then 1 else 0) by case: k => // _; lra.
+have e0 : 0 < 1 / 100 by lra.
+have [alpha0 H] := unique_maximum max e0; exists alpha0 => alpha lt.
+have := H alpha lt true; rewrite /one_hot eqxx => /Rabs_le_between [ge _].
+by apply: Rle_ge; move: ge; set x := softmax _ _; lra.
+Qed.
+
+(** ** Mutant: the maximum need not be unique *)
+Definition mutant := forall (K : finType) (s : K -> R) (target : K), (forall k, s k <= s target) ->
+  forall eps : R, 0 < eps -> exists alpha0 : R, forall alpha, alpha0 < alpha ->
+  forall k, Rabs (softmax (fun j => alpha * s j) k - one_hot target k) <= eps.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+have e0 : 0 < 1 / 4 by lra.
+move=> /(_ _ (fun _ : bool => 0) true (fun _ => Rle_refl 0) _ e0) [alpha0 /(_ (alpha0 + 1))].
+have lt : alpha0 < alpha0 + 1 by lra.
+move=> /(_ lt true); rewrite /softmax /one_hot eqxx big_bool Rmult_0_r exp_0.
+by move=> /Rabs_le_between [] /=; lra.
+Qed.

@@ -1,0 +1,165 @@
+(** * L2c: the target's share at a finite alpha
+
+    Claim: for alpha > 0, on every finite grid of every size and number [n] of dimensions that contains the target, the
+    softmax of a quadratic head gives the target at least [(1 + 2 / (e^alpha - 1))^-n]. If the target lies outside a box
+    of keys, the same holds for the key nearest to it, its clamp.
+    Source: this project; it makes the limit of Cordonnier et al. 2020, Lemma 2, uniform.
+    Does not show: the sharper bound with the exact theta series (the symbolic layer has it), nor anything for real
+    centres: a centre between two keys gives each 1/2 at every alpha.
+    Licenses: conv2attn.bounds.leaked_mass. *)
+From Coq Require Import Reals Lra Lia ZArith.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums PAD.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+Section Theta.
+Variable alpha : R.
+Hypothesis alpha_gt0 : 0 < alpha.
+Let a := exp alpha.
+Let a_gt1 : 1 < a. Proof. by rewrite /a -exp_0; apply: exp_increasing. Qed.
+Let w (z : Z) := exp (- alpha * IZR (z * z)).
+Let c := theta_bound alpha.
+
+(** ** One axis: 1 for the target, a geometric series on each side *)
+Lemma geometric N : (\big[Rplus/0]_(m < N) exp (- alpha * (INR m + 1))) * (a - 1) = 1 - exp (- alpha * INR N).
+Proof.
+elim: N => [|N IH]; first by rewrite big_ord0 Rmult_0_r exp_0; ring.
+rewrite big_ord_recr /= Rmult_plus_distr_r IH.
+have -> : exp (- alpha * INR N) = exp (- alpha * (INR N + 1)) * a.
+  by rewrite /a -exp_plus; congr exp; ring.
+by rewrite -/(INR N.+1) S_INR; ring.
+Qed.
+Lemma side_le N : \big[Rplus/0]_(m < N) w (Z.of_nat m + 1) <= / (a - 1).
+Proof.
+apply: (Rle_trans _ (\big[Rplus/0]_(m < N) exp (- alpha * (INR m + 1)))).
+  apply: rsum_le => m _; rewrite /w.
+  have Hm : INR m + 1 <= IZR ((Z.of_nat m + 1) * (Z.of_nat m + 1)).
+    by rewrite INR_IZR_INZ -plus_IZR; apply: IZR_le; nia.
+  have : - alpha * IZR ((Z.of_nat m + 1) * (Z.of_nat m + 1)) <= - alpha * (INR m + 1) by nra.
+  by case=> [/exp_increasing|->]; lra.
+have H := geometric N; have Hp := exp_pos (- alpha * INR N); set S := bigop _ _ _ in H *.
+by apply: (Rmult_le_reg_r (a - 1)); [lra | rewrite H Rinv_l; lra].
+Qed.
+Lemma theta_bound_ge1 : 1 <= c.
+Proof. by rewrite /c /theta_bound -/a; have := Rinv_0_lt_compat (a - 1); rewrite /Rdiv; lra. Qed.
+Lemma axis_le N : \big[Rplus/0]_(m < (N + N).+1) w (Z.of_nat m - Z.of_nat N) <= c.
+Proof.
+rewrite -addnS big_split_ord /= (reindex_inj rev_ord_inj) /= big_ord_recl.
+have -> : \big[Rplus/0]_(i < N) w (Z.of_nat (N - i.+1) - Z.of_nat N) = \big[Rplus/0]_(m < N) w (Z.of_nat m + 1).
+  apply: eq_bigr => i _; rewrite /w; congr (exp (_ * IZR _)).
+  have Hi : (i.+1 <= N)%coq_nat by apply/leP.
+  by rewrite Nat2Z.inj_sub; lia.
+have -> : \big[Rplus/0]_(i < N) w (Z.of_nat (N + lift ord0 i) - Z.of_nat N) = \big[Rplus/0]_(m < N) w (Z.of_nat m + 1).
+  apply: eq_bigr => i _; rewrite /w; congr (exp (_ * IZR _)).
+  by rewrite of_natD lift0 Nat2Z.inj_succ; lia.
+have -> : w (Z.of_nat (N + @ord0 N) - Z.of_nat N) = 1.
+  by rewrite /w addn0 Z.sub_diag /= Rmult_0_r; exact: exp_0.
+by have := side_le N; rewrite /c /theta_bound -/a /Rdiv; lra.
+Qed.
+
+(** ** All axes: the weight is a product, and the grid is part of a box around the target *)
+Variables (n : nat) (K : finType) (pos : K -> point n).
+Hypothesis pos_inj : grid pos.
+Definition weight (x target : point n) := exp (- alpha * IZR (distance x target)).
+Lemma weight_prod x target : weight x target = \prod_i w (x i - target i).
+Proof. by rewrite /weight IZR_sum big_distrr exp_rsum. Qed.
+Lemma weight_diag x target : x =1 target -> weight x target = 1.
+Proof. by move=> E; rewrite /weight /distance big1 ?Rmult_0_r ?exp_0 // => i _; rewrite E Z.sub_diag. Qed.
+Lemma prod_le (F : 'I_n -> R) : (forall i, 0 <= F i <= c) -> 0 <= \prod_i F i <= c ^ n.
+Proof.
+move=> H; have -> : c ^ n = \big[Rmult/1]_(i < n) c by rewrite big_const_ord; elim: n => //= k ->.
+elim/big_ind2: _ => [|x1 x2 y1 y2 Hx Hy|i _]; [lra | | exact: H].
+by split; [apply: Rmult_le_pos; lra | apply: Rmult_le_compat; lra].
+Qed.
+Lemma partition_le (target : point n) : \sum_k weight (pos k) target <= c ^ n.
+Proof.
+pose N := (\max_k \max_i Z.abs_nat (pos k i - target i))%N.
+have HN k i : (Z.abs (pos k i - target i) <= Z.of_nat N)%Z.
+  have /leP H1 : (Z.abs_nat (pos k i - target i) <= N)%N.
+    apply: leq_trans (@leq_bigmax K (fun k => \max_i Z.abs_nat (pos k i - target i)) k); exact: leq_bigmax.
+  by move: (N) H1 => M; lia.
+pose code k : {ffun 'I_n -> 'I_(N + N).+1} := [ffun i => inord (Z.to_nat (pos k i - target i + Z.of_nat N))].
+pose F (f : {ffun 'I_n -> 'I_(N + N).+1}) := \prod_i w (Z.of_nat (f i) - Z.of_nat N).
+have codeK k i : (Z.of_nat (code k i) - Z.of_nat N = pos k i - target i)%Z.
+  have := HN k i; rewrite ffunE; move: (pos k i - target i)%Z => u Hu.
+  have Hlt : (Z.to_nat (u + Z.of_nat N) < (N + N).+1)%N.
+    by rewrite ltnS; apply/leP; rewrite -plusE; clear -Hu; move: (N) Hu => M; lia.
+  by rewrite inordK //; clear -Hu; move: (N) Hu => M; lia.
+have -> : \sum_k weight (pos k) target = \sum_k F (code k).
+  by apply: eq_bigr => k _; rewrite weight_prod; apply: eq_bigr => i _; rewrite codeK.
+rewrite -(big_map code xpredT F) /= big_uniq; last first.
+  rewrite map_inj_uniq ?index_enum_uniq // => x y E; apply: pos_inj => i.
+  by have := codeK x i; have := codeK y i; rewrite E; lia.
+apply: (Rle_trans _ (\sum_f F f)).
+  apply: rsum_part => f; rewrite /F; elim/big_ind: _ => [|x y Hx Hy|i _]; [lra | exact: Rmult_le_pos | exact/Rlt_le/exp_pos].
+rewrite /F -(bigA_distr_bigA (fun i (j : 'I_(N + N).+1) => w (Z.of_nat j - Z.of_nat N))).
+apply: (proj2 (prod_le _)) => i; split; last exact: axis_le.
+by apply: rsum_ge0 => j _; apply/Rlt_le/exp_pos.
+Qed.
+
+(** A key [nearest] of which all others are farther by at least their own squared distance from it. *)
+Lemma share_ge (target : point n) nearest :
+  (forall k, distance (pos nearest) target + distance (pos k) (pos nearest) <= distance (pos k) target)%Z ->
+  / c ^ n <= quadratic_head pos alpha target nearest.
+Proof.
+move=> gap; rewrite /quadratic_head /softmax.
+set e := exp _; set Z := \sum_j _.
+have e0 : 0 < e := exp_pos _.
+have Z0 : 0 < Z by apply: (rsum_gt0 nearest) => j; exact: exp_pos.
+have c0 : 0 < c ^ n by apply: pow_lt; have := theta_bound_ge1; lra.
+have Hle : Z <= e * c ^ n.
+  apply: (Rle_trans _ (e * \sum_k weight (pos k) (pos nearest))); last first.
+    by apply: Rmult_le_compat_l; [lra | exact: partition_le].
+  rewrite big_distrr /=; apply: rsum_le => k _; rewrite /e /weight -exp_plus.
+  have H : - alpha * IZR (distance (pos k) target)
+      <= - alpha * IZR (distance (pos nearest) target) + - alpha * IZR (distance (pos k) (pos nearest)).
+    by have := IZR_le _ _ (gap k); rewrite plus_IZR; nra.
+  by case: H => [/exp_increasing|->]; lra.
+apply: (Rmult_le_reg_r (c ^ n * Z)); first exact: Rmult_lt_0_compat.
+have -> : / c ^ n * (c ^ n * Z) = Z by field; lra.
+by have -> : e / Z * (c ^ n * Z) = e * c ^ n by field; lra.
+Qed.
+End Theta.
+
+Theorem share : L2c.
+Proof.
+move=> n alpha alpha0 K pos inj target; apply: share_ge => // k.
+by rewrite {1}/distance big1 => [|i _]; lia.
+Qed.
+
+Theorem share_of_clamp : L2c_clamp.
+Proof.
+move=> n alpha alpha0 lo hi K pos inj ins target nearest E; apply: share_ge => // k.
+have lohi i : (lo i <= hi i)%Z by have := ins nearest i; lia.
+rewrite (distance_ext E (frefl target)) (distance_ext (frefl (pos k)) E); exact: clamp_gap.
+Qed.
+
+(** ** Instance: on any grid of the plane, alpha = ln 3 gives the target at least 1/4 *)
+Theorem instance : forall (K : finType) (pos : K -> point 2), grid pos -> forall target,
+  / 4 <= quadratic_head pos (ln 3) (pos target) target.
+Proof.
+move=> K pos inj target; have ln3 : 0 < ln 3 by rewrite -ln_1; apply: ln_increasing; lra.
+have := share ln3 inj target; rewrite /theta_bound exp_ln; last lra.
+by have -> : (1 + 2 / (3 - 1)) ^ 2 = 4 by field.
+Qed.
+
+(** ** Mutant: the bound without its power, as if more axes cost nothing *)
+Definition mutant := forall n (alpha : R), 0 < alpha -> forall (K : finType) (pos : K -> point n), grid pos ->
+  forall target, / theta_bound alpha <= quadratic_head pos alpha (pos target) target.
+Definition cross (k : option 'I_3) : point 3 := fun a => if k is Some i then (if a == i then 1 else 0)%Z else 0%Z.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+have ln4 : 0 < ln 4 by rewrite -ln_1; apply: ln_increasing; lra.
+have inj : grid cross.
+  by case=> [i|] [j|] //; [move/(_ i) | move/(_ i) | move/(_ j)]; rewrite /cross ?eqxx // ; case: eqP => // ->.
+move=> /(_ 3%N _ ln4 _ _ inj None); rewrite /quadratic_head /softmax /theta_bound exp_ln; last lra.
+have D (i : 'I_3) : distance (cross (Some i)) (cross None) = 1%Z.
+  rewrite /distance (bigD1 i) //= eqxx big1 // => j /negbTE ->; lia.
+have D0 : distance (cross None) (cross None) = 0%Z by rewrite /distance big1.
+have -> : \sum_k exp (- ln 4 * IZR (distance (cross k) (cross None))) = 7 / 4.
+  rewrite (bigD1 None) //= D0 Rmult_0_r exp_0 (reindex_omap Some id) /=; last by case.
+  rewrite (eq_big xpredT (fun=> / 4)) => [|i|i _]; rewrite ?eqxx ?D ?Rmult_1_r ?exp_Ropp ?exp_ln //; try lra.
+  by rewrite !big_ord_recl big_ord0; field.
+by rewrite D0 Rmult_0_r exp_0; lra.
+Qed.

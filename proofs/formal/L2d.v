@@ -1,0 +1,59 @@
+(** * L2d: the softmax of a separable score over a box is the product of the softmaxes of its axes
+
+    Claim: over a box of keys, in any number of axes of different sizes, the softmax of a sum over the axes is the product
+    of one softmax an axis. A quadratic head with one sharpness and one real centre an axis is such a sum.
+    Source: this project; what the separable engine rests on.
+    Does not show: anything for a key set that is not a box, or for a full covariance, whose score is no sum over axes.
+    Licenses: the separable engine of conv2attn.attention. *)
+From Coq Require Import ZArith Reals Lra.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+Lemma rprod_neq0 (I : Type) (r : seq I) (P : pred I) (F : I -> R) :
+  (forall i, P i -> F i <> 0) -> \big[Rmult/1]_(i <- r | P i) F i <> 0.
+Proof.
+move=> H; elim/big_ind: _ => [|x y Hx Hy|]; [lra | exact: Rmult_integral_contrapositive_currified | exact: H].
+Qed.
+Lemma rprod_div (I : finType) (F G : I -> R) : (forall i, G i <> 0) -> \prod_i (F i / G i) = \prod_i F i / \prod_i G i.
+Proof.
+move=> H; elim: (index_enum I) => [|i r IH]; first by rewrite !big_nil; field.
+by rewrite !big_cons IH; field; split; [apply: rprod_neq0 | apply: H].
+Qed.
+
+(** A product of sums over the axes is the sum over the box, for axes of different sizes: the axis [a] is the part
+    [x < size a] of one common range. The point [k] only says that no axis is empty. *)
+Section Distribute.
+Variables (n : nat) (size : 'I_n -> nat) (F : forall a, 'I_(size a) -> R) (k : box size).
+Let m := (\max_a size a)%N.
+Let bounded a : (size a <= m)%N. Proof. exact: leq_bigmax. Qed.
+Let widen a : 'I_(size a) -> 'I_m := widen_ord (bounded a).
+Let back a (x : 'I_m) : 'I_(size a) := insubd (k a) (val x).
+Let widenK a : cancel (@widen a) (@back a).
+Proof. by move=> i; apply: val_inj; rewrite val_insubd /= ltn_ord. Qed.
+Let backK a (x : 'I_m) : (x < size a)%N -> widen (back a x) = x.
+Proof. by move=> lt; apply: val_inj; rewrite /= val_insubd lt. Qed.
+Lemma sum_axis a : \big[Rplus/0]_(i < size a) F i = \big[Rplus/0]_(x : 'I_m | (x < size a)%N) F (back a x).
+Proof.
+rewrite (reindex_onto (@widen a) (@back a)) /=; last exact: backK.
+by apply: eq_big => [i|i _]; rewrite widenK ?ltn_ord ?eqxx.
+Qed.
+Lemma prod_sum : \prod_a (\big[Rplus/0]_(i < size a) F i) = \big[Rplus/0]_(j : box size) \prod_a F (j a).
+Proof.
+under eq_bigr do rewrite sum_axis.
+rewrite (bigA_distr_big_dep (fun a (x : 'I_m) => (x < size a)%N) (fun a x => F (back a x))).
+rewrite (reindex_onto (fun j : box size => [ffun a => widen (j a)]) (fun f => [ffun a => back a (f a)])) /=; last first.
+  by move=> f /familyP H; apply/ffunP => a; rewrite !ffunE backK //; exact: H.
+apply: eq_big => [j|j _]; last by apply: eq_bigr => a _; rewrite ffunE widenK.
+have -> : [ffun a => back a ([ffun a => widen (j a)] a)] = j by apply/ffunP => a; rewrite !ffunE widenK.
+by rewrite eqxx andbT; apply/familyP => a; rewrite ffunE /in_mem /= ltn_ord.
+Qed.
+End Distribute.
+
+Theorem separable : L2d.
+Proof.
+move=> n size s k; rewrite /softmax rprod_div; last by move=> a; have := softmax_den (s a) (k a); lra.
+rewrite exp_rsum; congr (_ / _); rewrite (prod_sum (fun a i => exp (s a i)) k).
+by apply: eq_bigr => j _; exact: exp_rsum.
+Qed.

@@ -1,0 +1,275 @@
+(** * What is claimed: definitions only, nothing is proved in this file.
+
+    A reader who believes these definitions need not read any other file of this folder: every theorem has as its type
+    one of the names below, and [check.py] asks Coq which axioms it rests on. The order is that of the paper
+    (Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number): numbers, the layer, the convolution, the
+    softmax, and then one group of statements a claim.
+
+    Index sets are finite types, so a tensor is a function: [X k c] is channel [c] of the token at key [k], and each
+    statement holds for all sizes at once. Always offset = key - query, as in PyTorch's cross-correlation; Lemma 1 of the
+    paper prints the opposite sign (E4). Scores never depend on [X], which the paper assumes silently (E12). *)
+From Coq Require Import ZArith Reals Ring_theory.
+From mathcomp Require Import all_ssreflect.
+From mathcomp Require ssralg ssrnum rat matrix mxalgebra.
+From Flocq Require Core.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+
+(** ** Numbers: any commutative ring; the reals and the integers are two *)
+Record numbers := Numbers {
+  number :> Type; zero : number; one : number;
+  add : number -> number -> number; mul : number -> number -> number;
+  sub : number -> number -> number; opp : number -> number;
+  laws : ring_theory zero one add mul sub opp eq }.
+Arguments zero {_}. Arguments one {_}.
+Definition reals : numbers := Numbers RTheory.
+Definition integers : numbers := Numbers Zth.
+
+Declare Scope num_scope. Delimit Scope num_scope with num. Bind Scope num_scope with number.
+Notation "x + y" := (add x y) : num_scope.
+Notation "x - y" := (sub x y) : num_scope.
+Notation "x * y" := (mul x y) : num_scope.
+Notation "- x" := (opp x) : num_scope.
+Notation "0" := zero : num_scope.
+Notation "1" := one : num_scope.
+Notation "\sum_ ( i | P ) F" := (\big[@add _/zero]_(i | P) F%num) : num_scope.
+Notation "\sum_ ( i : T | P ) F" := (\big[@add _/zero]_(i : T | P) F%num) : num_scope.
+Notation "\sum_ ( i : T ) F" := (\big[@add _/zero]_(i : T) F%num) : num_scope.
+Notation "\sum_ i F" := (\big[@add _/zero]_i F%num) : num_scope.
+Notation "\sum_ i F" := (\big[Rplus/0%R]_i F%R) : R_scope.
+Notation "\prod_ i F" := (\big[Rmult/1%R]_i F%R) : R_scope.
+
+(** ** The layer of the paper *)
+Section Layer.
+Variable S : numbers.
+Local Open Scope num_scope.
+
+(** Eqs. (1), (4), (6), (11): heads [h] with attention probabilities [P h q k]; [W_val] of head [h] maps channel [c] to
+    component [e] of the head, rows [(h, e)] of [W_out] map the concatenated heads to output channel [o]. *)
+Definition mhsa (Q K H D Cin Cout : finType) (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S)
+    (Wout : H -> D -> Cout -> S) (b : Cout -> S) (X : K -> Cin -> S) (q : Q) (o : Cout) : S :=
+  \sum_h \sum_e (\sum_c (\sum_k P h q k * X k c) * Wval h c e) * Wout h e o + b o.
+
+(** Entry [(c, o)] of the matrix [W_val W_out] of head [h], called [W^(h)] in Eq. (11). *)
+Definition merged (H D Cin Cout : finType) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) h c o : S :=
+  \sum_e Wval h c e * Wout h e o.
+
+(** Eq. (8): the score of a query token [xq] and a key token [xk] whose displacement has the encoding [r]. *)
+Definition score (Cin D Dp : finType) (Wqry Wkey : Cin -> D -> S) (Wpos : Dp -> D -> S) (u v : D -> S)
+    (xq xk : Cin -> S) (r : Dp -> S) : S :=
+  \sum_e (\sum_c xq c * Wqry c e) * (\sum_c xk c * Wkey c e)
+  + \sum_e (\sum_c xq c * Wqry c e) * (\sum_p r p * Wpos p e)
+  + \sum_e u e * (\sum_c xk c * Wkey c e)
+  + \sum_e v e * (\sum_p r p * Wpos p e).
+
+(** Lemma 2: [D_p = n + 1] components, [None] the first one; [r = (|delta|^2, delta)], [v = - alpha (1, - 2 Delta)],
+    [W_qry = W_key = 0] and the identity for the weights of the encoding. *)
+Section Quadratic.
+Variable n : nat.
+Implicit Types delta offset : 'I_n -> S.
+Definition squared_norm delta : S := \sum_a delta a * delta a.
+Definition encoding delta (p : option 'I_n) : S := if p is Some a then delta a else squared_norm delta.
+Definition direction (alpha : S) offset (p : option 'I_n) : S :=
+  if p is Some a then alpha * ((1 + 1) * offset a) else - alpha.
+Definition identity (D : finType) (p e : D) : S := if p == e then 1 else 0.
+Definition quadratic_score (Cin : finType) alpha offset (xq xk : Cin -> S) delta : S :=
+  score (fun _ _ => 0) (fun _ _ => 0) (@identity _) (fun _ => 0) (direction alpha offset) xq xk (encoding delta).
+End Quadratic.
+End Layer.
+Arguments identity {S D}.
+
+(** ** The convolution as PyTorch computes it, Conv1d, Conv2d, Conv3d and beyond *)
+Record geometry (n : nat) := Geometry { side : 'I_n -> nat; kernel : 'I_n -> nat; stride : 'I_n -> nat;
+  dilation : 'I_n -> nat; before : 'I_n -> nat; after : 'I_n -> nat }.
+Definition box n (size : 'I_n -> nat) := {dffun forall a, 'I_(size a)}.
+
+Section Geometry.
+Variables (n : nat) (g : geometry n).
+Definition padded a := before g a + side g a + after g a.
+Definition out_side a := (padded a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1.
+Definition fits := forall a,
+  [/\ 0 < stride g a, 0 < dilation g a, 0 < kernel g a & dilation g a * (kernel g a - 1) < padded a].
+Definition pixels := box (side g).
+Definition keys := box padded.
+Definition queries := box out_side.
+Definition taps := box (kernel g).
+
+(** Tap [t] of output [q] reads this key of the padded grid. *)
+Definition reads (q : queries) (t : taps) (k : keys) := [forall a, k a == q a * stride g a + t a * dilation g a :> nat].
+(** The same key, where it is a pixel of the image. *)
+Definition sees (q : queries) (t : taps) (i : pixels) :=
+  [forall a, before g a + i a == q a * stride g a + t a * dilation g a :> nat].
+
+(** offset = key - query: output [q] asks from [site q], tap [t] looks [offset t] away. *)
+Definition centre a : nat := dilation g a * ((kernel g a - 1) %/ 2).
+Definition site (q : queries) a : Z := Z.of_nat (q a * stride g a + centre a).
+Definition offset (t : taps) a : Z := (Z.of_nat (t a * dilation g a) - Z.of_nat (centre a))%Z.
+Definition position (k : keys) a : Z := Z.of_nat (k a).
+
+Variable S : numbers.
+Local Open Scope num_scope.
+
+(** Zero padding, the explicit linear map in front of the keys. *)
+Definition zero_pad (Cin : finType) (X : pixels -> Cin -> S) (k : keys) (c : Cin) : S :=
+  \sum_(i : pixels | [forall a, k a == (before g a + i a)%N :> nat]) X i c.
+
+(** PyTorch: [weight] has shape (out channels, in channels / groups, *kernel); outside the image [X] counts as zero;
+    output channel [o] reads the [ci] input channels of its group [o %/ co]. *)
+Variables (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps -> S) (bias : 'I_(G * co) -> S).
+Definition torch_conv (X : pixels -> 'I_(G * ci) -> S) (q : queries) (o : 'I_(G * co)) : S :=
+  \sum_(t : taps) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co) (\sum_(i | sees q t i) X i c) * weight o (c %% ci) t + bias o.
+(** The matrix of tap [t], block-diagonal in the groups; [W_(delta, :, :)] of Eq. (5). *)
+Definition tap (t : taps) (c : 'I_(G * ci)) (o : 'I_(G * co)) : S :=
+  if c %/ ci == o %/ co then weight o (c %% ci) t else 0.
+End Geometry.
+
+(** Eq. (10): head [h] puts all its attention on the key that tap [f h] reads. *)
+Definition hard n (g : geometry n) (S : numbers) (H : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S) :=
+  forall h q k, P h q k = if reads q (f h) k then one else zero.
+
+(** ** The softmax, over the real numbers *)
+Definition softmax (K : finType) (s : K -> R) (k : K) : R := (exp (s k) / \sum_j exp (s j))%R.
+Definition one_hot (K : finType) (target k : K) : R := (if k == target then 1 else 0)%R.
+Definition point n := 'I_n -> Z.
+Definition distance n (x y : point n) : Z := \big[Z.add/0%Z]_a ((x a - y a) * (x a - y a))%Z.
+(** Keys at distinct points of the integer lattice: any finite grid, with holes if need be. *)
+Definition grid (K : finType) n (pos : K -> point n) := forall k k', pos k =1 pos k' -> k = k'.
+(** The attention of a head that looks at [target]; by L2a, that of the quadratic encoding. *)
+Definition quadratic_head (K : finType) n (pos : K -> point n) (alpha : R) (target : point n) : K -> R :=
+  softmax (fun k => - alpha * IZR (distance (pos k) target))%R.
+(** The bound [1 + 2 / (e^alpha - 1)] on the theta series of [e^-alpha]. *)
+Definition theta_bound (alpha : R) : R := (1 + 2 / (exp alpha - 1))%R.
+
+(** * L1: hard heads are a convolution *)
+Definition L1 := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+(** Every tap of every output reads exactly one key of the padded grid ... *)
+Definition L1_total := forall n (g : geometry n), fits g -> forall (q : queries g) (t : taps g), exists! k, reads q t k.
+(** ... the one at the tap's offset from the query's site. *)
+Definition L1_offset := forall n (g : geometry n) (q : queries g) (t : taps g) (k : keys g),
+  reads q t k <-> forall a, (position k a - site q a = offset t a)%Z.
+
+(** * STR: a stride is a selection of queries *)
+Definition STR := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q) (P : H -> Q -> K -> S)
+    (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
+  mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
+Definition unstrided n (g : geometry n) :=
+  Geometry (side g) (kernel g) (fun _ => 1) (dilation g) (before g) (after g).
+(** The strided convolution at [q] is the convolution with stride 1 at [q * stride], which exists. *)
+Definition STR_conv := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (q : queries g), exists q1 : queries (unstrided g), (forall a, q1 a = q a * stride g a :> nat) /\
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b (X : pixels g -> 'I_(G * ci) -> S) o,
+    torch_conv weight b X q o = @torch_conv n (unstrided g) S G ci co weight b X q1 o.
+
+(** * L2: the quadratic encoding *)
+(** L2a, Eq. (14): for every [X]; and the encoding has [D_p = n + 1] dimensions. *)
+Definition L2a := forall (S : numbers) n (Cin : finType) (alpha : S) (offset delta : 'I_n -> S) (xq xk : Cin -> S),
+  quadratic_score alpha offset xq xk delta
+  = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num
+  /\ #|{: option 'I_n}| = n.+1.
+
+(** L2b: the limit, uniformly over all finite grids that contain the target ... *)
+Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target k,
+  (Rabs (quadratic_head pos alpha (pos target) k - one_hot target k) <= eps)%R.
+(** ... and for any scores with a strict, hence unique, maximum. *)
+Definition L2b_scores := forall (K : finType) (s : K -> R) (target : K), (forall k, k != target -> (s k < s target)%R) ->
+  forall eps : R, (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+  forall k, (Rabs (softmax (fun j => alpha * s j) k - one_hot target k) <= eps)%R.
+
+(** L2c: the target's share at a finite alpha. *)
+Definition L2c := forall n (alpha : R), (0 < alpha)%R ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target,
+  (/ theta_bound alpha ^ n <= quadratic_head pos alpha (pos target) target)%R.
+
+(** The nearest point of the box [lo, hi], axis by axis. *)
+Definition clamp n (lo hi x : point n) : point n := fun a => Z.max (lo a) (Z.min (hi a) (x a)).
+Definition inside n (lo hi x : point n) := forall a, (lo a <= x a <= hi a)%Z.
+(** The same bound for a target outside a box of keys: the share of its clamp. *)
+Definition L2c_clamp := forall n (alpha : R), (0 < alpha)%R ->
+  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos -> (forall k, inside lo hi (pos k)) ->
+  forall (target : point n) nearest, pos nearest =1 clamp lo hi target ->
+  (/ theta_bound alpha ^ n <= quadratic_head pos alpha target nearest)%R.
+
+(** L2d: over a box, the softmax of a sum over the axes is the product of the softmaxes of the axes, for real centres,
+    one sharpness an axis, and whatever else a sum over the axes may be. *)
+Definition L2d := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R) (k : box size),
+  softmax (fun j : box size => \sum_a s a (j a))%R k = (\prod_a softmax (s a) (k a))%R.
+
+(** L2e: the same attention from inner products of absolute features [(2 alpha (q + Delta), - alpha)], [(k, |k|^2)]. *)
+Section Absolute.
+Local Open Scope R_scope.
+Definition dot n (x y : 'I_n -> R) : R := \sum_a x a * y a.
+Definition query_feature n (alpha : R) (q offset : 'I_n -> R) (p : option 'I_n) : R :=
+  if p is Some a then 2 * alpha * (q a + offset a) else - alpha.
+Definition key_feature n (k : 'I_n -> R) (p : option 'I_n) : R := if p is Some a then k a else dot k k.
+Definition L2e := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
+  softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p)
+  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a) (fun a => pos k a - q a - offset a)).
+End Absolute.
+
+(** * T1: Theorem 1 *)
+Section Theorem1.
+Local Open Scope R_scope.
+(** The attention of the converted layer: softmax of Eq. (8) with the encoding of Lemma 2, over the padded grid. *)
+Definition converted n (g : geometry n) (alpha : R) (H Cin : finType) (f : H -> taps g)
+    (Xq : queries g -> Cin -> R) (X : keys g -> Cin -> R) (h : H) (q : queries g) : keys g -> R :=
+  softmax (fun k => @quadratic_score reals n Cin alpha (fun a => IZR (offset (f h) a)) (Xq q) (X k)
+                      (fun a => IZR (position k a - site q a))).
+(** The difference at a finite alpha. [range c] bounds the spread of channel [c] over the padded grid: zeros count. *)
+Definition T1_bound := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, 0 < alpha ->
+  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c) -> forall q o,
+  Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+        - torch_conv weight b X q o)
+  <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+(** As the paper has it: one head a tap, of dimension at least min(D_in, D_out), expresses any convolution. *)
+Definition T1 := forall n (g : geometry n), fits g ->
+  forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
+  forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+  exists (Wval : taps g -> 'I_(G * ci) -> 'I_d -> reals) (Wout : taps g -> 'I_d -> 'I_(G * co) -> reals),
+  forall (X : pixels g -> 'I_(G * ci) -> reals) (eps : R), 0 < eps ->
+  exists alpha0 : R, forall alpha, alpha0 < alpha -> forall Xq q o,
+  Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+        - torch_conv weight b X q o) <= eps.
+End Theorem1.
+
+(** * L3: Lemma 3 *)
+Section Lemma3.
+Variables (S : numbers) (n : nat) (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S).
+Local Open Scope num_scope.
+(** [W_val], [W_out] of heads of dimension [d] and a bias give every convolution of kernel [g] from [P]; dense taps, which
+    include grouped ones. Keys are the pixels of the image, so [before g] only moves the kernel. *)
+Definition expresses_all (ci co d : nat) :=
+  forall (weight : 'I_(1 * co) -> nat -> taps g -> S) (b : 'I_(1 * co) -> S),
+  exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> S) (Wout : H -> 'I_d -> 'I_(1 * co) -> S) (b' : 'I_(1 * co) -> S),
+  forall X q o, mhsa P Wval Wout b' X q o = torch_conv weight b X q o.
+(** [e_(q + Delta)]: 1 at the pixel that tap [t] of output [q] sees, 0 everywhere if it lies outside. *)
+Definition shift (t : taps g) (q : queries g) (i : pixels g) : S := if sees q t i then 1 else 0.
+(** The printed condition: at each query the shifts are in the span of the heads' attention. *)
+Definition spans_at (q : queries g) :=
+  exists Phi : taps g -> H -> S, forall t i, shift t q i = \sum_h Phi t h * P h q i.
+(** The joint condition: one [Phi] for all queries. *)
+Definition spans_jointly :=
+  exists Phi : taps g -> H -> S, forall t q i, shift t q i = \sum_h Phi t h * P h q i.
+End Lemma3.
+Arguments shift {S n g}.
+
+Definition L3 := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S) (ci co d : nat),
+  0 < ci -> 0 < co -> minn ci co <= d -> expresses_all P ci co d <-> spans_jointly P.
+(** What remains of the printed lemma: its "only if". *)
+Definition L3_only_if := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
+    (ci co d : nat),
+  0 < ci -> 0 < co -> expresses_all P ci co d -> forall q, spans_at P q.
+(** Its "if", which is false; [L3p] is its negation. *)
+Definition L3_printed_if := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
+    (ci co d : nat),
+  0 < ci -> 0 < co -> minn ci co <= d -> (forall q, spans_at P q) -> expresses_all P ci co d.
+Definition L3p := ~ L3_printed_if.

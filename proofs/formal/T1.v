@@ -1,0 +1,143 @@
+(** * T1: Theorem 1, every convolution is a multi-head self-attention
+
+    Claim: quadratic heads in bijection with the taps, with [W_val W_out] of each head its tap's matrix, differ from the
+    convolution by at most the leaked mass [1 - (1 + 2 / (e^alpha - 1))^-n] times the sum over taps and channels of |w|
+    times the range of that channel over the padded grid, zeros included. So, with one head a tap of dimension at least
+    min(D_in, D_out), there are [W_val], [W_out] with which the layer tends to the convolution for every input.
+    Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; the bound is this project's.
+    Does not show: anything about rounding. The layer has Eq. (8) inside, in exact real numbers.
+    Licenses: conv2attn.convert, conv2attn.certify, conv2attn.bounds.leaked_mass. *)
+From Coq Require Import Reals Lra Lia ZArith.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums L1 L2a PAD L2c L2b.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+(** ** Heads that leak, against heads that do not *)
+Section Leak.
+Variables (H K C : finType) (p : H -> K -> R) (target : H -> K) (w : H -> C -> R) (x : K -> C -> R) (range : C -> R).
+Hypothesis p_ge0 : forall h k, 0 <= p h k.
+Hypothesis p_sum1 : forall h, \sum_k p h k = 1.
+Hypothesis spread : forall c k k', Rabs (x k c - x k' c) <= range c.
+Definition soft := \sum_h \sum_c (\sum_k p h k * x k c) * w h c.
+Definition sharp := \sum_h \sum_c x (target h) c * w h c.
+Lemma head_error h c : Rabs (\sum_k p h k * x k c - x (target h) c) <= (1 - p h (target h)) * range c.
+Proof.
+have -> : \sum_k p h k * x k c - x (target h) c = \sum_k p h k * (x k c - x (target h) c).
+  rewrite -[x (target h) c in LHS]Rmult_1_l -(p_sum1 h) big_distrl rsum_minus /=.
+  by apply: eq_bigr => k _; ring.
+have -> : 1 - p h (target h) = \big[Rplus/0]_(k | k != target h) p h k.
+  by rewrite -(p_sum1 h) (bigD1 (target h)) //=; ring.
+rewrite (bigD1 (target h)) //= Rminus_eq_0 Rmult_0_r Rplus_0_l big_distrl /=.
+apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => k _.
+by rewrite Rabs_mult (Rabs_pos_eq _ (p_ge0 h k)); apply: Rmult_le_compat_l.
+Qed.
+Lemma leak_le : Rabs (soft - sharp) <= \sum_h (1 - p h (target h)) * \sum_c range c * Rabs (w h c).
+Proof.
+rewrite /soft /sharp rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => h _.
+rewrite rsum_minus big_distrr /=; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => c _.
+by rewrite -Rmult_minus_distr_r Rabs_mult -Rmult_assoc; apply: Rmult_le_compat_r; [exact: Rabs_pos | exact: head_error].
+Qed.
+End Leak.
+
+(** ** The attention of Eq. (8) with the quadratic encoding is a quadratic head at the key that the tap reads *)
+Section Converted.
+Variables (n : nat) (g : geometry n).
+Hypothesis ok : fits g.
+Lemma keys_grid : grid (@position n g).
+Proof. by move=> k k' E; apply/ffunP => a; apply: val_inj; apply: Nat2Z.inj; exact: E. Qed.
+Lemma convertedE (H Cin : finType) alpha (f : H -> taps g) (Xq : queries g -> Cin -> R) X h q :
+  converted alpha f Xq X h q =1 quadratic_head (@position n g) alpha (position (key ok q (f h))).
+Proof.
+move=> k; rewrite /converted /quadratic_head.
+set off := fun a => IZR (offset (f h) a).
+rewrite -[RHS](softmax_shift _ (alpha * @squared_norm reals n off)); apply: softmax_ext => j.
+rewrite quadratic_scoreE /squared_norm /distance IZR_sum.
+have split (u v : R) : - alpha * (u - v) = - alpha * u + alpha * v by ring.
+rewrite [LHS]split; congr (_ * _ + _).
+have target a : position (key ok q (f h)) a = (site q a + offset (f h) a)%Z.
+  have /sites /(_ a) : reads q (f h) (key ok q (f h)) by rewrite (readsE ok).
+  lia.
+apply: eq_bigr => a _; rewrite target /off.
+move: (position j a) (site q a) (offset (f h) a) => x y z.
+change ((IZR (x - y) - IZR z) * (IZR (x - y) - IZR z) = IZR ((x - (y + z)) * (x - (y + z)))).
+by rewrite mult_IZR !minus_IZR plus_IZR; ring.
+Qed.
+Lemma converted_share (H Cin : finType) alpha (f : H -> taps g) (Xq : queries g -> Cin -> R) X h q : 0 < alpha ->
+  / theta_bound alpha ^ n <= converted alpha f Xq X h q (key ok q (f h)).
+Proof. by move=> alpha0; rewrite convertedE; apply: share => //; exact: keys_grid. Qed.
+End Converted.
+
+Theorem bound : T1_bound.
+Proof.
+move=> n g ok G ci co H D f Wval Wout weight b bij W alpha alpha0 Xq X range spread q o.
+pose p h := converted alpha f Xq (zero_pad X) h q; pose w h (c : 'I_(G * ci)) : R := tap weight (f h) c o.
+pose target h := key ok q (f h).
+have Es : mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+    = soft p w (zero_pad X) + b o.
+  rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _.
+  by rewrite W.
+have Eh : torch_conv weight b X q o = sharp target w (zero_pad X) + b o.
+  rewrite torch_convE [X in add X _](reindex f) /=; last exact: onW_bij.
+  congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _.
+  by rewrite /target zero_pad_key.
+rewrite Es Eh; have -> : forall s t u : R, s + u - (t + u) = s - t by move=> s t u; ring.
+have p_ge0 h k : 0 <= p h k by apply: Rlt_le; exact: softmax_gt0.
+have p_sum1 h : \sum_k p h k = 1 by exact: softmax_sum1 (target h).
+apply: Rle_trans (leak_le target w p_ge0 p_sum1 spread) _.
+rewrite [X in _ <= _ * X](reindex f) /=; last exact: onW_bij.
+rewrite big_distrr /=; apply: rsum_le => h _; apply: Rmult_le_compat_r.
+  apply: rsum_ge0 => c _; apply: Rmult_le_pos; last exact: Rabs_pos.
+  by apply: Rle_trans (spread c (target h) (target h)); exact: Rabs_pos.
+by have := converted_share ok f Xq (zero_pad X) h q alpha0; rewrite /p /target; lra.
+Qed.
+
+(** ** Factors of the taps: one of the two is an identity, padded with zeros *)
+Section Factor.
+Variables (S : numbers) (T : finType) (m n d : nat) (W : T -> 'I_m -> 'I_n -> S).
+Definition narrow_in := (m <= n)%N.
+Definition value (t : T) (c : 'I_m) (e : 'I_d) : S :=
+  if narrow_in then (if val e == val c then one else zero)
+  else if insub (val e) is Some o then W t c o else zero.
+Definition output (t : T) (e : 'I_d) (o : 'I_n) : S :=
+  if narrow_in then (if insub (val e) is Some c then W t c o else zero)
+  else if val e == val o then one else zero.
+Lemma factored t c o : (minn m n <= d)%N -> merged value output t c o = W t c o.
+Proof.
+rewrite /merged /value /output /narrow_in /minn ltn_neqAle.
+case: (leqP m n) => [le|lt]; rewrite ?andbT ?andbF.
+- have -> : (if m != n then m else n) = m by case: eqP => //= ->.
+  move=> le_d; rewrite (bigD1 (widen_ord le_d c)) //= eqxx big1 => [|e ne].
+    by rewrite add0r valK mul1l.
+  by have /negbTE -> : val e != val c; [apply: contra ne => /eqP E; apply/eqP; exact: val_inj | rewrite mul0l].
+- move=> le_d; rewrite (bigD1 (widen_ord le_d o)) //= eqxx big1 => [|e ne].
+    by rewrite add0r valK mul1r.
+  by have /negbTE -> : val e != val o; [apply: contra ne => /eqP E; apply/eqP; exact: val_inj | rewrite mul0r].
+Qed.
+End Factor.
+
+Theorem theorem1 : T1.
+Proof.
+move=> n g ok G ci co d le_d weight b.
+pose W := @tap n g reals G ci co weight.
+exists (@value reals _ _ _ d W), (@output reals _ _ _ d W) => X eps eps0.
+pose gap c k k' := Rabs (zero_pad X k c - zero_pad X k' c).
+pose range c := \sum_k \sum_k' gap c k k'.
+have gap0 c k k' : 0 <= gap c k k' by exact: Rabs_pos.
+have row0 c k : 0 <= \sum_k' gap c k k' by apply: rsum_ge0.
+have spread c k k' : gap c k k' <= range c by exact: Rle_trans (rsum_term _ _) (rsum_term _ _).
+pose B o := \sum_t \sum_c range c * Rabs (tap weight t c o).
+have B0 o : 0 <= B o.
+  by do 2! (apply: rsum_ge0 => ? _); apply: Rmult_le_pos; [apply: rsum_ge0 => ? _ | exact: Rabs_pos].
+have S0 : 0 < 1 + \sum_o B o by have := rsum_ge0 (index_enum _) (fun o (_ : true) => B0 o); lra.
+have [alpha0 [pos small]] := leak_small n (Rdiv_lt_0_compat _ _ eps0 S0).
+exists alpha0 => alpha lt Xq q o.
+have W_eq h c o' : merged (@value reals _ _ _ d W) (@output reals _ _ _ d W) h c o' = W h c o' by exact: factored.
+have bij : bijective (@id (taps g)) by exists id.
+apply: Rle_trans (bound ok b bij W_eq (Rle_lt_trans _ _ _ pos lt) Xq spread q o) _; rewrite -/(B o).
+apply: Rle_trans (Rmult_le_compat_r _ _ _ (B0 o) (small _ lt)) _.
+apply: (Rmult_le_reg_r (1 + \sum_o B o)) => //.
+have -> : eps / (1 + \sum_o B o) * B o * (1 + \sum_o B o) = eps * B o by field; lra.
+apply: Rmult_le_compat_l; first lra.
+by have := rsum_term o B0; lra.
+Qed.
