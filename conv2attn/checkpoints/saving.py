@@ -57,7 +57,7 @@ def save(network: nn.Module, path: str | PathLike[str], *, force: bool = False, 
     conversion = vars(network).get("_conv2attn_conversion")
     payload = {
         "conv2attn": FORMAT,
-        "architecture": [kind, asdict(plan)] if kind else None,
+        "architecture": None if kind is None or plan is None else [kind, asdict(plan)],
         "layers": {name: to_plan(layer) for name, layer in attention_layers(network).items()},
         "conversion": asdict(conversion) if conversion else None,
         "refuted": refuted,

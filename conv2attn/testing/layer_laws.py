@@ -31,9 +31,9 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     before = layer(image)
     order = torch.arange(layer.heads - 1, -1, -1)
     with torch.no_grad():
-        for tensor in (layer.encoding.center, layer.encoding.alpha, layer.value, layer.output):
-            if tensor is not None:
-                tensor.copy_(tensor[order].clone())
+        heads = [parameter for parameter in layer.parameters() if parameter is not layer.bias]
+        for parameter in heads:
+            parameter.copy_(parameter[order].clone())
     assert_same(layer(image), before)
 
 
