@@ -47,8 +47,12 @@ class Comparison(TorchFunctionMode):
 
     def watch(self, name: str, module: nn.Module) -> None:
         """Lets a module of the original say when it is running."""
+
+        def leave(*_: Any) -> None:
+            self.running.pop()
+
         module.register_forward_pre_hook(lambda *_: self.running.append(name), prepend=True)
-        module.register_forward_hook(lambda *_: self.running.pop() and None, always_call=True)
+        module.register_forward_hook(leave, always_call=True)
 
     def owner(self) -> str | None:
         """The innermost running module that attends, unless one inside it stays as it is."""

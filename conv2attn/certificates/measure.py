@@ -55,11 +55,12 @@ class Watch:
 
 
 def by_true_softmax(network: nn.Module) -> nn.Module:
-    """A copy whose quadratic heads are evaluated as softmaxes, not compiled back to convolutions."""
+    """A copy whose quadratic, position-only heads are evaluated as softmaxes, not compiled back to convolutions."""
     network = copy_network(network)
     for layer in network.modules():
         if isinstance(layer, MultiHeadSelfAttention):
-            layer.engine = "separable" if isinstance(layer.encoding, QuadraticEncoding) else "auto"
+            separable = isinstance(layer.encoding, QuadraticEncoding) and not layer.has_content
+            layer.engine = "separable" if separable else "auto"
     return network
 
 

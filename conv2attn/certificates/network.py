@@ -61,7 +61,8 @@ def certify(
         row, _ = row_of(name, ours, theirs, seen[name], skipped)
         rows[row.name] = row
     for call in compare_calls(original, softmax, images):
-        rows[distinct(call.name, rows)] = row_of_call(call)
+        name = distinct(call.name, rows)
+        rows[name] = row_of_call(name, call)
     rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
     between = (
         *compare_structure(original, network, all_names(original, network, pairs)),

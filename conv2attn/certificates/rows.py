@@ -73,12 +73,12 @@ def row_of(name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, skippe
     return row, second
 
 
-def row_of_call(call: MetCall) -> Row:
+def row_of_call(name: str, call: MetCall) -> Row:
     """The row of a functional call: what is known of it is known of the geometries met."""
     convolution, layer = call.convolution, call.layer
     weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
     found = certify_layer(reading_of_convolution(convolution), reading_of(layer, weights), call.seen)
-    return filled(call.name, call.signature, found, layer, call.seen, Strength.SAMPLED)
+    return filled(name, call.signature, found, layer, call.seen, Strength.SAMPLED)
 
 
 def filled(
