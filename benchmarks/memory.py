@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import final
 
 MIB = 2**20
@@ -67,8 +68,15 @@ def measure(case: str, way: str, sides: int, threads: int) -> Peak:
 
 
 def peak_bytes() -> int:
-    """The largest resident set of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The largest resident set of this process so far.
+
+    Linux's `ru_maxrss` is inherited from the parent, however large that was; VmHWM is the process's own.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return 1024 * int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

@@ -10,12 +10,16 @@ from typing import Any, final
 @final
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one function over the rounds, and its ratio to the reference, taken round by round."""
+    """Milliseconds of one function over the rounds, and its ratio to the reference, taken round by round.
+
+    `best` is the ratio of the smallest times, which a busy machine disturbs least.
+    """
 
     median: float
     low: float
     high: float
     ratio: float
+    best: float
     rounds: int
 
 
@@ -43,4 +47,5 @@ def summary(times: list[float], reference: list[float]) -> Timing:
     """Median, smallest and third quartile of `times`, and the median of their ratios to `reference`."""
     third_quartile = sorted(times)[(3 * len(times)) // 4]
     ratio = statistics.median(mine / theirs for mine, theirs in zip(times, reference, strict=True))
-    return Timing(statistics.median(times), min(times), third_quartile, ratio, len(times))
+    best = min(times) / min(reference)
+    return Timing(statistics.median(times), min(times), third_quartile, ratio, best, len(times))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.memory import MIB, peak
 from benchmarks.timing import interleave
 
 ROOT = Path(__file__).parent.parent
@@ -50,3 +51,10 @@ def test_functions_take_turns():
     assert calls == ["a", "b"] * 4
     assert timings["a"].ratio == 1
     assert all(0 < timing.low <= timing.median <= timing.high for timing in timings.values())
+
+
+def test_peak_is_at_least_the_attention_however_large_the_parent():
+    ballast = b"x" * 400 * MIB
+    measured = peak("3x3", "dense unchunked", 28, 1)
+    assert measured.mebibytes >= 9 * 28**2 * 30**2 * 4 / MIB
+    assert measured.mebibytes < len(ballast) / MIB
