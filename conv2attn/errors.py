@@ -185,6 +185,9 @@ RULES: dict[str, Rule] = {
     "C2A407": Rule(
         "outputs differ in kind", "An output is missing, empty, not finite, or of another shape or dtype.", "See it."
     ),
+    "C2A409": Rule(
+        "tolerance exceeded", "The difference is above the tolerance, or not shown to be below.", "Raise --tolerance."
+    ),
     "C2A408": Rule(
         "weights are not finite", "NaN and infinity are outside the claims: there is no affine map.", "Repair them."
     ),

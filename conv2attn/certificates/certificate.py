@@ -7,6 +7,7 @@ from typing import final
 from conv2attn.certificates import rendering
 from conv2attn.certificates.finding import Finding
 from conv2attn.certificates.outputs import Outputs
+from conv2attn.certificates.witness import Witness
 from conv2attn.tables import Cell
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
@@ -46,6 +47,12 @@ class Row:
         """The part that decides."""
         return next(finding for finding in self.findings if finding.verdict is self.verdict)
 
+    @property
+    def placed(self) -> bool:
+        """Whether geometry was asked, and is the same."""
+        geometry = self.part("geometry")
+        return geometry is not None and geometry.verdict is Verdict.HOLDS
+
     def part(self, name: str) -> Finding | None:
         """The finding of a part, if it was asked."""
         return next((finding for finding in self.findings if finding.part == name), None)
@@ -75,7 +82,7 @@ class Certificate:
     assumptions: tuple[str, ...] = ()
     claim: str = "the second is the same map as the first, for all finite inputs"
     circumstances: tuple[tuple[str, str], ...] = ()
-    witness: object = field(default=None, compare=False, repr=False)
+    witnesses: tuple[Witness, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def counted(self) -> tuple[Row, ...]:

@@ -10,7 +10,7 @@ from conv2attn.certificates.leak import check_leak
 from conv2attn.certificates.maps import compare_maps
 from conv2attn.certificates.measure import Measured
 from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import rounding_bound
+from conv2attn.certificates.rounding import difference_bounds
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -31,16 +31,20 @@ class LayerCertificate:
         return max(self.bounds, default=None)
 
 
-def certify_layer(original: Reading, converted: Reading, seen: Measured) -> LayerCertificate:
-    """Whether `converted` is the same map as `original`, beside what was measured and the bound on it."""
+def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exactly: bool = True) -> LayerCertificate:
+    """Whether `converted` is the same map as `original`, beside what was measured and the bound on it.
+
+    Unless `exactly`, weights and leak do not decide: only the geometry has to be the same.
+    """
     maps = compare_maps(original, converted)
     leaking, leak = check_leak(converted)
-    findings = [*maps, leaking]
+    findings = [*maps, leaking] if exactly else [each for each in maps if len(maps) == 1 or each.part == "geometry"]
     if any(finding.part == "support" for finding in findings) or not seen.calls:
         return LayerCertificate(tuple(findings), leak)
-    same = len(maps) == 2 and all(finding.verdict is Verdict.HOLDS for finding in maps)
-    bounds = rounding_bound(original, converted, seen.input_range) if same else None
-    findings.append(judge_measured(seen, max(bounds, default=0.0) if bounds is not None else None, same))
+    placed = len(maps) == 2 and maps[0].verdict is Verdict.HOLDS
+    sides = tuple(converted.padding.sides(seen.sides))
+    bounds = difference_bounds(original, converted, seen.input_range, sides) if placed else None
+    findings.append(judge_measured(seen, max(bounds, default=0.0) if bounds is not None else None, placed))
     return LayerCertificate(tuple(findings), leak, seen.input_range, seen.max_error, tuple(bounds or ()))
 
 

@@ -1,21 +1,22 @@
 """The certificate of two networks: the conjunction of their layers', and of all between them being untouched."""
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.certificates.calls import compare_calls
-from conv2attn.certificates.certificate import Certificate, Row
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.certificates.measure import by_true_softmax, measure, run_second
-from conv2attn.certificates.outputs import compare_outputs, judge_outputs
-from conv2attn.certificates.rows import all_names, pair_layers, row_of, row_of_call, rows_of_the_rest
-from conv2attn.certificates.structure import Comparison
+from conv2attn.certificates.certificate import Certificate
+from conv2attn.certificates.circumstances import machine
+from conv2attn.certificates.compared import compare_layers
+from conv2attn.certificates.outputs import compare_outputs, judge
+from conv2attn.certificates.propagation import propagate
+from conv2attn.certificates.rows import all_names, pair_layers
+from conv2attn.certificates.structure import compare_structure
+from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
-from conv2attn.models import Conversion
-from conv2attn.models.conversion import SKIPPED
+from conv2attn.verdicts import Strength, Verdict
 
 ASSUMPTIONS = ("finite inputs, sums formed directly (no Winograd or FFT), no overflow",)
 
@@ -30,6 +31,8 @@ def certify(
     labels: Tensor | None = None,
     described: str | None = None,
     seed: int = 0,
+    tolerance: float | None = None,
+    circumstances: Sequence[tuple[str, str]] = (),
 ) -> Certificate:
     """Whether `network` computes `original`: layer by layer for every input, and measured on some.
 
@@ -40,35 +43,40 @@ def certify(
 
     Args:
         input_size: (channels, *sides) of seeded random images, if there are no `images`.
-        input_range: those images lie within +-input_range.
+        input_range: those images lie within +-input_range, and so do the inputs that a tolerance speaks of.
         images, labels, described: (batch, channels, *sides), their classes, and what to call them in the report.
+        tolerance: ask instead whether the outputs differ by at most this for all inputs in the range. Weights and
+            leak then need not be the same; the bounds decide, and where they do not reach, nothing does.
+        circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
-        UsageError: nothing says what to run the networks on, or the original does not run on it (C2A001).
+        UsageError: nothing says what to run the networks on, the original does not run on it, or the tolerance is no
+            number of at least 0 (C2A001).
     """
+    if tolerance is not None and not 0 <= tolerance < math.inf:
+        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
     if images is None:
         images, described = random_images(original, input_size, input_range, seed)
     described = described or f"{len(images)} given images"
-    pairs, softmax = pair_layers(original, network), by_true_softmax(network)
-    try:
-        seen, first = measure(original, {name: softmax.get_submodule(name) for name in pairs}, images)
-    except (RuntimeError, ValueError) as error:
-        raise UsageError("C2A001", f"the original does not run on {described}: {error}") from error
-    second, failure = run_second(softmax, images)
-    told = {row.name: row for row in conversion_rows(network)}
-    rows: dict[str, Row] = {}
-    for name, (ours, theirs) in pairs.items():
-        skipped = name in told and told[name].outcome == SKIPPED
-        row, _ = row_of(name, ours, theirs, seen[name], skipped)
-        rows[row.name] = row
-    for call in compare_calls(original, softmax, images):
-        name = distinct(call.name, rows)
-        rows[name] = row_of_call(name, call)
-    rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
-    between = (
-        *compare_structure(original, network, all_names(original, network, pairs)),
-        judge(first, second, failure),
+    compared = compare_layers(original, network, images, described, exactly=tolerance is None)
+    bound, stop = propagate(original, compared.rules(), images, max(input_range, images.abs().max().item()))
+    outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
+    apart = all_names(original, network, pair_layers(original, network))
+    structure = compare_structure(original, network, apart)
+    between = [*structure, judge(compared.first, compared.second, compared.failure)]
+    witnesses = compared.witnesses(input_range)
+    rows = compared.rows
+    if tolerance is not None and list(rows) == ["(root)"]:
+        found = compared.judge_layer(tolerance, input_range)
+        rows = {"(root)": replace(rows["(root)"], findings=(*rows["(root)"].findings, found), strength=found.strength)}
+        witnesses = witnesses if found.verdict is not Verdict.HOLDS else ()
+    elif tolerance is not None:
+        between.append(judge_network(outputs, tolerance, stop))
+        rows = {name: replace(row, strength=Strength.BOUNDED) for name, row in rows.items()}
+    asked = {} if tolerance is None else {"claim": claim(tolerance, input_range)}
+    told = (*machine(original, images), *circumstances)
+    return Certificate(
+        tuple(rows.values()), tuple(between), outputs, ASSUMPTIONS, circumstances=told, witnesses=witnesses, **asked
     )
-    return Certificate(tuple(rows.values()), between, compare_outputs(first, second, described, labels), ASSUMPTIONS)
 
 
 def random_images(
@@ -82,30 +90,3 @@ def random_images(
     noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     sides = "x".join(map(str, size))
     return (noise * input_range).to(like), f"1 random image {sides} within +-{input_range:g} (seed {seed})"
-
-
-def conversion_rows(network: nn.Module) -> Sequence[Any]:
-    """What the conversion says of each convolution, if `network` comes from one."""
-    conversion = vars(network).get("_conv2attn_conversion")
-    return conversion.rows if isinstance(conversion, Conversion) else ()
-
-
-def distinct(name: str, rows: dict[str, Row]) -> str:
-    """`name`, numbered where there is such a row already."""
-    count = sum(other.partition("#")[0] == name for other in rows)
-    return f"{name}#{count + 1}" if count else name
-
-
-def compare_structure(original: nn.Module, network: nn.Module, apart: frozenset[str]) -> list[Finding]:
-    """The findings on all that stands between the layers `apart`."""
-    found = Comparison(original, network, apart).run()
-    if found.different:
-        return [refuted("structure", "C2A405", line) for line in found.different]
-    return [undecided("structure", "C2A405", line) for line in found.unknown] or [holds("structure")]
-
-
-def judge(first: Any, second: Any, failure: str) -> Finding:
-    """The finding on the outputs of both."""
-    if failure:
-        return refuted("outputs", "C2A407", f"the second does not run where the first does: {failure}")
-    return judge_outputs(first, second)

@@ -55,6 +55,13 @@ def largest_difference(first: Tensor, second: Tensor) -> float:
     return (first.double() - second.double()).abs().max().item()
 
 
+def judge(first: Any, second: Any, failure: str) -> Finding:
+    """The finding on the outputs of both, of which the second may have failed to come."""
+    if failure:
+        return refuted("outputs", "C2A407", f"the second does not run where the first does: {failure}")
+    return judge_outputs(first, second)
+
+
 def judge_outputs(first: Any, second: Any) -> Finding:
     """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers."""
     ours, theirs = dict(leaves(first)), dict(leaves(second))
@@ -82,7 +89,9 @@ def judge_outputs(first: Any, second: Any) -> Finding:
     return holds("outputs", Strength.SAMPLED)
 
 
-def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | None) -> Outputs | None:
+def compare_outputs(
+    first: Any, second: Any, described: str, labels: Tensor | None, bound: float | None = None
+) -> Outputs | None:
     """The numbers, where the outputs are the same in kind; classes where there is one output (images, classes)."""
     ours, theirs = dict(leaves(first)), dict(leaves(second))
     if list(ours) != list(theirs) or not ours:
@@ -94,7 +103,7 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
     count = len(one) if one.ndim else 1
     largest = max(tensor.abs().max().item() for tensor in ours.values())
     if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2:
-        return Outputs(described, count, max(differences), largest)
+        return Outputs(described, count, max(differences), largest, bound=bound, vacuous=is_vacuous(bound, largest))
     other = next(iter(theirs.values()))
     classes = one.argmax(1), other.argmax(1)
     correct = None
@@ -102,6 +111,14 @@ def compare_outputs(first: Any, second: Any, described: str, labels: Tensor | No
         right = [int((found == labels.to(found.device)).sum()) for found in classes]
         correct = right[0], right[1]
     top = one.double().topk(2, 1).values
-    stable = (top[:, 0] - top[:, 1] > 2 * (one.double() - other.double()).abs().amax(1)).sum()
+    margin = top[:, 0] - top[:, 1]
+    stable = int((margin > 2 * (one.double() - other.double()).abs().amax(1)).sum())
+    by_bound = int((margin > 2 * bound).sum()) if bound is not None else None
     same = int((classes[0] == classes[1]).sum())
-    return Outputs(described, count, max(differences), largest, same, correct, int(stable))
+    vacuous = is_vacuous(bound, largest)
+    return Outputs(described, count, max(differences), largest, same, correct, stable, bound, vacuous, by_bound)
+
+
+def is_vacuous(bound: float | None, largest: float) -> bool | None:
+    """Whether a bound on the difference says less than the outputs' own size."""
+    return None if bound is None else not bound <= largest

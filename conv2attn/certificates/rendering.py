@@ -1,6 +1,7 @@
 """A certificate as text, Markdown and JSON; pure functions."""
 
 import json
+import math
 from collections import Counter
 from dataclasses import fields
 from enum import Enum
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from conv2attn.certificates.finding import CLAIMS, Finding
 from conv2attn.certificates.outputs import Outputs
+from conv2attn.certificates.witness import Witness
 from conv2attn.tables import markdown_table, show, text_table
 from conv2attn.verdicts import Verdict
 
@@ -37,7 +39,8 @@ def findings(certificate: "Certificate") -> list[str]:
     """A sentence for each part that does not hold, of the rows and between them."""
     told = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
     lines = [f"{finding.code} {name}: {finding.sentence}".strip() for name, finding in told]
-    return [*lines, *(f"{each.code} {each.sentence}" for each in certificate.between if each.sentence)]
+    lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
+    return [*lines, *(f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses)]
 
 
 def totals(certificate: "Certificate") -> list[str]:
@@ -87,6 +90,7 @@ def to_json(certificate: "Certificate") -> str:
         "outputs": plain(certificate.outputs) if certificate.outputs else None,
         "assumptions": list(certificate.assumptions),
         "circumstances": dict(certificate.circumstances),
+        "witnesses": [plain_witness(witness) for witness in certificate.witnesses],
     }
     return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
@@ -101,6 +105,14 @@ def plain_row(row: "Row") -> dict[str, Any]:
         "leak": list(CLAIMS["leak"]) if row.leak is not None else [],
     }
     return items
+
+
+def plain_witness(witness: Witness) -> dict[str, Any]:
+    """A witness as JSON takes it; its input is saved apart."""
+    channel, *query = witness.place
+    shown = {"original": witness.original, "converted": witness.converted}
+    numbers = {key: value if math.isfinite(value) else str(value) for key, value in shown.items()}
+    return {"layer": witness.layer, "output_channel": channel, "query": query, **numbers}
 
 
 def plain_finding(finding: Finding) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The bound on the difference of two layers as computed, for all finite inputs up to a range."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from conv2attn.attention import Weights
+from conv2attn.basis import Offset
 from conv2attn.bounds import (
     RoundingBound,
     convolution_bound,
@@ -11,8 +14,11 @@ from conv2attn.bounds import (
     format_of,
     gamma,
     hard_mixing_bound,
+    leaked_mass_diagonal,
+    soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
+from conv2attn.certificates.exact import dense
 from conv2attn.certificates.reading import Reading
 from conv2attn.errors import UsageError
 
@@ -20,38 +26,68 @@ SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, e
 CASTS = 2  # the product and the bias may be stored apart in a half type
 
 
-def rounding_bound(original: Reading, converted: Reading, input_range: float) -> list[float] | None:
+def difference_bounds(
+    original: Reading, converted: Reading, input_range: float, padded_sides: tuple[int, ...]
+) -> list[float] | None:
     """For each output channel a bound on |converted - original| as computed, for all finite |x| <= input_range.
 
-    Both sides' rounding and the leak are counted, for every engine. Assumes that both are the same map but for the
-    leak, direct summation and no overflow. None where alpha is too small for the target's weight to round to 1, or
-    the sums are so long that nothing can be said.
+    Counts both sides' rounding, the leak, and what taps and biases differ by; for every engine, on grids of up to
+    `padded_sides`, which only matter where a head is soft. Assumes equal geometry, direct summation and no overflow.
+    None where the sums are so long that nothing can be said.
 
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
     kind = original.format
-    mixing = mixing_bound(converted)
-    if mixing is None:
-        return None
     try:
+        mixings = [mixing_bound(side, padded_sides) for side in (original, converted)]
         terms = [max(1, len(side.starts) * fan_in(side)) for side in (original, converted)]
-        bounds = [convolution_bound(n, kind, bias=has_bias(original), casts=CASTS) for n in terms]
+        bounds = [convolution_bound(n, kind, bias=True, casts=CASTS) for n in terms]
         products = [product_error(side) for side in (original, converted)]
     except UsageError:
         return None
+    leak = (mixings[0][0] + mixings[1][0]) * SLACK
+    mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
     sums = [absolute_sums(side) for side in (original, converted)]
     largest = torch.maximum(sums[0], sums[1]) * SLACK
-    extra = (products[0] * sums[0] + products[1] * sums[1] + max(terms) * underflow(kind)) * SLACK**2 * 2 * input_range
-    biases = torch.zeros(len(largest)) if original.weights.bias is None else original.weights.bias.double().abs()
+    extra = (products[0] * sums[0] + products[1] * sums[1] + max(terms) * lost(kind)) * SLACK**2 * 2 * input_range
+    taps, biases = what_differs(original, converted)
+    extra = extra + taps * SLACK * input_range + biases
     return [
-        (difference_bound(s, b, input_range, bounds[0], bounds[1], mixing=mixing) + more) * SLACK
-        for s, b, more in zip(largest.tolist(), biases.tolist(), extra.tolist(), strict=True)
+        (difference_bound(s, b, input_range, bounds[0], bounds[1], leak=leak, mixing=mixing) + more) * SLACK
+        for s, b, more in zip(largest.tolist(), largest_biases(original, converted), extra.tolist(), strict=True)
     ]
 
 
-def has_bias(reading: Reading) -> bool:
-    """Whether a bias is added."""
-    return reading.weights.bias is not None
+def what_differs(original: Reading, converted: Reading) -> tuple[Tensor, Tensor]:
+    """For each output channel, upper bounds on the sum of |differences of weights| and on that of the biases."""
+    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
+    ours, theirs = (summed(side, places) for side in (original, converted))
+    doubt = (absolute_sums(original) + absolute_sums(converted)) * 2.0**-30
+    plain = all(side.taps is not None and len(set(side.starts)) == len(side.starts) for side in (original, converted))
+    taps = (ours - theirs).abs().sum((0, 2)) + (0 if plain else doubt)
+    zero = torch.zeros(original.channels[1], dtype=torch.float64)
+    first, second = (
+        zero if side.weights.bias is None else side.weights.bias.cpu().double() for side in (original, converted)
+    )
+    return taps, (first - second).abs() * SLACK
+
+
+def summed(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
+    """The weights at each place in float64, (places, d_out, d_in), up to rounding where a sum is formed."""
+    plain = reading.weights if reading.taps is None else Weights(None, reading.taps, None, reading.weights.groups)
+    weights = dense(plain)
+    value, output = (None if w is None else w.cpu().double() for w in (weights.value, weights.output))
+    taps = Weights(value, output, None, 1).taps()
+    index = torch.tensor([places.index(start) for start in reading.starts])
+    return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64).index_add_(0, index, taps)
+
+
+def largest_biases(original: Reading, converted: Reading) -> list[float]:
+    """For each output channel the larger |bias|."""
+    biases = [side.weights.bias for side in (original, converted) if side.weights.bias is not None]
+    if not biases:
+        return [0.0] * original.channels[1]
+    return torch.stack([bias.cpu().double().abs() for bias in biases]).amax(0).tolist()
 
 
 def fan_in(reading: Reading) -> int:
@@ -59,22 +95,39 @@ def fan_in(reading: Reading) -> int:
     return reading.channels[0] // reading.weights.groups
 
 
-def mixing_bound(converted: Reading) -> RoundingBound | None:
-    """What the heads' weighted means are off by, for mixing over all keys at once and for axis after axis.
+def mixing_bound(reading: Reading, padded_sides: tuple[int, ...]) -> tuple[float, RoundingBound]:
+    """The leak in real arithmetic and what the heads' weighted means are off by beside it.
 
-    None where a target's weight is not 1 as computed. `(1 + f)^n - 1 <= 2 n f` for `n f <= 1`.
+    Both hold for mixing over all keys at once and for axis after axis: `(1 + f)^n - 1 <= 2 n f` for `n f <= 1`. Where
+    the target's weight is 1 as computed, the leak is counted in the second alone.
+
+    Raises:
+        UsageError: there are so many keys that nothing can be said.
     """
-    if not converted.alphas:
-        return RoundingBound(0.0, 0.0)
-    alpha, axes, kind = min(converted.alphas), converted.leak_axes, converted.format
-    if any(converted.apart) or not alpha >= target_rounds_to_one_threshold(kind, axes):
-        return None
-    whole, one_axis = hard_mixing_bound(alpha, axes, kind), hard_mixing_bound(alpha, 1, kind)
+    if not reading.alphas:
+        return 0.0, RoundingBound(0.0, 0.0)
+    alpha, axes, kind = min(reading.alphas), reading.leak_axes, reading.format
     each = 2 * axes
-    return RoundingBound(max(whole.factor, each * one_axis.factor), max(whole.absolute, each * one_axis.absolute))
+    if not any(reading.apart) and alpha >= target_rounds_to_one_threshold(kind, axes):
+        whole, one_axis = hard_mixing_bound(alpha, axes, kind), hard_mixing_bound(alpha, 1, kind)
+        return 0.0, RoundingBound(
+            max(whole.factor, each * one_axis.factor), max(whole.absolute, each * one_axis.absolute)
+        )
+    sharpest, farthest = max(reading.alphas), sum((2 * side) ** 2 for side in padded_sides)
+    if axes < len(padded_sides):
+        farthest = math.prod((2 * side) ** 2 for side in padded_sides)
+    u = format_of("float64" if kind == "float64" else "float32").unit_roundoff
+    score_error = 4 * u * sharpest * farthest
+    soft = soft_mixing_bound(math.prod(padded_sides), kind, score_error)
+    if not axes * soft.factor <= 1:
+        raise UsageError("C2A001", f"the rounding of {math.prod(padded_sides)} soft weights is not bounded")
+    leak = max(
+        leaked_mass_diagonal([a] * axes, [apart] * axes) for a, apart in zip(reading.alphas, reading.apart, strict=True)
+    )
+    return leak, RoundingBound(each * soft.factor, each * soft.absolute)
 
 
-def underflow(kind: str) -> float:
+def lost(kind: str) -> float:
     """At least what a sum of up to 2^20 products loses by underflow."""
     return format_of(kind).smallest_subnormal * 2.0**20
 

@@ -58,26 +58,28 @@ def readable(layer: nn.Module) -> bool:
         return False
 
 
-def row_of(name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, skipped: bool) -> tuple[Row, Reading | None]:
-    """The row of a pair of layers, and the reading of the second; skipped on request only where nothing is amiss."""
+def row_of(
+    name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, *, skipped: bool, exactly: bool
+) -> tuple[Row, tuple[Reading, Reading] | None]:
+    """The row of a pair of layers, and their readings; skipped on request only where nothing is amiss."""
     attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
     label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
     try:
         first, second = reading_of(ours), reading_of(theirs)
     except Conv2AttnError as error:
         return Row(label, signature, (unsupported(error.code, error.found),)), None
-    found = certify_layer(first, second, seen)
+    found = certify_layer(first, second, seen, exactly=exactly)
     row = filled(label, signature, found, attention, seen, strength_of(found.findings))
     if skipped and row.verdict is Verdict.HOLDS:
         row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
-    return row, second
+    return row, (first, second)
 
 
-def row_of_call(name: str, call: MetCall) -> Row:
+def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
     """The row of a functional call: what is known of it is known of the geometries met."""
     convolution, layer = call.convolution, call.layer
     weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-    found = certify_layer(reading_of_convolution(convolution), reading_of(layer, weights), call.seen)
+    found = certify_layer(reading_of_convolution(convolution), reading_of(layer, weights), call.seen, exactly=exactly)
     return filled(name, call.signature, found, layer, call.seen, Strength.SAMPLED)
 
 

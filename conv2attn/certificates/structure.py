@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.models.redirection import CHILD, AttendedForward, pause, resume
 from conv2attn.models.replacement import REPARAMETRISATIONS
 from conv2attn.tables import counted
@@ -136,6 +137,14 @@ def attributes_of(module: nn.Module) -> dict[str, Any]:
         own = {**own, "forward": forward.replaced}
         return {key: value for key, value in own.items() if key != "forward" or value is not None}
     return own
+
+
+def compare_structure(original: nn.Module, network: nn.Module, apart: Set[str]) -> list[Finding]:
+    """The findings on all that stands between the layers `apart`."""
+    found = Comparison(original, network, apart).run()
+    if found.different:
+        return [refuted("structure", "C2A405", line) for line in found.different]
+    return [undecided("structure", "C2A405", line) for line in found.unknown] or [holds("structure")]
 
 
 def hooks(registered: Any) -> Any:

@@ -1,0 +1,103 @@
+"""The layers of two networks, compared: rows, readings, and what both networks returned."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from conv2attn.certificates.calls import compare_calls
+from conv2attn.certificates.certificate import Row
+from conv2attn.certificates.finding import Finding
+from conv2attn.certificates.measure import Measured, by_true_softmax, measure, run_second
+from conv2attn.certificates.propagation import LayerRule
+from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.rows import pair_layers, row_of, row_of_call, rows_of_the_rest
+from conv2attn.certificates.tolerance import judge_layer, layer_rule
+from conv2attn.certificates.witness import Witness, find_witness
+from conv2attn.errors import UsageError
+from conv2attn.models import Conversion
+from conv2attn.models.conversion import SKIPPED
+from conv2attn.verdicts import Verdict
+
+MOST_WITNESSES = 4
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What became of each pair of layers, and the outputs of both networks; the second may have failed to run."""
+
+    pairs: Mapping[str, tuple[nn.Module, nn.Module]]
+    readings: Mapping[str, tuple[Reading, Reading]]
+    seen: Mapping[str, Measured]
+    rows: dict[str, Row]
+    first: Any
+    second: Any
+    failure: str
+
+    def sides(self, name: str) -> tuple[int, ...]:
+        """The padded sides that a pair met."""
+        return tuple(self.readings[name][1].padding.sides(self.seen[name].sides))
+
+    def rules(self) -> dict[str, LayerRule]:
+        """How each pair whose geometry is the same carries a bound on."""
+        usable = [name for name in self.readings if self.seen[name].calls and self.rows[name or "(root)"].placed]
+        return {name: layer_rule(self.readings[name], self.sides(name)) for name in usable}
+
+    def judge_layer(self, tolerance: float, input_range: float) -> Finding:
+        """The finding on the tolerance of a single layer."""
+        bounds = None
+        if "" in self.readings and self.rows["(root)"].placed:
+            bounds = difference_bounds(*self.readings[""], input_range, self.sides(""))
+        worst = max(bounds, default=0.0) if bounds is not None else None
+        return judge_layer(worst, tolerance, self.witness("", input_range) if "" in self.readings else None)
+
+    def witnesses(self, input_range: float) -> tuple[Witness, ...]:
+        """An input that shows it, for the first layers that are refuted."""
+        refuted = [name for name in self.readings if self.rows[name or "(root)"].verdict is Verdict.REFUTED]
+        found = (self.witness(name, input_range) for name in refuted[:MOST_WITNESSES])
+        return tuple(witness for witness in found if witness is not None)
+
+    def witness(self, name: str, input_range: float) -> Witness | None:
+        """The worst input constructed for a pair."""
+        return find_witness(name or "(root)", self.pairs[name], self.readings[name], input_range)
+
+
+def compare_layers(
+    original: nn.Module, network: nn.Module, images: Tensor, described: str, *, exactly: bool
+) -> Compared:
+    """Compares all pairs of layers, the network's heads evaluated as softmaxes."""
+    softmax = by_true_softmax(network)
+    pairs = pair_layers(original, softmax)
+    try:
+        seen, first = measure(original, {name: theirs for name, (_, theirs) in pairs.items()}, images)
+    except (RuntimeError, ValueError) as error:
+        raise UsageError("C2A001", f"the original does not run on {described}: {error}") from error
+    second, failure = run_second(softmax, images)
+    told = {row.name: row for row in conversion_rows(network)}
+    rows: dict[str, Row] = {}
+    readings: dict[str, tuple[Reading, Reading]] = {}
+    for name, (ours, theirs) in pairs.items():
+        skipped = name in told and told[name].outcome == SKIPPED
+        row, both = row_of(name, ours, theirs, seen[name], skipped=skipped, exactly=exactly)
+        rows[row.name] = row
+        readings |= {name: both} if both else {}
+    for call in compare_calls(original, softmax, images):
+        name = distinct(call.name, rows)
+        rows[name] = row_of_call(name, call, exactly=exactly)
+    rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
+    return Compared(pairs, readings, seen, rows, first, second, failure)
+
+
+def conversion_rows(network: nn.Module) -> Sequence[Any]:
+    """What the conversion says of each convolution, if `network` comes from one."""
+    conversion = vars(network).get("_conv2attn_conversion")
+    return conversion.rows if isinstance(conversion, Conversion) else ()
+
+
+def distinct(name: str, rows: dict[str, Row]) -> str:
+    """`name`, numbered where there is such a row already."""
+    count = sum(other.partition("#")[0] == name for other in rows)
+    return f"{name}#{count + 1}" if count else name

@@ -1,0 +1,52 @@
+"""The other question: is the difference at most E for all inputs with |x| <= r?"""
+
+from dataclasses import replace
+
+from conv2attn.certificates.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.outputs import Outputs
+from conv2attn.certificates.propagation import Carried, LayerRule, affine
+from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.rounding import difference_bounds, summed
+from conv2attn.certificates.witness import Witness
+from conv2attn.verdicts import Strength
+
+
+def claim(tolerance: float, input_range: float) -> str:
+    """What is certified, in words."""
+    return f"the outputs differ by at most {tolerance:g} for all finite inputs within +-{input_range:g}"
+
+
+def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> LayerRule:
+    """How a pair of layers carries a bound on, for images with these padded sides."""
+    original, converted = readings
+    weight = summed(original, tuple(dict.fromkeys(original.starts))).abs().sum(0) * (1 + 2.0**-30)
+
+    def rule(given: Carried) -> Carried:
+        passed = affine(weight, original.weights.bias, given, 0.0, 0.0)
+        added = difference_bounds(original, converted, given.reach, sides)
+        own = passed.error.new_tensor(added if added is not None else [float("inf")])
+        return replace(passed, error=(passed.error + own) * (1 + 2.0**-30))
+
+    return rule
+
+
+def judge_layer(bound: float | None, tolerance: float, witness: Witness | None) -> Finding:
+    """The finding on a single layer: the bound decides, or an input that exceeds the tolerance."""
+    if bound is not None and bound <= tolerance:
+        return holds("tolerance", Strength.BOUNDED)
+    if witness is not None and not witness.difference <= tolerance:
+        return refuted("tolerance", "C2A409", f"the difference is {witness.difference:.3g}: {witness.in_words()}")
+    shown = "nothing is" if bound is None else f"{bound:.3g} is"
+    return undecided("tolerance", "C2A409", f"{shown} proved; no input found shows more than {tolerance:g}")
+
+
+def judge_network(outputs: Outputs | None, tolerance: float, stop: str) -> Finding:
+    """The finding on a network: the propagated bound decides, or images that exceed the tolerance."""
+    if outputs is None:
+        return undecided("tolerance", "C2A409", "the outputs cannot be compared")
+    if not outputs.max_difference <= tolerance:
+        return refuted("tolerance", "C2A409", f"on {outputs.images} they differ by {outputs.max_difference:.3g}")
+    if outputs.bound is not None and outputs.bound <= tolerance:
+        return holds("tolerance", Strength.BOUNDED)
+    shown = f"the propagated bound is {outputs.bound:.3g}" if outputs.bound is not None else f"no bound passes {stop}"
+    return undecided("tolerance", "C2A409", f"{shown}, and no difference above {tolerance:g} was measured")
