@@ -44,8 +44,7 @@ def attention_for(
     weight = convolution.weight
     sharpness = sharpness_for(alpha, weight.dtype)
     width = head_width(convolution, d_head)
-    precision = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    centers = torch.tensor(convolution.offsets, dtype=precision, device=weight.device)
+    centers = torch.tensor(convolution.offsets, dtype=position_dtype(weight.dtype), device=weight.device)
     value, output = factors(convolution.taps().detach(), convolution.groups, width, trainable)
     layer = MultiHeadSelfAttention(
         convolution.d_in,
@@ -71,13 +70,23 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
     """`alpha` checked, or the power of two that is one-hot in `dtype`.
 
     Raises:
-        AlphaError: it is not positive and finite (C2A130).
+        AlphaError: it is not positive and finite, also once stored (C2A130).
     """
-    if alpha == "auto":
+    if isinstance(alpha, str) and alpha == "auto":
         return auto_alpha(FORMATS[dtype])
-    if isinstance(alpha, str) or not (alpha > 0 and math.isfinite(alpha)):
-        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
-    return float(alpha)
+    stored = position_dtype(dtype)
+    try:
+        sharpness = math.nan if isinstance(alpha, str) else float(alpha)
+    except (TypeError, OverflowError):
+        sharpness = math.nan
+    if not 0 < torch.tensor(sharpness, dtype=stored).item() < math.inf:
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number in {stored}")
+    return sharpness
+
+
+def position_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What centres and sharpness are stored in for weights of `dtype`: never less than float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def head_width(convolution: Convolution, d_head: int | None) -> int:

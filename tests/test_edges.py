@@ -1,0 +1,40 @@
+"""Arguments at and beyond the edges of what is accepted: each is served exactly, or refused by its code."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn import convert, save
+from conv2attn.errors import AlphaError, CheckpointError, GeometryError
+
+
+@pytest.mark.parametrize("alpha", [0, -1, math.nan, math.inf, 1e39, 1e-46, 10**400, "46", None, -math.inf])
+def test_a_sharpness_that_cannot_be_stored_is_refused(alpha):
+    with pytest.raises(AlphaError, match=r"C2A130 alpha=.* is not a positive finite number in torch.float32"):
+        convert(nn.Conv2d(1, 1, 3), alpha=alpha)
+
+
+@pytest.mark.parametrize("alpha", [46, 103.97, 104, 1e38, 1e-40, torch.tensor(50.0)])
+def test_a_sharpness_that_can_be_stored_is_taken_as_it_is(alpha):
+    layer = convert(nn.Conv2d(1, 1, 3), alpha=alpha)
+    assert torch.equal(layer.encoding.alpha, torch.full((9,), float(alpha)))
+    assert layer(torch.ones(1, 1, 5, 4)).isfinite().all()
+
+
+def test_float64_stores_what_float32_cannot():
+    assert convert(nn.Conv1d(1, 1, 3, dtype=torch.float64), alpha=1e300).encoding.alpha[0] == 1e300
+
+
+@pytest.mark.parametrize("size", [(9,), (9, 9, 9), (), (1, 1, 1, 9, 9)])
+def test_an_output_size_with_too_many_or_too_few_sides_is_refused(size):
+    layer = convert(nn.ConvTranspose2d(2, 3, 3, stride=2))
+    with pytest.raises(GeometryError, match="C2A121 attention: output_size .* does not have 2 sides"):
+        layer(torch.zeros(1, 2, 4, 4), output_size=size)
+
+
+def test_a_network_that_no_file_can_hold_is_not_saved(tmp_path):
+    with pytest.raises(CheckpointError, match="C2A306 Sequential is not an architecture known here"):
+        save(nn.Sequential(nn.Conv2d(1, 1, 1)), tmp_path / "network.pt")
+    assert list(tmp_path.iterdir()) == []
