@@ -30,7 +30,7 @@ def test_float64_stores_what_float32_cannot():
 @pytest.mark.parametrize("size", [(9,), (9, 9, 9), (), (1, 1, 1, 9, 9)])
 def test_an_output_size_with_too_many_or_too_few_sides_is_refused(size):
     layer = convert(nn.ConvTranspose2d(2, 3, 3, stride=2))
-    with pytest.raises(GeometryError, match="C2A121 attention: output_size .* does not have 2 sides"):
+    with pytest.raises(GeometryError, match=r"C2A121 attention: output_size .* does not have 2 sides"):
         layer(torch.zeros(1, 2, 4, 4), output_size=size)
 
 

@@ -195,7 +195,9 @@ def padding_for(layer: MultiHeadSelfAttention, sides: Sides, output_size: Sequen
     """The padding with which a transposed convolution's attention gives `output_size`; one stride leaves the choice."""
     padding = layer.padding
     if len(output_size) not in (len(sides), len(sides) + 2):
-        raise GeometryError("C2A121", f"{layer.name}: output_size {tuple(output_size)} does not have {len(sides)} sides")
+        raise GeometryError(
+            "C2A121", f"{layer.name}: output_size {tuple(output_size)} does not have {len(sides)} sides"
+        )
     offered = [b - a for b, a in zip(padding.before, padding.after, strict=True)]
     smallest = layer.sites.count(padding.extended(offered).sides(sides))
     extra = [want - least for want, least in zip(output_size[-len(sides) :], smallest, strict=True)]

@@ -79,7 +79,7 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
         sharpness = math.nan if isinstance(alpha, str) else float(alpha)
     except (TypeError, OverflowError):
         sharpness = math.nan
-    if not 0 < torch.tensor(sharpness, dtype=stored).item() < math.inf:
+    if not 0 < torch.tensor(sharpness, dtype=stored, device="cpu").item() < math.inf:
         raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number in {stored}")
     return sharpness
 
