@@ -62,7 +62,9 @@ running = options(
     click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
     click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),
     click.option("--images", type=click.Path(), help="A .pt or .npy file of images (N, C, H, W) to run both on."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random images."),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
+    ),
     click.option(
         "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
     ),
@@ -89,9 +91,7 @@ def convert(
     from conv2attn import commands
 
     destination = Path(output) if output else Path(model).with_suffix(f".attn{Path(model).suffix}")
-    for path in (destination, *([Path(report)] if report else [])):
-        if path.exists() and not force:
-            raise CheckpointError("C2A305", f"{path} exists")
+    check_free(force, destination, report)
     certificate, written = commands.convert_file(model, destination, keep_refuted=keep_refuted, force=force, **given)
     finish(certificate, form, report, force)
     click.echo(
@@ -112,19 +112,24 @@ def verify(
     """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
     from conv2attn import commands
 
+    check_free(force, output, report)
     certificate = commands.verify_files(original, converted, **given)
     finish(certificate, form, report, force, output)
     sys.exit(certificate.exit_code)
 
 
 @main.command()
+@click.option("-o", "--output", type=click.Path(), help="Keep the converted network in this file.")
 @reporting
-def demo(form: str, report: str | None, force: bool) -> None:
+def demo(output: str | None, form: str, report: str | None, force: bool) -> None:
     """Convert and verify the trained ResNet-18 that comes with this project, on the images that come with it."""
     from conv2attn import commands
 
-    certificate = commands.demonstrate()
+    check_free(force, output, report)
+    certificate, written = commands.demonstrate(output, force)
     finish(certificate, form, report, force)
+    if written:
+        click.echo(f"wrote {output}", err=True)
     sys.exit(certificate.exit_code)
 
 
@@ -163,6 +168,23 @@ def explain(code: str | None) -> None:
         raise UsageError("C2A001", f"{code} is not a code", "Call explain without a code for the list.")
     rule = RULES[code.upper()]
     click.echo(f"{code.upper()}: {rule.title}\n\n{rule.why}\n\nWhat to do: {rule.remedy}")
+
+
+def check_free(force: bool, *paths: str | Path | None) -> None:
+    """Refuses, before any work is done, what could not be written after it.
+
+    Raises:
+        CheckpointError: a file is there and not to be overwritten (C2A305), or its folder is not (C2A301).
+        UsageError: one file is to hold two things (C2A001).
+    """
+    wanted = [Path(path) for path in paths if path is not None]
+    for place, path in enumerate(wanted):
+        if path.resolve() in [other.resolve() for other in wanted[:place]]:
+            raise UsageError("C2A001", f"{path} is to hold both the report and something else", "Name two files.")
+        if path.exists() and not force:
+            raise CheckpointError("C2A305", f"{path} exists")
+        if not path.parent.is_dir():
+            raise CheckpointError("C2A301", f"{path.parent} is not a folder")
 
 
 def finish(certificate: Any, form: str, report: str | None, force: bool, output: str | None = None) -> None:

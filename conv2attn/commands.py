@@ -1,17 +1,17 @@
 """What the commands do, between the files and the certificate."""
 
+import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn.certificates import Certificate, certify
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
-from conv2attn.checkpoints.reading import read
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.checkpoints.images import read_images
+from conv2attn.errors import UsageError
 from conv2attn.models import convert
 from conv2attn.verdicts import Verdict
 
@@ -48,12 +48,17 @@ def verify_files(original: str, converted: str, **running: Any) -> Certificate:
     return certify(first, second, **inputs(running))
 
 
-def demonstrate() -> Certificate:
-    """The certificate of the trained example, on its own labelled images."""
+def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
+    """The certificate of the trained example on its own labelled images; whether it was written to `output`."""
     demo = demo_files()
     original = load(demo.model)
+    network = convert(original)
     described = f"{len(demo.images)} test images of Fashion-MNIST"
-    return certify(original, convert(original), images=demo.images, labels=demo.labels, described=described)
+    certificate = certify(original, network, images=demo.images, labels=demo.labels, described=described)
+    if output is None or certificate.verdict is Verdict.REFUTED:
+        return certificate, False
+    save(network, output, force=force)
+    return certificate, True
 
 
 def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
@@ -73,6 +78,8 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
 
 def inputs(running: dict[str, Any]) -> dict[str, Any]:
     """What to run the networks on, as `certify` takes it."""
+    if not 0 < running["input_range"] < math.inf:
+        raise UsageError("C2A001", f"--input-range {running['input_range']:g} is not a positive finite number")
     size = parse_size(running["input_size"]) if running["input_size"] else None
     images = read_images(running["images"]) if running["images"] else None
     if images is not None:
@@ -97,24 +104,6 @@ def parse_size(text: str) -> tuple[int, ...]:
     if len(parts) < 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UsageError("C2A001", f"--input-size {text} is not CHANNELSxSIDE[xSIDE[xSIDE]]", "Write 3x224x224, say.")
     return tuple(int(part) for part in parts)
-
-
-def read_images(path: str) -> Tensor:
-    """A batch of images from a tensor file or a .npy array.
-
-    Raises:
-        CheckpointError: it is neither (C2A303), or missing or damaged.
-    """
-    if Path(path).suffix == ".npy":
-        try:
-            return torch.from_numpy(np.load(path, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise CheckpointError("C2A303", f"{path} is not an array of images", "Save it by numpy.save.") from error
-    content = read(path)
-    tensors = [item for item in content.values() if isinstance(item, Tensor) and item.ndim > 2]
-    if not tensors:
-        raise CheckpointError("C2A303", f"{path} holds no images", "Save {'images': tensor} by torch.save.")
-    return tensors[0]
 
 
 def number_or_auto(text: str) -> float | str:

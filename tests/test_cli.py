@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -133,8 +134,16 @@ def test_bad_files(folder):
         (["--arch", "resnet50"], "C2A304"),
         (["--input-size", "224"], "C2A001"),
         (["--input-size", "3x0x5"], "C2A001"),
-        (["--images", "missing.npy"], "C2A30"),
+        (["--images", "missing.npy"], "C2A301"),
+        (["--images", "net.pt"], "C2A303 net.pt holds 20 tensors that could be images"),
         (["--device", "cuda:99"], "C2A001"),
+        (["--input-range", "nan"], "C2A001"),
+        (["--input-range", "inf"], "C2A001"),
+        (["--input-range", "0"], "C2A001"),
+        (["--report", "no/such/report.json"], "C2A301"),
+        (["--report", "net.attn.pt"], "C2A001 net.attn.pt is to hold both"),
+        (["--report", "net.attn.pt", "--force"], "C2A001 net.attn.pt is to hold both"),
+        (["--report", "net.pt"], "C2A305"),
     ],
 )
 def test_wrong_options_are_one_sentence(folder, arguments, match):
@@ -164,10 +173,30 @@ def test_images_of_the_user(folder):
     assert "2 images of images.pt" in call("convert", "net.pt", "--images", "images.pt").stdout
 
 
-def test_demo():
-    result = call("demo")
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("text.npy", np.array(["no", "image"]), "C2A303 text.npy is not an array of images"),
+        ("object.npy", np.array([{}], dtype=object), "C2A303 object.npy is not an array of images"),
+        ("complex.npy", np.zeros((1, 3, 8, 8), np.complex64), "C2A303 complex.npy holds 1x3x8x8 numbers of"),
+        ("none.npy", np.zeros((0, 3, 8, 8), np.float32), "C2A303 none.npy holds 0x3x8x8 numbers"),
+        ("flat.npy", np.zeros((8, 8), np.float32), "C2A303 flat.npy holds 8x8 numbers"),
+        ("flat.pt", {"images": torch.zeros(8, 8)}, "C2A303 flat.pt holds no images"),
+        ("two.pt", {"a": torch.zeros(1, 3, 8, 8), "b": torch.zeros(1, 3, 8, 8)}, "C2A303 two.pt holds 2 tensors"),
+    ],
+)
+def test_files_without_images_are_refused(folder, name, content, match):
+    np.save(name, content) if isinstance(content, np.ndarray) else torch.save(content, name)
+    refused("verify", "net.pt", "net.pt", "--images", name, match=match)
+
+
+def test_demo(tmp_path):
+    result = call("demo", "-o", tmp_path / "kept.pt")
     assert result.exit_code == 0
     assert "same top-1 class: 10 of 10" in result.stdout
+    assert result.stderr == f"wrote {tmp_path / 'kept.pt'}\n"
+    assert call("verify", EXAMPLE, tmp_path / "kept.pt", *SMALL).exit_code == 0
+    refused("demo", "-o", tmp_path / "kept.pt", match="C2A305")
 
 
 def test_explain_knows_every_code():
