@@ -1,18 +1,24 @@
 """What the commands do, between the files and the certificate."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from tqdm import tqdm
 
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.certificates import Certificate, certify
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
 from conv2attn.errors import UsageError
 from conv2attn.models import convert
+from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
 
 
@@ -35,7 +41,8 @@ def convert_file(
     network = convert(
         original, alpha=number_or_auto(alpha), encoding=encoding, stride_by=stride_by, only=only, skip=skip
     )
-    certificate = certify(original, network, **inputs(running))
+    with progress("verifying"):
+        certificate = certify(original, network, **inputs(running))
     refuted = certificate.verdict is Verdict.REFUTED
     if not refuted or keep_refuted:
         save(network.cpu(), destination, force=force, refuted=refuted)
@@ -45,7 +52,8 @@ def convert_file(
 def verify_files(original: str, converted: str, **running: Any) -> Certificate:
     """The certificate of two files."""
     first, second = (prepared(load(path), running) for path in (original, converted))
-    return certify(first, second, **inputs(running))
+    with progress("verifying"):
+        return certify(first, second, **inputs(running))
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
@@ -54,11 +62,28 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
     original = load(demo.model)
     network = convert(original)
     described = f"{len(demo.images)} test images of Fashion-MNIST"
-    certificate = certify(original, network, images=demo.images, labels=demo.labels, described=described)
+    with progress("verifying"):
+        certificate = certify(original, network, images=demo.images, labels=demo.labels, described=described)
     if output is None or certificate.verdict is Verdict.REFUTED:
         return certificate, False
     save(network, output, force=force)
     return certificate, True
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """Counts on stderr, where that is a terminal, the convolutions and attention layers that have run."""
+    with tqdm(desc=doing, unit=" layers", disable=None, leave=False, mininterval=0.1) as bar:
+
+        def count(module: nn.Module, *_: Any) -> None:
+            if isinstance(module, (*STOCK, MultiHeadSelfAttention)):
+                bar.update()
+
+        hook = register_module_forward_hook(count)
+        try:
+            yield
+        finally:
+            hook.remove()
 
 
 def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:

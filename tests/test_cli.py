@@ -1,7 +1,10 @@
 """The command line: exit codes, one sentence for an error, and nothing lost."""
 
+import io
 import json
 import shutil
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +214,27 @@ def test_prove_from_the_command_line(tmp_path):
     assert call("prove", "L2a", "--format", "json", "--output", tmp_path / "proof.json").exit_code == 0
     assert json.loads((tmp_path / "proof.json").read_text())["exit_code"] == 0
     refused("prove", "L99", match="L99")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(monkeypatch, stream, shown):
+    from torch.nn.modules import module
+
+    from conv2attn.commands import progress
+
+    conv = torch.nn.Conv1d(1, 1, 1)
+    monkeypatch.setattr("sys.stderr", stream())
+    with progress("verifying"):
+        conv(torch.ones(1, 1, 1))
+        time.sleep(0.2)
+        conv2attn.convert(conv)(torch.ones(1, 1, 1))
+    assert ("verifying: 2 layers" in sys.stderr.getvalue()) == shown
+    assert not module._global_forward_hooks
 
 
 def test_a_crash_is_not_a_refutation(folder, monkeypatch):
