@@ -59,3 +59,17 @@ def test_positions_beyond_the_table_are_refused():
     layer = MultiHeadSelfAttention(3, 3, LearnedEncoding(2, (2, 2), 4))
     with pytest.raises(GeometryError, match="positions are learned up to 2"):
         layer(torch.randn(1, 3, 4, 3))
+
+
+@pytest.mark.parametrize("sides", [(3, 4), (4, 2)])
+def test_learned_positions_are_separable(sides):
+    layer = MultiHeadSelfAttention(3, 5, LearnedEncoding(3, (3, 3), 4)).double()
+    image = torch.randn(2, 3, *sides, dtype=torch.float64)
+    results = []
+    for engine in ("dense", "separable"):
+        conv2attn.set_engine(layer, engine)
+        layer.zero_grad()
+        layer(image).square().sum().backward()
+        results.append([layer(image), *(parameter.grad.clone() for parameter in layer.parameters())])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12)
+    assert layer.which_engine(image) == "separable"

@@ -83,11 +83,11 @@ class QuadraticEncoding(HeadPositions):
         return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -2 * self.center], -1)
 
     def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, head: int | slice | list[int] = slice(None)
+        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice | list[int] = slice(None)
     ) -> Tensor:
         """What `axis` adds to the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
-        away = displacement.to(self.center.device) - self.center[head, axis, ..., None, None].to(dtype)
-        return -self.alpha[head, ..., None, None].to(dtype) * away.square()
+        away = displacement.to(self.center.device) - self.center[heads, axis, None, None].to(dtype)
+        return -self.alpha[heads, None, None].to(dtype) * away.square()
 
     def scores(self, grid: AttentionGrid, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """`-alpha |displacement - center|^2` for the queries `rows`: (heads, queries, keys); 0 at an exact target."""

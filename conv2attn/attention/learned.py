@@ -63,10 +63,10 @@ class LearnedEncoding(nn.Module):
         return self.bias.flatten(1)
 
     def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, head: int | slice = slice(None)
+        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice | list[int] = slice(None)
     ) -> Tensor:
         """What `axis` adds to the scores: (heads, *displacement.shape)."""
-        toward = self.bias[head, axis].to(dtype) @ self.along(displacement, axis).to(dtype).flatten(0, -2).mT
+        toward = self.bias[heads, axis].to(dtype) @ self.along(displacement, axis).to(dtype).flatten(0, -2).mT
         return toward.unflatten(-1, displacement.shape)
 
     def scores(self, grid: AttentionGrid, rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,7 +1,7 @@
 """The softmax of quadratic heads along one axis of the grid, banded where it can be, and its application."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from conv2attn.attention.call import Call
 from conv2attn.attention.encodings import QuadraticEncoding
 from conv2attn.attention.hardness import THRESHOLDS
+from conv2attn.attention.learned import LearnedEncoding
 
 BAND_COST = 8  # measured: one weighted, shifted pass over the image costs about this many columns of a matrix product
 
@@ -73,9 +74,18 @@ def banded_softmax(
         if (last - first) * BAND_COST < side:
             found[head] = AxisMixing(weights[index, first:last].contiguous(), lows[head] + first)
         else:
-            scores = encoding.axis_scores(call.grid.displacement(axis), axis, call.score_dtype, head)
-            found[head] = AxisMixing(torch.softmax(scores, -1).to(call.image.dtype).mT, None)
+            found |= whole_axis(call, encoding, axis, [head])
     return found
+
+
+def whole_axis(
+    call: Call, encoding: QuadraticEncoding | LearnedEncoding, axis: int, heads: Iterable[int]
+) -> dict[int, AxisMixing]:
+    """The softmax of `heads` along `axis` over all its keys."""
+    heads = list(heads)
+    scores = encoding.axis_scores(call.grid.displacement(axis), axis, call.score_dtype, heads)
+    weights = torch.softmax(scores, -1).to(call.image.dtype).mT
+    return {head: AxisMixing(weights[index], None) for index, head in enumerate(heads)}
 
 
 def mix(image: Tensor, mixing: AxisMixing, dim: int, first_site: int, stride: int, out: Tensor | None = None) -> Tensor:

@@ -1,5 +1,5 @@
-"""The softmax of an axis-aligned quadratic head over a box is the outer product of one softmax an axis: mix rows,
-then columns. Exact for every alpha and every real centre, borders included: claim L2d of proofs/.
+"""The softmax over a box of scores that are a sum over the axes is the outer product of one softmax an axis: mix rows,
+then columns. Exact for every alpha and every real centre, and for learned positions, borders included: claim L2d.
 """
 
 import math
@@ -9,24 +9,30 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.call import Call
-from conv2attn.attention.encodings import QuadraticEncoding
-from conv2attn.attention.engines.axis_mixing import AxisMixing, axis_mixings, mix
+from conv2attn.attention.encodings import EnumeratedEncoding, QuadraticEncoding
+from conv2attn.attention.engines.axis_mixing import AxisMixing, axis_mixings, mix, whole_axis
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.engines.gather import rows_per_slab
+from conv2attn.attention.learned import LearnedEncoding
 
 
 def prepare(call: Call) -> Callable[[], Tensor] | str:
-    """Ready to run for a quadratic encoding alone, else why not."""
+    """Ready to run for quadratic or learned positions alone, else why not."""
     if call.layer.has_content:
         return "its attention depends on the content"
     encoding = call.layer.encoding
-    if not isinstance(encoding, QuadraticEncoding):
+    if isinstance(encoding, EnumeratedEncoding):
         return "its scores are not a sum over the axes"
-    return lambda: run(call, encoding)
+    return lambda: run(call, *mixings_of(call, encoding))
 
 
-def run(call: Call, encoding: QuadraticEncoding) -> Tensor:
-    """The layer in slabs of rows under the memory limit; heads that share an axis profile share its mixing."""
+def mixings_of(
+    call: Call, encoding: QuadraticEncoding | LearnedEncoding
+) -> tuple[list[dict[int, AxisMixing]], list[tuple[int, ...]]]:
+    """The softmaxes along each axis, and for each head which of them it takes; equal profiles share one."""
+    if isinstance(encoding, LearnedEncoding):
+        mixings = [whole_axis(call, encoding, axis, range(encoding.heads)) for axis in range(encoding.dimensions)]
+        return mixings, [(head,) * encoding.dimensions for head in range(encoding.heads)]
     alphas, centers = encoding.alpha.tolist(), encoding.center.mT.tolist()
     trained = torch.is_grad_enabled() and (encoding.alpha.requires_grad or encoding.center.requires_grad)
     steps, mixings = [], []
@@ -35,7 +41,11 @@ def run(call: Call, encoding: QuadraticEncoding) -> Tensor:
         step = list(range(encoding.heads)) if trained else [profiles.index(profile) for profile in profiles]
         mixings.append(axis_mixings(call, encoding, axis, {head: profiles[head] for head in step}))
         steps.append(step)
-    paths = list(zip(*steps, strict=True))
+    return mixings, list(zip(*steps, strict=True))
+
+
+def run(call: Call, mixings: Sequence[dict[int, AxisMixing]], paths: Sequence[tuple[int, ...]]) -> Tensor:
+    """The layer in slabs of rows under the memory limit."""
     rows, *others = call.grid.queries
     slab = rows_per_slab(call, math.prod(others) * len(paths))
     pieces = []
