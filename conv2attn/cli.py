@@ -1,5 +1,6 @@
 """The command line: parse, call, render, exit code."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 
 from conv2attn.errors import RULES, CheckpointError, Conv2AttnError, UsageError
 
+WRITING = ("form", "output", "report", "force", "save_witness")
 FORMATS = click.Choice(["text", "json", "markdown"])
 
 
@@ -101,21 +103,25 @@ def convert(
 
 
 @main.command()
-@click.argument("original", type=click.Path())
-@click.argument("converted", type=click.Path())
+@click.argument("original", type=click.Path(), required=False)
+@click.argument("converted", type=click.Path(), required=False)
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@click.option("--tolerance", type=float, metavar="E", help="Ask instead whether the outputs differ by at most E.")
+@click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
+@click.option("--certificate", type=click.Path(), help="Check a stored JSON report against its files again.")
 @running
 @reporting
+@click.pass_context
 def verify(
-    original: str, converted: str, output: str | None, form: str, report: str | None, force: bool, **given: Any
+    context: click.Context, output: str | None, form: str, report: str | None, force: bool, **given: Any
 ) -> None:
     """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
     from conv2attn import commands
 
-    check_free(force, output, report)
-    certificate = commands.verify_files(original, converted, **given)
-    finish(certificate, form, report, force, output)
-    sys.exit(certificate.exit_code)
+    check_free(force, output, report, given["save_witness"])
+    result = commands.verify_files(**given, force=force, command=command_line(context))
+    finish(result, form, report, force, output)
+    sys.exit(result.exit_code)
 
 
 @main.command()
@@ -168,6 +174,18 @@ def explain(code: str | None) -> None:
         raise UsageError("C2A001", f"{code} is not a code", "Call explain without a code for the list.")
     rule = RULES[code.upper()]
     click.echo(f"{code.upper()}: {rule.title}\n\n{rule.why}\n\nWhat to do: {rule.remedy}")
+
+
+def command_line(context: click.Context) -> str:
+    """What to type for the same result: arguments, and the options that are not as by default."""
+    words = ["conv2attn", str(context.info_name)]
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if isinstance(parameter, click.Argument):
+            words += [] if value is None else [str(value)]
+        elif value not in (None, False, (), parameter.get_default(context)) and parameter.name not in WRITING:
+            words += [parameter.opts[0], str(value)]
+    return shlex.join(words)
 
 
 def check_free(force: bool, *paths: str | Path | None) -> None:

@@ -12,10 +12,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from tqdm import tqdm
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates import Certificate, certify
+from conv2attn.certificates import Certificate, Recheck, certify, recheck
+from conv2attn.certificates.recheck import sha256
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
+from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import UsageError
 from conv2attn.models import convert
 from conv2attn.theorem import STOCK
@@ -49,11 +51,36 @@ def convert_file(
     return certificate, not refuted or keep_refuted
 
 
-def verify_files(original: str, converted: str, **running: Any) -> Certificate:
-    """The certificate of two files."""
+def verify_files(
+    original: str | None,
+    converted: str | None,
+    *,
+    tolerance: float | None,
+    save_witness: str | None,
+    certificate: str | None,
+    command: str,
+    force: bool,
+    **running: Any,
+) -> Certificate | Recheck:
+    """The certificate of two files, or a stored one checked again.
+
+    Raises:
+        UsageError: there are no two files, and no certificate that names them (C2A001).
+    """
+    if certificate is not None:
+        return recheck(certificate, original, converted)
+    if original is None or converted is None:
+        raise UsageError("C2A001", "verify takes two files", "Pass ORIGINAL and CONVERTED, or --certificate FILE.")
     first, second = (prepared(load(path), running) for path in (original, converted))
+    files = {"original": original, "converted": converted}
+    hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
+    told = [*files.items(), *hashes.items(), ("command", command)]
     with progress("verifying"):
-        return certify(first, second, **inputs(running))
+        found = certify(first, second, **inputs(running), tolerance=tolerance, circumstances=told)
+    if save_witness and found.witnesses:
+        kept = [{**vars(witness), "image": witness.image.cpu()} for witness in found.witnesses]
+        write_atomically(save_witness, {"witnesses": kept}, force)
+    return found
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

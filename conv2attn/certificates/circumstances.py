@@ -6,7 +6,6 @@ from importlib.metadata import version
 import torch
 from torch import Tensor, nn
 
-import conv2attn
 from conv2attn.attention.probes import indirect_convolution
 
 
@@ -14,7 +13,7 @@ def machine(original: nn.Module, images: Tensor) -> tuple[tuple[str, str], ...]:
     """Names and values, in the order of their names."""
     dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in original.parameters()})
     found = {
-        "conv2attn": conv2attn.__version__,
+        "conv2attn": version("conv2attn"),
         "torch": torch.__version__,
         "python-flint": version("python-flint"),
         "python": platform.python_version(),

@@ -41,12 +41,12 @@ class Carried:
         return (self.size + self.error).max().item() * SLACK
 
 
-@final
-@dataclass(frozen=True)
 class Stop(Exception):
     """The bound cannot be carried through something."""
 
-    where: str
+    def __init__(self, where: str):
+        super().__init__(where)
+        self.where = where
 
 
 LayerRule = Callable[[Carried], Carried]
