@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from conv2attn.certificates import certify
     from conv2attn.checkpoints import load, save
     from conv2attn.models import conversion_of, convert
+    from conv2attn.span import check_span
 
 __version__ = "0.1.0"
 HOMES = {
     "MultiHeadSelfAttention": "attention",
     "certify": "certificates",
+    "check_span": "span",
     "conversion_of": "models",
     "convert": "models",
     "load": "checkpoints",
@@ -22,6 +24,7 @@ HOMES = {
 __all__ = [
     "MultiHeadSelfAttention",
     "certify",
+    "check_span",
     "conversion_of",
     "convert",
     "load",

@@ -196,5 +196,25 @@ RULES: dict[str, Rule] = {
         "Nothing that attends was called while the model ran on the given inputs.",
         "Pass inputs on which the model attends, or the attention itself as an array.",
     ),
+    "C2A502": Rule(
+        "not attention",
+        "Attention is a non-negative array (heads, queries, keys) or (images, heads, queries, keys); rows sum to 1.",
+        "Pass the probabilities after the softmax, queries before keys, heads before both.",
+    ),
+    "C2A503": Rule(
+        "grid unknown",
+        "Shifts are between pixels, so the sides of the grid that the tokens form must be known.",
+        "Pass its sides with grid (--grid HxW), and the number of leading class tokens with extra_tokens.",
+    ),
+    "C2A504": Rule(
+        "offsets do not fit the grid",
+        "An offset has one integer for each axis of the grid, and none comes twice.",
+        "Pass kernel_size and dilation, or offsets, with as many axes as the grid.",
+    ),
+    "C2A505": Rule(
+        "not a hard attention",
+        "Only where every row is one-hot at one offset is attention a convolution.",
+        "Call nearest_convolution, which projects, or raise alpha.",
+    ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

@@ -1,0 +1,193 @@
+"""check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Offset
+from conv2attn.errors import UsageError
+from conv2attn.span.decision import Limits, decide
+from conv2attn.span.kernel import decide_kernel
+from conv2attn.span.layers import read_layer
+from conv2attn.span.problem import AttentionRows, Targets, shifts
+from conv2attn.span.queries import decide_per_query
+from conv2attn.span.reading import ROUNDOFF, as_sides, read_array
+from conv2attn.span.report import SpanReport, SpanRow
+from conv2attn.theorem import Convolution, read
+
+CONDITIONS = ("per-query", "joint", "interior", "kernel")
+LARGEST_PHI = {2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
+"""By roundoff: what four ulps of attention let through, times this, stays far from 1."""
+MEMORY_LIMIT = 512 * 2**20
+
+
+def check_span(
+    attention: Any,
+    kernel_size: int | Sequence[int] = 3,
+    *,
+    dilation: int | Sequence[int] = 1,
+    offsets: Sequence[Offset] | None = None,
+    grid: Sequence[int] | int | None = None,
+    condition: str = "interior",
+    eps: float | None = None,
+    max_phi: float | None = None,
+    convolution: nn.Module | Convolution | None = None,
+    extra_tokens: int = 0,
+    memory_limit: int = MEMORY_LIMIT,
+    sampled: bool | None = None,
+) -> SpanReport:
+    """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
+
+    Four conditions are decided: a Phi for each query (as the paper prints it), one Phi for all queries (joint), for all
+    whose neighbourhood is on the grid (interior), and for what a given `convolution` uses (kernel).
+
+    Args:
+        attention: a MultiHeadSelfAttention that does not read content, judged on its padded keys; an array or tensor
+            (heads, queries, keys) or (images, heads, queries, keys), images sharing one Phi; or a mapping of names to
+            such.
+        kernel_size, dilation: of the kernel, a number or one for each axis.
+        offsets: instead of them, explicit offsets (key - query).
+        grid: sides of the tokens of an array; of the input of a layer. Inferred where it is a square.
+        condition: the one that decides the verdict.
+        eps: the residual that counts as none; the unit roundoff times heads times keys by default.
+        max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
+        convolution: whose combinations the kernel condition asks for, and whose offsets all do.
+        extra_tokens: leading tokens that are not pixels.
+        memory_limit: bytes of temporary arrays.
+        sampled: whether the images are samples of more; by default, whether attention varies over them.
+    Raises:
+        UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments (C2A001).
+    Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
+    """
+    layers = attention if isinstance(attention, Mapping) else {"attention": attention}
+    read_as = None if convolution is None else as_convolution(convolution)
+    if condition not in CONDITIONS or (condition == "kernel" and read_as is None):
+        known = ", ".join(CONDITIONS)
+        raise UsageError("C2A001", f"condition {condition!r} is not one of {known}, the last for a given convolution")
+    for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
+        if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
+            raise UsageError("C2A001", f"{name}={value} is not a positive finite number")
+    rows, wanted = [], ""
+    for name, given in layers.items():
+        dimensions = axes_of(given, kernel_size, offsets, grid, read_as)
+        if read_as is not None and offsets is None:
+            chosen = read_as.offsets
+        else:
+            chosen = offsets_of(dimensions, kernel_size, dilation, offsets)
+        sides = as_sides(grid, dimensions)
+        if isinstance(given, MultiHeadSelfAttention):
+            if sides is None:
+                raise UsageError("C2A503", f"{name}: attention is defined on every grid")
+            found = read_layer(name, given, sides, memory_limit)
+        else:
+            take = partial(read_array, name, given, grid=sides, dimensions=dimensions, extra_tokens=extra_tokens)
+            found = take(memory_limit=memory_limit, sampled=sampled)
+        wanted = wanted or f"asked: offsets {' '.join('(' + ','.join(map(str, each)) + ')' for each in chosen)}"
+        rows.append(check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as))
+    return SpanReport(tuple(rows), wanted)
+
+
+def check(
+    attention: AttentionRows, targets: Targets, decisive: str, limits: Limits, convolution: Convolution | None
+) -> SpanRow:
+    """The conditions of one layer."""
+    everywhere = np.ones(targets.places.shape[1], dtype=bool)
+    inside = targets.interior
+    conditions = [
+        decide_per_query(attention, targets, limits),
+        decide("joint", attention, targets, everywhere, limits),
+        decide("interior", attention, targets, inside, limits),
+    ]
+    if convolution is not None:
+        roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
+        conditions.append(decide_kernel(attention, convolution, limits, roundoff)[0])
+    beside = []
+    if attention.images > 1:
+        chosen, alone = (everywhere, "joint") if decisive == "joint" else (inside, "interior")
+        beside = [decide(f"{alone}, average", attention.average(), targets, chosen, limits)]
+        for image in range(attention.images):
+            beside.append(decide(f"{alone}, image {image}", attention.only(image), targets, chosen, limits))
+    return SpanRow(
+        attention.name,
+        attention.heads,
+        attention.images,
+        attention.grid.keys,
+        tuple(conditions),
+        decisive,
+        limits,
+        tuple(beside),
+        attention.content,
+        attention.notes,
+    )
+
+
+def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | None) -> Limits:
+    """The limits given, or those of the dtype and size."""
+    size = attention.heads * attention.grid.shape[1]
+    return Limits(
+        attention.roundoff * size if eps is None else float(eps),
+        LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi),
+    )
+
+
+def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
+    """A convolution layer as what it computes."""
+    return convolution if isinstance(convolution, Convolution) else read(convolution)
+
+
+def axes_of(
+    given: Any,
+    kernel_size: int | Sequence[int],
+    offsets: Sequence[Offset] | None,
+    grid: Sequence[int] | int | None,
+    convolution: Convolution | None,
+) -> int:
+    """Number of axes of the grid: as whatever names them says, otherwise two.
+
+    Raises:
+        UsageError: what names them disagrees (C2A504).
+    """
+    told = {
+        "the layer": given.dimensions if isinstance(given, MultiHeadSelfAttention) else None,
+        "the convolution": None if convolution is None else len(convolution.kernel_size),
+        "offsets": len(offsets[0]) if offsets else None,
+        "kernel_size": None if isinstance(kernel_size, int) else len(kernel_size),
+        "grid": None if grid is None or isinstance(grid, int) else len(grid),
+    }
+    numbers = {name: number for name, number in told.items() if number is not None}
+    if len(set(numbers.values())) > 1:
+        raise UsageError("C2A504", "; ".join(f"{name} has {number} axes" for name, number in numbers.items()))
+    dimensions = next(iter(numbers.values()), 2)
+    if dimensions not in (1, 2, 3):
+        raise UsageError("C2A504", f"a grid of {dimensions} axes is not a line, plane or space")
+    return dimensions
+
+
+def offsets_of(
+    dimensions: int,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int],
+    offsets: Sequence[Offset] | None,
+) -> tuple[Offset, ...]:
+    """The offsets asked for: `dilation * (t - floor((K - 1) / 2))`, or those given.
+
+    Raises:
+        UsageError: none, one twice, of too many axes, or sizes that are not positive (C2A504).
+    """
+    if offsets is not None:
+        given = tuple(tuple(int(x) for x in offset) for offset in offsets)
+        if not given or len(set(given)) < len(given) or {len(each) for each in given} != {dimensions}:
+            raise UsageError("C2A504", f"offsets {given} are not distinct, with {dimensions} axes each")
+        return given
+    sizes, steps = as_sides(kernel_size, dimensions), as_sides(dilation, dimensions)
+    assert sizes is not None
+    assert steps is not None
+    if len(steps) != dimensions or min(sizes + steps) < 1:
+        raise UsageError("C2A504", f"kernel_size={kernel_size} and dilation={dilation} are not {dimensions} positive")
+    along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(sizes, steps, strict=True)]
+    return tuple(product(*along))

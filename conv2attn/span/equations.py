@@ -1,0 +1,72 @@
+"""The exact equations of containment: for each (image, query, key), the heads' entries and those asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.span.problem import AttentionRows, Targets, selected
+
+LARGEST = 6000
+"""Equations with long numerators that are solved in about a second; of more, the first are tried for a no."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """Equation i is `sum_h phi_h attention[i][h] = asked[i][j]`, and stands at `places[i]` = (image, query, key).
+
+    Repeated and empty equations are left out. They are `complete` if none of another kind is.
+    """
+
+    attention: Sequence[Sequence[Fraction]]
+    asked: Sequence[Sequence[Fraction]]
+    places: Sequence[tuple[int, int, int]]
+    complete: bool = True
+
+
+def one_hot_equations(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Equations:
+    """Equations of 0 and 1, each once: few, whatever the size of the grid."""
+    kinds: dict[bytes, tuple[int, int, int]] = {}
+    width = attention.heads + len(targets.offsets)
+    for image, queries, block in selected(attention, chosen):
+        keys = block.shape[2]
+        places = targets.places[:, queries]
+        there = (places[..., None] == np.arange(keys)) & (places >= 0)[..., None]
+        columns = np.concatenate([block != 0, there]).reshape(width, -1)
+        used = np.flatnonzero(columns.any(0))
+        packed = np.packbits(columns[:, used], axis=0).T
+        for row, first in zip(*np.unique(packed, axis=0, return_index=True), strict=True):
+            query, key = divmod(int(used[first]), keys)
+            kinds.setdefault(row.tobytes(), (image, int(queries[query]), key))
+    bits = [np.unpackbits(np.frombuffer(kind, dtype=np.uint8), count=width) for kind in kinds]
+    exact = [[Fraction(float(x)) for x in row] for row in targets.coefficients]
+    heads = [[Fraction(int(x)) for x in row[: attention.heads]] for row in bits]
+    asked = [
+        [sum((c for c, x in zip(row, bit[attention.heads :], strict=True) if x), Fraction(0)) for row in exact]
+        for bit in bits
+    ]
+    return Equations(heads, asked, list(kinds.values()))
+
+
+def rational_equations(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Equations:
+    """The equations of an ideal softmax; of a large grid, those of the first queries."""
+    assert attention.rational is not None
+    exact = [[Fraction(float(x)) for x in row] for row in targets.coefficients]
+    heads: list[Sequence[Fraction]] = []
+    asked: list[list[Fraction]] = []
+    places: list[tuple[int, int, int]] = []
+    queries = np.flatnonzero(chosen)
+    for query in queries:
+        if heads and len(heads) * 2 > LARGEST:
+            break
+        rows = [attention.rational(head, int(query)) for head in range(attention.heads)]
+        for key, column in enumerate(zip(*rows, strict=True)):
+            taps = [t for t, place in enumerate(targets.places[:, query]) if place == key]
+            heads.append(column)
+            asked.append([sum((row[t] for t in taps), Fraction(0)) for row in exact])
+            places.append((0, int(query), key))
+    return Equations(heads, asked, places, complete=len(heads) == len(queries) * attention.grid.shape[1])

@@ -1,0 +1,123 @@
+"""What is asked and of what: attention rows in chunks of queries, and the shifts that they should span."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.basis import AttentionGrid, Offset
+
+Array = NDArray[np.float64]
+Piece = tuple[int, slice, Array]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AttentionRows:
+    """The attention of one layer, (heads, images * queries, keys), read in chunks.
+
+    Args:
+        name: of the layer.
+        heads, images, grid: its shape; images that share one set of weights are stacked.
+        roundoff: unit roundoff of the dtype that the attention came in.
+        ulps: entrywise uncertainty in units of `roundoff`; 0 where the numbers are the operator itself.
+        pieces: yields (image, queries, attention (heads, queries, keys) in float64), as often as it is called.
+        one_hot: every row is bitwise one-hot.
+        rational: the ideal operator's row of (head, query), where it is rational.
+        sampled: attention depends on the input, and these images are samples.
+        content: share of the squared attention that varies over the images.
+        d_head: width of the heads, where known.
+        notes: what was done to the attention before.
+    """
+
+    name: str
+    heads: int
+    images: int
+    grid: AttentionGrid
+    roundoff: float
+    ulps: int
+    pieces: Callable[[], Iterator[Piece]]
+    one_hot: bool = False
+    rational: Callable[[int, int], list[Fraction]] | None = None
+    sampled: bool = False
+    content: float = 0.0
+    d_head: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def only(self, image: int) -> "AttentionRows":
+        """One image of them."""
+        return replace(
+            self, images=1, pieces=lambda: ((0, rows, block) for i, rows, block in self.pieces() if i == image)
+        )
+
+    def average(self) -> "AttentionRows":
+        """The mean over the images, as one image; it is nobody's attention, so it is never exact."""
+
+        def pieces() -> Iterator[Piece]:
+            sums: dict[int, tuple[slice, Array]] = {}
+            for _, rows, block in self.pieces():
+                before = sums.get(rows.start)
+                sums[rows.start] = (rows, block if before is None else before[1] + block)
+            for rows, total in sums.values():
+                yield 0, rows, total / self.images
+
+        return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=max(self.ulps, 1))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Combinations of shifts: row j asks for `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
+
+    `places` is the key of (offset, query), or -1 where it leaves the grid and zero is asked for.
+    """
+
+    offsets: tuple[Offset, ...]
+    places: NDArray[np.int64]
+    coefficients: Array
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def plain(self) -> bool:
+        """Whether each row asks for one shift."""
+        return np.array_equal(self.coefficients, np.eye(len(self.offsets)))
+
+    @property
+    def interior(self) -> NDArray[np.bool_]:
+        """The queries whose whole neighbourhood is on the grid."""
+        return np.asarray((self.places >= 0).all(0))
+
+    def block(self, queries: NDArray[np.int64], keys: int) -> Array:
+        """The rows asked for at these queries: (targets, queries, keys)."""
+        asked = np.zeros((len(self), len(queries), keys))
+        for tap, places in enumerate(self.places[:, queries]):
+            there = np.flatnonzero(places >= 0)
+            asked[:, there, places[there]] += self.coefficients[:, tap, None]
+        return asked
+
+
+def shifts(grid: AttentionGrid, offsets: Sequence[Offset]) -> Targets:
+    """One target for each offset."""
+    sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
+    asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64)[:, None]
+    inside = np.asarray(((asked >= 0) & (asked < np.array(grid.keys))).all(-1))
+    flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], asked, 0), -1, 0)), grid.keys)
+    labels = tuple(",".join(map(str, offset)) for offset in offsets)
+    return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
+
+
+def selected(attention: AttentionRows, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64], Array]]:
+    """The pieces of the chosen queries: (image, queries, attention (heads, queries, keys))."""
+    for image, rows, block in attention.pieces():
+        queries = np.arange(rows.start, rows.stop)
+        kept = chosen[queries]
+        if kept.all():
+            yield image, queries, block
+        elif kept.any():
+            yield image, queries[kept], block[:, kept]

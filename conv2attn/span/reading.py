@@ -1,0 +1,167 @@
+"""Attention as arrays: shapes, sums and grids checked, leading tokens dropped, one-hot rows recognised."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.basis import AttentionGrid, Sides, Sites
+from conv2attn.bounds import gamma
+from conv2attn.errors import UsageError
+from conv2attn.span.problem import Array, AttentionRows, Piece
+
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+ULPS = 4
+"""How far an entry of a softmax may be from its ideal, in units of roundoff, for well-scaled scores: its exponential
+counts 2, the sum and the division 1 each."""
+COPIES = 64
+"""Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
+CHUNK = 2**16
+"""Entries of a chunk and head beyond which more speed nothing up."""
+
+
+def read_array(
+    name: str,
+    given: Any,
+    *,
+    grid: Sides | None,
+    dimensions: int,
+    extra_tokens: int = 0,
+    memory_limit: int,
+    sampled: bool | None = None,
+) -> AttentionRows:
+    """An array or tensor (heads, queries, keys) or (images, heads, queries, keys), every row checked.
+
+    Raises:
+        UsageError: it is not attention (C2A502), or its tokens are not those of the grid (C2A503).
+    """
+    dtype = str(given.dtype).removeprefix("torch.")
+    array = np.asarray(given.detach().cpu().double().numpy() if hasattr(given, "detach") else given)
+    if array.dtype.kind not in "fbiu":
+        raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
+    if array.ndim not in (3, 4):
+        raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
+    whole = array if array.ndim == 4 else array[None]
+    if 0 in whole.shape:
+        raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
+    if whole.shape[2] != whole.shape[3]:
+        raise UsageError("C2A502", f"{name}: {whole.shape[2]} queries and {whole.shape[3]} keys are not one grid")
+    roundoff = ROUNDOFF.get(dtype, 2.0**-53)
+    check_rows(name, whole, roundoff)
+    notes: list[str] = []
+    if extra_tokens:
+        whole = without_leading(name, whole.astype(np.float64), extra_tokens)
+        notes.append(f"{extra_tokens} leading tokens dropped, rows divided by what remained")
+    sides = sides_for(name, whole.shape[2], grid, dimensions)
+    if grid is None and len(sides) > 1:
+        notes.append(f"grid {'x'.join(map(str, sides))} inferred from {whole.shape[2]} tokens")
+    one_hot = bool((((whole == 0) | (whole == 1)).all(-1)).all())
+    share = content_share(whole)
+    return AttentionRows(
+        name,
+        whole.shape[1],
+        whole.shape[0],
+        AttentionGrid(sides, Sites.everywhere(len(sides))),
+        roundoff,
+        0 if one_hot else ULPS,
+        lambda: chunks(whole, memory_limit),
+        one_hot=one_hot,
+        sampled=share > 0 if sampled is None else sampled,
+        content=share,
+        notes=tuple(notes),
+    )
+
+
+def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
+    """Queries of a chunk."""
+    return max(1, min(CHUNK // keys, memory_limit // (8 * COPIES * heads * keys)))
+
+
+def chunks(whole: NDArray[Any], memory_limit: int) -> Iterator[Piece]:
+    """The array in chunks of queries, in float64."""
+    images, heads, queries, keys = whole.shape
+    step = rows_at_once(heads, keys, memory_limit)
+    for image in range(images):
+        for start in range(0, queries, step):
+            rows = slice(start, min(start + step, queries))
+            yield image, rows, whole[image, :, rows].astype(np.float64)
+
+
+def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
+    """Refuses what is not attention; a row may miss 1 by the rounding of its softmax and of its sum.
+
+    Raises:
+        UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
+    """
+    allowed = gamma(whole.shape[3] + ULPS, roundoff) if (whole.shape[3] + ULPS) * roundoff < 0.5 else 0.5
+    for image, attention in enumerate(whole):
+        values = attention.astype(np.float64)
+        if not np.isfinite(values).all():
+            head, query, key = np.argwhere(~np.isfinite(values))[0]
+            found = values[head, query, key]
+            raise UsageError("C2A502", f"{name}: image {image}, head {head}, query {query}, key {key} is {found}")
+        if values.min() < 0:
+            head, query, key = np.unravel_index(values.argmin(), values.shape)
+            raise UsageError("C2A502", f"{name}: image {image}, head {head} has {values.min():g} at ({query}, {key})")
+        away = np.abs(values.sum(-1) - 1)
+        if not away.max() <= allowed:
+            head, query = np.unravel_index(away.argmax(), away.shape)
+            total = values[head, query].sum()
+            if np.abs(values.sum(-2) - 1).max() <= allowed:
+                raise UsageError(
+                    "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
+                )
+            where = f"image {image}, head {head}, query {query}"
+            raise UsageError("C2A502", f"{name}: {where} sums to {total:.9g}, not to 1 within {allowed:.1g}")
+
+
+def without_leading(name: str, whole: Array, extra: int) -> Array:
+    """Without the first `extra` tokens, rows divided by what remains of them.
+
+    Raises:
+        UsageError: nothing remains of a row (C2A502), or of the tokens (C2A503).
+    """
+    if not 0 < extra < whole.shape[2]:
+        raise UsageError("C2A503", f"{name}: {extra} extra tokens of {whole.shape[2]}")
+    kept = whole[:, :, extra:, extra:]
+    sums = kept.sum(-1, keepdims=True)
+    if not sums.min() > 0:
+        raise UsageError("C2A502", f"{name}: a query attends to the {extra} leading tokens only")
+    rest: Array = kept / sums
+    return rest
+
+
+def sides_for(name: str, tokens: int, grid: Sides | None, dimensions: int) -> Sides:
+    """The given sides if they fit, or those of the line, square or cube that has so many tokens.
+
+    Raises:
+        UsageError: they do not fit, or there is no such square or cube (C2A503).
+    """
+    if grid is not None:
+        if math.prod(grid) != tokens or min(grid) < 1:
+            sides = "x".join(map(str, grid))
+            raise UsageError("C2A503", f"{name}: a grid {sides} has {math.prod(grid)} pixels, not {tokens} tokens")
+        return tuple(grid)
+    side = round(tokens ** (1 / dimensions))
+    if side**dimensions != tokens:
+        shape = {2: "square", 3: "cube"}[dimensions]
+        raise UsageError("C2A503", f"{name}: {tokens} tokens do not form a {shape}")
+    return (side,) * dimensions
+
+
+def content_share(whole: NDArray[Any]) -> float:
+    """The share of the squared attention that varies over the images: 0 for positions alone."""
+    if len(whole) == 1 or (whole == whole[:1]).all():
+        return 0.0
+    mean = whole.mean(0, dtype=np.float64)
+    varying = sum(float(((image - mean) ** 2).sum()) for image in whole)
+    return varying / sum(float((image.astype(np.float64) ** 2).sum()) for image in whole)
+
+
+def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
+    """Sides as a tuple; one number is a side of all axes."""
+    if grid is None:
+        return None
+    return (grid,) * dimensions if isinstance(grid, int) else tuple(int(side) for side in grid)

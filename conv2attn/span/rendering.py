@@ -1,0 +1,122 @@
+"""A span report as text, Markdown and JSON; pure functions."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from conv2attn.span.condition import Condition
+from conv2attn.span.pictures import LEGEND, picture
+from conv2attn.tables import Cell, markdown_table, show, text_table
+from conv2attn.verdicts import Strength, Verdict
+
+if TYPE_CHECKING:
+    from conv2attn.span.report import SpanReport, SpanRow
+
+SCHEMA = "conv2attn.span/1"
+HEADER = (
+    *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
+    *("residual", "at least", "distance", "eps", "|Phi|", "strength", "verdict"),
+)
+
+
+def to_text(report: "SpanReport") -> str:
+    """The report for a terminal: the table, a picture a row, and what else there is to say."""
+    table = text_table(HEADER, [cells(row, each) for row in report.rows for each in shown(row)])
+    pictures = [line for row in report.rows for line in in_pictures(row)]
+    return "\n".join([report.asked, "", table, "", *pictures, *remarks(report), *totals(report)]) + "\n"
+
+
+def to_markdown(report: "SpanReport") -> str:
+    """The report for a document."""
+    table = markdown_table(HEADER, [cells(row, each) for row in report.rows for each in shown(row)])
+    pictures = [line for row in report.rows for line in in_pictures(row)]
+    notes = [f"- {line}" for line in (*remarks(report), *totals(report))]
+    return "\n".join([report.asked, "", table, "", "```", *pictures, "```", "", *notes]) + "\n"
+
+
+def shown(row: "SpanRow") -> tuple[Condition, ...]:
+    """The conditions of the table: the four, and the average beside them."""
+    return (*row.conditions, *(each for each in row.beside if each.name.endswith("average")))
+
+
+def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
+    """One line of the table; the condition that decides has a star."""
+    name = condition.name + (" *" if condition.name == row.decisive else "")
+    around = None
+    if condition.threshold is not None:
+        around = " | ".join("-" if value is None else show(value) for value in condition.around)
+    floor = max((target.floor for target in condition.targets), default=None)
+    sampled = condition.sampled and condition.strength is not Strength.SAMPLED
+    strength = condition.strength.value + (", sampled" if sampled else "")
+    verdict = condition.verdict.value if condition.targets else "nothing checked"
+    figures: list[Cell] = [condition.queries, len(condition.targets), condition.rank, around, condition.residual]
+    figures += [
+        floor,
+        condition.distance,
+        row.limits.eps,
+        condition.norm,
+        strength.replace("sampled, sampled", "sampled"),
+        verdict,
+    ]
+    return [row.name, "x".join(map(str, row.grid)), row.images, row.heads, name, *figures]
+
+
+def in_pictures(row: "SpanRow") -> list[str]:
+    """The residual of every offset for the condition that decides."""
+    lines = picture(row.deciding.targets, row.limits.eps)
+    return [f"{row.name}, {row.decisive}: residual and distance of every offset", *lines, ""] if lines else []
+
+
+def remarks(report: "SpanReport") -> list[str]:
+    """What the figures alone do not say."""
+    lines = [LEGEND]
+    for row in report.rows:
+        lines += [f"{row.name}: {note}" for note in row.notes]
+        lines += [f"{row.name}, {each.name}: {each.sentence}" for each in row.conditions if each.sentence]
+        if row.images > 1:
+            lines.append(f"{row.name}: {row.content:.3%} of the squared attention varies over {row.images} images")
+        alone = [each for each in row.beside if not each.name.endswith("average")]
+        if alone:
+            held = sum(each.verdict is Verdict.HOLDS for each in alone)
+            lines.append(f"{row.name}: alone, each with a Phi of its own, {held} of {len(alone)} images hold")
+    return lines
+
+
+def totals(report: "SpanReport") -> list[str]:
+    """The limits, and the count of all four verdicts."""
+    bounds = sorted({(row.limits.eps, row.limits.max_phi) for row in report.rows})
+    lines = [f"holds: a residual of at most eps={e:.2g} with |Phi| <= {b:g}; refuted: none such" for e, b in bounds]
+    counts = Counter(row.verdict for row in report.rows)
+    tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    if not report.rows or not any(row.deciding.targets for row in report.rows):
+        lines.append("nothing was checked")
+    return [*lines, f"{tally}: {report.verdict.value}"]
+
+
+def to_json(report: "SpanReport") -> str:
+    """The report for a program: sorted keys, no NaN."""
+    body = {
+        "schema": SCHEMA,
+        "asked": report.asked,
+        "verdict": report.verdict.value,
+        "exit_code": report.exit_code,
+        "layers": [{**plain(row), "verdict": row.verdict.value} for row in report.rows],
+    }
+    return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON takes it: fractions and what is not finite as strings."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Fraction) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value
