@@ -1,10 +1,14 @@
 """What this device really computes: measured once, never assumed."""
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
+
+SPIKE = 1e7
 
 
 @lru_cache(maxsize=64)
@@ -22,12 +26,46 @@ def exponential_underflows(threshold: float, dtype: torch.dtype, device: str) ->
 def indirect_convolution(image: Tensor) -> str | None:
     """Why this device's convolution of `image` may not be a plain sum of products in its dtype, or None if it is.
 
-    Winograd and FFT convolutions, and TF32, break the error bound of a direct sum.
+    Winograd and FFT convolutions, and TF32, break the error bound of a direct sum. On a GPU the algorithm depends on
+    the shape, so it is never taken for granted; on a CPU it is measured.
     """
     if image.device.type == "cuda":
         if image.dtype == torch.float32 and torch.backends.cudnn.allow_tf32:
             return "cuDNN may round to TF32 here (torch.backends.cudnn.allow_tf32)"
         return "cuDNN may choose a Winograd or FFT algorithm"
-    if image.device.type == "cpu" and not torch.backends.mkldnn.enabled and torch.backends.nnpack.is_available():
-        return "NNPACK may choose a Winograd or FFT algorithm (oneDNN is off)"
-    return None
+    flags = (torch.backends.mkldnn.enabled, torch.backends.nnpack.is_available())
+    spread = spread_of_kernels(image.dtype, image.device.type, flags)
+    return f"a pixel of {SPIKE:g} changes outputs that do not see it by {spread:.2g}: no direct sum" if spread else None
+
+
+@lru_cache(maxsize=64)
+def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[bool, ...]) -> float:
+    """`spread_of_spike` for a 3x3 layer and a batch for which Winograd algorithms are known to be chosen."""
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        weight = torch.randn(16, 16, 3, 3).to(device, dtype)
+    layer = partial(torch.conv2d, weight=weight, padding=1)
+    return spread_of_spike(layer, torch.Size((16, 16, 24, 24)), dtype, device, (slice(11, 14), slice(11, 14)))
+
+
+def spread_of_spike(
+    layer: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: str, seen: tuple[slice, ...]
+) -> float:
+    """The largest change, by a pixel of 1e7 in the middle of an image of zeros, of an output that does not see it.
+
+    A direct sum never multiplies the pixel into such an output: 0. A Winograd or FFT convolution does, and its rounding
+    leaves a trace there.
+
+    Args:
+        shape: (batch, channels, *sides) of the image.
+        seen: for each axis, the outputs that may see the pixel.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        image = torch.zeros(shape, dtype=dtype, device=device)
+        blank = layer(image)
+        spike: tuple[Any, ...] = (slice(None), 0, *(side // 2 for side in shape[2:]))
+        image[spike] = SPIKE if dtype != torch.float16 else 2.0**15
+        change = (layer(image).double() - blank.double()).abs()
+    inside: tuple[Any, ...] = (Ellipsis, *seen)
+    change[inside] = 0
+    return change.max().item() if change.numel() else 0.0

@@ -41,15 +41,19 @@ class Compared:
         """The padded sides that a pair met."""
         return tuple(self.readings[name][1].padding.sides(self.seen[name].sides))
 
+    def bounded(self, name: str) -> bool:
+        """Whether the bound of a pair holds: the geometry is the same, and the first is a direct sum."""
+        return self.rows[name or "(root)"].placed and not self.seen[name].spread > 0
+
     def rules(self) -> dict[str, LayerRule]:
         """How each pair whose geometry is the same carries a bound on."""
-        usable = [name for name in self.readings if self.seen[name].calls and self.rows[name or "(root)"].placed]
+        usable = [name for name in self.readings if self.seen[name].calls and self.bounded(name)]
         return {name: layer_rule(self.readings[name], self.sides(name)) for name in usable}
 
     def judge_layer(self, tolerance: float, input_range: float) -> Finding:
         """The finding on the tolerance of a single layer."""
         bounds = None
-        if "" in self.readings and self.rows["(root)"].placed:
+        if "" in self.readings and self.bounded(""):
             bounds = difference_bounds(*self.readings[""], input_range, self.sides(""))
         worst = max(bounds, default=0.0) if bounds is not None else None
         return judge_layer(worst, tolerance, self.witness("", input_range) if "" in self.readings else None)

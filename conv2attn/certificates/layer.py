@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from conv2attn.attention.probes import indirect_convolution
+from conv2attn.attention.probes import SPIKE, indirect_convolution
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.leak import check_leak
 from conv2attn.certificates.maps import compare_maps
@@ -43,7 +43,8 @@ def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exac
         return LayerCertificate(tuple(findings), leak)
     placed = len(maps) == 2 and maps[0].verdict is Verdict.HOLDS
     sides = tuple(converted.padding.sides(seen.sides))
-    bounds = difference_bounds(original, converted, seen.input_range, sides) if placed else None
+    direct = not seen.spread > 0 and math.isfinite(seen.input_range)
+    bounds = difference_bounds(original, converted, seen.input_range, sides) if placed and direct else None
     findings.append(judge_measured(seen, max(bounds, default=0.0) if bounds is not None else None, placed))
     return LayerCertificate(tuple(findings), leak, seen.input_range, seen.max_error, tuple(bounds or ()))
 
@@ -55,6 +56,10 @@ def judge_measured(seen: Measured, bound: float | None, same: bool) -> Finding:
     if seen.max_error == math.inf:
         what = seen.trouble or "an output is not finite, or of another shape or dtype"
         return refuted("measured", "C2A404", f"on an input on which the original runs, {what}")
+    if seen.spread > 0:
+        trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {seen.spread:.2g}"
+        sentence = f"the original is no direct sum on this device, so no bound is given: {trace}"
+        return Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", sentence)
     if bound is None:
         sentence = "no bound is known to hold the measured difference against"
         return undecided("measured", "C2A404", sentence) if same else holds("measured", Strength.SAMPLED)

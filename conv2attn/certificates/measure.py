@@ -18,7 +18,9 @@ from conv2attn.models.discovery import copy_network
 @dataclass
 class Measured:
     """What was seen of one layer: the error is NaN if the first's output was, and infinite if only the second's was,
-    or shapes or dtypes differ, or the second did not run, which `trouble` tells."""
+    or shapes or dtypes differ, or the second did not run, which `trouble` tells. `spread` is above 0 where the first is
+    no direct sum.
+    """
 
     max_error: float = 0.0
     input_range: float = 0.0
@@ -27,14 +29,17 @@ class Measured:
     calls: int = 0
     trouble: str = ""
     like: Tensor | None = None
+    shape: tuple[int, ...] = ()
+    spread: float = 0.0
 
     def add(self, error: float, image: Tensor, output: Tensor) -> None:
         """Counts one more call."""
         self.max_error = error if not error <= self.max_error else self.max_error
-        self.input_range = max(self.input_range, image.abs().max().item()) if image.numel() else self.input_range
+        largest = image.abs().max().item() if image.numel() else 0.0
+        self.input_range = self.input_range if largest <= self.input_range else largest
         dimensions = output.ndim - 2 if output.ndim > 2 else 1
         self.sides, self.grid = tuple(image.shape[-dimensions:]), tuple(output.shape[-dimensions:])
-        self.calls, self.like = self.calls + 1, image.new_empty(0)
+        self.calls, self.like, self.shape = self.calls + 1, image.new_empty(0), tuple(image.shape)
 
 
 @final

@@ -18,7 +18,10 @@ from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
-ASSUMPTIONS = ("finite inputs, sums formed directly (no Winograd or FFT), no overflow",)
+ASSUMPTIONS = (
+    "finite inputs (dense and sdpa spread a NaN to every output, conv and gather only where the convolution does)",
+    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow",
+)
 
 
 def certify(
@@ -58,7 +61,9 @@ def certify(
         images, described = random_images(original, input_size, input_range, seed)
     described = described or f"{len(images)} given images"
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
-    bound, stop = propagate(original, compared.rules(), images, max(input_range, images.abs().max().item()))
+    largest = images.abs().max().item() if images.numel() else 0.0
+    reach = input_range if largest <= input_range else largest
+    bound, stop = propagate(original, compared.rules(), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     apart = all_names(original, network, pair_layers(original, network))
     structure = compare_structure(original, network, apart)

@@ -60,6 +60,8 @@ def propagate(
     Args:
         layers: for the compared layers, by name, how what goes in becomes what comes out.
     """
+    if not math.isfinite(input_range):
+        return None, "inputs that are not finite"
     try:
         trial = copy_network(original)
         graph = fx.GraphModule(trial, LayerTracer().trace(trial))

@@ -18,6 +18,7 @@ from conv2attn.bounds import (
     soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
+from conv2attn.certificates.arithmetic import Arithmetic
 from conv2attn.certificates.exact import dense
 from conv2attn.certificates.reading import Reading
 from conv2attn.errors import UsageError
@@ -37,12 +38,13 @@ def difference_bounds(
 
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
-    kind = original.format
+    device = next(w for w in (converted.weights.output, converted.weights.value) if w is not None).device.type
+    kind = Arithmetic.of(device).format(original.format)
     try:
-        mixings = [mixing_bound(side, padded_sides) for side in (original, converted)]
+        mixings = [mixing_bound(side, padded_sides, kind) for side in (original, converted)]
         terms = [max(1, len(side.starts) * fan_in(side)) for side in (original, converted)]
         bounds = [convolution_bound(n, kind, bias=True, casts=CASTS) for n in terms]
-        products = [product_error(side) for side in (original, converted)]
+        products = [product_error(side, kind) for side in (original, converted)]
     except UsageError:
         return None
     leak = (mixings[0][0] + mixings[1][0]) * SLACK
@@ -95,7 +97,7 @@ def fan_in(reading: Reading) -> int:
     return reading.channels[0] // reading.weights.groups
 
 
-def mixing_bound(reading: Reading, padded_sides: tuple[int, ...]) -> tuple[float, RoundingBound]:
+def mixing_bound(reading: Reading, padded_sides: tuple[int, ...], kind: str) -> tuple[float, RoundingBound]:
     """The leak in real arithmetic and what the heads' weighted means are off by beside it.
 
     Both hold for mixing over all keys at once and for axis after axis: `(1 + f)^n - 1 <= 2 n f` for `n f <= 1`. Where
@@ -106,7 +108,7 @@ def mixing_bound(reading: Reading, padded_sides: tuple[int, ...]) -> tuple[float
     """
     if not reading.alphas:
         return 0.0, RoundingBound(0.0, 0.0)
-    alpha, axes, kind = min(reading.alphas), reading.leak_axes, reading.format
+    alpha, axes = min(reading.alphas), reading.leak_axes
     each = 2 * axes
     if not any(reading.apart) and alpha >= target_rounds_to_one_threshold(kind, axes):
         whole, one_axis = hard_mixing_bound(alpha, axes, kind), hard_mixing_bound(alpha, 1, kind)
@@ -132,12 +134,12 @@ def lost(kind: str) -> float:
     return format_of(kind).smallest_subnormal * 2.0**20
 
 
-def product_error(reading: Reading) -> float:
+def product_error(reading: Reading, kind: str) -> float:
     """Relative error of forming `W_val W_out`, of the sum of the absolute products; 0 where no sum is formed."""
     weights = reading.weights
-    if weights.value is None or weights.output is None or formed_exactly(weights):
+    if weights.value is None or weights.output is None or (kind != "tf32" and formed_exactly(weights)):
         return 0.0
-    form = format_of(reading.format)
+    form = format_of(kind)
     return 2 * gamma(weights.output.shape[2] + 2, form.unit_roundoff)
 
 

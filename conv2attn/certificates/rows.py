@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.basis import AttentionGrid
+from conv2attn.certificates.arithmetic import spread_of
 from conv2attn.certificates.calls import MetCall
 from conv2attn.certificates.certificate import Row
 from conv2attn.certificates.finding import Finding, unsupported
@@ -68,6 +69,8 @@ def row_of(
         first, second = reading_of(ours), reading_of(theirs)
     except Conv2AttnError as error:
         return Row(label, signature, (unsupported(error.code, error.found),)), None
+    if isinstance(ours, STOCK) and seen.calls:
+        seen.spread = spread_of(ours, first, seen)
     found = certify_layer(first, second, seen, exactly=exactly)
     row = filled(label, signature, found, attention, seen, strength_of(found.findings))
     if skipped and row.verdict is Verdict.HOLDS:

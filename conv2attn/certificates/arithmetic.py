@@ -1,0 +1,44 @@
+"""The arithmetic that a device really computes in, from its settings; and whether its convolutions are direct sums."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import nn
+
+from conv2attn.attention.probes import spread_of_spike
+from conv2attn.certificates.measure import Measured
+from conv2attn.certificates.reading import Reading
+
+
+@final
+@dataclass(frozen=True)
+class Arithmetic:
+    """The settings that decide how products are formed and summed, as recorded where a certificate was made."""
+
+    device: str
+    convolution_tf32: bool = False
+    product_tf32: bool = False
+
+    @staticmethod
+    def of(device: str) -> "Arithmetic":
+        """The settings now."""
+        tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        return Arithmetic(device, *tf32) if device == "cuda" else Arithmetic(device)
+
+    def format(self, stored: str) -> str:
+        """The format whose rounding counts for numbers stored as `stored`: tf32 for float32 where a GPU may use it."""
+        reduced = self.device == "cuda" and (self.convolution_tf32 or self.product_tf32)
+        return "tf32" if stored == "float32" and reduced else stored
+
+
+def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
+    """`spread_of_spike` for a convolution on inputs of the shape and device that it met; 0 if it met none."""
+    if seen.like is None or len(seen.shape) != len(seen.sides) + 2:
+        return 0.0
+    form, around = reading.geometry, []
+    for axis, side in enumerate(seen.sides):
+        at = form.spacing[axis] * (side // 2)
+        outputs = [(at - start[axis]) // form.stride[axis] for start in reading.starts]
+        around.append(slice(max(0, min(outputs)), max(0, max(outputs) + 2)))
+    return spread_of_spike(layer, torch.Size(seen.shape), reading.dtype, seen.like.device.type, tuple(around))

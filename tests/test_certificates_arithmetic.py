@@ -1,0 +1,140 @@
+"""The arithmetic really used decides what is said: TF32, Winograd, flushing, and inputs that are no numbers."""
+
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.attention.probes import indirect_convolution, spread_of_spike
+from conv2attn.bounds import convolution_bound, hard_mixing_bound
+from conv2attn.certificates import certify
+from conv2attn.certificates.arithmetic import Arithmetic
+from conv2attn.certificates.reading import reading_of
+from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.verdicts import Strength, Verdict
+
+SETTINGS = [
+    (Arithmetic("cpu"), "float32", "float32"),
+    (Arithmetic("cuda"), "float32", "float32"),
+    (Arithmetic("cuda", convolution_tf32=True), "float32", "tf32"),
+    (Arithmetic("cuda", product_tf32=True), "float32", "tf32"),
+    (Arithmetic("cuda", True, True), "float64", "float64"),
+    (Arithmetic("cuda", True, True), "bfloat16", "bfloat16"),
+    (Arithmetic("cpu", True, True), "float32", "float32"),
+]
+
+
+@pytest.fixture
+def nnpack():
+    """Convolutions by NNPACK, which chooses Winograd for batches of 16 or more."""
+    assert torch.backends.nnpack.is_available()
+    before = torch.backends.mkldnn.enabled
+    torch._C._set_mkldnn_enabled(False)
+    yield
+    torch._C._set_mkldnn_enabled(before)
+
+
+def layer(**kwargs):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Conv2d(16, 16, 3, padding=1, **kwargs)
+
+
+def images(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("settings", "stored", "used"), SETTINGS)
+def test_recorded_settings_decide_the_format(settings, stored, used):
+    assert settings.format(stored) == used
+
+
+def test_tf32_makes_the_bound_larger_by_its_roundoff(monkeypatch):
+    original = reading_of(layer())
+    converted = reading_of(conv2attn.convert(layer()))
+    plain = difference_bounds(original, converted, 1.0, (9, 9))
+    monkeypatch.setattr(Arithmetic, "of", staticmethod(lambda device: Arithmetic("cuda", True, True)))
+    reduced = difference_bounds(original, converted, 1.0, (9, 9))
+    assert all(20 * a < b for a, b in zip(plain, reduced, strict=True))
+    assert convolution_bound(144, "tf32").factor > 20 * convolution_bound(144, "float32").factor
+    assert hard_mixing_bound(128, 2, "tf32").factor > 0
+
+
+def test_the_settings_of_this_machine_are_read():
+    assert Arithmetic.of("cpu") == Arithmetic("cpu")
+    now = Arithmetic.of("cuda")
+    assert now.convolution_tf32 is torch.backends.cudnn.allow_tf32
+    assert now.product_tf32 is torch.backends.cuda.matmul.allow_tf32
+
+
+def test_a_direct_convolution_leaves_no_trace():
+    assert indirect_convolution(torch.zeros(1, 3, 4, 4)) is None
+    original = layer()
+    inside = (slice(4, 7), slice(4, 7))
+    assert spread_of_spike(original, torch.Size((16, 16, 10, 10)), torch.float32, "cpu", inside) == 0
+    narrow = (slice(5, 6), slice(4, 7))
+    assert spread_of_spike(original, torch.Size((16, 16, 10, 10)), torch.float32, "cpu", narrow) > 1e3
+
+
+def test_winograd_is_measured_and_named(nnpack):
+    assert "no direct sum" in indirect_convolution(torch.zeros(1, 3, 4, 4))
+    assert indirect_convolution(torch.zeros(1, 3, 4, 4, dtype=torch.float64)) is None
+    original = layer()
+    report = certify(original, conv2attn.convert(original), images=images(16, 16, 24, 24))
+    row = report.rows[0]
+    assert (report.verdict, report.strength, row.bound) == (Verdict.HOLDS, Strength.PROVED, None)
+    assert "no direct sum" in report.to_text()
+    assert "NNPACK" in report.to_text() or "no direct sum" in dict(report.circumstances)["kernels"]
+    strict = certify(original, conv2attn.convert(original), images=images(16, 16, 24, 24), tolerance=100.0)
+    assert strict.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("alpha", [128, 100, 60, 40])
+def test_bounds_hold_with_and_without_flushing(alpha):
+    original = layer()
+    converted = conv2attn.convert(original, alpha=alpha)
+    given = images(2, 16, 9, 8) * torch.logspace(-30, 3, 8)
+    for flush in (True, False):
+        torch.set_flush_denormal(flush)
+        try:
+            row = certify(original, converted, images=given).rows[0]
+        finally:
+            torch.set_flush_denormal(False)
+        assert row.verdict is Verdict.HOLDS
+        assert 0 <= row.max_error <= row.bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes_are_certified(dtype):
+    original = layer().to(dtype)
+    report = certify(original, conv2attn.convert(original), images=images(2, 16, 9, 8).to(dtype))
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+    row = report.rows[0]
+    assert 0 <= row.max_error <= row.bound
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("engine", ["conv", "gather", "separable", "sdpa", "dense"])
+@torch.no_grad()
+def test_what_is_not_finite_spreads_as_far_as_the_engine_looks(engine, number):
+    original = layer()
+    converted = conv2attn.set_engine(conv2attn.convert(original), engine)
+    image = images(1, 16, 9, 8)
+    image[0, 3, 4, 5] = number
+    spoiled = ~converted(image).isfinite()
+    expected = ~original(image).isfinite()
+    assert expected.sum() == 9 * 16
+    if engine in ("conv", "gather"):
+        assert torch.equal(spoiled, expected)
+    elif engine in ("sdpa", "dense"):
+        assert spoiled.all()
+    else:
+        assert (spoiled | ~expected).all()
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_network_that_meets_what_is_not_finite_is_undecided(number):
+    original = layer()
+    image = images(1, 16, 9, 8)
+    image[0, 3, 4, 5] = number
+    assert certify(original, conv2attn.convert(original), images=image).exit_code == 3
