@@ -1,5 +1,6 @@
 """The command line: exit codes, one sentence for an error, and nothing lost."""
 
+import functools
 import io
 import json
 import shutil
@@ -70,6 +71,38 @@ def test_a_saved_layer_is_the_layer(tmp_path):
     conv2attn.save(layer, tmp_path / "layer.pt")
     image = torch.randn(2, 4, 9)
     assert torch.equal(conv2attn.load(tmp_path / "layer.pt")(image), layer(image))
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (("sites", "stride"), (0, 0)),
+        (("sites", "stride"), (-1, 2)),
+        (("sites", "stride"), (2.0, 2.0)),
+        (("sites", "stride"), (2,)),
+        (("sites", "before"), ("a", "b")),
+        (("padding", "spacing"), (0, 0)),
+        (("padding", "mode"), "exec"),
+        (("groups",), 0),
+        (("d_in",), True),
+        (("engine",), "evil"),
+        (("positions",), [10**30, 2]),
+    ],
+)
+def test_a_saved_layer_of_impossible_geometry_is_refused(folder, place, told):
+    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "saved.pt")
+    content = torch.load("saved.pt", weights_only=True)
+    functools.reduce(dict.__getitem__, place[:-1], content["layers"]["conv1"])[place[-1]] = told
+    torch.save(content, "false.pt")
+    refused("verify", "net.pt", "false.pt", match="C2A303 its plan and its tensors do not fit each other")
+
+
+def test_a_plan_of_more_blocks_than_tensors_is_refused_before_they_are_built(folder):
+    conv2attn.save(conv2attn.load("net.pt"), "saved.pt")
+    content = torch.load("saved.pt", weights_only=True)
+    content["architecture"][1]["depths"] = [10**9, 2, 2, 2]
+    torch.save(content, "false.pt")
+    refused("verify", "net.pt", "false.pt", match="1000000006 blocks of 122 tensors")
 
 
 @pytest.mark.parametrize("damage", ["rename", "drop", "architecture", "layers"])

@@ -8,8 +8,10 @@ import torch
 from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites
+from conv2attn.errors import UsageError
 
-NUMBERS = ("d_in", "d_out", "d_head", "d_key", "groups", "stride_by", "engine")
+SIZES = ("d_in", "d_out", "d_head", "d_key", "groups")
+NUMBERS = (*SIZES, "stride_by", "engine")
 PARTS = ("value", "output", "bias", "content_bias")
 
 
@@ -30,16 +32,36 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
 
 
 def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
-    """A layer with these arguments, its parameters on the meta device: load a state dict into it by assignment."""
-    arguments = dict(plan)
-    sites = Sites(**{key: tuple(item) for key, item in arguments.pop("sites").items()})
-    padding = arguments.pop("padding")
-    mode = padding.pop("mode") if isinstance(padding, dict) else ""
-    padding = Padding(**{key: tuple(item) for key, item in padding.items()}, mode=mode)
-    kind, positions = arguments.pop("encoding"), arguments.pop("positions")
-    name, trained = arguments.pop("name"), arguments.pop("trained_positions")
+    """A layer with these arguments, its parameters on the meta device: load a state dict into it by assignment.
+
+    Raises:
+        UsageError: a number of the plan is none, or out of range (C2A001), or the layer cannot be so.
+        KeyError, TypeError: something is missing from the plan, or not what a plan has there.
+    """
+    arguments = {key: plan[key] for key in (*NUMBERS, *PARTS, "content", "content_position")}
+    for key in SIZES:
+        whole(arguments[key], least=1)
     with torch.device("meta"):
-        encoding = ENCODINGS[kind].from_arguments(positions).requires_grad_(trained)
+        encoding = ENCODINGS[plan["encoding"]].from_arguments(plan["positions"])
+        encoding.requires_grad_(plan["trained_positions"])
+        axes = encoding.dimensions
+        before, after, spacing = (per_axis(plan["padding"][key], axes, key) for key in ("before", "after", "spacing"))
+        sites = Sites(*(per_axis(plan["sites"][key], axes, key) for key in ("stride", "before", "after")))
+        padding = Padding(before, after, plan["padding"]["mode"], spacing)
         layer = MultiHeadSelfAttention(encoding=encoding, padding=padding, sites=sites, **arguments)
-    layer.name = name
+    layer.name = str(plan["name"])
     return layer
+
+
+def per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
+    """A whole number for each axis; at least 1 of what is a step."""
+    if len(numbers) != axes:
+        raise UsageError("C2A001", f"{key}={numbers!r} is not a number for each of {axes} axes")
+    return tuple(whole(number, least=1 if key in ("stride", "spacing") else None) for number in numbers)
+
+
+def whole(number: Any, least: int | None) -> int:
+    """`number`, if it is whole and not less than `least`."""
+    if type(number) is not int or (least is not None and number < least):
+        raise UsageError("C2A001", f"{number!r} is not a whole number{'' if least is None else f' from {least}'}")
+    return number

@@ -18,6 +18,7 @@ from conv2attn.models.conversion import Conversion, ConversionRow, with_conversi
 from conv2attn.models.resnet import ResNetPlan, build
 
 FORMAT = "conv2attn.network/1"
+MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, build),
     "classifier": (ClassifierPlan, AttentionClassifier),
@@ -79,11 +80,14 @@ def recognise(content: Mapping[Any, Any]) -> SavedPlan | None:
         if content["architecture"] is not None:
             kind, sizes = content["architecture"]
             lists = {key: tuple(item) for key, item in sizes.items() if isinstance(item, list)}
+            blocks = sum(lists["depths"]) if "depths" in lists else sizes.get("layers", 0)
+            if blocks > len(content["state_dict"]):
+                raise ValueError(f"{blocks} blocks of {len(content['state_dict'])} tensors")
             architecture = ARCHITECTURES[kind][0](**{**sizes, **lists})
         told = content["conversion"]
         conversion = told and Conversion(tuple(ConversionRow(**row) for row in told["rows"]), told["functional_calls"])
         return SavedPlan(architecture, dict(content["layers"]), conversion, bool(content["refuted"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MISFITS as error:
         raise CheckpointError("C2A303", f"its {FORMAT} plan is not whole ({error})") from error
 
 
@@ -108,7 +112,7 @@ def rebuild(plan: SavedPlan, content: Mapping[Any, Any]) -> nn.Module:
                 setattr(network.get_submodule(parent), child, layer)
         state = {key: tensor.clone() for key, tensor in content["state_dict"].items()}
         network.load_state_dict(state, strict=True, assign=True)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, Conv2AttnError) as error:
+    except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         sentence = str(error).splitlines()[0]
         raise CheckpointError("C2A303", f"its plan and its tensors do not fit each other ({sentence})") from error
     return with_conversion(network, plan.conversion) if plan.conversion else network
