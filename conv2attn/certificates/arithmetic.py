@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from conv2attn.attention.probes import spread_of_spike
+from conv2attn.basis import Sides
 from conv2attn.certificates.measure import Measured
 from conv2attn.certificates.reading import Reading
 
@@ -33,8 +34,11 @@ class Arithmetic:
 
 
 def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
-    """`spread_of_spike` for a convolution on inputs of the shape and device that it met; 0 if it met none."""
-    if seen.like is None or len(seen.shape) != len(seen.sides) + 2:
+    """`spread_of_spike` for a convolution on inputs of the shape and device that it met.
+
+    0 also where none was met, and where the padding copies the middle of so small an image to the border.
+    """
+    if seen.like is None or len(seen.shape) != len(seen.sides) + 2 or padding_copies_middle(reading, seen.sides):
         return 0.0
     form, around = reading.geometry, []
     for axis, side in enumerate(seen.sides):
@@ -42,3 +46,10 @@ def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
         outputs = [(at - start[axis]) // form.stride[axis] for start in reading.starts]
         around.append(slice(max(0, min(outputs)), max(0, max(outputs) + 2)))
     return spread_of_spike(layer, torch.Size(seen.shape), reading.dtype, seen.like.device.type, tuple(around))
+
+
+def padding_copies_middle(reading: Reading, sides: Sides) -> bool:
+    """Whether the padding may copy the pixel in the middle."""
+    padding = reading.padding
+    amounts = zip(padding.before, padding.after, sides, strict=True)
+    return padding.mode != "zeros" and any(max(b, a) >= min(side // 2, side - 1 - side // 2) for b, a, side in amounts)
