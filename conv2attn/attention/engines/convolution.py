@@ -63,7 +63,20 @@ def run(call: Call, points: Lattice) -> Tensor:
     kernel = taps.permute(1, 2, 0).unflatten(2, points.kernel_size)
     image, amount = keys_and_padding(call, points)
     stride, bias, none = call.sites.stride, call.weights.bias, (0,) * len(amount)
+    image, kernel = plainly_stored(image), plainly_stored(kernel)
     return torch.convolution(image, kernel, bias, stride, amount, points.dilation, False, none, call.weights.groups)
+
+
+def plainly_stored(tensor: Tensor) -> Tensor:
+    """`tensor` with its last axis innermost where the CPU computes in bfloat16.
+
+    With channels innermost oneDNN, as of torch 2.13, reads beyond the image for some strides and dilations, and gives
+    noise or crashes.
+    """
+    plain = tensor.stride() == tensor.new_empty(tensor.shape, device="meta").stride()
+    if plain or tensor.dtype != torch.bfloat16 or tensor.device.type != "cpu":
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def keys_and_padding(call: Call, points: Lattice) -> tuple[Tensor, Offset]:
