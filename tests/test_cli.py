@@ -97,6 +97,15 @@ def test_a_saved_layer_of_impossible_geometry_is_refused(folder, place, told):
     refused("verify", "net.pt", "false.pt", match="C2A303 its plan and its tensors do not fit each other")
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
+def test_saved_weights_that_are_no_floats_are_refused(folder, dtype):
+    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "saved.pt")
+    content = torch.load("saved.pt", weights_only=True)
+    content["state_dict"]["conv1.output"] = content["state_dict"]["conv1.output"].to(dtype)
+    torch.save(content, "false.pt")
+    refused("verify", "net.pt", "false.pt", match=f"conv1.output is {dtype}")
+
+
 def test_a_plan_of_more_blocks_than_tensors_is_refused_before_they_are_built(folder):
     conv2attn.save(conv2attn.load("net.pt"), "saved.pt")
     content = torch.load("saved.pt", weights_only=True)

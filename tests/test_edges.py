@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from conv2attn import convert, save
+from conv2attn.attention import hardness
+from conv2attn.attention.probes import exponential_underflows
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
 
 
@@ -38,3 +40,23 @@ def test_a_network_that_no_file_can_hold_is_not_saved(tmp_path):
     with pytest.raises(CheckpointError, match="C2A306 Sequential is not an architecture known here"):
         save(nn.Sequential(nn.Conv2d(1, 1, 1)), tmp_path / "network.pt")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dilation_beyond_what_its_centres_can_count_is_refused():
+    convert(nn.Conv1d(1, 1, 3, dilation=2**24))
+    with pytest.raises(GeometryError, match=r"C2A001 an offset of 16777217 pixels is not exact in torch.float32"):
+        convert(nn.Conv1d(1, 1, 3, dilation=2**24 + 1))
+
+
+@pytest.mark.parametrize(("dtype", "enough"), [(torch.float64, 746.0), (torch.float32, 104.0), (torch.float16, 17.4)])
+def test_the_device_s_own_exponential_is_measured(dtype, enough):
+    assert exponential_underflows(enough, dtype, "cpu")
+    assert not exponential_underflows(enough * 0.8, dtype, "cpu")
+
+
+def test_heads_are_not_hard_on_a_device_whose_exponential_does_not_vanish(monkeypatch):
+    layer = convert(nn.Conv1d(1, 1, 3))
+    assert layer.which_engine(torch.ones(1, 1, 5)) == "conv"
+    monkeypatch.setattr(hardness, "exponential_underflows", lambda *_: False)
+    reasons = layer.why_engine(torch.ones(1, 1, 5))
+    assert reasons["conv"] == reasons["gather"] == "exp(-103.972) does not vanish in float32 on cpu"

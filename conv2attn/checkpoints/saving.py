@@ -111,6 +111,9 @@ def rebuild(plan: SavedPlan, content: Mapping[Any, Any]) -> nn.Module:
                 network.get_submodule(name)
                 setattr(network.get_submodule(parent), child, layer)
         state = {key: tensor.clone() for key, tensor in content["state_dict"].items()}
+        for key, tensor in state.items():
+            if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
+                raise TypeError(f"{key} is {tensor.dtype}")
         network.load_state_dict(state, strict=True, assign=True)
     except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         sentence = str(error).splitlines()[0]

@@ -11,7 +11,7 @@ from conv2attn.attention.encodings import HARD_ENCODINGS
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import BasisConvolution, Composition, QuadraticSoftmax, as_basis
 from conv2attn.bounds import auto_alpha
-from conv2attn.errors import AlphaError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UnsupportedError, UsageError
 from conv2attn.theorem.convolution import Convolution
 
 
@@ -36,7 +36,8 @@ def attention_for(
         trainable: store identities too, and let gradients reach centres and sharpness.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
-        HeadSizeError: `d_head` is too small (C2A105).  UsageError: an unknown encoding (C2A001).
+        HeadSizeError: `d_head` is too small (C2A105).
+        UsageError: an unknown encoding, or an offset too large for the dtype of the centres (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
     if encoding not in HARD_ENCODINGS:
@@ -44,7 +45,10 @@ def attention_for(
     weight = convolution.weight
     sharpness = sharpness_for(alpha, weight.dtype)
     width = head_width(convolution, d_head)
-    centers = torch.tensor(convolution.offsets, dtype=position_dtype(weight.dtype), device=weight.device)
+    offsets = torch.tensor(convolution.offsets, device=weight.device)
+    centers = offsets.to(position_dtype(weight.dtype))
+    if not torch.equal(centers.to(offsets.dtype), offsets):
+        raise GeometryError("C2A001", f"an offset of {offsets.abs().max()} pixels is not exact in {centers.dtype}")
     value, output = factors(convolution.taps().detach(), convolution.groups, width, trainable)
     layer = MultiHeadSelfAttention(
         convolution.d_in,
