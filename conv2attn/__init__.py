@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from conv2attn.certificates import certify
     from conv2attn.checkpoints import load, save
     from conv2attn.models import conversion_of, convert
-    from conv2attn.span import check_span
+    from conv2attn.span import check_span, express, recover
 
 __version__ = "0.1.0"
 HOMES = {
@@ -17,7 +17,9 @@ HOMES = {
     "check_span": "span",
     "conversion_of": "models",
     "convert": "models",
+    "express": "span",
     "load": "checkpoints",
+    "recover": "span",
     "save": "checkpoints",
     "set_engine": "attention",
 }
@@ -27,7 +29,9 @@ __all__ = [
     "check_span",
     "conversion_of",
     "convert",
+    "express",
     "load",
+    "recover",
     "save",
     "set_engine",
 ]

@@ -2,16 +2,37 @@
 
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.condition import Condition, Counting, Mixing, NullVector, Target
+from conv2attn.span.express import Expression, express, expression
+from conv2attn.span.fewest import FewestHeads, fewest_heads
+from conv2attn.span.heads import HeadReading, Redundancy
+from conv2attn.span.profiles import Pattern, Profiles
+from conv2attn.span.questions import head_offsets, profiles, redundant_heads
+from conv2attn.span.recover import Nearest, nearest_convolution, recover
 from conv2attn.span.report import SpanReport, SpanRow
 
 __all__ = [
     "CONDITIONS",
     "Condition",
     "Counting",
+    "Expression",
+    "FewestHeads",
+    "HeadReading",
     "Mixing",
+    "Nearest",
     "NullVector",
+    "Pattern",
+    "Profiles",
+    "Redundancy",
     "SpanReport",
     "SpanRow",
     "Target",
     "check_span",
+    "express",
+    "expression",
+    "fewest_heads",
+    "head_offsets",
+    "nearest_convolution",
+    "profiles",
+    "recover",
+    "redundant_heads",
 ]

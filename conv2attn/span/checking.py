@@ -1,7 +1,6 @@
 """check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,19 +10,17 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset
 from conv2attn.errors import UsageError
-from conv2attn.span.decision import Limits, decide
+from conv2attn.span.decision import decide
 from conv2attn.span.kernel import decide_kernel
-from conv2attn.span.layers import read_layer
+from conv2attn.span.limits import Limits, limits_for
 from conv2attn.span.problem import AttentionRows, Targets, shifts
 from conv2attn.span.queries import decide_per_query
-from conv2attn.span.reading import ROUNDOFF, as_sides, read_array
+from conv2attn.span.questions import rows_of
+from conv2attn.span.reading import MEMORY_LIMIT, ROUNDOFF, as_sides
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.theorem import Convolution, read
 
 CONDITIONS = ("per-query", "joint", "interior", "kernel")
-LARGEST_PHI = {2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
-"""By roundoff: what four ulps of attention let through, times this, stays far from 1."""
-MEMORY_LIMIT = 512 * 2**20
 
 
 def check_span(
@@ -79,14 +76,7 @@ def check_span(
             chosen = read_as.offsets
         else:
             chosen = offsets_of(dimensions, kernel_size, dilation, offsets)
-        sides = as_sides(grid, dimensions)
-        if isinstance(given, MultiHeadSelfAttention):
-            if sides is None:
-                raise UsageError("C2A503", f"{name}: attention is defined on every grid")
-            found = read_layer(name, given, sides, memory_limit)
-        else:
-            take = partial(read_array, name, given, grid=sides, dimensions=dimensions, extra_tokens=extra_tokens)
-            found = take(memory_limit=memory_limit, sampled=sampled)
+        found = rows_of(name, given, grid, dimensions, extra_tokens, memory_limit, sampled)
         wanted = wanted or f"asked: offsets {' '.join('(' + ','.join(map(str, each)) + ')' for each in chosen)}"
         rows.append(check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as))
     return SpanReport(tuple(rows), wanted)
@@ -123,15 +113,6 @@ def check(
         tuple(beside),
         attention.content,
         attention.notes,
-    )
-
-
-def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | None) -> Limits:
-    """The limits given, or those of the dtype and size."""
-    size = attention.heads * attention.grid.shape[1]
-    return Limits(
-        attention.roundoff * size if eps is None else float(eps),
-        LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi),
     )
 
 

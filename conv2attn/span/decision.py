@@ -1,10 +1,8 @@
 """One condition decided: one Phi for all chosen queries, within eps and within the largest norm."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +11,12 @@ from conv2attn.span.condition import Condition, Counting, Mixing, Target
 from conv2attn.span.evaluation import Worth, evaluate, improved
 from conv2attn.span.exact import Exactly, decide_exactly
 from conv2attn.span.factors import propose, triangle
+from conv2attn.span.limits import Limits
 from conv2attn.span.problem import AttentionRows, Targets
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 10**8
 """Products in the machine's longest float that are still a matter of seconds."""
-
-
-@final
-@dataclass(frozen=True)
-class Limits:
-    """The residual that counts as none, and the largest norm of a row of Phi (its sum of absolute values)."""
-
-    eps: float
-    max_phi: float
 
 
 def decide(

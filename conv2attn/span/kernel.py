@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from conv2attn.span.condition import Condition
-from conv2attn.span.decision import Limits, decide
+from conv2attn.span.decision import decide
+from conv2attn.span.limits import Limits
 from conv2attn.span.problem import Array, AttentionRows, Targets, shifts
 from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Verdict
@@ -74,7 +75,7 @@ def head_taps(convolution: Convolution, targets: Targets, mixing: Array) -> Arra
     matrix = tap_matrix(convolution)
     places = {offset: t for t, offset in enumerate(convolution.offsets)}
     used = matrix[[places[offset] for offset in targets.offsets]]
-    parts = np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0]
+    parts = used if targets.plain else np.linalg.lstsq(targets.coefficients.T, used, rcond=None)[0]
     taps: Array = (mixing.T @ parts).reshape(mixing.shape[1], convolution.d_out, -1)
     return taps
 

@@ -4,9 +4,10 @@ import numpy as np
 
 from conv2attn.bounds import gamma
 from conv2attn.span.condition import Condition, Counting, Mixing, NullVector, Target
-from conv2attn.span.decision import AFFORDABLE, Limits, count, strength_of
+from conv2attn.span.decision import AFFORDABLE, count, strength_of
 from conv2attn.span.evaluation import UNIT, Precision, rounding_of, uncertainty
 from conv2attn.span.factors import propose, triangular
+from conv2attn.span.limits import Limits
 from conv2attn.span.problem import Array, AttentionRows, Targets, selected
 from conv2attn.verdicts import Strength, Verdict, worst_verdict
 

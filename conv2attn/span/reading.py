@@ -18,6 +18,7 @@ ULPS = 4
 counts 2, the sum and the division 1 each."""
 COPIES = 64
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
+MEMORY_LIMIT = 512 * 2**20
 CHUNK = 2**16
 """Entries of a chunk and head beyond which more speed nothing up."""
 

@@ -1,0 +1,79 @@
+"""Every witness of a condition handed to the independent checker, with the attention in exact numbers."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.span import checker
+from conv2attn.span.condition import Condition, Counting, Mixing, NullVector
+from conv2attn.span.evaluation import uncertainty
+from conv2attn.span.limits import Limits
+from conv2attn.span.problem import AttentionRows, Targets
+from conv2attn.verdicts import Verdict
+
+Table = list[list[Sequence[float | Fraction]]]
+
+
+def confirm(
+    condition: Condition, attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], limits: Limits
+) -> bool:
+    """Whether the checker confirms all witnesses of a verdict, and they are as many as it takes.
+
+    For small problems: it counts in Fractions. False for an undecided condition, which has no witness.
+    """
+    witnesses = condition.witnesses
+    needed = len(targets) if condition.verdict is Verdict.HOLDS else 1
+    if condition.verdict is Verdict.UNDECIDED or len(witnesses) < needed:
+        return False
+    table = rows_of(attention)
+    per_image = targets.places.shape[1]
+    queries = [i * per_image + int(q) for i in range(attention.images) for q in np.flatnonzero(chosen)]
+    limit, bound = Fraction(limits.eps), Fraction(limits.max_phi)
+    results = []
+    for witness in witnesses:
+        match witness:
+            case Mixing(target, "holds", weights):
+                asked = asked_of(targets, target, attention.images)
+                results.append(checker.confirms_holds(table, asked, weights, limit, bound, queries))
+            case Mixing(target, _, weights, query):
+                asked, where = asked_of(targets, target, attention.images), queries if query is None else [query]
+                doubt = Fraction(uncertainty(attention))
+                results.append(checker.confirms_refuted(table, asked, weights, limit, bound, doubt, where))
+            case NullVector(target, entries):
+                asked = asked_of(targets, target, attention.images)
+                exact = ideal_rows(attention) if attention.rational is not None else table
+                flat = [(image * per_image + query, key, value) for image, query, key, value in entries]
+                results.append(checker.confirms_null_vector(exact, asked, flat, limit))
+            case Counting(heads, count, least):
+                results.append(heads == attention.heads < count == len(targets) and least > limits.eps)
+    return all(results)
+
+
+def rows_of(attention: AttentionRows) -> Table:
+    """`[head][query][key]`, images one after the other."""
+    table: Table = [[] for _ in range(attention.heads)]
+    for _, _, block in attention.pieces():
+        for head, rows in enumerate(block):
+            table[head].extend(row.tolist() for row in rows)
+    return table
+
+
+def ideal_rows(attention: AttentionRows) -> Table:
+    """The same of the ideal operator."""
+    assert attention.rational is not None
+    queries = range(attention.grid.shape[0])
+    return [[attention.rational(head, query) for query in queries] for head in range(attention.heads)]
+
+
+def asked_of(targets: Targets, target: int, images: int) -> list[dict[int, Fraction]]:
+    """The row that a target asks for at each query, as keys and numbers."""
+    rows: list[dict[int, Fraction]] = []
+    for query in range(targets.places.shape[1]):
+        row: dict[int, Fraction] = {}
+        for weight, place in zip(targets.coefficients[target], targets.places[:, query], strict=True):
+            if place >= 0 and weight:
+                row[int(place)] = row.get(int(place), Fraction(0)) + Fraction(float(weight))
+        rows.append(row)
+    return rows * images

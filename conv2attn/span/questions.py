@@ -1,0 +1,71 @@
+"""Questions about the heads of one layer, given as check_span takes it: a layer, or an array."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.errors import UsageError
+from conv2attn.span.heads import HeadReading, Redundancy, read_heads, redundancy
+from conv2attn.span.layers import read_layer
+from conv2attn.span.limits import limits_for
+from conv2attn.span.problem import AttentionRows
+from conv2attn.span.profiles import Profiles, sort_into_patterns
+from conv2attn.span.reading import MEMORY_LIMIT, as_sides, read_array
+
+
+def rows_of(
+    name: str,
+    attention: Any,
+    grid: Sequence[int] | int | None,
+    dimensions: int = 2,
+    extra_tokens: int = 0,
+    memory_limit: int = MEMORY_LIMIT,
+    sampled: bool | None = None,
+) -> AttentionRows:
+    """The attention of a layer on a grid, or of an array.
+
+    Raises:
+        UsageError: not attention (C2A502), or no grid (C2A503).
+    """
+    if isinstance(attention, MultiHeadSelfAttention):
+        sides = as_sides(grid, attention.dimensions)
+        if sides is None:
+            raise UsageError("C2A503", f"{name}: a layer attends on every grid")
+        return read_layer(name, attention, sides, memory_limit)
+    return read_array(
+        name,
+        attention,
+        grid=as_sides(grid, dimensions),
+        dimensions=dimensions,
+        extra_tokens=extra_tokens,
+        memory_limit=memory_limit,
+        sampled=sampled,
+    )
+
+
+def axes(grid: Sequence[int] | int | None) -> int:
+    """Number of axes that a grid names, otherwise two."""
+    return 2 if grid is None or isinstance(grid, int) else len(grid)
+
+
+def head_offsets(
+    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
+) -> tuple[HeadReading, ...]:
+    """For each head its centre, spread and peak, and the offset that it implements if any."""
+    rows = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    return read_heads(rows, limits_for(rows, eps, None).eps)
+
+
+def redundant_heads(
+    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
+) -> Redundancy:
+    """Which heads the span does not need."""
+    rows = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    return redundancy(rows, limits_for(rows, eps, None).eps)
+
+
+def profiles(
+    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, tolerance: float = 0.05
+) -> Profiles:
+    """Which heads are translates of one pattern, and what the layer reads as."""
+    return sort_into_patterns(rows_of("attention", attention, grid, axes(grid), extra_tokens), tolerance)

@@ -1,0 +1,175 @@
+"""What the span is used for: convolutions written with given heads, recovered from them, and counted in heads."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from conv2attn import MultiHeadSelfAttention, convert, express, recover
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.span import expression, fewest_heads, head_offsets, nearest_convolution, profiles, redundant_heads
+from conv2attn.verdicts import Verdict
+
+OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+
+
+def integers(module):
+    """The same layer with small integer weights, in float64, so that sums are exact."""
+    module = module.double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randint(-4, 5, parameter.shape))
+    return module
+
+
+def image(*shape):
+    return torch.randint(-4, 5, shape).double()
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.Conv2d(4, 2, (2, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)),
+        nn.Conv2d(4, 4, 3, padding=1, groups=4, padding_mode="reflect"),
+        nn.Conv1d(2, 3, 5, stride=2, padding=1, bias=False),
+        nn.Conv3d(1, 2, 2),
+    ],
+    ids=repr,
+)
+def test_recover_returns_the_convolution_that_was_converted(conv):
+    conv = integers(conv)
+    found = recover(convert(conv))
+    assert torch.equal(found.weight, conv.weight)
+    names = ("stride", "padding", "dilation", "kernel_size", "groups", "padding_mode")
+    assert all(getattr(found, name) == getattr(conv, name) for name in names)
+    x = image(2, conv.in_channels, *[7, 8, 6][: conv.weight.ndim - 2])
+    assert torch.equal(found(x), conv(x))
+
+
+def test_unpadded_heads_are_replicate_padding():
+    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), 1024.0)
+    layer = integers(MultiHeadSelfAttention(2, 3, encoding, value=False, dtype=torch.float64))
+    with torch.no_grad():
+        layer.encoding.center.copy_(torch.tensor(OFFSETS))
+        layer.encoding.alpha.fill_(1024)
+    found = recover(layer)
+    assert found.padding_mode == "replicate"
+    x = image(2, 2, 5, 6)
+    assert torch.equal(found(x), layer(x))
+
+
+def test_soft_heads_are_not_recovered_but_have_a_nearest_convolution():
+    layer = convert(integers(nn.Conv2d(2, 3, 3, padding=1)))
+    with torch.no_grad():
+        layer.encoding.alpha.fill_(1.0)
+    with pytest.raises(UsageError, match=r"C2A505 .*not one-hot"):
+        recover(layer)
+    shares = []
+    for alpha in (0.5, 1.0, 3.0, 20.0):
+        with torch.no_grad():
+            layer.encoding.alpha.fill_(alpha)
+        shares.append(nearest_convolution(layer, OFFSETS, (6, 7)).share)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.9
+    assert shares[-1] > 1 - 1e-6
+
+
+def test_the_share_is_that_of_the_dense_maps():
+    layer = convert(integers(nn.Conv2d(2, 3, 3, padding=1)))
+    with torch.no_grad():
+        layer.encoding.alpha.fill_(0.7)
+    nearest = nearest_convolution(layer, OFFSETS, (3, 4))
+    attention = layer.attention(sides=(3, 4))[0].detach()
+    keys = layer.padding.sides((3, 4))
+    hard = convert(nn.Conv2d(2, 3, 3, padding=1)).double().attention(sides=(3, 4))[0].detach()
+    whole = torch.einsum("hqk,hoi->oqik", attention, layer.output.detach())
+    near = torch.einsum("tqk,toi->oqik", hard, nearest.taps)
+    assert keys == (5, 6)
+    assert nearest.share == pytest.approx(float(1 - (whole - near).square().sum() / whole.square().sum()), rel=1e-12)
+
+
+def test_transposed_layers_are_said_to_be_none():
+    with pytest.raises(UnsupportedError, match="zero-stuffed"):
+        recover(convert(nn.ConvTranspose2d(2, 3, 3, stride=2)))
+
+
+def test_express_writes_a_convolution_with_the_heads_of_another():
+    heads, conv = convert(nn.Conv2d(1, 1, 3)).double(), integers(nn.Conv2d(3, 4, 3, padding=1, stride=2))
+    with torch.no_grad():
+        heads.encoding.center.copy_(heads.encoding.center.flip(0))
+        heads.encoding.alpha.fill_(1024)
+    written = express(conv, heads)
+    x = image(2, 3, 9, 8)
+    assert torch.equal(written(x), conv(x))
+
+
+def test_express_says_what_heads_cannot_do():
+    heads, conv = convert(nn.Conv2d(1, 1, 3)).double(), integers(nn.Conv2d(3, 4, 3))
+    with torch.no_grad():
+        heads.encoding.alpha.fill_(0.5)
+    result = expression(conv, heads)
+    assert result.condition.verdict is Verdict.REFUTED
+    with torch.no_grad():
+        heads.encoding.alpha.fill_(1024)
+        heads.encoding.center[4] = 1.0
+    assert expression(conv, heads).condition.verdict is Verdict.REFUTED
+    conv.weight.data[:, :, 1, 1] = 0
+    assert expression(conv, heads).condition.verdict is Verdict.HOLDS
+    assert torch.equal(express(conv, heads)(x := image(1, 3, 6, 7)), conv(x))
+
+
+@pytest.mark.parametrize(("taps", "hard", "free"), [([-1, 0, 1], 2, 2), ([1, 2, 1], 3, 1), ([0, 0, 0], 0, 0)])
+def test_fewest_heads_of_one_channel(taps, hard, free):
+    conv = nn.Conv1d(1, 1, 3)
+    conv.weight.data[:] = torch.tensor(taps)
+    found = fewest_heads(conv)
+    assert (found.hard, found.free) == (hard, free)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fewest_heads_construct_the_convolution(seed):
+    torch.manual_seed(seed)
+    conv = integers(nn.Conv2d(1 + seed % 2, 1 + seed // 2, 3))
+    found = fewest_heads(conv)
+    rank = int(np.linalg.matrix_rank(conv.weight.detach().flatten(2).flatten(0, 1).numpy()))
+    assert found.free in (rank, rank + 1)
+    assert all(sum(row) == 1 and min(row) >= 0 for row in found.patterns)
+    floats = np.array([[float(Fraction(x)) for x in row] for row in found.patterns])
+    taps = np.einsum("ht,hoi->oit", floats, found.matrices).reshape(conv.weight.shape)
+    assert np.allclose(taps, conv.weight.detach().numpy(), atol=1e-10, rtol=0)
+
+
+def test_heads_are_read():
+    layer = convert(nn.Conv2d(1, 1, 3, padding=1))
+    assert [reading.offset for reading in head_offsets(layer, grid=(5, 6))] == OFFSETS
+    assert all(reading.spread == 0 for reading in head_offsets(layer, grid=(5, 6)))
+    layer.encoding.alpha.data.fill_(0.5)
+    soft = head_offsets(layer, grid=(5, 6))
+    assert all(reading.offset is None for reading in soft)
+    assert soft[4].peak == (0, 0)
+    assert soft[4].center == pytest.approx((0, 0), abs=1e-9)
+
+
+def test_redundant_heads_are_found():
+    attention = convert(nn.Conv2d(1, 1, 3)).attention(sides=(5, 6))[0]
+    square = np.zeros((3, 6, 6))
+    square[0], square[1] = np.eye(6), np.eye(6)[::-1]
+    square[2] = (square[0] + square[1]) / 2
+    found = redundant_heads(square, grid=(6,))
+    assert max(found.distances) < 1e-12
+    assert found.removable == (2,)
+    assert redundant_heads(square[:2], grid=(6,)).removable == ()
+    assert attention.shape[0] == 9
+
+
+def test_profiles_tell_one_convolution_from_a_mixture():
+    layer = convert(nn.Conv2d(1, 1, 3, padding=2))
+    assert profiles(layer, grid=(5, 6)).reads_as == "one convolution"
+    layer.encoding.center.data[0] = 0.0
+    assert profiles(layer, grid=(5, 6)).reads_as == "one sparse convolution"
+    layer.encoding.alpha.data[:3] = 0.5
+    assert profiles(layer, grid=(5, 6)).reads_as == "a mixture of 2 convolutions"
