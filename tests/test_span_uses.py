@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from attentions import OFFSETS
 from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, convert, express, recover
@@ -12,8 +13,6 @@ from conv2attn.attention import QuadraticEncoding
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.span import expression, fewest_heads, head_offsets, nearest_convolution, profiles, redundant_heads
 from conv2attn.verdicts import Verdict
-
-OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
 def integers(module):

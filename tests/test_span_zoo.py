@@ -3,30 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
 
-from conv2attn import MultiHeadSelfAttention, check_span, convert
-from conv2attn.attention import QuadraticEncoding
+from conv2attn import check_span, convert
 from conv2attn.verdicts import Strength, Verdict
 
-OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
-
-
-def hard(sides, offsets):
-    """Unpadded heads that read the nearest key: (heads, queries, keys)."""
-    keys = np.stack(np.meshgrid(*map(np.arange, sides), indexing="ij"), -1).reshape(-1, len(sides))
-    attention = np.zeros((len(offsets), len(keys), len(keys)))
-    for head, offset in enumerate(offsets):
-        target = np.clip(keys + offset, 0, np.array(sides) - 1)
-        attention[head, np.arange(len(keys)), np.ravel_multi_index(tuple(target.T), sides)] = 1
-    return attention
-
-
-def soft(sides, alpha, offsets=OFFSETS):
-    """The same heads at finite alpha, in float64."""
-    encoding = QuadraticEncoding(torch.tensor(offsets, dtype=torch.float64), alpha)
-    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
-    return layer.attention(sides=sides)[0].detach().numpy()
 
 
 def verdicts(report):
@@ -89,3 +71,116 @@ def test_no_interior_query_is_nothing_checked():
     assert report.verdict is UNDECIDED
     assert report.exit_code == 3
     assert "nothing was checked" in report.to_text()
+
+
+@pytest.mark.parametrize("condition", [2.0, 1e1, 1e3, 1e5, 1e8, 1e14])
+def test_mixtures_hold_and_phi_is_found_as_far_as_float64_can_tell(condition):
+    attention = mixed(hard((40,), LINE), condition)
+    report = check_span(attention, grid=(40,), kernel_size=(3,))
+    interior = report.rows[0].condition("interior")
+    if condition <= 10:
+        phi = np.array([[float(w) for w in target.weights] for target in interior.targets])
+        assert interior.verdict is HOLDS
+        assert np.allclose(phi, np.linalg.inv(mixture(3, condition)), rtol=1e-9)
+    else:
+        assert interior.verdict is (UNDECIDED if condition < 1e6 else REFUTED)
+    assert check_span(attention, grid=(40,), kernel_size=(3,), eps=1e-9).exit_code == (0 if condition < 1e6 else 1)
+    beyond = "least squares needs a Phi of norm" in report.to_text()
+    assert beyond is (condition == 1e8)
+
+
+def test_duplicated_heads_change_nothing_and_one_offset_too_few_is_refuted():
+    heads = hard((5, 6), OFFSETS)
+    assert verdicts(check_span(np.concatenate([heads, heads[:3]]), grid=(5, 6))) == [HOLDS, REFUTED, HOLDS]
+    twice = np.concatenate([heads[:8], heads[:3]])
+    report = check_span(twice, grid=(5, 6))
+    assert verdicts(report) == [REFUTED, REFUTED, REFUTED]
+    assert report.rows[0].condition("interior").rank == 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_permuting_heads_and_images_changes_no_verdict(seed):
+    rng = np.random.default_rng(seed)
+    for attention in (
+        soft((5, 6), 2.0),
+        soft((5, 6), 46.0),
+        hard((5, 6), OFFSETS[:-1]),
+        mixed(hard((5, 6), OFFSETS), 3),
+    ):
+        images = np.stack([attention, soft((5, 6), 40.0)[: len(attention)], attention])
+        moved = images[rng.permutation(3)][:, rng.permutation(len(attention))]
+        for before, after in ((attention, attention[rng.permutation(len(attention))]), (images, moved)):
+            assert verdicts(check_span(before, grid=(5, 6))) == verdicts(check_span(after, grid=(5, 6)))
+
+
+def test_images_share_one_phi():
+    line = hard((7,), LINE)
+    both = check_span(np.stack([line, line[::-1]]), kernel_size=(3,), grid=(7,))
+    row = both.rows[0]
+    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
+    assert [each.verdict for each in row.beside] == [REFUTED, HOLDS, HOLDS]
+    assert row.content > 0
+    assert "2 of 2 images hold" in both.to_text()
+    same = check_span(np.stack([line, line]), kernel_size=(3,), grid=(7,))
+    assert same.verdict is HOLDS
+    assert same.rows[0].content == 0
+    assert same.rows[0].deciding.strength is Strength.PROVED
+
+
+def test_attention_that_varies_holds_on_samples_only():
+    heads = hard((7,), LINE)
+    other = heads.copy()
+    other[:, [0, -1]] = np.roll(other[:, [0, -1]], 1, -1)
+    report = check_span(np.stack([heads, other]), kernel_size=(3,), grid=(7,))
+    assert report.verdict is HOLDS
+    assert report.strength is Strength.SAMPLED
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(2, 1), (3, 2), ((2, 3), (1, 2)), (4, 1), (1, 1)])
+def test_even_dilated_and_rectangular_kernels(kernel, dilation):
+    layer = convert(torch.nn.Conv2d(1, 1, kernel, dilation=dilation))
+    assert verdicts(check_span(layer, kernel, dilation=dilation, grid=(8, 9))) == [HOLDS] * 3
+    assert check_span(layer, 5, grid=(8, 9)).verdict is REFUTED
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Conv1d, torch.nn.Conv3d])
+def test_lines_and_spaces(kind):
+    sides = (6, 5, 4)[: kind(1, 1, 3).weight.ndim - 2]
+    layer = convert(kind(1, 1, 3, padding=1))
+    assert check_span(layer, 3, grid=sides).verdict is HOLDS
+    attention = layer.attention(sides=sides)
+    assert check_span(soft((8,), 46.0, LINE), (3,)).verdict is HOLDS
+    assert attention.shape[1] == 3 ** len(sides)
+
+
+def test_class_tokens_are_dropped_and_said_so():
+    heads = hard((5, 5), OFFSETS)
+    with_class = np.zeros((9, 26, 26))
+    with_class[:, 0, 0] = 1
+    with_class[:, 1:, 0], with_class[:, 1:, 1:] = 0.25, 0.75 * heads
+    report = check_span(with_class, extra_tokens=1)
+    assert report.verdict is HOLDS
+    assert "1 leading tokens dropped" in report.to_text()
+
+
+def test_the_worst_layer_decides():
+    layers = {"good": hard((5, 6), OFFSETS), "bad": soft((5, 6), 1.0)}
+    report = check_span(layers, grid=(5, 6))
+    assert [row.verdict for row in report.rows] == [HOLDS, REFUTED]
+    assert report.exit_code == 1
+
+
+def test_a_kernel_that_needs_less_than_all_shifts():
+    conv = torch.nn.Conv2d(2, 3, 3).double()
+    conv.weight.data[:, :, 0] = 0
+    report = check_span(hard((5, 6), OFFSETS[3:]), grid=(5, 6), convolution=conv, condition="kernel")
+    assert verdicts(report) == [REFUTED, REFUTED, REFUTED, HOLDS]
+    conv.weight.data[0, 0, 0, 0] = 1
+    assert check_span(hard((5, 6), OFFSETS[3:]), grid=(5, 6), convolution=conv, condition="kernel").exit_code == 1
+
+
+def test_blurred_kernels_need_the_blur_only():
+    heads = np.tensordot([[0.5, 0.5, 0], [0, 0.25, 0.75]], hard((9,), LINE), 1)
+    conv = torch.nn.Conv1d(1, 2, 3).double()
+    conv.weight.data = torch.tensor([[[1.0, 1, 0]], [[0, 1, 3]]], dtype=torch.float64)
+    assert verdicts(check_span(heads, grid=(9,), convolution=conv))[2:] == [REFUTED, HOLDS]

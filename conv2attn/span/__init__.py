@@ -1,7 +1,7 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
 from conv2attn.span.checking import CONDITIONS, check_span
-from conv2attn.span.condition import Condition, Counting, Mixing, NullVector, Target
+from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, NullVector, Target
 from conv2attn.span.express import Expression, express, expression
 from conv2attn.span.fewest import FewestHeads, fewest_heads
 from conv2attn.span.heads import HeadReading, Redundancy
@@ -18,6 +18,7 @@ __all__ = [
     "FewestHeads",
     "HeadReading",
     "Mixing",
+    "Mixings",
     "Nearest",
     "NullVector",
     "Pattern",

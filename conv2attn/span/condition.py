@@ -26,6 +26,15 @@ class Mixing:
 
 @final
 @dataclass(frozen=True)
+class Mixings:
+    """A row of Phi_q for each query, images one after the other: the printed condition holds."""
+
+    target: int
+    rows: tuple[tuple[float, ...], ...]
+
+
+@final
+@dataclass(frozen=True)
 class NullVector:
     """Numbers y on few (image, query, key) with `A y = 0` for every head and `E y != 0`: no Phi at all will do."""
 
@@ -43,7 +52,7 @@ class Counting:
     least_residual: float
 
 
-Witness = Mixing | NullVector | Counting
+Witness = Mixing | Mixings | NullVector | Counting
 
 
 @final

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.span import checker
-from conv2attn.span.condition import Condition, Counting, Mixing, NullVector
+from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, NullVector
 from conv2attn.span.evaluation import uncertainty
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import AttentionRows, Targets
@@ -41,6 +41,10 @@ def confirm(
                 asked, where = asked_of(targets, target, attention.images), queries if query is None else [query]
                 doubt = Fraction(uncertainty(attention))
                 results.append(checker.confirms_refuted(table, asked, weights, limit, bound, doubt, where))
+            case Mixings(target, rows):
+                asked = asked_of(targets, target, attention.images)
+                cases = zip(rows, queries, strict=True)
+                results.append(all(checker.confirms_holds(table, asked, w, limit, bound, [q]) for w, q in cases))
             case NullVector(target, entries):
                 asked = asked_of(targets, target, attention.images)
                 exact = ideal_rows(attention) if attention.rational is not None else table

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from conv2attn.span.condition import Condition, Counting, Mixing, Target
 from conv2attn.span.evaluation import Worth, evaluate, improved
 from conv2attn.span.exact import Exactly, decide_exactly
-from conv2attn.span.factors import propose, triangle
+from conv2attn.span.factors import LEAST_SQUARES, propose, triangle
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import AttentionRows, Targets
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -47,7 +47,8 @@ def decide(
     threshold = limits.eps * float(factors.singular[0])
     above, below = factors.singular[factors.singular > threshold], factors.singular[factors.singular <= threshold]
     around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
-    sentence = say(attention, found, counting, limits)
+    needed = float(np.abs(factors.proposals[LEAST_SQUARES]).sum(-1).max())
+    sentence = say(attention, found, counting, limits, needed)
     numbers = (len(above), around, threshold, counting, sentence, attention.sampled)
     return Condition(name, verdict, strength, found, queries, *numbers)
 
@@ -121,14 +122,16 @@ def count(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_],
     return Counting(heads, total, least) if least > limits.eps else None
 
 
-def say(attention: AttentionRows, found: tuple[Target, ...], counting: Counting | None, limits: Limits) -> str:
-    """What the figures alone do not say."""
+def say(
+    attention: AttentionRows, found: tuple[Target, ...], counting: Counting | None, limits: Limits, needed: float
+) -> str:
+    """What the figures alone do not say; `needed` is the norm of Phi by least squares."""
     parts = []
     if counting:
         parts.append(f"{counting.heads} heads cannot span {counting.targets} shifts")
-    norm = max(target.norm for target in found)
-    if norm > 0.999 * limits.max_phi and any(t.verdict is not Verdict.HOLDS for t in found):
-        parts.append(f"beyond a Phi of norm {limits.max_phi:g}, which is of no practical use, nothing is claimed")
+    if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in found):
+        beyond = f"beyond {limits.max_phi:g} and of no practical use"
+        parts.append(f"least squares needs a Phi of norm {needed:.1e}, {beyond}: not counted")
     exactly = [target.exactly for target in found if target.exactly is not None]
     if exactly and not attention.one_hot:
         parts.append(f"the ideal operator spans {sum(exactly)} of {len(found)} exactly")

@@ -13,7 +13,7 @@ from conv2attn.basis import Sides
 from conv2attn.errors import UsageError
 from conv2attn.span.condition import Condition
 from conv2attn.span.decision import decide
-from conv2attn.span.factors import propose, triangle
+from conv2attn.span.factors import LEAST_SQUARES, propose, triangle
 from conv2attn.span.kernel import head_taps, kernel_targets
 from conv2attn.span.layers import read_layer
 from conv2attn.span.limits import Limits, limits_for
@@ -84,7 +84,7 @@ def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limi
         return np.array([[float(w) for w in target.weights] for target in found.targets])
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     chosen = targets.interior if targets.interior.any() else everywhere
-    return propose(triangle(attention, targets, chosen), attention.heads, limits.max_phi).proposals[1]
+    return propose(triangle(attention, targets, chosen), attention.heads, limits.max_phi).proposals[LEAST_SQUARES]
 
 
 def with_taps(given: Convolution, layer: MultiHeadSelfAttention, taps: torch.Tensor) -> MultiHeadSelfAttention:

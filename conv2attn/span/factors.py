@@ -14,6 +14,8 @@ from conv2attn.span.problem import Array, AttentionRows, Targets, selected
 
 RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 1.0)])
 """Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
+LEAST_SQUARES = 1
+"""Place of the plain one among the proposals."""
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0 in one of the proposals."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from conv2attn.bounds import gamma
-from conv2attn.span.condition import Condition, Counting, Mixing, NullVector, Target
+from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, Target, Witness
 from conv2attn.span.decision import AFFORDABLE, count, strength_of
 from conv2attn.span.evaluation import UNIT, Precision, rounding_of, uncertainty
 from conv2attn.span.factors import propose, triangular
@@ -20,7 +20,8 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
     count_of = len(targets)
     residual, floor = np.zeros(count_of), np.full(count_of, -np.inf)
     norm, worst = np.zeros(count_of), np.full(count_of, -1)
-    witnesses: list[Mixing | NullVector | None] = [None] * count_of
+    witnesses: list[Witness | None] = [None] * count_of
+    kept: list[list[tuple[float, ...]]] = [[] for _ in range(count_of)]
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     for image, queries, block in selected(attention, everywhere):
         asked = targets.block(queries, block.shape[2]).swapaxes(0, 1)
@@ -35,6 +36,7 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
         for j in range(count_of):
             at, under = int(high[:, j].argmax()), int(low[:, j].argmax())
             residual[j] = max(residual[j], high[at, j])
+            kept[j].extend(tuple(map(float, row)) for row in chosen[:, j])
             norm[j] = max(norm[j], np.abs(chosen[:, j]).sum(-1).max())
             if low[under, j] > floor[j]:
                 floor[j], worst[j] = low[under, j], queries[under]
@@ -46,7 +48,7 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
         holds, refuted = residual[j] <= limits.eps, floor[j] > limits.eps
         verdict = Verdict.HOLDS if holds else Verdict.REFUTED if refuted else Verdict.UNDECIDED
         strength = Strength.PROVED if exact and verdict is not Verdict.UNDECIDED else Strength.BOUNDED
-        witness = witnesses[j] if refuted else None
+        witness = Mixings(j, tuple(kept[j])) if holds else witnesses[j] if refuted else None
         offset = targets.offsets[j] if targets.plain else None
         numbers = (float(residual[j]), max(0.0, float(floor[j])), float(norm[j]))
         found.append(Target(targets.labels[j], verdict, strength, *numbers, (), witness, None, offset))

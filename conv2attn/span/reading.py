@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from conv2attn.basis import AttentionGrid, Sides, Sites
@@ -12,7 +13,7 @@ from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.span.problem import Array, AttentionRows, Piece
 
-ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 ULPS = 4
 """How far an entry of a softmax may be from its ideal, in units of roundoff, for well-scaled scores: its exponential
 counts 2, the sum and the division 1 each."""
@@ -49,9 +50,10 @@ def read_array(
         raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
     if whole.shape[2] != whole.shape[3]:
         raise UsageError("C2A502", f"{name}: {whole.shape[2]} queries and {whole.shape[3]} keys are not one grid")
-    roundoff = ROUNDOFF.get(dtype, 2.0**-53)
+    came_in = dtype_of(whole, dtype)
+    roundoff = ROUNDOFF[came_in]
     check_rows(name, whole, roundoff)
-    notes: list[str] = []
+    notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
     if extra_tokens:
         whole = without_leading(name, whole.astype(np.float64), extra_tokens)
         notes.append(f"{extra_tokens} leading tokens dropped, rows divided by what remained")
@@ -90,13 +92,32 @@ def chunks(whole: NDArray[Any], memory_limit: int) -> Iterator[Piece]:
             yield image, rows, whole[image, :, rows].astype(np.float64)
 
 
+def dtype_of(whole: NDArray[Any], dtype: str) -> str:
+    """The dtype that the attention was computed in: a narrower one than the array's where only its rounding explains
+    the sums of the rows, and every entry is a number of it."""
+    wide = dtype if dtype in ROUNDOFF else "float64"
+    away = float(np.abs(whole.sum(-1, dtype=np.float64) - 1).max())
+    for format_name, roundoff in ROUNDOFF.items():
+        if roundoff < ROUNDOFF[wide] or not away <= row_error(whole.shape[3], roundoff):
+            continue
+        values = torch.from_numpy(whole.astype(np.float64))
+        if format_name == wide or torch.equal(values.to(getattr(torch, format_name)).double(), values):
+            return format_name
+    return wide
+
+
+def row_error(keys: int, roundoff: float) -> float:
+    """How far rounding of its softmax and of its sum takes the sum of a row from 1; never more than 1/2."""
+    return gamma(keys + ULPS, roundoff) if (keys + ULPS) * roundoff < 1 / 3 else 0.5
+
+
 def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
     """Refuses what is not attention; a row may miss 1 by the rounding of its softmax and of its sum.
 
     Raises:
         UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
     """
-    allowed = gamma(whole.shape[3] + ULPS, roundoff) if (whole.shape[3] + ULPS) * roundoff < 0.5 else 0.5
+    allowed = row_error(whole.shape[3], roundoff)
     for image, attention in enumerate(whole):
         values = attention.astype(np.float64)
         if not np.isfinite(values).all():
@@ -115,7 +136,8 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
                     "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
                 )
             where = f"image {image}, head {head}, query {query}"
-            raise UsageError("C2A502", f"{name}: {where} sums to {total:.9g}, not to 1 within {allowed:.1g}")
+            miss = f"{away.max():.1e} from 1, of which rounding explains {allowed:.0e}"
+            raise UsageError("C2A502", f"{name}: {where} sums to {total:.6g}, {miss}")
 
 
 def without_leading(name: str, whole: Array, extra: int) -> Array:

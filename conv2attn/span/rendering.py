@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.span.condition import Condition
+from conv2attn.span.condition import Condition, Mixings
 from conv2attn.span.pictures import LEGEND, picture
 from conv2attn.tables import Cell, markdown_table, show, text_table
 from conv2attn.verdicts import Strength, Verdict
@@ -110,7 +110,10 @@ def to_json(report: "SpanReport") -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON takes it: fractions and what is not finite as strings."""
+    """A value as JSON takes it: fractions and what is not finite as strings; a row of Phi for every
+    query is too long, and counted."""
+    if isinstance(value, Mixings):
+        return {"target": value.target, "rows": f"{len(value.rows)} rows of Phi, one a query"}
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple | list):

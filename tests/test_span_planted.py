@@ -1,0 +1,164 @@
+"""What is not attention on this grid is refused, by name, with what to do."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from attentions import LINE, OFFSETS, hard, soft
+
+from conv2attn import check_span, convert
+from conv2attn.errors import UsageError
+from conv2attn.span.evaluation import evaluate
+from conv2attn.span.pictures import picture
+from conv2attn.span.problem import shifts
+from conv2attn.span.reading import read_array
+from conv2attn.verdicts import Verdict
+
+
+def with_entry(value):
+    array = soft((5, 6), 1.0)
+    array[2, 3, 4] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "message"),
+    [
+        (soft((5, 6), 1.0).swapaxes(1, 2), {"grid": (5, 6)}, "C2A502 attention: columns sum to 1.*Transpose it"),
+        (with_entry(np.nan), {"grid": (5, 6)}, "image 0, head 2, query 3, key 4 is nan"),
+        (with_entry(np.inf), {"grid": (5, 6)}, "image 0, head 2, query 3, key 4 is inf"),
+        (with_entry(-0.1), {"grid": (5, 6)}, r"head 2 has -0.1 at \(3, 4\)"),
+        (with_entry(0.5), {"grid": (5, 6)}, "head 2, query 3 sums to 0.957148, 4.3e-02 from 1"),
+        (soft((5, 6), 1.0) * (1 + 1e-10), {"grid": (5, 6)}, "sums to 1, 1.0e-10 from 1"),
+        (np.log(soft((5, 6), 1.0)), {"grid": (5, 6)}, "has -"),
+        (soft((5, 6), 1.0), {"grid": (6, 6)}, "C2A503 attention: a grid 6x6 has 36 pixels, not 30 tokens"),
+        (soft((5, 6), 1.0), {}, "C2A503 attention: 30 tokens do not form a square"),
+        (soft((5, 6), 1.0), {"kernel_size": (3, 3, 3)}, "30 tokens do not form a cube"),
+        (soft((5, 6), 1.0)[:, :, :29], {"grid": (5, 6)}, "30 queries and 29 keys"),
+        (soft((5, 6), 1.0)[0], {"grid": (5, 6)}, r"its shape is \(30, 30\)"),
+        (soft((5, 6), 1.0)[:0], {"grid": (5, 6)}, "it is empty"),
+        (soft((5, 6), 1.0).astype(complex), {"grid": (5, 6)}, "its dtype is complex128"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "offsets": [(0,)]}, "C2A504 .*offsets has 1 axes; grid has 2 axes"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "offsets": [(0, 0), (0, 0)]}, "are not distinct"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "kernel_size": 0}, "C2A504"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "condition": "kernel"}, "C2A001 condition 'kernel'"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "max_phi": 0}, "max_phi=0 is not"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "eps": float("nan")}, "eps=nan"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "extra_tokens": 30}, "30 extra tokens of 30"),
+    ],
+)
+def test_refusals(array, options, message):
+    with pytest.raises(UsageError, match=message):
+        check_span(array, **options)
+
+
+def test_narrow_attention_in_a_wide_array_counts_as_narrow():
+    array = torch.from_numpy(soft((5, 6), 1.0))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        narrow = array.to(dtype)
+        wide = check_span(narrow.double(), grid=(5, 6)).rows[0]
+        assert wide.limits == check_span(narrow, grid=(5, 6)).rows[0].limits
+        assert any("came in" in note for note in wide.notes)
+
+
+def test_layers_need_a_grid_and_no_content():
+    layer = convert(torch.nn.Conv2d(1, 1, 3))
+    with pytest.raises(UsageError, match="C2A503"):
+        check_span(layer)
+    layer.query = layer.key = torch.nn.Parameter(torch.zeros(9, 3, 1))
+    with pytest.raises(UsageError, match="depends on the image"):
+        check_span(layer, grid=(6, 6))
+
+
+@pytest.mark.parametrize("plant", ["swapped axes", "negated", "dropped", "off by one", "dilation"])
+def test_planted_errors_in_hard_heads_are_refuted(plant):
+    moved = {
+        "swapped axes": [(2 * j, i) for i, j in OFFSETS],
+        "negated": [(-i, -j) if (i, j) == (1, 0) else (i, j) for i, j in OFFSETS],
+        "dropped": [*OFFSETS[:-1], OFFSETS[0]],
+        "off by one": [(i + 1, j) for i, j in OFFSETS],
+        "dilation": [(2 * i, 2 * j) for i, j in OFFSETS],
+    }[plant]
+    assert check_span(hard((6, 7), moved), grid=(6, 7)).verdict is Verdict.REFUTED
+    assert check_span(hard((6, 7), OFFSETS[::-1]), grid=(6, 7)).verdict is Verdict.HOLDS
+
+
+def test_one_wrong_query_is_enough():
+    heads = hard((6, 7), OFFSETS)
+    heads[4, 16] = np.roll(heads[4, 16], 1)
+    assert check_span(heads, grid=(6, 7)).verdict is Verdict.REFUTED
+
+
+def test_a_leak_just_above_eps_does_not_hold():
+    heads = hard((9,), LINE)
+    for leak, expected in ((0.9e-3, Verdict.HOLDS), (1.2e-3, Verdict.REFUTED)):
+        leaking = heads.copy()
+        leaking[1, 4] = 0
+        leaking[1, 4, [4, 8]] = 1 - leak / 2, leak / 2
+        report = check_span(leaking, (3,), grid=(9,), eps=1e-3)
+        found = report.rows[0].deciding.targets[1]
+        assert found.floor <= leak
+        assert found.residual >= found.floor
+        assert report.verdict is expected or report.verdict is Verdict.UNDECIDED
+        assert found.residual <= 1e-3 or expected is not Verdict.HOLDS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_residuals_are_those_of_loops(seed):
+    rng = np.random.default_rng(seed)
+    heads = rng.dirichlet(np.ones(7), (3, 7))
+    attention = read_array("random", heads, grid=(7,), dimensions=1, memory_limit=10**6)
+    targets, phi = shifts(attention.grid, LINE), rng.standard_normal((3, 3))
+    chosen = targets.interior
+    worth = evaluate(attention, targets, chosen, phi, np.arange(3), 10.0)
+    for j, (offset,) in enumerate(LINE):
+        sums = []
+        for q in range(1, 6):
+            row = [float(k == q + offset) - sum(phi[j, h] * heads[h, q, k] for h in range(3)) for k in range(7)]
+            sums.append(sum(map(abs, row)))
+        assert worth.residual[j] >= max(sums) * (1 - 1e-12)
+        assert worth.residual[j] == pytest.approx(max(sums), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_mixing_beats_the_floor(seed):
+    rng = np.random.default_rng(seed)
+    heads = rng.dirichlet(np.ones(7), (3, 7))
+    report = check_span(heads, (3,), grid=(7,), max_phi=5.0)
+    for j, (offset,) in enumerate(LINE):
+        target = report.rows[0].deciding.targets[j]
+        best = np.inf
+        for _ in range(300):
+            phi = rng.standard_normal(3)
+            phi *= 5 * rng.random() / np.abs(phi).sum()
+            left = np.eye(7)[[q + offset for q in range(1, 6)]] - np.tensordot(phi, heads[:, 1:6], 1)
+            best = min(best, np.abs(left).sum(-1).max())
+        assert 0 < target.floor <= min(best, target.residual)
+
+
+@pytest.mark.parametrize("memory_limit", [1, 10**4, 10**9])
+def test_chunks_change_no_verdict(memory_limit):
+    for attention in (hard((5, 6), OFFSETS), soft((5, 6), 3.0)):
+        report = check_span(attention, grid=(5, 6), memory_limit=memory_limit)
+        whole = check_span(attention, grid=(5, 6))
+        assert [each.verdict for each in report.rows[0].conditions] == [
+            each.verdict for each in whole.rows[0].conditions
+        ]
+        assert report.rows[0].deciding.residual == pytest.approx(whole.rows[0].deciding.residual, rel=1e-6)
+
+
+def test_reports_say_the_same_in_three_forms():
+    report = check_span(soft((5, 6), 1.0), grid=(5, 6))
+    body = json.loads(report.to_json())
+    assert body["verdict"] == "refuted"
+    assert body["exit_code"] == report.exit_code == 1
+    assert len(body["layers"][0]["conditions"]) == 3
+    assert "| attention | 5x6 |" in report.to_markdown()
+    assert report.to_text().endswith("0 holds, 1 refuted, 0 undecided, 0 unsupported: refuted\n")
+
+
+def test_pictures_are_laid_out_as_the_kernel():
+    heads = hard((5, 6), [(0, 0) if offset == (1, -1) else offset for offset in OFFSETS])
+    found = check_span(heads, grid=(5, 6)).rows[0].deciding
+    assert [line.split() for line in picture(found.targets, 1e-9)] == [["."] * 6, ["."] * 6, ["#", ".", "."] * 2]

@@ -1,0 +1,98 @@
+"""Every verdict carries a witness that a checker in fractions confirms, and that it refuses when tampered with."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from attentions import LINE, OFFSETS, hard, mixed, soft
+
+from conv2attn import MultiHeadSelfAttention
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.span.checker import confirms_holds, confirms_null_vector, confirms_refuted
+from conv2attn.span.condition import Mixing, NullVector
+from conv2attn.span.confirmation import confirm
+from conv2attn.span.decision import decide
+from conv2attn.span.layers import read_layer
+from conv2attn.span.limits import limits_for
+from conv2attn.span.problem import shifts
+from conv2attn.span.queries import decide_per_query
+from conv2attn.span.reading import read_array
+from conv2attn.verdicts import Verdict
+
+
+def rows_of(array, grid):
+    return read_array("zoo", array, grid=grid, dimensions=len(grid), memory_limit=2**24)
+
+
+ZOO = {
+    "hard": (hard((4, 5), OFFSETS), (4, 5), OFFSETS),
+    "one head less": (hard((4, 5), OFFSETS[1:]), (4, 5), OFFSETS),
+    "soft": (soft((4, 5), 1.0), (4, 5), OFFSETS),
+    "sharp": (soft((4, 5), 60.0), (4, 5), OFFSETS),
+    "line": (hard((7,), LINE), (7,), LINE),
+    "mixture": (mixed(hard((9,), LINE), 4), (9,), LINE),
+    "duplicates": (np.concatenate([hard((7,), LINE), hard((7,), LINE[:1])]), (7,), LINE),
+    "images": (np.stack([hard((6,), LINE), hard((6,), LINE)[::-1]]), (6,), LINE),
+}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_verdict_is_confirmed(name):
+    array, grid, offsets = ZOO[name]
+    attention = rows_of(array, grid)
+    targets, limits = shifts(attention.grid, offsets), limits_for(attention, None, None)
+    everywhere = np.ones(targets.places.shape[1], dtype=bool)
+    for chosen in (everywhere, targets.interior):
+        found = decide("joint", attention, targets, chosen, limits)
+        assert found.verdict is not Verdict.UNDECIDED
+        assert confirm(found, attention, targets, chosen, limits)
+    found = decide_per_query(attention, targets, limits)
+    assert found.verdict is not Verdict.UNDECIDED
+    assert confirm(found, attention, targets, everywhere, limits)
+
+
+def test_ideal_operators_at_multiples_of_ln_2_are_decided_exactly():
+    encoding = QuadraticEncoding(torch.tensor(LINE, dtype=torch.float64), 2 * float(np.log(2)))
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
+    attention = read_layer("ideal", layer, (6,), 2**24)
+    row = attention.rational(0, 3)
+    assert sum(row) == 1
+    assert row[2] / row[3] == 4
+    assert np.allclose([float(x) for x in row], layer.attention(sides=(6,))[0, 0, 3].detach(), atol=1e-15)
+    targets, limits = shifts(attention.grid, LINE), limits_for(attention, 0.0, None)
+    found = decide("interior", attention, targets, targets.interior, limits)
+    assert [target.exactly for target in found.targets] == [False] * 3
+    assert all(isinstance(target.witness, NullVector) for target in found.targets)
+    assert confirm(found, attention, targets, targets.interior, limits)
+
+
+def test_tampered_witnesses_are_refused():
+    attention = rows_of(*ZOO["hard"][:2])
+    targets, limits = shifts(attention.grid, OFFSETS), limits_for(attention, None, None)
+    found = decide("interior", attention, targets, targets.interior, limits)
+    first = found.targets[0]
+    swapped = replace(first, witness=Mixing(0, "holds", first.weights[::-1]))
+    tampered = replace(found, targets=(swapped, *found.targets[1:]))
+    assert not confirm(tampered, attention, targets, targets.interior, limits)
+    assert not confirm(replace(found, targets=found.targets[1:]), attention, targets, targets.interior, limits)
+    large = replace(first, witness=Mixing(0, "holds", (*first.weights[:-1], Fraction(10**9))))
+    assert not confirm(
+        replace(found, targets=(large, *found.targets[1:])), attention, targets, targets.interior, limits
+    )
+
+
+def test_the_checker_alone():
+    attention, asked = [[[1, 0]], [[Fraction(1, 2), Fraction(1, 2)]]], [{1: 1}]
+    assert confirms_holds(attention, asked, [-1, 2], 0, 3, [0])
+    assert not confirms_holds(attention, asked, [-1, 2], 0, Fraction(5, 2), [0])
+    assert not confirms_holds(attention, asked, [0, 2], Fraction(1, 2), 3, [0])
+    assert confirms_refuted(attention[:1], asked, [0], Fraction(1, 2), 100, 0, [0])
+    assert not confirms_refuted(attention[:1], asked, [0], 1, 100, 0, [0])
+    assert not confirms_refuted(attention, asked, [0, 0], Fraction(1, 2), 100, 0, [0])
+    assert confirms_refuted(attention[1:], asked, [1], Fraction(1, 10), 100, Fraction(1, 1000), [0])
+    assert not confirms_refuted(attention[1:], asked, [1], Fraction(1, 10), 100, Fraction(1, 10), [0])
+    assert confirms_null_vector(attention[:1], asked, [(0, 1, 1)], Fraction(1, 2))
+    assert not confirms_null_vector(attention[:1], asked, [(0, 0, 1)], 0)
+    assert not confirms_null_vector(attention, asked, [(0, 1, 1)], 0)
