@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn import convert, save
+from conv2attn import convert, load, save
 from conv2attn.attention import hardness
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
+from conv2attn.models.resnet import ResNetPlan, build
 
 
 @pytest.mark.parametrize("alpha", [0, -1, math.nan, math.inf, 1e39, 1e-46, 10**400, "46", None, -math.inf])
@@ -29,6 +30,11 @@ def test_float64_stores_what_float32_cannot():
     assert convert(nn.Conv1d(1, 1, 3, dtype=torch.float64), alpha=1e300).encoding.alpha[0] == 1e300
 
 
+def test_attention_takes_an_image_without_a_batch():
+    layer, image = convert(nn.Conv2d(2, 3, 3)), torch.randn(2, 5, 6)
+    assert torch.equal(layer.attention(image), layer.attention(image[None]))
+
+
 @pytest.mark.parametrize("size", [(9,), (9, 9, 9), (), (1, 1, 1, 9, 9)])
 def test_an_output_size_with_too_many_or_too_few_sides_is_refused(size):
     layer = convert(nn.ConvTranspose2d(2, 3, 3, stride=2))
@@ -40,6 +46,36 @@ def test_a_network_that_no_file_can_hold_is_not_saved(tmp_path):
     with pytest.raises(CheckpointError, match="C2A306 Sequential is not an architecture known here"):
         save(nn.Sequential(nn.Conv2d(1, 1, 1)), tmp_path / "network.pt")
     assert list(tmp_path.iterdir()) == []
+
+
+CHANGES = {
+    "eps": lambda net: setattr(net.bn1, "eps", 0.3),
+    "a layer": lambda net: net.layer1.append(nn.ReLU()),
+    "a stage": lambda net: setattr(net, "layer1", nn.Sequential(nn.Conv2d(4, 4, 1))),
+    "a forward": lambda net: setattr(net.relu, "forward", torch.sigmoid),
+    "a stride": lambda net: setattr(net.layer2[0].downsample[0], "stride", (1, 1)),
+}
+
+
+@pytest.mark.parametrize("converted", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_network_that_would_be_rebuilt_otherwise_is_not_saved(tmp_path, change, converted):
+    network = build(ResNetPlan(width=4, classes=3, stem="cifar"))
+    CHANGES[change](network)
+    network = convert(network) if converted and change != "a stride" else network
+    with pytest.raises(CheckpointError, match="C2A306"):
+        save(network, tmp_path / "network.pt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_was_frozen_is_frozen_in_the_network_loaded(tmp_path, training):
+    network = convert(build(ResNetPlan(width=4, classes=3, stem="cifar"))).train(training)
+    network.conv1.requires_grad_(False)
+    network.bn1.bias.requires_grad_(False)
+    save(network, tmp_path / "network.pt")
+    frozen = [[p.requires_grad for p in each.parameters()] for each in (network, load(tmp_path / "network.pt"))]
+    assert frozen[0] == frozen[1]
 
 
 def test_a_dilation_beyond_what_its_centres_can_count_is_refused():

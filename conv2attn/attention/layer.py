@@ -134,7 +134,7 @@ class MultiHeadSelfAttention(nn.Module):
         """The attention probabilities, (batch, heads, queries, keys); batch is 1 if they do not depend on the image.
 
         Args:
-            image: (batch, d_in, *sides).
+            image: (batch, d_in, *sides), or (d_in, *sides).
             sides: instead of an image, the sides of one, where attention depends on positions alone.
         Raises:
             UsageError: neither, or both, or only sides of a layer that reads content (C2A001).
@@ -153,7 +153,7 @@ class MultiHeadSelfAttention(nn.Module):
             image = next(self.encoding.parameters()).new_zeros(
                 1, self.d_in, *sides, dtype=None if like is None else like.dtype
             )
-        yield from dense.attention_chunks(self.call(image))
+        yield from dense.attention_chunks(self.call(image if image.ndim == self.dimensions + 2 else image.unsqueeze(0)))
 
     def which_engine(self, image: Tensor) -> str:
         """The engine that `auto` takes for `image`."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import from_plan, to_plan
+from conv2attn.certificates.structure import Comparison
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
@@ -49,7 +50,7 @@ def save(network: nn.Module, path: str | PathLike[str], *, force: bool = False, 
         force: overwrite an existing file.
         refuted: mark the file as one whose certificate was refuted.
     Raises:
-        CheckpointError: the file exists (C2A305), or the architecture is not one that can be rebuilt (C2A306).
+        CheckpointError: the file exists (C2A305), or the network is not what would be rebuilt from one (C2A306).
     """
     plan = getattr(network, "plan", None)
     kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan, plans)), None)
@@ -62,9 +63,28 @@ def save(network: nn.Module, path: str | PathLike[str], *, force: bool = False, 
         "layers": {name: to_plan(layer) for name, layer in attention_layers(network).items()},
         "conversion": asdict(conversion) if conversion else None,
         "refuted": refuted,
+        "frozen": [name for name, parameter in network.named_parameters() if not parameter.requires_grad],
         "state_dict": dict(network.state_dict()),
     }
+    check_rebuilds(network, payload)
     write_atomically(path, payload, force)
+
+
+def check_rebuilds(network: nn.Module, payload: Mapping[str, Any]) -> None:
+    """Raises CheckpointError (C2A306) where the network that `load` would rebuild is another than `network`."""
+    try:
+        plan = recognise(payload)
+        assert plan is not None
+        rebuilt = rebuild(plan, payload)
+    except CheckpointError as error:
+        raise CheckpointError(
+            "C2A306", f"{type(network).__name__} has changed since it was built: {error.found}"
+        ) from error
+    modes = {name: module.training for name, module in network.named_modules()}
+    for name, module in rebuilt.named_modules():
+        module.training = modes.get(name, module.training)
+    if different := Comparison(network, rebuilt, attention_layers(network).keys()).run().different:
+        raise CheckpointError("C2A306", f"a file does not hold all of {type(network).__name__}: {different[0]}")
 
 
 def recognise(content: Mapping[Any, Any]) -> SavedPlan | None:
@@ -115,6 +135,8 @@ def rebuild(plan: SavedPlan, content: Mapping[Any, Any]) -> nn.Module:
             if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
                 raise TypeError(f"{key} is {tensor.dtype}")
         network.load_state_dict(state, strict=True, assign=True)
+        for name in content.get("frozen", ()):
+            network.get_parameter(name).requires_grad_(False)
     except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         sentence = str(error).splitlines()[0]
         raise CheckpointError("C2A303", f"its plan and its tensors do not fit each other ({sentence})") from error
