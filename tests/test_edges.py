@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn import convert, load, save
+from conv2attn import convert, load, save, set_engine
 from conv2attn.attention import hardness
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
@@ -96,3 +96,12 @@ def test_heads_are_not_hard_on_a_device_whose_exponential_does_not_vanish(monkey
     monkeypatch.setattr(hardness, "exponential_underflows", lambda *_: False)
     reasons = layer.why_engine(torch.ones(1, 1, 5))
     assert reasons["conv"] == reasons["gather"] == "exp(-103.972) does not vanish in float32 on cpu"
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_the_engine_and_what_is_trained_are_loaded_with_a_layer(tmp_path, trainable):
+    layer = set_engine(convert(nn.Conv2d(2, 3, 3), trainable=trainable), "separable")
+    save(layer, tmp_path / "layer.pt")
+    again = load(tmp_path / "layer.pt")
+    assert again.engine == "separable"
+    assert again.encoding.center.requires_grad == again.encoding.alpha.requires_grad == trainable
