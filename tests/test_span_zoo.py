@@ -1,11 +1,17 @@
 """A zoo of attention with known answers, built from the mathematics: no wrong verdict anywhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
 
 from conv2attn import check_span, convert
+from conv2attn.span.kernel import decide_kernel
+from conv2attn.span.limits import limits_for
+from conv2attn.span.reading import read_array
+from conv2attn.theorem import read
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
@@ -184,3 +190,15 @@ def test_blurred_kernels_need_the_blur_only():
     conv = torch.nn.Conv1d(1, 2, 3).double()
     conv.weight.data = torch.tensor([[[1.0, 1, 0]], [[0, 1, 3]]], dtype=torch.float64)
     assert verdicts(check_span(heads, grid=(9,), convolution=conv))[2:] == [REFUTED, HOLDS]
+
+
+@pytest.mark.parametrize(("second", "expected"), [([[1, 0], [0, 3]], HOLDS), ([[1, 1], [1, 3]], UNDECIDED)])
+def test_dependent_bases_may_fit_narrow_heads(second, expected):
+    heads = np.tensordot([[0.75, 0.25], [0.25, 0.75]], hard((9,), [(0,), (1,)]), 1)
+    attention = replace(read_array("narrow", heads, grid=(9,), dimensions=1, memory_limit=10**6), d_head=1)
+    conv = torch.nn.Conv1d(2, 2, 2).double()
+    conv.weight.data[..., 0] = torch.tensor([[3.0, 0], [0, 1]])
+    conv.weight.data[..., 1] = torch.tensor(second)
+    found, _ = decide_kernel(attention, read(conv), limits_for(attention, None, None), 2.0**-53)
+    assert found.verdict is expected
+    assert found.sentence

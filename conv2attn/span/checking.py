@@ -1,6 +1,7 @@
 """check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,7 @@ from conv2attn.span.queries import decide_per_query
 from conv2attn.span.questions import rows_of
 from conv2attn.span.reading import MEMORY_LIMIT, ROUNDOFF, as_sides
 from conv2attn.span.report import SpanReport, SpanRow
+from conv2attn.span.sharing import shared_out
 from conv2attn.theorem import Convolution, read
 
 CONDITIONS = ("per-query", "joint", "interior", "kernel")
@@ -41,7 +43,8 @@ def check_span(
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
     Four conditions are decided: a Phi for each query (as the paper prints it), one Phi for all queries (joint), for all
-    whose neighbourhood is on the grid (interior), and for what a given `convolution` uses (kernel).
+    whose neighbourhood is on the grid (interior), and for what a given `convolution` uses (kernel). Under
+    torch.distributed the layers are shared out, and every process returns the whole report.
 
     Args:
         attention: a MultiHeadSelfAttention that does not read content, judged on its padded keys; an array or tensor
@@ -69,17 +72,20 @@ def check_span(
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
         if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
             raise UsageError("C2A001", f"{name}={value} is not a positive finite number")
-    rows, wanted = [], ""
+    asked = {}
     for name, given in layers.items():
         dimensions = axes_of(given, kernel_size, offsets, grid, read_as)
-        if read_as is not None and offsets is None:
-            chosen = read_as.offsets
-        else:
-            chosen = offsets_of(dimensions, kernel_size, dilation, offsets)
-        found = rows_of(name, given, grid, dimensions, extra_tokens, memory_limit, sampled)
-        wanted = wanted or f"asked: offsets {' '.join('(' + ','.join(map(str, each)) + ')' for each in chosen)}"
-        rows.append(check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as))
-    return SpanReport(tuple(rows), wanted)
+        own = read_as.offsets if read_as is not None and offsets is None else None
+        asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
+
+    def check_layer(name: str) -> SpanRow:
+        chosen = asked[name]
+        found = rows_of(name, layers[name], grid, len(chosen[0]), extra_tokens, memory_limit, sampled)
+        return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
+
+    rows = shared_out([partial(check_layer, name) for name in layers])
+    told = {" ".join("(" + ",".join(map(str, each)) + ")" for each in chosen) for chosen in asked.values()}
+    return SpanReport(tuple(rows), "asked: offsets " + "; ".join(sorted(told)))
 
 
 def check(

@@ -24,7 +24,8 @@ class AttentionRows:
         heads, images, grid: its shape; images that share one set of weights are stacked.
         roundoff: unit roundoff of the dtype that the attention came in.
         ulps: entrywise uncertainty in units of `roundoff`; 0 where the numbers are the operator itself.
-        pieces: yields (image, queries, attention (heads, queries, keys) in float64), as often as it is called.
+        pieces: yields (image, queries, attention (heads, queries, keys) in float64), as often as it is called; of one
+            image if its number is passed.
         one_hot: every row is bitwise one-hot.
         rational: the ideal operator's row of (head, query), where it is rational.
         sampled: attention depends on the input, and these images are samples.
@@ -39,7 +40,7 @@ class AttentionRows:
     grid: AttentionGrid
     roundoff: float
     ulps: int
-    pieces: Callable[[], Iterator[Piece]]
+    pieces: Callable[..., Iterator[Piece]]
     one_hot: bool = False
     rational: Callable[[int, int], list[Fraction]] | None = None
     sampled: bool = False
@@ -49,9 +50,7 @@ class AttentionRows:
 
     def only(self, image: int) -> "AttentionRows":
         """One image of them."""
-        return replace(
-            self, images=1, pieces=lambda: ((0, rows, block) for i, rows, block in self.pieces() if i == image)
-        )
+        return replace(self, images=1, pieces=lambda: ((0, rows, block) for _, rows, block in self.pieces(image)))
 
     def average(self) -> "AttentionRows":
         """The mean over the images, as one image; it is nobody's attention, so it is never exact."""

@@ -69,7 +69,7 @@ def read_array(
         AttentionGrid(sides, Sites.everywhere(len(sides))),
         roundoff,
         0 if one_hot else ULPS,
-        lambda: chunks(whole, memory_limit),
+        lambda *images: chunks(whole, memory_limit, images),
         one_hot=one_hot,
         sampled=share > 0 if sampled is None else sampled,
         content=share,
@@ -82,11 +82,11 @@ def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
     return max(1, min(CHUNK // keys, memory_limit // (8 * COPIES * heads * keys)))
 
 
-def chunks(whole: NDArray[Any], memory_limit: int) -> Iterator[Piece]:
-    """The array in chunks of queries, in float64."""
-    images, heads, queries, keys = whole.shape
+def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = ()) -> Iterator[Piece]:
+    """The array, or some of its images, in chunks of queries, in float64."""
+    _, heads, queries, keys = whole.shape
     step = rows_at_once(heads, keys, memory_limit)
-    for image in range(images):
+    for image in images or range(len(whole)):
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
             yield image, rows, whole[image, :, rows].astype(np.float64)
