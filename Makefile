@@ -1,7 +1,8 @@
 # Each target sets up .venv from nothing first; a second run is quick.
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
-#   make bench    the table of speeds                make clean    remove what make made
+#   make bench    the table of speeds                make mutants  the planted mistakes, and the tests that find them
+#   make clean    remove what make made
 # PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
 # PyTorch's index of CPU wheels saves a large download.
 
@@ -10,7 +11,7 @@ BIN := .venv/bin
 PYTEST_WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test proofs bench clean
+.PHONY: demo test proofs bench mutants clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -24,6 +25,9 @@ test: .venv/.installed-dev
 proofs: .venv/.installed
 	@command -v coqc >/dev/null || echo 'not run: the formal layer, for want of coqc (see CONTRIBUTING.md)'
 	$(BIN)/conv2attn prove $(if $(shell command -v coqc),--formal)
+
+mutants: .venv/.installed-dev
+	$(BIN)/python tests/mutants.py
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks

@@ -223,6 +223,7 @@ BETWEEN = {
     "an argument changed": lambda net: setattr(net.norm, "eps", 1e-4),
     "a layer replaced": lambda net: setattr(net, "last", nn.LazyLinear(5)),
     "a layer added": lambda net: net.add_module("more", nn.Identity()),
+    "a hook that does nothing here": lambda net: net.norm.register_forward_hook(lambda m, args, output: output + 0),
     "training mode": lambda net: net.norm.train(),
     "a forward replaced": lambda net: setattr(net.last, "forward", torch.zeros_like),
 }

@@ -42,7 +42,7 @@ class Comparison:
         pairs = (self.original, self.network)
         names = [{id(m): name for name, m in side.named_modules()} for side in pairs]
         self.names = {**names[0], **names[1]}
-        self.seen: set[tuple[int, int]] = set()
+        self.seen: dict[tuple[int, int], tuple[Any, Any]] = {}  # holds what it names, so that no id is used again
 
     def run(self) -> Structure:
         """Compares all modules under all their names."""
@@ -110,7 +110,7 @@ class Comparison:
             return bool(ours == theirs) or (ours != ours and theirs != theirs)
         if isinstance(ours, CODE):
             return same_code(ours, theirs)
-        self.seen.add((id(ours), id(theirs)))
+        self.seen[id(ours), id(theirs)] = ours, theirs
         if isinstance(ours, Mapping):
             keys = [list(side) for side in (ours, theirs)]
             return keys[0] == keys[1] and all(self.same(ours[k], theirs[k], where) for k in keys[0])

@@ -1,0 +1,230 @@
+"""Errors that a mistaken hand could make in this package, each with a fast test that must fail on it.
+
+`python tests/mutants.py` runs them all, in forks of one process, on a copy of the package, and prints the table as
+JSON: for each mutant the exit code of its test on the mutated package, and on the package as it is.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import flint  # noqa: F401  imported once, before the forks
+import pytest
+import torch  # noqa: F401
+
+ROOT = Path(__file__).parent.parent
+
+
+class Mutant(NamedTuple):
+    """`old` becomes `new` in a file of the package; `test` must then fail."""
+
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+ALPHA = "tests/test_bounds_alpha.py"
+LEAK = "tests/test_bounds_leak.py"
+ROUNDING = "tests/test_bounds_rounding.py"
+PLANTED = "tests/test_planted_errors.py::test_a_planted_error_is_refuted_by_the_right_part_in_the_right_layer"
+NETWORKS = "tests/test_certificates_networks.py"
+EXACT = "tests/test_certificates_exact.py"
+TOLERANCE = "tests/test_certificates_tolerance.py"
+BASIS = "tests/test_basis.py"
+DIFFERENCE = "tests/test_bounds_rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
+HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
+
+MUTANTS = {
+    "alpha 46 for 128": Mutant("bounds/alpha.py", HALVINGS, "halvings = 66", ALPHA),
+    "alpha 88 for 128": Mutant("bounds/alpha.py", HALVINGS, "halvings = 127", ALPHA),
+    "alpha 1024 for all": Mutant(
+        "bounds/alpha.py", "SMALLEST_AUTO_ALPHA = 46.0", "SMALLEST_AUTO_ALPHA = 1000.0", ALPHA
+    ),
+    "alpha not a power of two": Mutant("bounds/alpha.py", "alpha *= 2", "alpha += 1", ALPHA),
+    "a bit more in float32": Mutant("bounds/formats.py", '"float32", 24', '"float32", 25', ALPHA),
+    "tf32 as float32": Mutant("bounds/formats.py", '"tf32", 11', '"tf32", 24', "tests/test_certificates_arithmetic.py"),
+    "rounded to nearest": Mutant(
+        "bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
+    ),
+    "a leak by cancellation": Mutant(
+        "bounds/leak.py", "return odds / (1 + odds)", "return 1 - 1 / (1 + odds) * 1.0", LEAK
+    ),
+    "a leak forgets the far keys": Mutant(
+        "bounds/leak.py", "return pairs + arb(0).union(tail)", "return pairs / 2", LEAK
+    ),
+    "gamma halved": Mutant(
+        "bounds/rounding.py", "return operations * unit_roundoff /", "return operations * unit_roundoff / 2 /", ROUNDING
+    ),
+    "the bias is not rounded": Mutant(
+        "bounds/rounding.py", "operations = terms + bias", "operations = terms", ROUNDING
+    ),
+    "the cast is not counted": Mutant("bounds/rounding.py", "(1 + cast) ** casts - 1", "1 - 1", ROUNDING),
+    "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
+    "weights within a tolerance": Mutant(
+        "certificates/maps.py",
+        "return ~(ours == theirs)",
+        "return (ours - theirs).abs() > 1e-6",
+        f"{PLANTED}[one weight by one ulp]",
+    ),
+    "biases not compared": Mutant(
+        "certificates/maps.py", "if unequal.any():", "if False:", f"{PLANTED}[a large bias by one ulp]"
+    ),
+    "padding mode not compared": Mutant(
+        "certificates/maps.py", "ours.mode != theirs.mode", "False", f"{PLANTED}[reflect replaced by replicate]"
+    ),
+    "stride not compared": Mutant(
+        "certificates/reading.py",
+        "return Geometry(sites.stride,",
+        "return Geometry((1,) * len(sites.stride),",
+        f"{PLANTED}[stride that shows at some sizes only]",
+    ),
+    "heads off the grid": Mutant(
+        "certificates/reading.py",
+        "if not all(-b <= o <= a for",
+        "if not any(True for",
+        f"{NETWORKS}::test_zero_padding_is_not_what_unpadded_heads_do",
+    ),
+    "any leak": Mutant(
+        "certificates/leak.py",
+        "if least > roundoff:\n        head",
+        "if least > 1:\n        head",
+        f"{PLANTED}[leak above the roundoff]",
+    ),
+    "bounded called proved": Mutant(
+        "certificates/leak.py", "if leak == 0:", "if leak <= 1e-15:", f"{NETWORKS}::test_strength_follows_alpha"
+    ),
+    "one prime": Mutant(
+        "certificates/exact.py",
+        "while product <= 1 << bits",
+        "while product <= 1",
+        f"{EXACT}::test_a_difference_of_many_primes_is_still_a_difference",
+    ),
+    "composite moduli": Mutant(
+        "certificates/exact.py",
+        "return odd > 1 and all(",
+        "return odd > 1 or all(",
+        f"{EXACT}::test_primes_are_primes_and_enough",
+    ),
+    "a bit less in float32": Mutant(
+        "certificates/exact.py",
+        "torch.float32: 24",
+        "torch.float32: 23",
+        f"{EXACT}::test_one_ulp_of_any_number_is_seen",
+    ),
+    "NaN passes": Mutant(
+        "certificates/outputs.py",
+        "if not bool(second.isfinite().all()):\n        return math.inf",
+        "if not bool(second.isfinite().all()):\n        return 0.0",
+        f"{PLANTED}[NaN in an output]",
+    ),
+    "missing outputs pass": Mutant(
+        "certificates/outputs.py",
+        "if list(ours) != list(theirs):",
+        "if False:",
+        f"{NETWORKS}::test_nested_outputs_are_compared_by_their_places",
+    ),
+    "buffers not compared": Mutant(
+        "certificates/structure.py",
+        'for kind in ("_parameters", "_buffers"):',
+        'for kind in ("_parameters",):',
+        f"{PLANTED}[a buffer by one ulp]",
+    ),
+    "nearly the same bits": Mutant(
+        "certificates/structure.py",
+        "return same_bits(ours, theirs)",
+        "return torch.allclose(ours, theirs)",
+        f"{PLANTED}[an unrelated layer by one ulp]",
+    ),
+    "hooks not compared": Mutant(
+        "certificates/structure.py",
+        "hook for hook in registered.values() if",
+        "hook for hook in () if",
+        f"{PLANTED}[a hook that does nothing here]",
+    ),
+    "undecided exits 0": Mutant(
+        "verdicts.py", "return 3", "return 0", f"{NETWORKS}::test_where_nothing_was_checked_nothing_holds"
+    ),
+    "the best row decides": Mutant(
+        "verdicts.py",
+        "return max(verdicts, key=order.index",
+        "return min(verdicts, key=order.index",
+        f"{PLANTED}[head dropped]",
+    ),
+    "the bound forgets the layer": Mutant(
+        "certificates/tolerance.py",
+        "(passed.error + own)",
+        "passed.error",
+        f"{TOLERANCE}::test_an_error_of_the_bound_would_be_seen",
+    ),
+    "any bound will do": Mutant(
+        "certificates/tolerance.py",
+        "if bound is not None and bound <= tolerance:",
+        "if bound is not None and bound >= 0:",
+        f"{TOLERANCE}::test_the_bound_decides_for_a_layer",
+    ),
+    "a certificate of any file": Mutant(
+        "certificates/recheck.py",
+        "if sha256(path) != known:",
+        "if False:",
+        "tests/test_certificates_reports.py::test_a_file_that_changed_is_refuted",
+    ),
+    "query minus key": Mutant(
+        "basis/grid.py", "return keys[None] - sites[:, None]", "return sites[:, None] - keys[None]", BASIS
+    ),
+    "reflect off by one": Mutant(
+        "basis/padding.py", "((side - 1) - place.abs()).abs()", "(side - place.abs()).abs()", BASIS
+    ),
+}
+
+
+def run(folder: Path, test: str) -> int:
+    """The exit code of a test on the package in `folder`, in a fork, which imports it anew and torch not again."""
+    child = os.fork()
+    if child == 0:
+        arguments = [str(folder / test), f"--rootdir={folder}", "-q", "-x", "-p", "no:cacheprovider", "--tb=no"]
+        code = 70
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        try:
+            code = int(pytest.main(arguments))
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main() -> None:
+    """Runs every mutant, and each test on the package as it is."""
+    sys.dont_write_bytecode = True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ignored = shutil.ignore_patterns("__pycache__")
+        for part in ("conv2attn", "tests", "benchmarks", "examples", "docs", "proofs"):
+            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        sys.path.insert(0, str(folder))
+        whole = {test: run(folder, test) for test in dict.fromkeys(mutant.test for mutant in MUTANTS.values())}
+        found = {}
+        for title, mutant in MUTANTS.items():
+            path = folder / "conv2attn" / mutant.file
+            text = path.read_text()
+            if text.count(mutant.old) != 1:
+                raise SystemExit(f"{title}: {mutant.old!r} is in {mutant.file} {text.count(mutant.old)} times")
+            path.write_text(text.replace(mutant.old, mutant.new))
+            found[title] = {"whole": whole[mutant.test], "mutated": run(folder, mutant.test)}
+            path.write_text(text)
+        print(json.dumps({"home": home_of_package(folder), "mutants": found}, indent=2))
+
+
+def home_of_package(folder: Path) -> bool:
+    """Whether it is the copy in `folder` that is imported."""
+    spec = find_spec("conv2attn")
+    return spec is not None and Path(str(spec.origin)).resolve().is_relative_to(folder.resolve())
+
+
+if __name__ == "__main__":
+    main()
