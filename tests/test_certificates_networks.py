@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.certificates import certify
 from conv2attn.errors import UsageError
@@ -258,3 +258,26 @@ def test_enumerated_heads_are_read_too():
     converted = conv2attn.convert(original, encoding="enumerated")
     assert isinstance(converted.square.encoding, EnumeratedEncoding)
     assert outcome(certify(original, converted, images=image())) == PROVED
+
+
+class Loose(QuadraticEncoding):
+    """An encoding that looks quadratic and is not."""
+
+    def scores(self, grid, rows, dtype):
+        return super().scores(grid, rows, dtype) / 1000
+
+
+@pytest.mark.parametrize("way", ["subclass", "patched", "heads"])
+def test_what_is_not_known_to_be_hard_is_not_proved(way):
+    original = network()
+    converted = conv2attn.convert(original)
+    encoding = converted.square.encoding
+    if way == "subclass":
+        converted.square.encoding = Loose(encoding.center.detach(), encoding.alpha.detach())
+    elif way == "patched":
+        encoding.scores = Loose.scores.__get__(encoding)
+    else:
+        converted.square.encoding = QuadraticEncoding(encoding.center.detach()[:4], encoding.alpha.detach()[:4])
+    report = certify(original, converted, images=image())
+    assert report.verdict is not Verdict.HOLDS
+    assert report.rows[0].verdict is Verdict.UNSUPPORTED

@@ -29,9 +29,9 @@ CLAIMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def holds(part: str, strength: Strength = Strength.PROVED) -> Finding:
-    """A finding that nothing is wrong."""
-    return Finding(part, Verdict.HOLDS, strength)
+def holds(part: str, strength: Strength = Strength.PROVED, code: str = "", sentence: str = "") -> Finding:
+    """A finding that nothing is wrong; the sentence is a warning, if there is one."""
+    return Finding(part, Verdict.HOLDS, strength, code, sentence)
 
 
 def refuted(part: str, code: str, sentence: str) -> Finding:

@@ -13,6 +13,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.reading import Reading
+from conv2attn.models.rows import SURE_ALPHA
 from conv2attn.verdicts import Strength
 
 
@@ -37,7 +38,8 @@ def check_leak(converted: Reading) -> tuple[Finding, float]:
             return holds("leak"), 0.0
     most = max(leak, leaked_mass(alpha, axes))
     if most <= roundoff:
-        return holds("leak", Strength.BOUNDED), most
+        told = f"alpha = {alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
+        return holds("leak", Strength.BOUNDED, *(("C2A131", told) if alpha < SURE_ALPHA else ())), most
     least = leak_at_least(alpha, (2,) * axes)
     if least > roundoff:
         head = converted.alphas.index(alpha)

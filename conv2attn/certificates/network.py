@@ -16,7 +16,7 @@ from conv2attn.certificates.rows import all_names, pair_layers
 from conv2attn.certificates.structure import compare_structure
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
-from conv2attn.verdicts import Strength, Verdict
+from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, conv and gather only where the convolution does)",
@@ -76,12 +76,17 @@ def certify(
         witnesses = witnesses if found.verdict is not Verdict.HOLDS else ()
     elif tolerance is not None:
         between.append(judge_network(outputs, tolerance, stop))
-        rows = {name: replace(row, strength=Strength.BOUNDED) for name, row in rows.items()}
+        rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
     asked = {} if tolerance is None else {"claim": claim(tolerance, input_range)}
     told = (*machine(original, images), *circumstances)
     return Certificate(
         tuple(rows.values()), tuple(between), outputs, ASSUMPTIONS, circumstances=told, witnesses=witnesses, **asked
     )
+
+
+def at_most_bounded(strength: Strength | None) -> Strength:
+    """What a bound leaves of a strength."""
+    return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
 
 
 def random_images(

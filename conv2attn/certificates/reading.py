@@ -102,8 +102,11 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Reading:
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
     encoding, sites, padding = layer.encoding, layer.sites, layer.padding
-    if not isinstance(encoding, QuadraticEncoding | EnumeratedEncoding):
-        raise UnsupportedError("C2A101", f"{layer.name}: attention by learned positions is no convolution")
+    if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding) or "scores" in vars(encoding):
+        raise UnsupportedError(
+            "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
+        )
+    assert isinstance(encoding, QuadraticEncoding | EnumeratedEncoding)
     centers = encoding.center.tolist()
     if not all(math.isfinite(x) for center in centers for x in center):
         raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite")
@@ -114,6 +117,8 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Reading:
         if not all(-b <= o <= a for b, o, a in zip(sites.before, offset, sites.after, strict=True))
     )
     used = weights or Weights(layer.value, layer.output, layer.bias, layer.groups)
+    if any(factor is not None and len(factor) != len(centers) for factor in (used.value, used.output)):
+        raise UnsupportedError("C2A105", f"{layer.name}: there are {len(centers)} centres, and not as many heads")
     return Reading(
         Geometry.of(padding, sites),
         padding,
