@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test proofs bench mutants clean
 
 demo: .venv/.installed
-	$(BIN)/conv2attn demo
+	$(BIN)/conv2attn demo -o resnet18.attn.pt --force
 
 test: .venv/.installed-dev
 	$(BIN)/ruff check

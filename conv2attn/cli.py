@@ -139,6 +139,36 @@ def demo(output: str | None, form: str, report: str | None, force: bool) -> None
     sys.exit(certificate.exit_code)
 
 
+@main.command("check-span")
+@click.argument("model", type=click.Path())
+@click.option("--kernel-size", default="3", show_default=True, metavar="K", help="Of the convolution: 3, or 1x7.")
+@click.option("--dilation", type=int, default=1, show_default=True, help="Of the convolution.")
+@click.option("--offsets", metavar="'0,-1 0,0'", help="Explicit offsets (key - query) instead of a kernel.")
+@click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known.")
+@click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images, for attention that reads content.")
+@click.option("--arch", metavar="KIND:NAME", help="transformers:FOLDER, timm:NAME, or package.module:factory.")
+@click.option(
+    "--condition",
+    type=click.Choice(["per-query", "joint", "interior"]),
+    default="interior",
+    show_default=True,
+    help="The condition that decides.",
+)
+@click.option("--eps", type=float, help="Residual that counts as none; the dtype's roundoff times the size by default.")
+@click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
+@click.option("--extra-tokens", type=int, default=0, help="Leading tokens that are not pixels, such as a class token.")
+@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@reporting
+def check_span(model: str, output: str | None, form: str, report: str | None, force: bool, **given: Any) -> None:
+    """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
+    from conv2attn.span_commands import check_file
+
+    check_free(force, output, report)
+    result = check_file(model, **given)
+    finish(result, form, report, force, output)
+    sys.exit(result.exit_code)
+
+
 @main.command()
 @click.argument("claims", nargs=-1, metavar="[CLAIM]...")
 @click.option(

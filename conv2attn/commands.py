@@ -19,7 +19,7 @@ from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import UsageError
-from conv2attn.models import convert
+from conv2attn.models import conversion_of, convert
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
 
@@ -43,6 +43,8 @@ def convert_file(
     network = convert(
         original, alpha=number_or_auto(alpha), encoding=encoding, stride_by=stride_by, only=only, skip=skip
     )
+    if not conversion_of(network).rows and not isinstance(original, STOCK):
+        raise UsageError("C2A101", f"{model} holds no convolution to convert", "See what it is with verify.")
     with progress("verifying"):
         certificate = certify(original, network, **inputs(running))
     refuted = certificate.verdict is Verdict.REFUTED

@@ -133,7 +133,7 @@ RULES: dict[str, Rule] = {
     ),
     "C2A131": Rule(
         "alpha leaks",
-        "Below 46 the target's weight is less than 1 by more than the rounding of the dtype can hide.",
+        "Below 46, the paper's own value, a head leaves to other keys a share of its attention that is worth knowing.",
         'Pass alpha="auto" for exactly one-hot attention.',
     ),
     "C2A201": Rule(

@@ -139,8 +139,13 @@ def test_refuted_networks_are_not_written(folder):
     assert call("verify", "net.pt", "net.attn.pt", *SMALL).exit_code == 1
 
 
-def test_alpha_of_the_paper_is_bounded(folder):
-    assert "holds (bounded)" in call("convert", "net.pt", *SMALL, "--alpha", 46).stdout
+def test_alpha_of_the_paper_is_bounded_and_less_is_warned_of(folder):
+    paper = call("convert", "net.pt", *SMALL, "--alpha", 46).stdout
+    assert "holds (bounded)" in paper
+    assert "C2A131" not in paper
+    less = call("convert", "net.pt", "-o", "less.pt", *SMALL, "--alpha", 20).stdout
+    assert "holds (bounded)" in less
+    assert "C2A131 conv1: alpha = 20 leaves up to 8.2" in less
 
 
 def test_existing_files_are_kept(folder):
@@ -288,3 +293,9 @@ def test_a_crash_is_not_a_refutation(folder, monkeypatch):
     assert result.exit_code == 70
     assert "ZeroDivisionError: planted" in result.stderr
     assert not (folder / "net.attn.pt").exists()
+
+
+def test_a_file_without_convolutions_is_not_converted(folder):
+    assert call("convert", "net.pt", *SMALL).exit_code == 0
+    refused("convert", "net.attn.pt", "-o", "twice.pt", *SMALL, match="C2A101 net.attn.pt holds no convolution")
+    assert not (folder / "twice.pt").exists()

@@ -8,7 +8,7 @@ import conv2attn
 LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
-    {"commands"},
+    {"commands", "span_commands"},
     {"experiments"},
     {"checkpoints"},
     {"testing"},

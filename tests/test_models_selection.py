@@ -178,3 +178,8 @@ def test_a_leaking_alpha_is_said_and_shown_in_every_row():
         assert row.outcome == "converted"
         assert "C2A131 alpha=20 leaves up to 8.24e-09 of a head's attention" in row.reason
     assert {row.reason for row in conversion_of(convert(stages(), alpha=46)).rows} == {""}
+
+
+def test_a_quantised_layer_alone_is_an_error():
+    with pytest.raises(UnsupportedError, match="C2A102 Conv2d has quantised"):
+        convert(torch.ao.nn.quantized.Conv2d(3, 3, 3))

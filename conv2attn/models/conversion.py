@@ -69,6 +69,8 @@ def convert(
     """
     if not isinstance(model, nn.Module):
         raise UsageError("C2A101", f"{type(model).__name__} is not a torch.nn.Module")
+    if any(not row.name for row in rows_of_the_closed(model)):
+        raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
     settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable), Selection.of(only, skip)
     discovery = discover(model, example_input)
     selection.check(selectable(model, discovery))

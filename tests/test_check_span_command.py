@@ -1,0 +1,92 @@
+"""check-span from the command line: our own files, arrays, and models that the user builds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+from torch import nn
+
+import conv2attn
+from conv2attn.basis import QuadraticSoftmax, Shift, as_matrix
+from conv2attn.cli import main
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*arguments):
+    result = CliRunner().invoke(main, ["check-span", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def hard_heads():
+    """Nine heads that read their target where it is on the 5 x 6 grid, else the nearest pixel."""
+    return np.stack([as_matrix(QuadraticSoftmax(tuple(map(float, o)), 4096.0), (5, 6)).numpy() for o in OFFSETS])
+
+
+def test_the_trained_example_is_read_with_its_own_grid():
+    result = call(EXAMPLES / "attention-quadratic.pt", "--format", "json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == report["exit_code"] == 1
+    assert [layer["grid"] for layer in report["layers"]] == [[7, 7]] * 4
+
+
+def test_a_converted_layer_holds(folder):
+    conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)), "layer.pt")
+    assert call("layer.pt", "--grid", "6x7").exit_code == 0
+    missing = call("layer.pt")
+    assert (missing.exit_code, "--grid" in missing.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "safetensors"])
+def test_arrays(folder, form):
+    heads = hard_heads()
+    assert (heads[4] == as_matrix(Shift((0, 0)), (5, 6)).numpy()).all()
+    match form:
+        case "npy":
+            np.save("heads.npy", heads)
+        case "npz":
+            np.savez("heads.npz", whatever=heads)
+        case "safetensors":
+            save_file({"heads": heads}, "heads.safetensors")
+    path = f"heads.{form}"
+    assert call(path, "--grid", "5x6").exit_code == 0
+    assert call(path, "--grid", "5x6", "--condition", "joint").exit_code == 1
+    assert call(path, "--grid", "6x6").exit_code == 2
+    assert call(path, "--grid", "5x6", "--offsets", "0,0 0,2").exit_code == 1
+
+
+def test_layers_in_one_array(folder):
+    np.save("layers.npy", np.stack([hard_heads(), hard_heads()]))
+    report = json.loads(call("layers.npy", "--grid", "5x6", "--format", "json").stdout)
+    assert len(report["layers"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["missing.npz"], "C2A301"),
+        (["broken.npz"], "C2A303"),
+        (["broken.safetensors"], "C2A303"),
+        (["broken.pt", "--arch", "no_such_package:factory"], "C2A001"),
+        ([EXAMPLES / "attention-quadratic.pt", "--offsets", "left"], "C2A001"),
+        ([EXAMPLES / "attention-quadratic.pt", "--kernel-size", "0"], "C2A001"),
+        ([EXAMPLES / "resnet18.pt"], "C2A001"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(folder, arguments, match):
+    for name in ("broken.npz", "broken.safetensors", "broken.pt"):
+        (folder / name).write_bytes(b"not what it says")
+    result = call(*arguments)
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
+    assert match in result.stderr
