@@ -20,7 +20,7 @@ from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, conv and gather only where the convolution does)",
-    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow",
+    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
 )
 
 
