@@ -41,6 +41,11 @@ move=> t u E; apply/ffunP => a; apply: val_inj.
 have /(congr1 (fun k : keys g => val (k a))) := E; rewrite !ffunE /= => /addnI /eqP.
 by have [_ d0 _ _] := ok a; rewrite eqn_pmul2r // => /eqP.
 Qed.
+Lemma sees_inj q i (t u : taps g) : sees q t i -> sees q u i -> t = u.
+Proof.
+move=> /forallP Et /forallP Eu; apply/ffunP => a; apply: val_inj; have [_ d0 _ _] := ok a.
+by have := eqP (Eu a); rewrite (eqP (Et a)) => /addnI /eqP; rewrite eqn_pmul2r // => /eqP.
+Qed.
 End Key.
 
 Theorem total : L1_total.
@@ -79,7 +84,8 @@ Proof.
 congr (_ + _); apply: eq_bigr => t _; rewrite big_mkcond; apply: eq_bigr => c _; rewrite /tap.
 by case: eqP => // _; rewrite mul0r.
 Qed.
-Lemma zero_pad_key (ok : fits g) q t c : zero_pad X (key ok q t) c = \sum_(i | sees q t i) X i c.
+Lemma zero_pad_key (ok : fits g) (Cin : finType) (Z : pixels g -> Cin -> S) q t c :
+  zero_pad Z (key ok q t) c = \sum_(i : pixels g | sees q t i) Z i c.
 Proof. by apply: eq_bigl => i; apply: eq_forallb => a; rewrite ffunE /= eq_sym. Qed.
 End Algebra.
 
@@ -87,7 +93,92 @@ Theorem lemma1 : L1.
 Proof.
 move=> S n g ok G ci co H D f P Wval Wout weight b bij hardP W X q o.
 rewrite mhsaE torch_convE; congr (add _ _); rewrite [RHS](reindex f) /=; last exact: onW_bij.
-apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W -(zero_pad_key _ ok); congr (mul _ _).
+apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W -(zero_pad_key ok _); congr (mul _ _).
 rewrite -(sum_pick (key ok q (f h)) (zero_pad X ^~ c)); apply: eq_bigr => k _.
 by rewrite hardP (readsE ok).
+Qed.
+
+(** ** Instance: 3 pixels 1, 2, 3, one zero in front, kernel (1, 10), bias 5: PyTorch gives 15, 26, 37; with stride 2: 15, 37 *)
+Section Small.
+Definition small (s : nat) : geometry 1 :=
+  Geometry (fun _ => 3) (fun _ => 2) (fun _ => s) (fun _ => 1) (fun _ => 1) (fun _ => 0).
+Lemma small_fits s : 0 < s -> fits (small s). Proof. by move=> s0 a. Qed.
+Definition line s (i : 'I_s) : box (fun _ : 'I_1 => s) := [ffun _ => i].
+Lemma sum_line (S : numbers) s (A : pred (box (fun _ : 'I_1 => s))) (F : box (fun _ : 'I_1 => s) -> S) :
+  \big[@add S/zero]_(k | A k) F k = \big[@add S/zero]_(i < s | A (line i)) F (line i).
+Proof.
+rewrite (reindex (@line s)) //; exists (fun k : box (fun _ : 'I_1 => s) => k ord0) => [i|k] _; first by rewrite /line ffunE.
+by apply/ffunP => a; rewrite ffunE (ord1 a).
+Qed.
+Lemma all_axes (A : pred 'I_1) : [forall a, A a] = A ord0.
+Proof. by apply/forallP/idP => [/(_ ord0)|H a] //; rewrite (ord1 a). Qed.
+Variables (s : nat) (w0 w1 : Z).
+Definition small_weight (o : 'I_(1 * 1)) (c : nat) (t : taps (small s)) : integers := if t ord0 == 0 :> nat then w0 else w1.
+Definition small_bias (o : 'I_(1 * 1)) : integers := 5%Z.
+Definition small_image (i : pixels (small s)) (c : 'I_(1 * 1)) : integers := Z.of_nat (i ord0 + 1).
+Definition small_padded (j : nat) : Z := if j is j'.+1 then (if j' < 3 then Z.of_nat j else 0%Z) else 0%Z.
+Lemma small_sees (q : queries (small s)) (t : taps (small s)) c :
+  \big[@add integers/zero]_(i : pixels (small s) | sees q t i) small_image i c = small_padded (q ord0 * s + t ord0).
+Proof.
+rewrite (@sum_line integers 3 (fun i => sees (g := small s) q t i) (fun i => small_image i c)).
+rewrite (eq_bigl (fun i : 'I_3 => 1 + i == q ord0 * s + t ord0)) => [|i]; last first.
+  by rewrite /sees all_axes ffunE /= muln1.
+rewrite /small_image /small_padded; under eq_bigr do rewrite ffunE.
+rewrite big_mkcond !big_ord_recl big_ord0 /=; move: (q ord0 * s + t ord0) => j.
+by move: j => [|[|[|[|j]]]].
+Qed.
+Lemma small_value (q : queries (small s)) : torch_conv small_weight small_bias small_image q ord0
+  = (w0 * small_padded (q ord0 * s) + w1 * small_padded (q ord0 * s + 1) + 5)%Z.
+Proof.
+rewrite torch_convE (@sum_line integers 2 xpredT (fun t => bigop _ _ (fun c => BigBody c _ _ (mul _ (tap small_weight t c ord0))))).
+rewrite !big_ord_recl !big_ord0 /tap /small_weight !ffunE /= !(small_sees q) /line !ffunE /= /small_bias addn0.
+have -> : bump 0 0 = 1 by [].
+by move: (small_padded _) (small_padded _) => x y; rewrite /=; lia.
+Qed.
+End Small.
+Definition small_query s (i : nat) (lt : i < (4 - 1 * (2 - 1) - 1) %/ s + 1) : queries (small s) := [ffun _ => Ordinal lt].
+Definition small_heads (h : taps (small 1)) (q : queries (small 1)) (k : keys (small 1)) : integers :=
+  if reads q h k then one else zero.
+Definition small_value_weight (h : taps (small 1)) (c : 'I_(1 * 1)) (e : unit) : integers := small_weight 1 10 ord0 0 h.
+Definition small_output_weight (h : taps (small 1)) (e : unit) (o : 'I_(1 * 1)) : integers := 1%Z.
+Lemma small_merged h c o : merged small_value_weight small_output_weight h c o = tap (@small_weight 1 1 10) h c o.
+Proof.
+rewrite /merged (bigD1 tt) //= big1 => [|[]] //; rewrite /tap (ord1 c) (ord1 o) /small_value_weight /small_output_weight /=.
+by rewrite /small_weight; case: ifP.
+Qed.
+Definition small_output s (q : queries (small s)) : Z := torch_conv (@small_weight s 1 10) small_bias (@small_image s) q ord0.
+Theorem instance : [:: small_output (@small_query 1 0 isT); small_output (@small_query 1 1 isT);
+    small_output (@small_query 1 2 isT)] = [:: 15; 26; 37]%Z
+  /\ [:: small_output (@small_query 2 0 isT); small_output (@small_query 2 1 isT)] = [:: 15; 37]%Z
+  /\ forall q, mhsa small_heads small_value_weight small_output_weight small_bias (zero_pad (@small_image 1)) q ord0
+    = small_output q.
+Proof.
+split; first by rewrite /small_output !small_value !ffunE.
+split=> [|q]; first by rewrite /small_output !small_value !ffunE.
+have id_bij : bijective (@id (taps (small 1))) by exists id.
+exact: (lemma1 (@small_fits 1 isT) small_bias id_bij (fun h q k => erefl) small_merged).
+Qed.
+
+(** ** Mutant: the heads in the order of the paper's sign, [f h = q - k] (E4): each reads the reversed tap *)
+Definition reversed n (g : geometry n) (t : taps g) : taps g := [ffun a => rev_ord (t a)].
+Lemma reversedK n (g : geometry n) : involutive (@reversed n g).
+Proof. by move=> t; apply/ffunP => a; rewrite !ffunE rev_ordK. Qed.
+Definition mutant := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard (fun h => reversed (f h)) P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+pose g := small 1; pose P (h : taps g) q k : integers := if reads q (reversed h) k then 1%Z else 0%Z.
+pose weight' := @small_weight 1 10 1.
+have W' h c o : merged small_value_weight small_output_weight h c o = tap weight' (reversed h) c o.
+  rewrite small_merged /tap; case: ifP => // _; rewrite /weight' /small_weight ffunE /=.
+  by case: (h ord0) => [[|[|//]] ?].
+have ok := @small_fits 1 isT; have id_bij : bijective (@id (taps g)) by exists id.
+have rev_bij : bijective (@reversed 1 g) by exists (@reversed 1 g); exact: reversedK.
+move=> /(_ integers 1 g ok 1 1 1 _ _ id P _ _ _ small_bias id_bij (fun h q k => erefl) small_merged (@small_image 1)).
+move=> /(_ (@small_query 1 0 isT) ord0); rewrite (lemma1 ok small_bias rev_bij (fun h q k => erefl) W').
+by rewrite !small_value ffunE.
 Qed.

@@ -45,3 +45,19 @@ End Score.
 
 Theorem quadratic : L2a.
 Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card_option card_ord. Qed.
+
+(** ** Instance: alpha = 3, Delta = (1, -2), delta = (2, 1): - 3 (1 + 9 - 5) = -15, whatever the tokens *)
+Definition two (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
+Theorem instance (Cin : finType) (xq xk : Cin -> integers) :
+  quadratic_score (3%Z : integers) (two 1 (-2)) xq xk (two 2 1) = (-15)%Z.
+Proof. by rewrite quadratic_scoreE /squared_norm !big_ord_recl !big_ord0. Qed.
+
+(** ** Mutant: [v = - alpha (1, - Delta)], the factor 2 forgotten *)
+Definition mutant := forall (S : numbers) n (alpha : S) (offset delta : 'I_n -> S),
+  (\sum_p (if p is Some a then alpha * offset a else - alpha) * encoding delta p
+  = - alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+move=> /(_ integers 1 1%Z (fun _ => 1%Z) (fun _ => 1%Z)).
+by rewrite sum_option /= /squared_norm !big_ord_recl !big_ord0.
+Qed.

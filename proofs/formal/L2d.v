@@ -57,3 +57,22 @@ move=> n size s k; rewrite /softmax rprod_div; last by move=> a; have := softmax
 rewrite exp_rsum; congr (_ / _); rewrite (prod_sum (fun a i => exp (s a i)) k).
 by apply: eq_bigr => j _; exact: exp_rsum.
 Qed.
+
+(** ** Instance: equal scores on a box of sides 2 and 3: each share is 1/2 * 1/3 *)
+Definition sides (a : 'I_2) : nat := a.+2.
+Theorem instance (k : box sides) : softmax (fun _ : box sides => \big[Rplus/0]_(a < 2) 0) k = 1 / 6.
+Proof.
+have := separable (size := sides) (fun _ _ => 0) k => ->.
+rewrite !big_ord_recl big_ord0 /softmax /sides /= !big_ord_recl !big_ord0 exp_0; field.
+Qed.
+
+(** ** Mutant: any score over two axes, as a full covariance has it *)
+Definition mutant := forall s : bool * bool -> R, exists f g : bool -> R, forall k, softmax s k = f k.1 * g k.2.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+move=> /(_ (fun k => if k.1 && k.2 then ln 2 else 0)) [f [g E]].
+have := E (true, true); have := E (true, false); have := E (false, true); have := E (false, false).
+rewrite /softmax -(pair_bigA _ (fun i j => exp (if i && j then ln 2 else 0))) /= !big_bool /= !exp_0 exp_ln; last lra.
+move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false) = (f true * g false) * (f false * g true) by ring.
+by rewrite -H1 -H2 -H3 -H4; lra.
+Qed.

@@ -21,3 +21,28 @@ rewrite -[RHS](softmax_shift _ (alpha * dot shift shift)); apply: softmax_ext =>
 rewrite rsum_option /= /dot !big_distrr -!big_split /=; apply: eq_bigr => a _.
 by rewrite /shift; ring.
 Qed.
+
+(** ** Instance: keys 0 and 1 on a line, alpha = ln 2, q = 0, Delta = 1: shares 1/3 and 2/3 *)
+Definition at_ (x : R) (a : 'I_1) : R := x.
+Definition keys01 (k : bool) : 'I_1 -> R := at_ (if k then 1 else 0).
+Lemma exp_ln2 : exp (ln 2) = 2. Proof. by apply: exp_ln; lra. Qed.
+Theorem instance : softmax (fun k => \sum_p query_feature (ln 2) (at_ 0) (at_ 1) p * key_feature (keys01 k) p) true = 2 / 3.
+Proof.
+rewrite absolute /softmax big_bool /dot !big_ord_recl !big_ord0 /keys01 /at_ /=.
+have -> : - ln 2 * ((1 - 0 - 1) * (1 - 0 - 1) + 0) = 0 by ring.
+have -> : - ln 2 * ((0 - 0 - 1) * (0 - 0 - 1) + 0) = - ln 2 by ring.
+by rewrite exp_Ropp exp_ln2 exp_0; field.
+Qed.
+
+(** ** Mutant: the factor 2 of the query feature forgotten *)
+Definition mutant := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
+  softmax (fun k => \sum_p (if p is Some a then alpha * (q a + offset a) else - alpha) * key_feature (pos k) p)
+  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a) (fun a => pos k a - q a - offset a)).
+Theorem mutant_refuted : ~ mutant.
+Proof.
+move=> /(_ _ _ keys01 (ln 2) (at_ 0) (at_ 1) true); rewrite -absolute instance /softmax big_bool !rsum_option /=.
+rewrite /dot !big_ord_recl !big_ord0 /keys01 /at_.
+have -> : - ln 2 * (1 * 1 + 0) + (ln 2 * (0 + 1) * 1 + 0) = 0 by ring.
+have -> : - ln 2 * (0 * 0 + 0) + (ln 2 * (0 + 1) * 0 + 0) = 0 by ring.
+by rewrite exp_0; lra.
+Qed.

@@ -1,9 +1,12 @@
 (** * PAD: unpadded hard heads of an axis-aligned encoding are replicate padding
 
     Claim: of the keys of a box, the one nearest to any lattice point is its clamp, and no other is as near. So a hard
-    quadratic head that looks outside the grid reads the border pixel that replicate padding puts there.
+    quadratic head that looks outside the grid reads the border pixel that replicate padding puts there. Not so for a full
+    covariance, or for the enumerated encoding. And more zeros around the image, with the outputs that were asked for,
+    give the same convolution: to pad by floor(K/2) and crop is one case.
     Source: this project (E8); Cordonnier et al. 2020 say "SAME padding by default".
-    Does not show: ... *)
+    Does not show: at which alpha a head is hard (A46; L2c_clamp bounds its leak); reflect and circular padding.
+    Licenses: conv2attn.convert, conv2attn.basis (padding modes). *)
 From Coq Require Import Lia ZArith.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -36,3 +39,70 @@ move=> Hy; rewrite /distance -big_split /=; apply: zsum_le => i _.
 by have := @lohi i; have := Hy i; rewrite /clamp; nia.
 Qed.
 End Clamp.
+
+Theorem nearest : PAD.
+Proof.
+move=> n lo hi lohi x; split=> [|y Hy]; first exact: clamp_inside.
+have gap := clamp_gap lohi (x := x) Hy; have ge0 := @distance_ge0 n y (clamp lo hi x).
+split=> [|le i]; first lia.
+by case: (Z.eq_dec (y i) (clamp lo hi x i)) => // ne; have := distance_gt0 ne; lia.
+Qed.
+
+(** The form 5 u^2 + 9 u v + 5 v^2, the column [x_1 = 0], the target (1, 0): (0, 1) is nearer than the clamp (0, 0). *)
+Theorem covariance : PAD_covariance.
+Proof. by exists 5, 9, 5, 0, 0, (-1), 1, 1, 0, 0, 1; do ![split]; lia. Qed.
+
+(** The numbers 5 d_1 + d_2 of a grid of width 3: (0, 0) is nearer to the target (-1, 2) than its clamp (0, 2). *)
+Theorem enumerated : PAD_enumerated.
+Proof. by exists 5, 0, 0, 0, 2, (-1), 2, 0, 0; rewrite /=; lia. Qed.
+
+Section MorePadding.
+Variables (n : nat) (g : geometry n) (front behind : 'I_n -> nat).
+Hypothesis ok : fits g.
+Hypothesis stride1 : forall a, stride g a = 1%N.
+Lemma cropped_lt (q : queries g) a : (q a + front a < out_side (more_padding g front behind) a)%N.
+Proof.
+have Hq : (q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1)%N := ltn_ord (q a).
+have [_ _ _ room] := ok a; move: (q a : nat) Hq => x; rewrite stride1 /out_side /padded /= !divn1 !addn1 !ltnS => Hq.
+rewrite /padded in room; move: Hq room; set r := (dilation g a * _)%N; clearbody r.
+move: (before g a) (side g a) (after g a) (front a) (behind a) => b s e f h Hq room.
+apply: leq_trans (leq_add Hq (leqnn f)) _.
+rewrite -!subnDA addnBAC; last by rewrite addn1.
+apply: leq_sub2r; rewrite -!addnA leq_add2l addnCA [X in (_ <= X)%N]addnC.
+by apply/leP; rewrite -!plusE; lia.
+Qed.
+End MorePadding.
+
+Theorem crop : PAD_crop.
+Proof.
+move=> S n g ok stride1 front behind q; exists [ffun a => Ordinal (cropped_lt front behind ok stride1 q a)].
+split=> [a|G ci co weight b X o]; first by rewrite ffunE.
+congr (add _ _); apply: eq_bigr => t _; apply: eq_bigr => c _; congr (mul _ _); apply: eq_bigl => i.
+apply: eq_forallb => a; rewrite ffunE /= stride1 !muln1.
+by rewrite addnAC [(q a + front a + _)%N]addnAC eqn_add2r.
+Qed.
+
+(** ** Instance: a 2 x 3 box, the target (-4, 7): the clamp is (0, 2), at squared distance 41; (1, 2) is at 50 *)
+Definition two (x y : Z) : point 2 := fun a => if a == ord0 then x else y.
+Theorem instance : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 /\ distance (two 0 2) (two (-4) 7) = 41
+  /\ distance (two 1 2) (two (-4) 7) = 50.
+Proof. by split=> [a|]; [rewrite /clamp /two; case: eqP | rewrite /distance !big_ord_recl !big_ord0]. Qed.
+
+(** ** Mutant: the nearest key also for a key set with a hole, the clamp removed *)
+Definition mutant := forall n (lo hi : point n) (visible : point n -> Prop) x, (forall a, lo a <= hi a) ->
+  (exists y, inside lo hi y /\ visible y) ->
+  exists y, visible y /\ inside lo hi y /\ forall z, visible z -> inside lo hi z -> distance z x <= distance y x -> z =1 y.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+pose line (x : Z) : point 1 := fun _ => x.
+have some : exists y, inside (line (-1)) (line 1) y /\ y ord0 <> 0 by exists (line 1).
+have lohi a : line (-1) a <= line 1 a by [].
+move=> /(_ 1%N (line (-1)) (line 1) (fun y => y ord0 <> 0) (line 0) lohi some) [y [vis [ins unique]]].
+have Hy := ins ord0; have one : y ord0 = 1 \/ y ord0 = -1 by rewrite /line in Hy; lia.
+have tie : forall z, z = 1 \/ z = -1 -> z = y ord0.
+  move=> z Hz; apply: (unique (line z) _ _ _ ord0); rewrite /line.
+  - lia.
+  - by move=> a; lia.
+  - by rewrite /distance !big_ord_recl !big_ord0; case: Hz => ->; case: one => ->.
+by have := tie 1 (or_introl erefl); have := tie (-1) (or_intror erefl); lia.
+Qed.

@@ -30,3 +30,21 @@ move=> S n g ok q; exists [ffun a => Ordinal (strided_lt q a)]; split=> [a|G ci 
 congr (add _ _); apply: eq_bigr => t _; apply: eq_bigr => c _; congr (mul _ _); apply: eq_bigl => i.
 by apply: eq_forallb => a; rewrite ffunE /= muln1.
 Qed.
+
+(** ** Instance: the outputs 15, 26, 37 of L1's small convolution, every second one *)
+Theorem instance : [:: small_output (@small_query 2 0 isT); small_output (@small_query 2 1 isT)]
+  = [:: small_output (@small_query 1 0 isT); small_output (@small_query 1 2 isT)].
+Proof. by rewrite /small_output !small_value !ffunE. Qed.
+
+(** ** Mutant: the query of the same number, its stride forgotten *)
+Definition mutant := forall (S : numbers) n (g : geometry n), fits g -> forall (q : queries g) (q1 : queries (unstrided g)),
+  (forall a, q1 a = q a :> nat) ->
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b (X : pixels g -> 'I_(G * ci) -> S) o,
+    torch_conv weight b X q o = @torch_conv n (unstrided g) S G ci co weight b X q1 o.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+move=> /(_ integers 1 (small 2) (@small_fits 2 isT) (@small_query 2 1 isT) (@small_query 1 1 isT)) H.
+have same a : @small_query 1 1 isT a = @small_query 2 1 isT a :> nat by rewrite !ffunE.
+have := H same 1 1 1 (@small_weight 2 1 10) small_bias (@small_image 2) ord0.
+by rewrite small_value (@small_value 1 1 10) !ffunE.
+Qed.

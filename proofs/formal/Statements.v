@@ -10,7 +10,7 @@
     paper prints the opposite sign (E4). Scores never depend on [X], which the paper assumes silently (E12). *)
 From Coq Require Import ZArith Reals Ring_theory.
 From mathcomp Require Import all_ssreflect.
-From mathcomp Require ssralg ssrnum rat matrix mxalgebra.
+From mathcomp Require ssralg ssrint ssrnum rat matrix mxalgebra.
 From Flocq Require Core.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
@@ -23,6 +23,7 @@ Record numbers := Numbers {
 Arguments zero {_}. Arguments one {_}.
 Definition reals : numbers := Numbers RTheory.
 Definition integers : numbers := Numbers Zth.
+
 
 Declare Scope num_scope. Delimit Scope num_scope with num. Bind Scope num_scope with number.
 Notation "x + y" := (add x y) : num_scope.
@@ -268,8 +269,193 @@ Definition L3 := forall (S : numbers) n (g : geometry n) (H : finType) (P : H ->
 Definition L3_only_if := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
     (ci co d : nat),
   0 < ci -> 0 < co -> expresses_all P ci co d -> forall q, spans_at P q.
-(** Its "if", which is false; [L3p] is its negation. *)
-Definition L3_printed_if := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
-    (ci co d : nat),
+(** Its "if", for attention that is the softmax of scores; false, and [L3p] is its negation. *)
+Definition L3_printed_if := forall n (g : geometry n) (H : finType) (A : H -> queries g -> pixels g -> R) (ci co d : nat),
+  let P h q : pixels g -> reals := softmax (A h q) in
   0 < ci -> 0 < co -> minn ci co <= d -> (forall q, spans_at P q) -> expresses_all P ci co d.
 Definition L3p := ~ L3_printed_if.
+
+(** The counterexamples of E2: at each query the shifts are in the span of the heads, jointly they are not. *)
+Definition only_each (S : numbers) (Q K H T : finType) (P : H -> Q -> K -> S) (E : T -> Q -> K -> S) :=
+  (forall q, exists Phi : T -> H -> S, forall t k, E t q k = (\sum_h Phi t h * P h q k)%num) /\
+  ~ exists Phi : T -> H -> S, forall t q k, E t q k = (\sum_h Phi t h * P h q k)%num.
+(** (a) Two pixels, K = 1, quadratic heads at 0 and 1, alpha = ln 2. *)
+Definition pixel (k : bool) : point 1 := fun _ => if k then 1%Z else 0%Z.
+Definition pair_head (h q : bool) : bool -> reals := quadratic_head pixel (ln 2) (fun a => (pixel q a + pixel h a)%Z).
+Definition own (K : finType) (t : unit) (q k : K) : reals := one_hot q k.
+Definition L3p_a := only_each pair_head (@own _).
+(** (b) One hard head a tap, unpadded: it reads the pixel nearest to where the tap looks (PAD). Any kernel and image with
+    an output all of whose taps see pixels, and an output with a tap that sees none. *)
+Definition replicate n (g : geometry n) (S : numbers) (t : taps g) (q : queries g) (i : pixels g) : S :=
+  if [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun _ => 0%Z) (fun a => (Z.of_nat (side g a) - 1)%Z)
+        (fun a => (Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a))%Z) a)] then one else zero.
+Definition L3p_b := forall (S : numbers) n (g : geometry n), fits g -> (one : S) <> zero ->
+  (exists q : queries g, forall t, exists i, sees q t i) -> (exists (q : queries g) t, forall i, ~~ sees q t i) ->
+  only_each (@replicate n g S) (@shift S n g).
+(** (c) Six tokens, K = 1, heads uniform on [{q-1, q, q+1}] and on [{q-1, q+1}], cut at the border. *)
+Definition uniform (K : finType) (A : pred K) (k : K) : reals :=
+  ((if A k then 1 else 0) / \sum_j (if A j then 1 else 0))%R.
+Definition box_head (h : bool) (q : 'I_6) : 'I_6 -> reals :=
+  uniform (fun k => ((k == q) && h) || (k == q.+1 :> nat) || (k.+1 == q :> nat)).
+Definition L3p_c := only_each box_head (@own _).
+(** (d) Six tokens in a circle, two hard heads that swap the shifts 0 and 1 from query to query. *)
+Definition swap_head (h : bool) (q k : 'I_6) : reals := one_hot (inord ((q + (odd q (+) h)) %% 6)) k.
+Definition circle_shift (t : bool) (q k : 'I_6) : reals := one_hot (inord ((q + t) %% 6)) k.
+Definition L3p_d := only_each swap_head circle_shift.
+(** E12: scores that depend on [X]. Two pixels, K = 1, a head with scores [ln 2 * x_q * x_k] and a uniform head: for each
+    of two images one [Phi] serves both queries, but no weights serve both images. *)
+Definition content_head (X : bool -> R) (h q : bool) : bool -> R :=
+  softmax (fun k => if h then ln 2 * (X q * X k) else 0)%R.
+Definition image (x y : R) (k : bool) : R := if k then y else x.
+Definition L3p_content :=
+  (forall q, exists a b : R, forall k, (a * content_head (image 1 (-1)) true q k + b * content_head (image 1 (-1)) false q k
+     = one_hot q k)%R) /\
+  (forall q, exists a b : R, forall k, (a * content_head (image 2 (-1)) true q k + b * content_head (image 2 (-1)) false q k
+     = one_hot q k)%R) /\
+  ~ exists a b : R, forall X, (X = image 1 (-1) \/ X = image 2 (-1)) -> forall q,
+    (a * (\sum_k content_head X true q k * X k) + b * (\sum_k content_head X false q k * X k) = X q)%R.
+
+(** * PAD: hard heads without padding *)
+Section Padding.
+Local Open Scope Z_scope.
+(** The key of a box nearest to any lattice point is its clamp, which is in the box; every other is farther. *)
+Definition PAD := forall n (lo hi : point n), (forall a, lo a <= hi a) -> forall x,
+  inside lo hi (clamp lo hi x) /\
+  forall y, inside lo hi y -> distance (clamp lo hi x) x <= distance y x /\
+    (distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x).
+(** Not so for a full covariance: a positive definite form, a box, a target, and a key nearer than the clamp. *)
+Definition form (A B C : Z) (u v : Z) : Z := A * u * u + B * u * v + C * v * v.
+Definition PAD_covariance := exists A B C lo1 hi1 lo2 hi2 x1 x2 y1 y2,
+  0 < A /\ 0 < 4 * A * C - B * B /\ lo1 <= y1 <= hi1 /\ lo2 <= y2 <= hi2 /\
+  form A B C (y1 - x1) (y2 - x2)
+    < form A B C (Z.max lo1 (Z.min hi1 x1) - x1) (Z.max lo2 (Z.min hi2 x2) - x2).
+(** Nor for the enumerated encoding of D2, whose distance is that of row-major numbers. *)
+Definition PAD_enumerated := exists M lo1 hi1 lo2 hi2 x1 x2 y1 y2,
+  2 * (hi2 - lo2) + 1 <= M /\ lo1 <= y1 <= hi1 /\ lo2 <= y2 <= hi2 /\
+  Z.abs (M * (y1 - x1) + (y2 - x2))
+    < Z.abs (M * (Z.max lo1 (Z.min hi1 x1) - x1) + (Z.max lo2 (Z.min hi2 x2) - x2)).
+(** More zeros, and the outputs that were asked for: the same convolution. With [before g = 0] and
+    [front = behind = K / 2] this is to pad by floor(K/2) and crop. *)
+Definition more_padding n (g : geometry n) (front behind : 'I_n -> nat) :=
+  Geometry (side g) (kernel g) (fun _ => 1%N) (dilation g) (fun a => (before g a + front a)%N) (fun a => (after g a + behind a)%N).
+Definition PAD_crop := forall (S : numbers) n (g : geometry n), fits g -> (forall a, stride g a = 1%N) ->
+  forall front behind (q : queries g), exists q1 : queries (more_padding g front behind),
+  (forall a, q1 a = (q a + front a)%N :> nat) /\
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b (X : pixels g -> 'I_(G * ci) -> S) o,
+    torch_conv weight b X q o = @torch_conv n (more_padding g front behind) S G ci co weight b X q1 o.
+End Padding.
+
+(** * D2: two dimensions of the encoding are enough, one is not *)
+Section D2.
+Local Open Scope R_scope.
+(** For any injective number [t] of the displacement, [r = (t, t^2)] and [v = alpha (2 t(Delta), -1)]: the score has its
+    strict maximum at [Delta]. *)
+Definition D2 := forall (D : eqType) (t : D -> R), injective t -> forall alpha, 0 < alpha -> forall target d, d != target ->
+  alpha * (2 * t target) * t d - alpha * (t d * t d) < alpha * (2 * t target) * t target - alpha * (t target * t target).
+(** Such a number exists: [M d_1 + d_2] for displacements on a grid of width [W], if [M >= 2 W - 1]. *)
+Definition D2_number := forall W M : Z, (2 * W - 1 <= M)%Z -> forall d1 d2 d1' d2',
+  (Z.abs d2 < W)%Z -> (Z.abs d2' < W)%Z -> (M * d1 + d2 = M * d1' + d2')%Z -> d1 = d1' /\ d2 = d2'.
+(** One dimension cannot serve three displacements that are keys at one query, each to be the strict maximum of a head. *)
+Definition D2_minimum := forall r v : 'I_3 -> R, ~ forall h k, k != h -> v h * r k < v h * r h.
+End D2.
+
+(** * A46: from which alpha a float softmax is exactly one-hot *)
+Section Floats.
+Local Open Scope R_scope.
+(** Correctly rounded to nearest, ties to even, gradual underflow: [p] bits, smallest subnormal [2^emin]. *)
+Definition rounded (emin p : Z) : R -> R :=
+  Flocq.Core.Generic_fmt.round Flocq.Core.Zaux.radix2 (Flocq.Core.FLT.FLT_exp emin p) Flocq.Core.Round_NE.ZnearestE.
+Definition float64 := rounded (-1074) 53.
+Definition float32 := rounded (-149) 24.
+Definition bfloat16 := rounded (-133) 8.
+Definition float16 := rounded (-24) 11.
+(** The weight [e^-alpha] of a neighbour is zero from [k ln 2] on, the tie included, and not before. *)
+Definition A46 := forall alpha,
+  (float64 (exp (- alpha)) = 0 <-> 1075 * ln 2 <= alpha) /\ (float32 (exp (- alpha)) = 0 <-> 150 * ln 2 <= alpha) /\
+  (bfloat16 (exp (- alpha)) = 0 <-> 134 * ln 2 <= alpha) /\ (float16 (exp (- alpha)) = 0 <-> 25 * ln 2 <= alpha).
+(** So E1: e^-46 is far above the smallest positive float32, 2^-149; the integers around each threshold. *)
+Definition A46_remark := 1 < exp (-46) * IZR (2 ^ 149) /\ float32 (exp (-46)) <> 0.
+Definition A46_integers :=
+  (exp (-746) * IZR (2 ^ 1075) < 1 < exp (-745) * IZR (2 ^ 1075)) /\ (exp (-104) * IZR (2 ^ 150) < 1 < exp (-103) * IZR (2 ^ 150)) /\
+  (exp (-93) * IZR (2 ^ 134) < 1 < exp (-92) * IZR (2 ^ 134)) /\ (exp (-18) * IZR (2 ^ 25) < 1 < exp (-17) * IZR (2 ^ 25)).
+(** A softmax in floats: rounded weights, sums rounded in any order (here a list's), rounded quotients. If all other scores
+    are lower by at least [k ln 2], it is exactly one-hot; stated for float32. *)
+Definition float_sum (weights : seq R) : R := foldr (fun w total => float32 (w + total)) 0 weights.
+Definition float_softmax (K : finType) (s : K -> R) (order : seq K) (k : K) : R :=
+  float32 (float32 (exp (s k)) / float_sum [seq float32 (exp (s j)) | j <- order]).
+Definition A46_softmax := forall (K : finType) (s : K -> R) (target : K) (order : seq K), perm_eq order (enum K) ->
+  s target = 0 -> (forall k, k != target -> s k <= - (150 * ln 2)) ->
+  forall k, float_softmax s order k = one_hot target k.
+End Floats.
+
+(** * Matrices: T1p, AND, HEADS *)
+Module Matrices.
+Import ssralg ssrint ssrnum rat matrix mxalgebra.
+Import GRing.Theory.
+Local Open Scope ring_scope.
+
+(** The numbers of a commutative ring of MathComp, so of a field. *)
+Definition of_ring (F : comRingType) : numbers :=
+  @Numbers F 0 1 +%R *%R (fun x y => x - y) -%R (mk_rt 0 1 +%R *%R (fun x y => x - y) -%R eq (@GRing.add0r F)
+    (@GRing.addrC F) (@GRing.addrA F) (@GRing.mul1r F) (@GRing.mulrC F) (@GRing.mulrA F) (@GRing.mulrDl F)
+    (fun x y => erefl) (@GRing.subrr F)).
+
+(** ** T1p: how wide a head must be *)
+Definition independent (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> F) :=
+  forall a : H -> F, (forall q k, \sum_h a h * P h q k = 0) -> forall h, a h = 0.
+(** For linearly independent attention maps, one head a tap matrix [W h]. *)
+Definition T1p := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F), independent P ->
+  forall (m n d : nat) (W : H -> 'M[F]_(m, n)) (b : 'I_n -> F),
+  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F) (b' : 'I_n -> of_ring F),
+     forall (X : K -> 'I_m -> of_ring F) q o,
+     mhsa P Wval Wout b' X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * W h c o + b o)
+  <-> (forall h, \rank (W h) <= d)%N.
+(** Lemma 1 and Theorem 1's clause in one: hard heads of dimension [d] give PyTorch's convolution if and only if [d] is at
+    least the rank of every tap; where each tap sees a pixel of the image at some output. *)
+Definition T1p_convolution := forall (F : fieldType) n (g : geometry n), fits g ->
+  forall (G ci co d : nat) (H : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> of_ring F)
+    (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) (b : 'I_(G * co) -> of_ring F),
+  bijective f -> hard f P -> (forall t, exists q i, sees (g := g) q t i) ->
+  (exists (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F)
+     (b' : 'I_(G * co) -> of_ring F),
+     forall X q o, mhsa P Wval Wout b' (zero_pad X) q o = torch_conv weight b X q o)
+  <-> (forall t, \rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F)) <= d)%N.
+(** min(D_in, D_out) always serves; and heads of dimension [d] give any [min(d, n)] of the [n] output channels. *)
+Definition T1p_channels := forall (F : fieldType) (m n d : nat),
+  (forall W : 'M[F]_(m, n), \rank W <= minn m n)%N /\
+  forall (kept : 'I_(minn d n) -> 'I_n), injective kept -> forall W : 'M[F]_(m, minn d n),
+  exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), forall c o, (V *m U) c (kept o) = W c o.
+(** E3: the rank of a head is at most [D_h], and is not [D_out - D_h] as printed. *)
+Definition T1p_rank := (forall (F : fieldType) (m n d : nat) (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) <= d)%N /\
+  ~ forall (F : fieldType) (m n d : nat), (d <= n)%N ->
+    exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) = (n - d)%N.
+(** E7: not so for soft heads, which are no shifts: two taps of rank 2, and two soft heads of dimension 1 that give both. *)
+Definition T1p_soft := exists (W : bool -> 'M[rat]_2) (p : bool -> bool -> rat) (V : bool -> 'M[rat]_(2, 1)) (U : bool -> 'M[rat]_(1, 2)),
+  (forall t, \rank (W t) = 2%N) /\ (forall h k, 0 < p h k) /\ (forall h, p h true + p h false = 1) /\
+  forall X : bool -> 'rV[rat]_2,
+  (p true true *: X true + p true false *: X false) *m V true *m U true
+  + (p false true *: X true + p false false *: X false) *m V false *m U false
+  = X true *m W true + X false *m W false.
+
+(** ** AND: Andreoli 2019 *)
+(** Eq. (8): a convolution of basis [A] and parameter [Theta]. *)
+Definition basis_conv (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (Theta : K -> 'M[R]_(p, q))
+    (x : 'M[R]_(m, p)) : 'M[R]_(n, q) := \sum_k (A k)^T *m x *m Theta k.
+(** Proposition 3: composing two convolutions multiplies their bases and their parameters. *)
+Definition AND := forall (R : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
+  (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n')) (Theta2 : K2 -> 'M[R]_(q, q')) x,
+  basis_conv A2 Theta2 (basis_conv A1 Theta1 x)
+  = basis_conv (fun k : K1 * K2 => A1 k.1 *m A2 k.2) (fun k => Theta1 k.1 *m Theta2 k.2) x.
+
+(** ** HEADS: how many position-only heads one convolution needs *)
+(** Rows of [B] are the heads' attention on the [t] taps of the neighbourhood, rows of [W] the taps. *)
+Definition attends (F : realFieldType) (h t : nat) (B : 'M[F]_(h, t)) := (forall i j, 0 <= B i j) /\ forall i, \sum_j B i j = 1.
+Definition HEADS_lower := forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
+  W = B^T *m M -> (\rank W <= h)%N.
+(** One more than the rank always serves, with heads positive everywhere, so softmaxes. *)
+Definition HEADS_upper := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t.+1, p)),
+  exists B : 'M[F]_(1 + \rank W, t.+1), attends B /\ (forall i j, 0 < B i j) /\ exists M, W = B^T *m M.
+(** And may be needed: [-1, 0, 1] has rank 1, and one head never gives it. *)
+Definition edge : 'M[rat]_(3, 1) := \col_i (i%:R - 1).
+Definition HEADS_edge := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, attends B -> edge <> B^T *m M.
+End Matrices.

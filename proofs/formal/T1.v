@@ -141,3 +141,48 @@ have -> : eps / (1 + \sum_o B o) * B o * (1 + \sum_o B o) = eps * B o by field; 
 apply: Rmult_le_compat_l; first lra.
 by have := rsum_term o B0; lra.
 Qed.
+
+(** ** Instance: images and volumes at alpha = ln 3: of any convolution's error at most 3/4 and 7/8 of the sum, and at
+    alpha = ln 201, where the bound on the theta series is 1.01, less than 2 % for images *)
+Theorem instance : 1 - / theta_bound (ln 3) ^ 2 = 3 / 4 /\ 1 - / theta_bound (ln 3) ^ 3 = 7 / 8
+  /\ 1 - / theta_bound (ln 201) ^ 2 < 2 / 100.
+Proof.
+have E3 : theta_bound (ln 3) = 2 by rewrite /theta_bound exp_ln; [field | lra].
+have E201 : theta_bound (ln 201) = 101 / 100 by rewrite /theta_bound exp_ln; [field | lra].
+rewrite E3 E201; split; first by field.
+split; first by field.
+have -> : / (101 / 100) ^ 2 = 10000 / 10201 by field.
+by lra.
+Qed.
+
+(** ** Mutant: the bound against the convolution without its bias *)
+Definition mutant := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall alpha, 0 < alpha ->
+  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  (forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c) -> forall q o,
+  Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+        - torch_conv weight (fun _ => 0) X q o)
+  <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+Theorem mutant_refuted : ~ mutant.
+Proof.
+pose g : geometry 0 := Geometry (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N).
+have ok : fits g by case. have id_bij : bijective (@id (taps g)) by exists id.
+have one0 : 0 < 1 by lra.
+pose q : queries g := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
+pose weight (o : 'I_(1 * 1)) (c : nat) (t : taps g) : reals := 0.
+pose Wval (h : taps g) (c : 'I_(1 * 0)) (e : unit) : reals := 0.
+pose Wout (h : taps g) (e : unit) (o : 'I_(1 * 1)) : reals := 0.
+have W (h : taps g) (c : 'I_(1 * 0)) (o : 'I_(1 * 1)) : merged Wval Wout h c o = tap weight h c o by case: c.
+move=> /(_ 0%N g ok 1%N 0%N 1%N _ _ (@id (taps g)) Wval Wout weight (fun _ => 1) id_bij W) H.
+pose X (i : pixels g) (c : 'I_(1 * 0)) : reals := 0.
+have spread (c : 'I_(1 * 0)) (k k' : keys g) : Rabs (zero_pad X k c - zero_pad X k' c) <= 0 by case: c.
+have := H 1 one0 (fun _ _ => 0) X (fun _ => 0) spread q ord0.
+rewrite mhsaE torch_convE /= Rinv_1 Rminus_eq_0 Rmult_0_l.
+rewrite big1 => [|h _]; last by rewrite big_ord0.
+rewrite big1 => [|t _]; last by rewrite big_ord0.
+have -> : add (n := reals) zero 1 - add (n := reals) zero 0 = 1 by rewrite /=; ring.
+by rewrite Rabs_R1; lra.
+Qed.

@@ -26,12 +26,9 @@ ALLOWED = {  # what Coq's own real numbers rest on
     "FunctionalExtensionality.functional_extensionality_dep",
     "Classical_Prop.classic",
 }
-FORBIDDEN = (
-    r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|(?:Guard|Positivity|Universe) Checking)\b"
-)
-DEFINING = (
-    "From Set Unset Record Declare Delimit Bind Notation Arguments Section Variables? Implicit Local Definition End"
-)
+FORBIDDEN = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
+DEFINING = """From Import Module Section End Set Unset Declare Delimit Bind Notation Arguments Variables? Implicit
+Local Record Definition"""  # how a sentence of Statements.v may begin
 
 
 @final
@@ -94,16 +91,21 @@ def compiled(folder: Path, build: Path) -> list[str]:
     return []
 
 
-def question(claim: dict) -> str:
+def names_of(claim: dict) -> list[str]:
+    """The theorems, mutants and instances of a claim."""
+    return [*claim["theorems"], *claim["mutants"], *claim["instances"]]
+
+
+def question(claim_name: str, claim: dict) -> str:
     """The Coq source that prints, for each name of a claim, whether its type is as it must be, and its axioms."""
-    checks = [(name, f"constr_eq t C2A.Statements.{statement}; let s := type of C2A.Statements.{statement} in "
-               "constr_eq s Prop") for name, statement in claim["theorems"].items()]  # fmt: skip
-    checks += [(name, "match t with not ?m => is_const m end") for name in claim["mutants"]]
-    checks += [(name, "idtac") for name in claim["instances"]]
-    ask = 'Goal True. idtac "BEGIN {0}". let t := type of C2A.{0} in first [{1}; idtac "TYPED" | idtac "UNTYPED" t]. '
-    modules = sorted({name.split(".")[0] for name, _ in checks} | {"Statements"})
+    statement = "constr_eq t C2A.Statements.{0}; let s := type of C2A.Statements.{0} in constr_eq s Prop"
+    tests = [statement.format(wanted) for wanted in claim["theorems"].values()]
+    tests += ["match t with not ?m => is_const m end"] * len(claim["mutants"]) + ["idtac"] * len(claim["instances"])
+    modules = sorted({name.split(".")[0] for name in names_of(claim)} | {"Statements"})
     return "".join(f"From C2A Require {module}.\n" for module in modules) + "".join(
-        ask.format(name, check) + f"Abort.\nPrint Assumptions C2A.{name}.\n" for name, check in checks
+        f'Goal True. idtac "BEGIN {claim_name}:{name}". let t := type of C2A.{name} in '
+        f'first [{test}; idtac "TYPED" | idtac "UNTYPED" t]. Abort.\nPrint Assumptions C2A.{name}.\n'
+        for name, test in zip(names_of(claim), tests, strict=True)
     )
 
 
@@ -130,17 +132,26 @@ def axioms_of(name: str, block: str) -> tuple[set[str], list[str]]:
     return axioms, [f"{name} rests on {axiom}" for axiom in sorted(axioms - ALLOWED)]
 
 
-def row(build: Path, name: str, claim: dict) -> Row:
+def row(claim_name: str, claim: dict, printed: dict[str, str], error: str) -> Row:
     """One claim's row: every theorem, mutant and instance typed as it must be, on allowed axioms."""
-    empty = [f"no {kind}" for kind in ("theorems", "mutants", "instances") if not claim.get(kind)]
-    if empty:
-        return Row(name, (), (), tuple(empty))
-    printed, error = answers(build, question(claim))
-    names = [*claim["theorems"], *claim["mutants"], *claim["instances"]]
-    problems = [error] if error else [f"Coq printed nothing about {n}" for n in names if n not in printed]
-    found = [axioms_of(n, printed[n]) for n in names if n in printed and not error]
-    axioms = sorted(set().union(*(axioms for axioms, _ in found)))
-    return Row(name, tuple(claim["theorems"]), tuple(axioms), tuple(problems + [p for _, ps in found for p in ps]))
+    problems = [error] if error else []
+    axioms: set[str] = set()
+    for name in names_of(claim) if not error else []:
+        found, wrong = axioms_of(name, printed.get(f"{claim_name}:{name}", "nothing was printed"))
+        axioms |= found
+        problems += wrong
+    return Row(claim_name, tuple(claim["theorems"]), tuple(sorted(axioms)), tuple(problems))
+
+
+def rows_of(claims: dict[str, dict], build: Path) -> list[Row]:
+    """All claims in one question to Coq; one by one if that fails, to tell which."""
+    kinds = ("theorems", "mutants", "instances")
+    empty = {name: [f"no {kind}" for kind in kinds if not claim.get(kind)] for name, claim in claims.items()}
+    asked = {name: claim for name, claim in claims.items() if not empty[name]}
+    joint = answers(build, "".join(question(*item) for item in asked.items()))
+    single = {name: answers(build, question(name, claim)) if joint[1] else joint for name, claim in asked.items()}
+    rows = [row(name, claim, *single[name]) for name, claim in asked.items()]
+    return rows + [Row(name, (), (), tuple(problems)) for name, problems in empty.items() if problems]
 
 
 def check(folder: Path = HERE, formal: frozenset[str] = frozenset()) -> list[Row]:
@@ -157,7 +168,7 @@ def check(folder: Path = HERE, formal: frozenset[str] = frozenset()) -> list[Row
     disorder = problems_of_sources(folder)
     with tempfile.TemporaryDirectory() as build:
         disorder += compiled(folder, Path(build))
-        rows = [] if disorder else [row(Path(build), name, claim) for name, claim in claims.items()]
+        rows = [] if disorder else rows_of(claims, Path(build))
     rows += [Row(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - claims.keys())]
     return rows + [Row("sources", (), (), tuple(disorder))] * bool(disorder)
 

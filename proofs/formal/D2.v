@@ -1,0 +1,69 @@
+(** * D2: two dimensions of the relative encoding are enough, one is not
+
+    Claim: with an injective number [t] of the displacement, [r = (t, t^2)] and [v = alpha (2 t(Delta), -1)], the score has
+    its strict maximum at [Delta]; such a number is [M d_1 + d_2] with [M >= 2 W - 1] on a grid of width [W]. With
+    [D_p = 1] no three displacements that are keys at one query can each be the strict maximum of some head.
+    Source: this project (E5); Cordonnier et al. 2020, Theorem 1, asks for [D_p >= 3], and v1 conjectures that it is needed.
+    Does not show: that the numbers fit a float: the range grows with the square of [M].
+    Licenses: the enumerated encoding of conv2attn.attention. *)
+From Coq Require Import Reals ZArith Lra Lia Psatz.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+Theorem two_suffice : D2.
+Proof.
+move=> D t inj alpha alpha0 target d /eqP ne.
+have apart : t d - t target <> 0 by move=> E; apply: ne; apply: inj; lra.
+by have : 0 < (t d - t target) * (t d - t target); nra.
+Qed.
+
+Theorem number : D2_number.
+Proof.
+move=> W M wide d1 d2 d1' d2' lt lt' E.
+have d : (M * (d1 - d1') = d2' - d2)%Z by lia.
+suff : (d1 - d1' = 0)%Z by lia.
+have small : (Z.abs (d2' - d2) < M)%Z by lia.
+by rewrite -d in small; nia.
+Qed.
+
+(** On a line, a strict maximum of [v r] among three is an end, and three points have only two ends. *)
+Theorem one_is_not_enough : D2_minimum.
+Proof.
+move=> r v peak.
+have ends (w a b c : R) : w * a < w * b -> w * c < w * b -> (a < b /\ c < b) \/ (b < a /\ b < c).
+  by move=> H1 H2; case: (Rle_lt_dec w 0) => Hw; [right | left]; split; nra.
+pose i0 : 'I_3 := ord0; pose i1 : 'I_3 := inord 1; pose i2 : 'I_3 := inord 2.
+have n01 : i0 != i1 by rewrite -val_eqE /= inordK.
+have n02 : i0 != i2 by rewrite -val_eqE /= inordK.
+have n12 : i1 != i2 by rewrite -val_eqE /= !inordK.
+have := ends _ _ _ _ (peak i0 i1 ltac:(by rewrite eq_sym)) (peak i0 i2 ltac:(by rewrite eq_sym)).
+have := ends _ _ _ _ (peak i1 i0 n01) (peak i1 i2 ltac:(by rewrite eq_sym)).
+have := ends _ _ _ _ (peak i2 i0 n02) (peak i2 i1 n12).
+by lra.
+Qed.
+
+(** ** Instance: a grid of width 3, [M = 5]: displacement (1, -2) has number 3, its score is 9, that of (0, 2) is 8 *)
+Definition number5 (d : Z * Z) : R := IZR (5 * d.1 + d.2).
+Theorem instance : let score d := 2 * number5 (1, -2)%Z * number5 d - number5 d * number5 d in
+  score (1, -2)%Z = 9 /\ score (0, 2)%Z = 8 /\ forall d1 d2, (Z.abs d2 < 3)%Z -> (d1, d2) <> (1, -2)%Z -> score (d1, d2) < 9.
+Proof.
+split; [|split]; rewrite /number5 /=; [lra | lra | move=> d1 d2 lt ne].
+have apart : (5 * d1 + d2 <> 3)%Z.
+  move=> E; apply: ne.
+  by case: (@number 3%Z 5%Z ltac:(lia) d1 d2 1%Z (-2)%Z lt ltac:(lia) ltac:(lia)) => -> ->.
+have : (1 <= (5 * d1 + d2 - 3) * (5 * d1 + d2 - 3))%Z by nia.
+move/IZR_le; rewrite mult_IZR !minus_IZR; move: (IZR (5 * d1 + d2)) => x; nra.
+Qed.
+
+(** ** Mutant: a number that is not injective, [d_1 + d_2], serves too *)
+Definition mutant := forall alpha, 0 < alpha -> forall target d : Z * Z, d <> target ->
+  let t (d : Z * Z) := IZR (d.1 + d.2) in
+  alpha * (2 * t target) * t d - alpha * (t d * t d) < alpha * (2 * t target) * t target - alpha * (t target * t target).
+Theorem mutant_refuted : ~ mutant.
+Proof.
+move=> H; have one0 : 0 < 1 by lra.
+have ne : (0, 1)%Z <> (1, 0)%Z by [].
+by have := H 1 one0 _ _ ne; rewrite /=; lra.
+Qed.

@@ -1,0 +1,197 @@
+(** * L3p: Lemma 3 as printed is false
+
+    Claim: that at each query the shifts lie in the span of the heads' attention does not suffice, even for attention that
+    is a softmax of scores without [X]: there are (a) two quadratic heads on two pixels with K = 1, (b) the unpadded hard
+    heads of any kernel that reaches over a border, (c) two box heads on six tokens, (d) two heads that swap their shifts
+    from query to query, for each of which the printed condition holds and no one [W^SA] serves all queries. With scores
+    that depend on [X] even one [Phi] for all queries of an image does not serve two images (E12).
+    Source: Cordonnier et al. 2020, Lemma 3, whose proof takes one [Phi] a query; refuted by this project (E2, E12).
+    Does not show: how often the printed condition misleads on trained attention.
+    Licenses: conv2attn.check_span. *)
+From Coq Require Import Reals ZArith Lra Lia.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums L1 L3.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+Lemma rsum_bool (F : bool -> R) : \sum_h F h = F true + F false. Proof. exact: big_bool. Qed.
+Lemma rsum_unit (F : unit -> R) : \sum_h F h = F tt.
+Proof. by rewrite (bigD1 tt) //= big1 ?Rplus_0_r // => -[]. Qed.
+
+(** ** (a) Two pixels, alpha = ln 2: the weights are 2/3, 1/3; 1/3, 2/3 and 1/3, 2/3; 1/9, 8/9 *)
+Lemma exp_ln2 (z : Z) : exp (- ln 2 * IZR z) = / powerRZ 2 z.
+Proof.
+rewrite powerRZ_Rpower; last lra.
+by rewrite /Rpower -exp_Ropp; congr exp; ring.
+Qed.
+Lemma pair_table h q k : pair_head h q k = match h, q, k with
+  | false, false, false => 2 / 3 | false, false, true => 1 / 3 | false, true, false => 1 / 3 | false, true, true => 2 / 3
+  | true, false, false => 1 / 3 | true, false, true => 2 / 3 | true, true, false => 1 / 9 | true, true, true => 8 / 9 end.
+Proof.
+rewrite /pair_head /quadratic_head /softmax rsum_bool /distance !big_ord_recl !big_ord0 !exp_ln2.
+by case: h; case: q; case: k; rewrite /pixel /=; field.
+Qed.
+Theorem quadratic_pair : L3p_a.
+Proof.
+split=> [q|[Phi joint]].
+  exists (fun _ h => match h, q with false, false => 2 | true, false => -1 | false, true => - (1 / 2) | true, true => 3 / 2 end).
+  move=> [] k; rewrite [RHS]rsum_bool !pair_table /own /one_hot.
+  by case: q; case: k; rewrite /=; lra.
+have E q k := joint tt q k; move: (E false true) (E true false) (E false false).
+by rewrite ![\big[_/_]_(i : bool) _]rsum_bool !pair_table /own /one_hot /=; lra.
+Qed.
+
+(** ** (b) Hard heads, one a tap: at a border they read another pixel, and the interior has fixed [Phi] *)
+Theorem replicate_heads : L3p_b.
+Proof.
+move=> S n g ok ne0 [qi seen] [qb [t0 unseen]].
+have agree (q : queries g) t i : sees q t i -> forall j, replicate S t q j = if j == i then one else zero.
+  move=> /forallP see j; rewrite /replicate; congr (if _ then _ else _).
+  apply/forallP/eqP => [E|-> a].
+    apply/ffunP => a; apply: val_inj; have /Z.eqb_eq := E a; rewrite /clamp -(eqP (see a)) of_natD => H.
+    by apply: Nat2Z.inj => /=; have /ltP := ltn_ord (i a); lia.
+  apply/Z.eqb_eq; rewrite /clamp -(eqP (see a)) of_natD.
+  by have /ltP := ltn_ord (i a); lia.
+have shift_seen (q : queries g) t i : sees q t i -> forall j, @shift S n g t q j = if j == i then one else zero.
+  move=> see j; rewrite /shift; case: (eqVneq j i) => [->|ne]; first by rewrite see.
+  case: ifP => // /forallP see'; case/eqP: ne; apply/ffunP => a; apply: val_inj.
+  by have := eqP (see' a); rewrite -(eqP (forallP see a)) => /addnI.
+split=> [q|[Phi joint]].
+  exists (fun t h => if [exists i, sees q t i] && (t == h) then one else zero) => t j.
+  case: existsP => [[i see]|none] /=.
+    rewrite (bigD1 t) //= eqxx sum0 => [|h /negbTE ne]; last by rewrite eq_sym ne mul0l.
+    by rewrite add0r mul1l (agree _ _ _ see) (shift_seen _ _ _ see).
+  rewrite sum0 => [|h _]; last by rewrite mul0l.
+  by rewrite /shift; case: ifP => // see; case: none; exists j.
+pose s t := xchoose (seen t); have see t : sees qi t (s t) := xchooseP (seen t).
+have PhiE h : Phi t0 h = if h == t0 then one else zero.
+  have := joint t0 qi (s h); rewrite (bigD1 h) //= sum0 => [|h' ne]; last first.
+    rewrite (agree _ _ _ (see h')); case: eqP => [E|_]; last exact: mul0r.
+    by case/eqP: ne; apply: (sees_inj ok (see h')); rewrite -E; exact: see.
+  rewrite (agree _ _ _ (see h)) eqxx mul1r add0r => <-; rewrite (shift_seen _ _ _ (see t0)).
+  case: (eqVneq h t0) => [->|ne]; first by rewrite eqxx.
+  by case: eqP => // E; case/eqP: ne; apply: (sees_inj ok (see h)); rewrite E; exact: see.
+have room a : (0 < side g a)%N.
+  by case: (side g a) (s t0 a) => // -[].
+pose border a := (Z.of_nat (qb a * stride g a + t0 a * dilation g a) - Z.of_nat (before g a))%Z.
+have lt a : (Z.to_nat (clamp (n := n) (fun _ => 0%Z) (fun a => (Z.of_nat (side g a) - 1)%Z) border a) < side g a)%N.
+  by apply/ltP; rewrite /clamp; have /ltP := room a; lia.
+pose j : pixels g := [ffun a => Ordinal (lt a)].
+have := joint t0 qb j; rewrite (bigD1 t0) //= PhiE eqxx sum0 => [|h /negbTE ne]; last by rewrite PhiE ne mul0l.
+have -> : replicate S t0 qb j = one.
+  rewrite /replicate; have -> // : [forall a, Z.eqb (Z.of_nat (j a)) (clamp (fun _ => 0%Z)
+    (fun a => (Z.of_nat (side g a) - 1)%Z) border a)].
+  apply/forallP => a; apply/Z.eqb_eq; rewrite ffunE /= Z2Nat.id // /clamp; have /ltP := room a; lia.
+rewrite /shift (negbTE (unseen j)) mul1l add0r => E; exact: ne0.
+Qed.
+
+(** ** (c) Box heads on six tokens: [Phi] is (3, -2) inside and (2, -1) at the border *)
+Ltac box_value := rewrite /box_head /uniform !big_ord_recl !big_ord0 -!val_eqE /=; field; lra.
+Theorem boxes : L3p_c.
+Proof.
+split=> [q|[Phi joint]].
+  exists (fun _ h => if (q == 0%N :> nat) || (q == 5%N :> nat) then (if h then 2 else -1) else (if h then 3 else -2)).
+  move=> [] k; rewrite [RHS]rsum_bool /own /one_hot.
+  case: q => [[|[|[|[|[|[|//]]]]]] ?]; case: k => [[|[|[|[|[|[|//]]]]]] ?]; rewrite -val_eqE /=; box_value.
+pose at_ (i : nat) (lt : (i < 6)%N) : 'I_6 := Ordinal lt.
+pose e := at_ 0%N isT; pose f := at_ 1%N isT; pose i := at_ 2%N isT.
+have T0 : box_head true e e = 1 / 2 by box_value.
+have T1 : box_head true e f = 1 / 2 by box_value.
+have F0 : box_head false e e = 0 by box_value.
+have F1 : box_head false e f = 1 by box_value.
+have T2 : box_head true i i = 1 / 3 by box_value.
+have T3 : box_head true i f = 1 / 3 by box_value.
+have F2 : box_head false i i = 0 by box_value.
+have F3 : box_head false i f = 1 / 2 by box_value.
+have H1 := joint tt e e; have H2 := joint tt e f; have H3 := joint tt i i; have H4 := joint tt i f.
+move: H1 H2 H3 H4; rewrite ![\big[_/_]_(h : bool) _]rsum_bool T0 T1 T2 T3 F0 F1 F2 F3 /own /one_hot -!val_eqE /=.
+by lra.
+Qed.
+
+(** ** (d) Hard heads that swap: [Phi] picks the head that has the shift at this query *)
+Theorem swapping : L3p_d.
+Proof.
+split=> [q|[Phi joint]].
+  exists (fun t h => if t == odd q (+) h then 1 else 0) => t k; rewrite [RHS]rsum_bool /circle_shift /swap_head.
+  by case: (odd q); case: t; rewrite /= ?Rmult_1_l ?Rmult_0_l ?Rplus_0_l ?Rplus_0_r.
+pose at_ (i : nat) (lt : (i < 6)%N) : 'I_6 := Ordinal lt.
+have H1 := joint false (at_ 0%N isT) (at_ 0%N isT); have H2 := joint false (at_ 1%N isT) (at_ 2%N isT).
+move: H1 H2; rewrite ![\big[_/_]_(i : bool) _]rsum_bool /circle_shift /swap_head /one_hot -!val_eqE /= !inordK //=.
+by lra.
+Qed.
+
+(** ** E12: scores that depend on [X] *)
+Lemma exp_ln2_pos (r : R) (z : Z) : r = IZR z -> exp (ln 2 * r) = powerRZ 2 z.
+Proof. by move=> ->; rewrite powerRZ_Rpower /Rpower; [congr exp; ring | lra]. Qed.
+Lemma content_table (x y : Z) h q k : content_head (image (IZR x) (IZR y)) h q k
+  = if h then powerRZ 2 ((if q then y else x) * (if k then y else x))
+            / (powerRZ 2 ((if q then y else x) * y) + powerRZ 2 ((if q then y else x) * x)) else 1 / 2.
+Proof.
+rewrite /content_head /softmax rsum_bool; case: h; last by rewrite exp_0; field.
+rewrite /image; case: q; case: k; by rewrite !(exp_ln2_pos (esym (mult_IZR _ _))).
+Qed.
+Theorem content : L3p_content.
+Proof.
+split; [|split].
+- by move=> q; exists (if q then 5 / 3 else 5 / 3), (- (2 / 3)) => k; rewrite !(content_table 1 (-1)) /one_hot; case: q; case: k; rewrite /=; field.
+- by move=> q; exists (if q then 9 / 7 else 65 / 63), (if q then - (2 / 7) else - (2 / 63)) => k;
+    rewrite !(content_table 2 (-1)) /one_hot; case: q; case: k; rewrite /=; field.
+case=> a [b same]; have H1 := same _ (or_introl erefl) false; have H2 := same _ (or_intror erefl) false.
+have H3 := same _ (or_intror erefl) true; move: H1 H2 H3.
+by rewrite !rsum_bool !(content_table 1 (-1)) !(content_table 2 (-1)) /image /=; lra.
+Qed.
+
+(** ** The printed lemma: the pair of (a), as heads of the paper's layer on an image of two pixels *)
+Definition pair_grid : geometry 1 :=
+  Geometry (fun _ => 2%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 0%N) (fun _ => 0%N).
+Lemma pair_fits : fits pair_grid. Proof. by []. Qed.
+Definition to_pixel (b : bool) : pixels pair_grid := [ffun _ => if b then Ordinal (isT : (1 < 2)%N) else Ordinal (isT : (0 < 2)%N)].
+Definition of_pixel (i : pixels pair_grid) : bool := (i ord0 == 1%N :> nat).
+Lemma to_pixelK : cancel to_pixel of_pixel. Proof. by case; rewrite /of_pixel ffunE. Qed.
+Lemma of_pixelK : cancel of_pixel to_pixel.
+Proof.
+move=> i; apply/ffunP => a; rewrite ffunE (ord1 a) /of_pixel; apply: val_inj.
+by case: (i ord0) => [[|[|//]] ?].
+Qed.
+Definition pair_scores (h : bool) (q : queries pair_grid) (k : pixels pair_grid) : R :=
+  - ln 2 * IZR (distance (pixel (of_pixel k)) (fun a => (pixel (of_pixel q) a + pixel h a)%Z)).
+Lemma pair_softmax h (q k : pixels pair_grid) : softmax (pair_scores h q) k = pair_head h (of_pixel q) (of_pixel k).
+Proof.
+rewrite /pair_head /quadratic_head /softmax; congr (_ / _).
+by rewrite (reindex to_pixel); [apply: eq_bigr => j _; rewrite /pair_scores to_pixelK | exists of_pixel => i _; [exact: to_pixelK | exact: of_pixelK]].
+Qed.
+Lemma pair_shift (t : taps pair_grid) (q k : pixels pair_grid) :
+  @shift reals 1 pair_grid t q k = own tt (of_pixel q) (of_pixel k).
+Proof.
+have t0 : t ord0 = 0%N :> nat by case: (t ord0) => -[].
+have E : sees (g := pair_grid) q t k = (of_pixel k == of_pixel q).
+  rewrite -(inj_eq (can_inj to_pixelK)) !of_pixelK; apply/forallP/eqP => [H|-> a].
+    apply/ffunP => a; apply: val_inj; have := eqP (H a); rewrite (ord1 a) /= t0 muln1 mul0n addn0 add0n; exact.
+  by rewrite (ord1 a) /= t0 muln1 mul0n addn0 add0n.
+by rewrite /shift E /own /one_hot.
+Qed.
+
+Theorem printed_is_false : L3p.
+Proof.
+have [each joint] := quadratic_pair => printed.
+have spans q : spans_at (fun h q => softmax (pair_scores h q) : pixels pair_grid -> reals) q.
+  have [Phi E] := each (of_pixel q); exists (fun _ h => Phi tt h) => t i.
+  by rewrite pair_shift E; apply: eq_bigr => h _; rewrite pair_softmax.
+have all := printed _ pair_grid _ pair_scores 1%N 1%N 1%N isT isT isT spans.
+have [Phi E] := @necessary _ _ _ _ _ 1%N 1%N 1%N isT isT all; apply: joint.
+exists (fun _ => Phi [ffun _ => ord0]) => -[] q k.
+have := E [ffun _ => ord0] (to_pixel q) (to_pixel k); rewrite pair_shift !to_pixelK => ->.
+by apply: eq_bigr => h _; rewrite pair_softmax !to_pixelK.
+Qed.
+
+(** ** Instance: (a)'s [Phi_0 = (2, -1)] gives the identity at the first query, and not at the second *)
+Theorem instance : (forall k, 2 * pair_head false false k - pair_head true false k = one_hot false k)
+  /\ 2 * pair_head false true false - pair_head true true false = 5 / 9.
+Proof. by split=> [[]|]; rewrite !pair_table /one_hot /=; lra. Qed.
+
+(** ** Mutant: what holds at each query holds jointly, on two pixels *)
+Definition mutant := forall P : bool -> bool -> bool -> reals,
+  (forall q, exists Phi : unit -> bool -> reals, forall t k, own t q k = (\sum_h Phi t h * P h q k)%num) ->
+  exists Phi : unit -> bool -> reals, forall t q k, own t q k = (\sum_h Phi t h * P h q k)%num.
+Theorem mutant_refuted : ~ mutant.
+Proof. by have [each joint] := quadratic_pair => /(_ _ each). Qed.

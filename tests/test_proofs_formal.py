@@ -1,0 +1,139 @@
+"""The formal layer compiles from clean, its claims rest on allowed axioms, and its checker rejects what it must."""
+
+import importlib
+import importlib.util
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+FORMAL = Path(__file__).parents[1] / "proofs" / "formal"
+SOUND = """Theorem one_is_one : Statement. Proof. exact eq_refl. Qed.
+Theorem instance : 2 + 2 = 4. Proof. reflexivity. Qed.
+Definition mutant := 1 = 2. Theorem mutant_refuted : ~ mutant. Proof. discriminate. Qed.
+"""
+HEADER = "From C2A Require Import Statements.\n"
+STATEMENT = "Definition Statement := 1 = 1."
+CLAIM = """[C]
+theorems = { "C.one_is_one" = "Statement" }
+instances = ["C.instance"]
+mutants = ["C.mutant_refuted"]
+"""
+
+spec = importlib.util.spec_from_file_location("formal_check", FORMAL / "check.py")
+checker = importlib.util.module_from_spec(spec)
+sys.modules["formal_check"] = checker
+spec.loader.exec_module(checker)
+
+COQC = shutil.which("coqc")
+if not COQC:
+    sys.__stdout__.write("formal layer not checked here: coqc missing\n")
+
+
+def claims():
+    return tomllib.loads((FORMAL / "claims.toml").read_text())
+
+
+def formal_claims():
+    names = [path.stem for path in FORMAL.parent.glob("*.py") if path.stem not in ("__init__", "claim", "core")]
+    modules = [importlib.import_module(f"proofs.{name}") for name in names]
+    return frozenset(m.CLAIM.name for m in modules if hasattr(m, "CLAIM") and m.CLAIM.formal)
+
+
+def folder_with(path, statement=STATEMENT, source=SOUND, claim=CLAIM, project="Statements.v\nC.v\n"):
+    (path / "Statements.v").write_text(statement)
+    (path / "C.v").write_text(HEADER + source)
+    (path / "claims.toml").write_text(claim)
+    (path / "_CoqProject").write_text("-Q . C2A\n" + project)
+    return path
+
+
+def problems(path, **kwargs):
+    rows = checker.check(folder_with(path, **kwargs))
+    assert not all(row.holds for row in rows)
+    return "\n".join(problem for row in rows for problem in row.problems)
+
+
+def test_every_formal_claim_of_the_table_has_a_theorem():
+    assert formal_claims() <= claims().keys()
+
+
+def test_every_file_says_what_it_does_not_show():
+    for name in claims():
+        header = (FORMAL / f"{name}.v").read_text().split("*)", 1)[0]
+        assert header.startswith(f"(** * {name}:")
+        assert all(f"    {part}:" in header for part in ("Claim", "Source", "Does not show", "Licenses"))
+
+
+def test_the_numbers_of_the_instance_are_pytorchs():
+    image, weight, bias = torch.tensor([[[1.0, 2, 3]]]), torch.tensor([[[1.0, 10]]]), torch.tensor([5.0])
+    padded = torch.nn.functional.pad(image, (1, 0))
+    source = (FORMAL / "L1.v").read_text()
+    for stride in (1, 2):
+        output = torch.nn.functional.conv1d(padded, weight, bias, stride=stride).int().flatten().tolist()
+        assert f"= [:: {'; '.join(map(str, output))}]%Z" in source
+
+
+def test_a_missing_coqc_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(checker.shutil, "which", lambda name: None)
+    with pytest.raises(checker.CoqMissingError, match="not checked here: coqc missing"):
+        checker.check()
+    assert checker.main() == 3
+    assert "not checked here" in capsys.readouterr().out
+
+
+if COQC:
+
+    @pytest.mark.slow
+    def test_every_claim_holds():
+        rows = checker.check(formal=formal_claims())
+        assert [row for row in rows if not row.holds] == []
+        assert {row.claim for row in rows} == claims().keys()
+
+    def test_a_sound_folder_holds(tmp_path):
+        assert [row.holds for row in checker.check(folder_with(tmp_path))] == [True]
+
+    @pytest.mark.parametrize(
+        ("planted", "message"),
+        [
+            ({"source": SOUND.replace("exact eq_refl. Qed", "Admitted")}, "C.v: Admitted"),
+            ({"source": "Axiom bad : 1 = 1." + SOUND}, "C.v: Axiom"),
+            ({"source": "Parameter bad : 1 = 1." + SOUND}, "C.v: Parameter"),
+            ({"source": "Variable bad : Statement.\n" + SOUND.replace("eq_refl", "bad")}, "rests on bad"),
+            ({"source": SOUND.replace("Statement.", "1 = 1.")}, "its type is not a statement"),
+            ({"source": SOUND.replace("Statement.", "True -> Statement.").replace("exact", "intro; exact")},
+             "C.one_is_one: its type"),
+            ({"source": "Section S. Hypothesis h : True.\n" + SOUND.replace("exact", "pose proof h; exact") + "End S."},
+             "its type is not a statement"),
+            ({"source": SOUND.replace("~ mutant", "~ 1 = 2")}, "C.mutant_refuted: its type is not a statement"),
+            ({"claim": CLAIM.replace("C.one", "C.two")}, "two_is_one"),
+            ({"claim": CLAIM.replace('{ "C.one_is_one" = "Statement" }', "{}")}, "no theorems"),
+            ({"claim": CLAIM.replace('["C.instance"]', "[]")}, "no instances"),
+            ({"claim": CLAIM.replace('["C.mutant_refuted"]', "[]")}, "no mutants"),
+            ({"project": "Statements.v\n"}, "C.v is not in _CoqProject"),
+            ({"statement": STATEMENT + " Lemma hidden : Statement. Proof. easy. Qed."}, "not a definition"),
+            ({"statement": "Definition Statement (n : nat) := 1 = 1.",
+              "source": SOUND.replace(": Statement", ": Statement 1")}, "its type is not a statement"),
+            ({"source": SOUND.replace("exact eq_refl", "exact 3")}, "C.v does not compile"),
+        ],
+    )  # fmt: skip
+    def test_the_checker_rejects(tmp_path, planted, message):
+        assert message in problems(tmp_path, **planted)
+
+    def test_the_checker_rejects_a_proof_by_the_interval_tactic(tmp_path):
+        statement = "From Coq Require Import Reals.\nDefinition Statement := (exp 1 < 3)%R."
+        source = "From Coq Require Import Reals.\nFrom Interval Require Import Tactic.\n" + SOUND.replace(
+            "exact eq_refl", "unfold Statement; interval"
+        ).replace("2 + 2 = 4", "(2 + 2 = 4)%nat").replace("1 = 2", "1%nat = 2%nat")
+        found = problems(tmp_path, statement=statement, source=source)
+        assert re.search(r"C.one_is_one rests on \S*(Prim|Float|Uint|Int63)", found)
+
+    def test_a_formal_claim_without_an_entry_is_rejected(tmp_path):
+        rows = checker.check(folder_with(tmp_path), formal=frozenset({"C", "LOST"}))
+        assert [(row.claim, row.problems) for row in rows if not row.holds] == [
+            ("LOST", ("a formal claim without a theorem",))
+        ]
