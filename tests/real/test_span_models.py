@@ -1,0 +1,125 @@
+"""Attention of other people's models: captured as they themselves report it, its shifts named, its span decided."""
+
+from itertools import product
+
+import pytest
+import torch
+from encoders import EXTRA_TOKENS, HEADS, VISION, bias_to, pictures, sentence, sentence_encoder, vision
+from torch import nn
+
+from conv2attn.models.capture import capture
+from conv2attn.span import check_span, head_offsets
+from conv2attn.verdicts import Verdict
+
+TEXTS = [
+    "The cat sat on the mat.",
+    "A convolution reads the pixels around each pixel, whatever they show.",
+    "Paris is the capital of France and Berlin that of Germany; Rome, of Italy.",
+]
+OFFSETS = list(product((-1, 0, 1), repeat=2))
+LAST_DIGIT = 2.0**-24
+"""Unit roundoff of float32: orders of summation in float64 differ by far less, a wrong head, mask or bias by more."""
+
+
+@torch.no_grad()
+def own_attention(network, inputs):
+    """What the network itself returns as its attention, layer by layer."""
+    named = inputs if isinstance(inputs, dict) else {"pixel_values": inputs}
+    return network(**named, output_attentions=True).attentions
+
+
+def largest_difference(captured, own):
+    """Between two lists of attention arrays, which must have the same shapes."""
+    assert [each.shape for each in captured] == [each.shape for each in own]
+    return max((a - b).abs().max().item() for a, b in zip(captured, own, strict=True))
+
+
+def cases(implementation):
+    """Name, network and inputs of each model."""
+    for name in VISION:
+        network = vision(name, implementation)
+        yield name, network, pictures(network)
+    yield "minilm", sentence_encoder(implementation), sentence(TEXTS[2])
+
+
+def test_capture_is_bit_for_bit_what_the_model_reports():
+    for name, network, inputs in cases("eager"):
+        captured, own = list(capture(network, inputs).values()), own_attention(network, inputs)
+        assert all(torch.equal(a, b) for a, b in zip(captured, own, strict=True)), name
+
+
+def test_capture_of_fused_attention_is_what_the_same_model_reports_unfused(monkeypatch):
+    monkeypatch.setattr(nn.functional, "softmax", lambda scores, dim, dtype=None: torch.softmax(scores, dim))
+    for (name, fused, inputs), (_, eager, _) in zip(cases(None), cases("eager"), strict=True):
+        assert fused.config._attn_implementation == "sdpa"
+        inputs = inputs if name == "minilm" else inputs.double()
+        own = own_attention(eager.double(), inputs)
+        captured = list(capture(fused.double(), inputs).values())
+        assert largest_difference(captured, own) <= LAST_DIGIT, name
+        captured[0] = captured[0].flip(1)
+        assert not largest_difference(captured, own) <= LAST_DIGIT, name
+
+
+def shifts_by_one(attention):
+    """(layer, head, offset) of each head that gives a neighbour or itself over half of every query's attention."""
+    found = []
+    for layer, array in attention.items():
+        for head in head_offsets(array, grid=(array.shape[-1],)):
+            if head.weakest > 0.5 and abs(head.peak[0]) <= 1:
+                found.append((layer, head.head, head.peak))
+    return found
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["with special tokens", "without"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_head_of_the_previous_token_is_found(text, special):
+    attention = capture(sentence_encoder(), sentence(text, add_special_tokens=special))
+    assert len(attention) == 6
+    first = "encoder.layer.0.attention.self"
+    assert shifts_by_one(attention) == [(first, 2, (-1,))]
+    before = attention[first][0, 2].diagonal(-1)
+    reading = head_offsets(attention[first], grid=(attention[first].shape[-1],))[2]
+    assert reading.share == pytest.approx(before.double().mean().item(), rel=LAST_DIGIT)
+    assert (reading.weakest, reading.offset) == (before.min().item(), None)
+
+
+def test_over_a_long_text_it_gives_less_than_everything_to_the_previous_token():
+    attention = capture(sentence_encoder(), sentence(" ".join(TEXTS * 9), truncation=True, max_length=256))
+    array = attention["encoder.layer.0.attention.self"]
+    reading = head_offsets(array, grid=(256,))[2]
+    assert reading.peak == (-1,)
+    assert 0.5 < reading.share < 0.99
+
+
+def test_an_encoder_of_sentences_is_no_convolution_of_three_tokens():
+    attention = capture(sentence_encoder(), sentence(TEXTS[0]))
+    tokens = next(iter(attention.values())).shape[-1]
+    report = check_span(attention, grid=(tokens,))
+    assert [row.verdict for row in report.rows] == [Verdict.REFUTED] * 6
+    previous = check_span(attention, offsets=[(-1,)], grid=(tokens,), eps=1e-3).rows
+    assert [row.verdict is Verdict.HOLDS for row in previous] == [True] + [False] * 5
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_random_attention_is_read_and_refuted(name):
+    network = vision(name)
+    report = check_span(capture(network, pictures(network)), extra_tokens=EXTRA_TOKENS[name])
+    assert [(row.grid, row.heads, row.verdict) for row in report.rows] == [((5, 5), HEADS, Verdict.REFUTED)] * 2
+    assert [row.images for row in report.rows] == ([8, 2] if name == "swin" else [2, 2])
+    assert any("1 leading tokens dropped" in note for row in report.rows for note in row.notes) == (name != "swin")
+    assert report.exit_code == 1
+    assert all(row.name in report.to_text() for row in report.rows)
+
+
+@pytest.mark.parametrize("name", ["beit", "swin"])
+def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
+    network = vision(name)
+    bias_to(network, OFFSETS)
+    attention = capture(network, pictures(network))
+    report = check_span(attention, extra_tokens=EXTRA_TOKENS[name])
+    assert [row.verdict for row in report.rows] == [Verdict.HOLDS] * 2
+    for array in attention.values():
+        assert [head.offset for head in head_offsets(array, extra_tokens=EXTRA_TOKENS[name])] == OFFSETS
+    bias_to(network, [*OFFSETS[:-1], (2, 2)])
+    report = check_span(capture(network, pictures(network)), extra_tokens=EXTRA_TOKENS[name])
+    assert [row.verdict for row in report.rows] == [Verdict.REFUTED] * 2
