@@ -1,6 +1,7 @@
 """When the attention of a layer, as its parameters are now, is bitwise one-hot in a dtype."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -29,16 +30,25 @@ def hard_offsets(encoding: Encoding, dtype: torch.dtype) -> tuple[Offset, ...] |
     """
     if isinstance(encoding, LearnedEncoding):
         return "its positions are learned vectors, never exactly one-hot"
+    centers = tuple(map(tuple, encoding.center.tolist()))
+    device, threshold = encoding.alpha.device.type, THRESHOLDS[dtype]
+    if not exponential_underflows(threshold, dtype, device):
+        return f"exp(-{threshold:.6g}) does not vanish in {FORMATS[dtype]} on {device}"
+    return decide(tuple(encoding.alpha.tolist()), centers, dtype)
+
+
+@lru_cache(maxsize=1024)
+def decide(
+    alphas: tuple[float, ...], centers: tuple[tuple[float, ...], ...], dtype: torch.dtype
+) -> tuple[Offset, ...] | str:
+    """The same of these numbers, where the exponential vanishes as it should."""
     threshold = THRESHOLDS[dtype]
-    alphas, centers = encoding.alpha.tolist(), encoding.center.tolist()
     if not all(threshold < alpha < float("inf") for alpha in alphas):
         low = next(a for a in alphas if not threshold < a < float("inf"))
         return f"alpha = {low:g} is not one-hot in {FORMATS[dtype]} (that takes more than {threshold:.6g})"
     if not on_pixels(centers):
         head = next(h for h, center in enumerate(centers) if not on_pixels([center]))
-        return f"head {head} is centred between pixels, at {tuple(centers[head])}"
-    if not exponential_underflows(threshold, dtype, encoding.alpha.device.type):
-        return f"exp(-{threshold:.6g}) does not vanish in {FORMATS[dtype]} on {encoding.alpha.device.type}"
+        return f"head {head} is centred between pixels, at {centers[head]}"
     return tuple(tuple(int(x) for x in center) for center in centers)
 
 
@@ -47,10 +57,17 @@ def on_pixels(centers: Sequence[Sequence[float]]) -> bool:
     return all(x.is_integer() for center in centers for x in center)
 
 
-def first_stray(grid: AttentionGrid, offsets: Sequence[Offset]) -> int | None:
+@lru_cache(maxsize=1024)
+def box(offsets: tuple[Offset, ...]) -> tuple[Offset, Offset]:
+    """The corners of the smallest box that holds the offsets."""
+    axes = list(zip(*offsets, strict=True))
+    return tuple(map(min, axes)), tuple(map(max, axes))
+
+
+def first_stray(grid: AttentionGrid, offsets: tuple[Offset, ...]) -> int | None:
     """The first head some of whose targets are not on the grid, or None; the corners of the offsets' box tell."""
-    corners = [tuple(map(corner, zip(*offsets, strict=True))) for corner in (min, max)]
-    if all(map(grid.contains_targets, corners)):
+    low, high = box(offsets)
+    if grid.contains_targets(low) and grid.contains_targets(high):
         return None
     return next(head for head, offset in enumerate(offsets) if not grid.contains_targets(offset))
 

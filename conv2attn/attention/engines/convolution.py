@@ -1,8 +1,9 @@
 """Hard heads whose offsets form a lattice, compiled back to the convolution of torch."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import torch
@@ -25,7 +26,8 @@ class Lattice:
     order: tuple[int, ...]
 
 
-def lattice(offsets: Sequence[Offset]) -> Lattice | None:
+@lru_cache(maxsize=1024)
+def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
     """The lattice that the offsets fill, each point once and in any order, or None."""
     axes = [sorted(set(axis)) for axis in zip(*offsets, strict=True)]
     dilation = tuple(axis[1] - axis[0] if len(axis) > 1 else 1 for axis in axes)
