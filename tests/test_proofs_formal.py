@@ -103,7 +103,7 @@ if COQC:
             ({"source": SOUND.replace("exact eq_refl. Qed", "Admitted")}, "C.v: Admitted"),
             ({"source": "Axiom bad : 1 = 1." + SOUND}, "C.v: Axiom"),
             ({"source": "Parameter bad : 1 = 1." + SOUND}, "C.v: Parameter"),
-            ({"source": "Variable bad : Statement.\n" + SOUND.replace("eq_refl", "bad")}, "rests on bad"),
+            ({"source": "Variable bad : Statement.\n" + SOUND.replace("eq_refl", "bad")}, "rests on C.bad"),
             ({"source": SOUND.replace("Statement.", "1 = 1.")}, "its type is not a statement"),
             ({"source": SOUND.replace("Statement.", "True -> Statement.").replace("exact", "intro; exact")},
              "C.one_is_one: its type"),
