@@ -74,7 +74,7 @@ def first_stray(grid: AttentionGrid, offsets: tuple[Offset, ...]) -> int | None:
 
 def with_flat_positions(result: Tensor, encoding: Encoding) -> Tensor:
     """`result`, through which trained centres and sharpness receive the gradient of one-hot attention: exactly 0."""
-    positions = [p for p in encoding.parameters() if p.requires_grad]
-    if not positions or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
         return result
-    return result + torch.stack([(p * 0).sum() for p in positions]).sum().to(result.dtype)
+    positions = [p for p in encoding.parameters() if p.requires_grad]
+    return result if not positions else result + torch.stack([(p * 0).sum() for p in positions]).sum().to(result.dtype)

@@ -105,7 +105,10 @@ class MultiHeadSelfAttention(nn.Module):
         """
         batched = image if image.ndim == self.dimensions + 2 else image.unsqueeze(0)
         call = self.call(batched, output_size, weights)
-        with torch.autocast(image.device.type, enabled=False):
+        if torch.is_autocast_enabled(image.device.type):
+            with torch.autocast(image.device.type, enabled=False):
+                result = evaluate(self.engine, call)
+        else:
             result = evaluate(self.engine, call)
         if self.stride_by == "pooling":
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])

@@ -75,10 +75,10 @@ def plainly_stored(tensor: Tensor) -> Tensor:
     With channels innermost oneDNN, as of torch 2.13, reads beyond the image for some strides and dilations, and gives
     noise or crashes.
     """
-    plain = tensor.stride() == tensor.new_empty(tensor.shape, device="meta").stride()
-    if plain or tensor.dtype != torch.bfloat16 or tensor.device.type != "cpu":
+    if tensor.dtype != torch.bfloat16 or tensor.device.type != "cpu":
         return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    plain = tensor.stride() == tensor.new_empty(tensor.shape, device="meta").stride()
+    return tensor if plain else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def keys_and_padding(call: Call, points: Lattice) -> tuple[Tensor, Offset]:
