@@ -155,34 +155,55 @@ have -> : / (101 / 100) ^ 2 = 10000 / 10201 by field.
 by lra.
 Qed.
 
-(** ** Mutant: the bound against the convolution without its bias *)
+(** ** Mutant: the range over the pixels of the image alone, the zeros of the padding not counted *)
 Definition mutant := forall n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
     (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
   bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall alpha, 0 < alpha ->
   forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
-  (forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c) -> forall q o,
+  (forall c i j, Rabs (X i c - X j c) <= range c) -> forall q o,
   Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
-        - torch_conv weight (fun _ => 0) X q o)
+        - torch_conv weight b X q o)
   <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
+(** One pixel of value 1 behind one zero, K = 1: the head at the pixel leaks to the zero. *)
+Definition pixel_behind_zero : geometry 1 :=
+  Geometry (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 0%N).
 Theorem mutant_refuted : ~ mutant.
 Proof.
-pose g : geometry 0 := Geometry (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N) (fun _ => 0%N).
-have ok : fits g by case. have id_bij : bijective (@id (taps g)) by exists id.
+pose g := pixel_behind_zero; have ok : fits g by [].
+have id_bij : bijective (@id (taps g)) by exists id.
+pose weight (o : 'I_(1 * 1)) (c : nat) (t : taps g) : reals := 1.
+pose Wval (h : taps g) (c : 'I_(1 * 1)) (e : unit) : reals := 1.
+pose Wout (h : taps g) (e : unit) (o : 'I_(1 * 1)) : reals := 1.
+pose X (i : pixels g) (c : 'I_(1 * 1)) : reals := 1.
+have W (h : taps g) (c o : 'I_(1 * 1)) : merged Wval Wout h c o = tap weight h c o.
+  rewrite /merged (bigD1 tt) //= big1 => [|[]] //; rewrite /tap (ord1 c) (ord1 o) /Wval /Wout /weight /=; ring.
 have one0 : 0 < 1 by lra.
-pose q : queries g := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
-pose weight (o : 'I_(1 * 1)) (c : nat) (t : taps g) : reals := 0.
-pose Wval (h : taps g) (c : 'I_(1 * 0)) (e : unit) : reals := 0.
-pose Wout (h : taps g) (e : unit) (o : 'I_(1 * 1)) : reals := 0.
-have W (h : taps g) (c : 'I_(1 * 0)) (o : 'I_(1 * 1)) : merged Wval Wout h c o = tap weight h c o by case: c.
-move=> /(_ 0%N g ok 1%N 0%N 1%N _ _ (@id (taps g)) Wval Wout weight (fun _ => 1) id_bij W) H.
-pose X (i : pixels g) (c : 'I_(1 * 0)) : reals := 0.
-have spread (c : 'I_(1 * 0)) (k k' : keys g) : Rabs (zero_pad X k c - zero_pad X k' c) <= 0 by case: c.
-have := H 1 one0 (fun _ _ => 0) X (fun _ => 0) spread q ord0.
-rewrite mhsaE torch_convE /= Rinv_1 Rminus_eq_0 Rmult_0_l.
-rewrite big1 => [|h _]; last by rewrite big_ord0.
-rewrite big1 => [|t _]; last by rewrite big_ord0.
-have -> : add (n := reals) zero 1 - add (n := reals) zero 0 = 1 by rewrite /=; ring.
-by rewrite Rabs_R1; lra.
+have flat (c : 'I_(1 * 1)) (i j : pixels g) : Rabs (X i c - X j c) <= 0.
+  by rewrite Rminus_eq_0 Rabs_R0; lra.
+pose q : queries g := [ffun _ => Ordinal (isT : (1 < 2)%N)].
+pose p := converted 1 (@id (taps g)) (fun _ _ => 0) (zero_pad X).
+have padded_value (k : keys g) (c : 'I_(1 * 1)) : zero_pad X k c = if k ord0 == 1%N :> nat then 1 else 0.
+  rewrite /zero_pad (@sum_line reals 1 (fun i => [forall a, k a == (before g a + i a)%N :> nat]) (fun i => X i c)).
+  by rewrite (eq_bigl (fun _ => k ord0 == 1%N :> nat)) => [|i]; [rewrite big_mkcond big_ord_recl big_ord0 /=; case: ifP => _; ring
+    | rewrite all_axes ffunE (ord1 i)].
+have one_head F : @bigop reals (taps g) 0 (index_enum _) (fun h => BigBody h (@add reals) true (F h)) = F (line ord0).
+  by rewrite (@sum_line reals 1 xpredT F) big_ord_recl big_ord0 /=; ring.
+pose h0 : taps g := line (ord0 : 'I_1).
+pose k0 : keys g := [ffun _ => Ordinal (isT : (0 < 2)%N)]; pose k1 : keys g := [ffun _ => Ordinal (isT : (1 < 2)%N)].
+have two_keys (F : keys g -> reals) : \big[Rplus/0]_k F k = F k0 + F k1.
+  rewrite [LHS](@sum_line reals 2 xpredT F) !big_ord_recl big_ord0 /= Rplus_0_r.
+  by congr (F _ + F _); apply/ffunP => a; rewrite !ffunE; apply: val_inj.
+have share1 : p h0 q k0 + p h0 q k1 = 1 by rewrite -[LHS](two_keys (p h0 q)); exact: softmax_sum1 k0.
+have leaks : 0 < p h0 q k0 by exact: softmax_gt0.
+move=> /(_ 1%N g ok 1%N 1%N 1%N _ _ (@id (taps g)) Wval Wout weight (fun _ => 0) id_bij W 1 one0 (fun _ _ => 0) X (fun _ => 0) flat q ord0).
+have -> : mhsa (converted 1 id (fun _ _ => 0) (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout (fun _ => 0) (zero_pad X) q ord0 = p h0 q k1.
+  rewrite mhsaE one_head big_ord_recl big_ord0 W /tap /weight.
+  rewrite [Z in mul Z _](two_keys (fun k => p h0 q k * zero_pad X k ord0)) !padded_value !ffunE /=; ring.
+have -> : torch_conv weight (fun _ => 0) X q ord0 = 1.
+  rewrite torch_convE one_head big_ord_recl big_ord0 -(zero_pad_key ok) padded_value ffunE /tap /weight /= /q /line !ffunE /=; ring.
+rewrite [X in _ <= _ * X]big1 => [|t _]; last by rewrite big1 // => c _; rewrite Rmult_0_l.
+rewrite Rmult_0_r => small; have := Rle_abs (- (p h0 q k1 - 1)); rewrite Rabs_Ropp => ge.
+have := Rle_trans _ _ _ ge small; lra.
 Qed.
