@@ -158,13 +158,16 @@ def demo(output: str | None, form: str, report: str | None, force: bool) -> None
 @click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
 @click.option("--extra-tokens", type=int, default=0, help="Leading tokens that are not pixels, such as a class token.")
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
 @reporting
-def check_span(model: str, output: str | None, form: str, report: str | None, force: bool, **given: Any) -> None:
+def check_span(
+    model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any
+) -> None:
     """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
     from conv2attn.span_commands import check_file
 
-    check_free(force, output, report)
-    result = check_file(model, **given)
+    check_free(force, output, report, plot)
+    result = check_file(model, plot=plot, force=force, **given)
     finish(result, form, report, force, output)
     sys.exit(result.exit_code)
 

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load
 from conv2attn.checkpoints.images import read_images
@@ -33,14 +34,19 @@ def check_file(
     grid: str | None,
     inputs: str | None,
     arch: str | None,
+    plot: str | None = None,
+    force: bool = False,
     **limits: Any,
 ) -> SpanReport:
-    """The report on all attention in a file.
+    """The report on all attention in a file, and a picture of it in the file `plot`, if any.
 
     Raises:
-        UsageError: content-dependent attention without inputs, or an option that cannot be read (C2A001).
-        CheckpointError: the file cannot be read.
+        UsageError: content-dependent attention without inputs, an option that cannot be read, or no matplotlib for a
+            picture (C2A001).
+        CheckpointError: the file cannot be read, or the picture cannot be written.
     """
+    if plot:
+        plots.check_drawable(plot)
     sizes = numbers(kernel_size, "--kernel-size")
     asked = {
         "kernel_size": sizes[0] if len(sizes) == 1 else sizes,
@@ -48,22 +54,33 @@ def check_file(
         "offsets": parse_offsets(offsets) if offsets else None,
         **limits,
     }
-    sides = numbers(grid, "--grid") if grid else None
+    parts = attention_in(path, numbers(grid, "--grid") if grid else None, inputs, arch)
+    reports = [check_span(part, grid=sides, **asked) for part, sides in parts]
+    if plot:
+        layers = [
+            plots.heads_around(row.name, part[row.name], sides or row.grid, limits.get("extra_tokens", 0))
+            for report, (part, sides) in zip(reports, parts, strict=True)
+            for row in report.rows
+        ]
+        plots.write(plots.draw(layers), plot, force)
+    return SpanReport(tuple(row for report in reports for row in report.rows), reports[0].asked)
+
+
+def attention_in(
+    path: str, sides: tuple[int, ...] | None, inputs: str | None, arch: str | None
+) -> list[tuple[dict[str, Any], tuple[int, ...] | None]]:
+    """All attention in a file, by name, in parts that share a grid, and the sides of that grid where they are known."""
     if Path(path).suffix in ARRAYS:
-        return check_span(arrays(path), grid=sides, **asked)
+        return [(arrays(path), sides)]
     images = read_images(inputs) if inputs else None
     network = built(arch, path) if arch else load(path)
     layers = attention_layers(network)
     if not layers or any(layer.has_content for layer in layers.values()):
         if images is None:
             raise UsageError("C2A001", f"attention in {path} depends on the content", "Pass images with --inputs.")
-        return check_span(capture(network, images), grid=sides, **asked)
+        return [(dict(capture(network, images)), sides)]
     given = [sides] * len(layers) if sides else grids(network, layers, images)
-    reports = [
-        check_span({name or "(root)": layer}, grid=inside, **asked)
-        for (name, layer), inside in zip(layers.items(), given, strict=True)
-    ]
-    return SpanReport(tuple(row for report in reports for row in report.rows), reports[0].asked)
+    return [({name or "(root)": layer}, inside) for (name, layer), inside in zip(layers.items(), given, strict=True)]
 
 
 def grids(

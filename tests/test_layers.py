@@ -9,6 +9,7 @@ LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
     {"commands", "span_commands"},
+    {"plots"},
     {"experiments"},
     {"checkpoints"},
     {"testing"},

@@ -25,8 +25,13 @@ def write_atomically(path: str | os.PathLike[str], payload: object, force: bool 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
     """As `write_atomically`, for text in UTF-8."""
+    write_bytes_atomically(path, text.encode(), force)
+
+
+def write_bytes_atomically(path: str | os.PathLike[str], content: bytes, force: bool = False) -> None:
+    """As `write_atomically`, for bytes."""
     with _replacing(Path(path), force) as file:
-        file.write(text.encode())
+        file.write(content)
 
 
 @contextmanager

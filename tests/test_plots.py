@@ -1,0 +1,137 @@
+"""Pictures of attention: panels where the heads are, attention where the offsets are, circles of the right size."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from matplotlib.patches import Circle
+from mpmath import mp, quad
+
+import conv2attn
+from conv2attn import plots
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.basis import Shift, as_matrix
+from conv2attn.cli import main
+from conv2attn.models import attention_layers
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def call(*arguments):
+    result = CliRunner().invoke(main, ["check-span", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def shifting_heads(offsets, sides):
+    """Heads that read one pixel where it is on the grid, and themselves elsewhere."""
+    heads = np.stack([as_matrix(Shift(offset), sides).numpy() for offset in offsets])
+    return heads + (1 - heads.sum(-1))[..., None] * np.eye(math.prod(sides))
+
+
+def darkest(panel):
+    """(row, column) in the axes of the panel of its darkest pixel."""
+    image = panel.get_images()[0]
+    left, right, bottom, top = image.get_extent()
+    row, column = np.unravel_index(image.get_array().argmax(), image.get_array().shape)
+    high, wide = image.get_array().shape
+    place = top + (row + 0.5) * (bottom - top) / high, left + (column + 0.5) * (right - left) / wide
+    return tuple(round(coordinate, 9) for coordinate in place)
+
+
+@pytest.mark.parametrize("suffix", STARTS)
+def test_the_command_writes_what_the_suffix_says(tmp_path, suffix):
+    file = tmp_path / f"heads.{suffix}"
+    plain = call(EXAMPLES / "attention-quadratic.pt")
+    drawn = call(EXAMPLES / "attention-quadratic.pt", "--plot", file)
+    assert (drawn.exit_code, drawn.stdout) == (plain.exit_code, plain.stdout)
+    assert file.read_bytes().startswith(STARTS[suffix])
+    assert call(EXAMPLES / "attention-quadratic.pt", "--plot", file).exit_code == 2
+    assert call(EXAMPLES / "attention-quadratic.pt", "--plot", file, "--force").exit_code == 1
+
+
+def test_arrays_are_drawn_without_their_extra_tokens(tmp_path):
+    heads = np.zeros((1, 26, 26))
+    heads[:, 0, 0] = 1
+    heads[:, 1:, 1:] = shifting_heads([(0, 1)], (5, 5))
+    np.save(tmp_path / "heads.npy", heads)
+    assert call(tmp_path / "heads.npy", "--extra-tokens", "1", "--plot", tmp_path / "heads.svg").exit_code == 1
+    assert (tmp_path / "heads.svg").read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("file", "missing", "match"),
+    [("heads.gif", False, "does not end in .png, .svg, .pdf"), ("heads.png", True, "pip install 'conv2attn[plot]'")],
+)
+def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, file, missing, match):
+    if missing:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = call(EXAMPLES / "attention-quadratic.pt", "--plot", tmp_path / file)
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
+    assert match in result.stderr
+    assert not (tmp_path / file).exists()
+
+
+@pytest.mark.parametrize("sides", [(5, 7), (6, 4)])
+def test_the_darkest_pixel_is_the_offset_that_the_head_reads(sides):
+    offsets = [(-1, 0), (0, 1), (1, -2)]
+    layer = plots.heads_around("layer", shifting_heads(offsets, sides), sides)
+    panels = plots.draw([layer]).axes
+    assert len(panels) == len(offsets)
+    assert [darkest(panel) for panel in panels] == offsets
+    assert {panel.get_ylim() for panel in panels} == {(sides[0] - sides[0] // 2 - 0.5, -(sides[0] // 2) - 0.5)}
+    swapped = plots.heads_around("layer", shifting_heads(offsets, sides), sides[::-1])
+    assert [darkest(panel) for panel in plots.draw([swapped]).axes] != offsets
+
+
+def test_a_panel_for_each_head_of_each_layer():
+    layers = [plots.heads_around(str(heads), shifting_heads([(0, 1)] * heads, (3, 4)), (3, 4)) for heads in (2, 3, 1)]
+    panels = plots.draw(layers).axes
+    assert [panel.get_ylabel() for panel in panels if panel.get_ylabel()] == ["2", "3", "1"]
+    assert len(panels) == 6
+
+
+@pytest.mark.parametrize(("sides", "offset", "expected"), [((7,), (2,), (0, 2)), ((3, 4, 5), (1, -1, 1), (-1, 1))])
+def test_lines_and_volumes_are_drawn_too(sides, offset, expected):
+    layer = plots.heads_around("layer", shifting_heads([offset], sides), sides)
+    (panel,) = plots.draw([layer]).axes
+    assert darkest(panel) == expected
+
+
+def test_images_are_averaged():
+    images = np.stack([shifting_heads([offset], (5, 5)) for offset in ((0, 1), (1, 0), (0, 1))])
+    seen = plots.heads_around("layer", images, (5, 5)).attention[0]
+    assert (seen[2, 3], seen[3, 2]) == pytest.approx((2 / 3, 1 / 3))
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.7, 46.0])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_the_circle_holds_its_share_of_the_gaussian(alpha, share):
+    r = plots.radius(alpha, share)
+    within = quad(lambda x: 2 * mp.pi * x * mp.exp(-alpha * x**2), [0, r]) * alpha / mp.pi
+    assert float(within) == pytest.approx(share)
+    assert float(quad(lambda x: 2 * alpha * x * mp.exp(-alpha * x**2), [0, r * 1.01])) != pytest.approx(share)
+
+
+def test_circles_stand_where_the_heads_look():
+    encoding = QuadraticEncoding([[-1.0, 0.5], [2.0, 0.0]], torch.tensor([0.5, 2.0]))
+    layer = MultiHeadSelfAttention(1, 1, encoding=encoding)
+    panels = plots.draw([plots.heads_around("layer", layer, (6, 7))]).axes
+    for panel, center, alpha in zip(panels, [(-1.0, 0.5), (2.0, 0.0)], [0.5, 2.0], strict=True):
+        circles = [patch for patch in panel.patches if isinstance(patch, Circle)]
+        assert [(circle.center[1], circle.center[0]) for circle in circles] == [center] * 2
+        assert [circle.radius for circle in circles] == pytest.approx([(math.log(n) / alpha) ** 0.5 for n in (2, 10)])
+        assert [circle.get_linestyle() for circle in circles] == ["solid", "dotted"]
+
+
+def test_only_quadratic_heads_have_circles():
+
+    for name, count in (("quadratic", 2), ("learned", 0)):
+        layers = attention_layers(conv2attn.load(EXAMPLES / f"attention-{name}.pt"))
+        panels = plots.draw([plots.heads_around(key, layer, (7, 7)) for key, layer in layers.items()]).axes
+        assert [len(panel.patches) for panel in panels] == [count] * 36
