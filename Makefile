@@ -22,9 +22,12 @@ test: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(PYTEST_WORKERS)
 
+COQ := coq libcoq-mathcomp-algebra libcoq-coquelicot libcoq-flocq libcoq-interval
+
 proofs: .venv/.installed
-	@command -v coqc >/dev/null || echo 'not run: the formal layer, for want of coqc (see CONTRIBUTING.md)'
-	$(BIN)/conv2attn prove $(if $(shell command -v coqc),--formal)
+	@command -v coqc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y $(COQ); } \
+		|| echo 'not run: the formal layer, for want of coqc and the right to install it: apt-get install $(COQ)'
+	$(BIN)/conv2attn prove $$(command -v coqc >/dev/null && echo --formal)
 
 mutants: .venv/.installed-dev
 	$(BIN)/python tests/mutants.py

@@ -32,7 +32,7 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, Lemma 3, Eqs. (15)-(17), corrected by this project",
     not_shown="Whether given floats satisfy the condition; that is decided for each attention by check_span.",
-    licenses=(),
+    licenses=("conv2attn.span.check_span",),
     errata=("E2", "E12"),
     steps=(
         step(

@@ -114,7 +114,7 @@ CLAIM = Claim(
     conditions=("exact rationals throughout: softmax weights at alpha = ln 2 are powers of 2 over their sum",),
     source='Cordonnier et al. 2020, Lemma 3 and its proof (the step "there exists Phi"), refuted by this project',
     not_shown="How often the printed condition misleads on trained attention.",
-    licenses=(),
+    licenses=("conv2attn.span.check_span",),
     errata=("E2", "E12"),
     steps=(
         step(

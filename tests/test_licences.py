@@ -36,6 +36,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.errors import HeadSizeError
 from conv2attn.prove import claim_names, load_claim
+from conv2attn.span import check_span
 from conv2attn.theorem import construction
 from conv2attn.theorem.convolution import Convolution
 from conv2attn.verdicts import Verdict
@@ -317,7 +318,71 @@ def float_bound(alpha, n):
 
 
 # (claim, function): (what is compared, a mutant of the function)
+def swapped_heads():
+    """Two heads that read their own pixel and the next, and exchange roles at every other query (E2 d)."""
+    own, following = torch.eye(6).double(), torch.eye(6).double().roll(1, 1)
+    even = (torch.arange(6) % 2 == 0)[:, None]
+    return torch.stack([torch.where(even, own, following), torch.where(even, following, own)])
+
+
+def one_mixing_for_all_queries(check):
+    """The joint condition holds exactly where the stacked rows of the shift lie in the span of the stacked heads."""
+    shift = torch.eye(6).double()
+    for heads in (shift[None], shift.roll(1, 1)[None], torch.stack([shift, shift.roll(1, 1)]), swapped_heads()):
+        rows = sympy.Matrix([[int(x) for x in head.flatten()] for head in heads])
+        spans = rows.rank() == rows.col_join(sympy.Matrix([[int(x) for x in shift.flatten()]])).rank()
+        verdict = check(heads, offsets=[(0,)], grid=6).condition("joint").verdict
+        if verdict is not (Verdict.HOLDS if spans else Verdict.REFUTED):
+            return False
+    return True
+
+
+def per_query_is_not_enough(check):
+    """What the paper prints holds for heads that exchange roles, and yet there is no one Phi."""
+    row = check(swapped_heads(), offsets=[(0,)], grid=6)
+    return (row.condition("per-query").verdict, row.condition("joint").verdict) == (Verdict.HOLDS, Verdict.REFUTED)
+
+
+def joint(*arguments, **options):
+    """The one row of check_span."""
+    return check_span(*arguments, **options).rows[0]
+
+
+class PerQueryForAll:
+    """A row whose every condition is the one that the paper prints."""
+
+    def __init__(self, *arguments, **options):
+        self.row = check_span(*arguments, **options).rows[0]
+
+    def condition(self, name):
+        return self.row.condition("per-query")
+
+
+def rows_of(check):
+    """`check` by its first row, if it is check_span itself."""
+    return joint if check is check_span else check
+
+
+def counted_heads(fewest):
+    """[1, 2, 1], of rank 1 with a positive pattern, needs one head; [-1, 0, 1], of rank 1 without one, needs two."""
+    found = []
+    for taps in ([1.0, 2.0, 1.0], [-1.0, 0.0, 1.0]):
+        weight = torch.tensor(taps).reshape(1, 1, 3)
+        found.append(fewest(Convolution(weight, None, (1,), (1,), Padding.none(1))).free)
+    return found == [1, 2]
+
+
+class RankAlone:
+    """Counts the rank of the taps, which is 1 here, whatever their signs."""
+
+    def __init__(self, convolution):
+        self.free = 1
+
+
 CHECKS = {
+    ("L3", "span.check_span"): (lambda check: one_mixing_for_all_queries(rows_of(check)), PerQueryForAll),
+    ("L3p", "span.check_span"): (lambda check: per_query_is_not_enough(rows_of(check)), PerQueryForAll),
+    ("HEADS", "span.fewest_heads"): (counted_heads, RankAlone),
     ("L1", "basis.Sites.of_kernel"): (sites_of_kernel, lambda k, s, d: Sites.of_kernel(k, d, s)),
     ("L1", "basis.Padding.source"): (zero_padding, lambda padding, axis, side: padding.source(axis, side).roll(1)),
     ("L2a", "attention.QuadraticEncoding"): (quadratic, QuadraticWithoutTwo),
