@@ -180,6 +180,8 @@ def test_a_leaking_alpha_is_said_and_shown_in_every_row():
     assert {row.reason for row in conversion_of(convert(stages(), alpha=46)).rows} == {""}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_quantised_layer_alone_is_an_error():
     with pytest.raises(UnsupportedError, match="C2A102 Conv2d has quantised"):
         convert(torch.ao.nn.quantized.Conv2d(3, 3, 3))
