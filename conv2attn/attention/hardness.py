@@ -65,8 +65,14 @@ def box(offsets: tuple[Offset, ...]) -> tuple[Offset, Offset]:
 
 
 def first_stray(grid: AttentionGrid, offsets: tuple[Offset, ...]) -> int | None:
-    """The first head some of whose targets are not on the grid, or None; the corners of the offsets' box tell."""
+    """The first head some of whose targets are not on the grid, or None; the corners of the offsets' box tell.
+
+    Offsets within what the sites leave before and behind them are on the grid at every size.
+    """
     low, high = box(offsets)
+    spans = zip(low, high, grid.sites.before, grid.sites.after, strict=True)
+    if all(-before <= least and most <= after for least, most, before, after in spans):
+        return None
     if grid.contains_targets(low) and grid.contains_targets(high):
         return None
     return next(head for head, offset in enumerate(offsets) if not grid.contains_targets(offset))
