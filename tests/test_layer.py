@@ -379,10 +379,17 @@ def test_training_a_layer_lowers_its_loss(trainable):
 
 
 def train_in_parallel(rank, store, trainable):
-    """Gradients of all parameters that ask for them arrive, in two steps, and equal those without the wrapper."""
+    """Gradients of all parameters that ask for them arrive, in two steps, and equal those without the wrapper.
+
+    All numbers are whole, so that no order of summation differs from another.
+    """
+    torch.manual_seed(0)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=1)
-    layer = attention_for(read(nn.Conv2d(2, 3, 3, padding=1)), trainable=trainable)
-    alone, image = copy.deepcopy(layer), torch.randn(2, 2, 5, 6)
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    for parameter in conv.parameters():
+        parameter.data = torch.randint(-3, 4, parameter.shape).float()
+    layer = attention_for(read(conv), trainable=trainable)
+    alone, image = copy.deepcopy(layer), torch.randint(-3, 4, (2, 2, 5, 6)).float()
     parallel = nn.parallel.DistributedDataParallel(layer)
     for _ in range(2):
         parallel(image).square().sum().backward()
