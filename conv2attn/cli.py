@@ -156,7 +156,9 @@ def demo(output: str | None, form: str, report: str | None, force: bool) -> None
 )
 @click.option("--eps", type=float, help="Residual that counts as none; the dtype's roundoff times the size by default.")
 @click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
-@click.option("--extra-tokens", type=int, default=0, help="Leading tokens that are not pixels, such as a class token.")
+@click.option(
+    "--extra-tokens", type=click.IntRange(0), default=0, help="Leading tokens that are no pixels: a class token, say."
+)
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
 @reporting

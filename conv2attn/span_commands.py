@@ -51,10 +51,13 @@ def check_file(
     asked = {
         "kernel_size": sizes[0] if len(sizes) == 1 else sizes,
         "dilation": dilation,
-        "offsets": parse_offsets(offsets) if offsets else None,
+        "offsets": None if offsets is None else parse_offsets(offsets),
         **limits,
     }
     parts = attention_in(path, numbers(grid, "--grid") if grid else None, inputs, arch)
+    ours = [name for part, _ in parts for name, given in part.items() if isinstance(given, MultiHeadSelfAttention)]
+    if limits.get("extra_tokens", 0) and ours:
+        raise UsageError("C2A001", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
     reports = [check_span(part, grid=sides, **asked) for part, sides in parts]
     if plot:
         layers = [
@@ -179,6 +182,9 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
         UsageError: it is not integers, separated by commas within an offset and by blanks between them (C2A001).
     """
     try:
-        return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
-    except ValueError as error:
-        raise UsageError("C2A001", f"--offsets {text!r} is not offsets", "Write '0,-1 0,0 0,1', say.") from error
+        found = [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
+    except ValueError:
+        found = []
+    if not found:
+        raise UsageError("C2A001", f"--offsets {text!r} is not offsets", "Write '0,-1 0,0 0,1', say.")
+    return found

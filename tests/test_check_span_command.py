@@ -80,6 +80,8 @@ def test_layers_in_one_array(folder):
         (["broken.safetensors"], "C2A303"),
         (["broken.pt", "--arch", "no_such_package:factory"], "C2A001"),
         ([EXAMPLES / "attention-quadratic.pt", "--offsets", "left"], "C2A001"),
+        ([EXAMPLES / "attention-quadratic.pt", "--offsets", ""], "C2A001"),
+        ([EXAMPLES / "attention-quadratic.pt", "--extra-tokens", "1"], "C2A001"),
         ([EXAMPLES / "attention-quadratic.pt", "--kernel-size", "0"], "C2A001"),
         ([EXAMPLES / "resnet18.pt"], "C2A001"),
     ],
