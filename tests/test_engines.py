@@ -476,7 +476,7 @@ def test_slabs_are_at_least_one_row():
 
 
 def test_sdpa_never_materialises_all_pairs():
-    """Only the fused kernel is allowed; and 20,000 tokens, 14 GB of scores, take neither long nor much memory."""
+    """Only the fused kernel is allowed, which never holds all scores at once."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     for channels in (1, 2, 9):
