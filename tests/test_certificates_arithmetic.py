@@ -138,3 +138,48 @@ def test_a_network_that_meets_what_is_not_finite_is_undecided(number):
     image = images(1, 16, 9, 8)
     image[0, 3, 4, 5] = number
     assert certify(original, conv2attn.convert(original), images=image).exit_code == 3
+
+
+@pytest.fixture(params=[True, False], ids=["oneDNN", "native"])
+def library(request):
+    """Convolutions by oneDNN where it has them, and by torch's own code."""
+    before = torch.backends.mkldnn.enabled
+    torch._C._set_mkldnn_enabled(request.param)
+    yield
+    torch._C._set_mkldnn_enabled(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("settings", [{}, {"stride": 2}, {"groups": 4}])
+@torch.no_grad()
+def test_a_transposed_convolution_adds_its_taps_in_the_format_it_is_stored_in(library, dtype, settings):
+    """Terms of one sign, so that partial sums grow: a convolution's bound is exceeded, a transposed one's is not."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        original = nn.ConvTranspose3d(16, 16, 3, **settings).to(dtype)
+    for parameter in original.parameters():
+        parameter.abs_()
+    given = torch.rand(2, 16, 9, 8, 7, generator=torch.Generator().manual_seed(1)).to(dtype)
+    row = certify(original, conv2attn.convert(original), images=given).rows[0]
+    assert row.verdict is Verdict.HOLDS
+    assert 0 <= row.max_error <= row.bound
+    exact = torch.nn.functional.conv_transpose3d(
+        *(tensor.double() for tensor in (given, original.weight, original.bias)), **settings
+    )
+    terms = 16 // original.groups * 27
+    error = (original(given).double() - exact).abs() / exact
+    first = reading_of(original)
+    assert first.partial_sums == 27
+    assert error.max() <= convolution_bound(terms, row_format(dtype), casts=2 + first.partial_sums).factor
+    if not torch.backends.mkldnn.enabled:
+        assert not error.max() <= convolution_bound(terms, row_format(dtype), casts=2).factor
+
+
+def row_format(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def test_bounds_in_float16_count_no_underflow_where_nothing_is_multiplied():
+    original = layer().half()
+    row = certify(original, conv2attn.convert(original), images=images(2, 16, 9, 8).half()).rows[0]
+    assert row.bound < 0.2

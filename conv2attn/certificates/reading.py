@@ -13,6 +13,7 @@ from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import Offset, Padding, Sites
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.replacement import present
+from conv2attn.models.sharing import TRANSPOSED
 from conv2attn.theorem import Convolution
 
 
@@ -48,7 +49,8 @@ class Reading:
 
     `taps` are the products of value and output where these are plain to see, one factor being an identity. `alphas`
     is empty for a convolution. `strays` are the heads whose key can lie off the padded grid; `apart` is how far each
-    centre is from the nearest pixel, along the axis where that is most.
+    centre is from the nearest pixel, along the axis where that is most. `partial_sums` are the roundings to the stored
+    format on the way of one product, but for the product's own and the bias's.
     """
 
     geometry: Geometry
@@ -62,6 +64,7 @@ class Reading:
     strays: tuple[int, ...] = ()
     apart: tuple[float, ...] = ()
     leak_axes: int = 0
+    partial_sums: int = 0
 
     @property
     def dtype(self) -> torch.dtype:
@@ -82,17 +85,18 @@ def reading_of(layer: nn.Module, weights: Weights | None = None) -> Reading:
         UnsupportedError: it is neither a convolution nor position-only attention.
     """
     with present(layer) as convolution:
-        return reading_of_convolution(convolution)
+        return reading_of_convolution(convolution, transposed=isinstance(layer, TRANSPOSED))
 
 
-def reading_of_convolution(convolution: Convolution) -> Reading:
-    """The form of a convolution."""
+def reading_of_convolution(convolution: Convolution, *, transposed: bool = False) -> Reading:
+    """The form of a convolution; torch adds the taps of a `transposed` one in the format in which they are stored."""
     padding, sites, taps = convolution.padding, convolution.sites, convolution.taps().detach()
     bias = None if convolution.bias is None else convolution.bias.detach()
     starts = tuple(start(padding, sites, offset) for offset in convolution.offsets)
     weights = Weights(None, taps, bias, convolution.groups)
     channels = convolution.d_in, convolution.d_out
-    return Reading(Geometry.of(padding, sites), padding, convolution.offsets, starts, weights, taps, channels)
+    geometry, partial_sums = Geometry.of(padding, sites), len(starts) if transposed else 0
+    return Reading(geometry, padding, convolution.offsets, starts, weights, taps, channels, partial_sums=partial_sums)
 
 
 @reading_of.register

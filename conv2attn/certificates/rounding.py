@@ -43,7 +43,8 @@ def difference_bounds(
     try:
         mixings = [mixing_bound(side, padded_sides, kind) for side in (original, converted)]
         terms = [max(1, len(side.starts) * fan_in(side)) for side in (original, converted)]
-        bounds = [convolution_bound(n, kind, bias=True, casts=CASTS) for n in terms]
+        casts = [CASTS + side.partial_sums for side in (original, converted)]
+        bounds = [convolution_bound(n, kind, bias=True, casts=c) for n, c in zip(terms, casts, strict=True)]
         products = [product_error(side, kind) for side in (original, converted)]
     except UsageError:
         return None
@@ -51,7 +52,8 @@ def difference_bounds(
     mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
     sums = [absolute_sums(side) for side in (original, converted)]
     largest = torch.maximum(sums[0], sums[1]) * SLACK
-    extra = (products[0] * sums[0] + products[1] * sums[1] + max(terms) * lost(kind)) * SLACK**2 * 2 * input_range
+    underflow = sum(n * lost(side, kind) for n, side in zip(terms, (original, converted), strict=True))
+    extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
     taps, biases = what_differs(original, converted)
     extra = extra + taps * SLACK * input_range + biases
     return [
@@ -129,9 +131,12 @@ def mixing_bound(reading: Reading, padded_sides: tuple[int, ...], kind: str) -> 
     return leak, RoundingBound(each * soft.factor, each * soft.absolute)
 
 
-def lost(kind: str) -> float:
-    """At least what a sum of up to 2^20 products loses by underflow."""
-    return format_of(kind).smallest_subnormal * 2.0**20
+def lost(reading: Reading, kind: str) -> float:
+    """What an entry of `W_val W_out` loses by underflow; 0 where it is formed exactly."""
+    if not product_error(reading, kind):
+        return 0.0
+    assert reading.weights.output is not None
+    return (reading.weights.output.shape[2] + 2) * format_of(kind).smallest_subnormal
 
 
 def product_error(reading: Reading, kind: str) -> float:

@@ -82,7 +82,8 @@ def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
     """The row of a functional call: what is known of it is known of the geometries met."""
     convolution, layer = call.convolution, call.layer
     weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-    found = certify_layer(reading_of_convolution(convolution), reading_of(layer, weights), call.seen, exactly=exactly)
+    first = reading_of_convolution(convolution, transposed="transpose" in name)
+    found = certify_layer(first, reading_of(layer, weights), call.seen, exactly=exactly)
     return filled(name, call.signature, found, layer, call.seen, Strength.SAMPLED)
 
 
