@@ -1,6 +1,6 @@
 """check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -11,9 +11,11 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset
 from conv2attn.errors import UsageError
+from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.decision import decide
 from conv2attn.span.kernel import decide_kernel
 from conv2attn.span.limits import Limits, limits_for
+from conv2attn.span.positions import named_layers, unread_row
 from conv2attn.span.problem import AttentionRows, Targets, shifts
 from conv2attn.span.queries import decide_per_query
 from conv2attn.span.questions import rows_of
@@ -39,6 +41,7 @@ def check_span(
     extra_tokens: int = 0,
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
+    position_only: bool = False,
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
@@ -49,7 +52,7 @@ def check_span(
     Args:
         attention: a MultiHeadSelfAttention that does not read content, judged on its padded keys; an array or tensor
             (heads, queries, keys) or (images, heads, queries, keys), images sharing one Phi; or a mapping of names to
-            such.
+            such; any network with `position_only`.
         kernel_size, dilation: of the kernel, a number or one for each axis.
         offsets: instead of them, explicit offsets (key - query).
         grid: sides of the tokens of an array; of the input of a layer. Inferred where it is a square.
@@ -60,11 +63,13 @@ def check_span(
         extra_tokens: leading tokens that are not pixels.
         memory_limit: bytes of temporary arrays.
         sampled: whether the images are samples of more; by default, whether attention varies over them.
+        position_only: read each layer of a network that attends from its parameters, by position alone, and name those
+            that cannot be read so; see docs/check-span.md for the kinds that are known.
     Raises:
         UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments (C2A001).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     """
-    layers = attention if isinstance(attention, Mapping) else {"attention": attention}
+    layers = named_layers(attention, grid, position_only)
     read_as = None if convolution is None else as_convolution(convolution)
     if condition not in CONDITIONS or (condition == "kernel" and read_as is None):
         known = ", ".join(CONDITIONS)
@@ -74,13 +79,18 @@ def check_span(
             raise UsageError("C2A001", f"{name}={value} is not a positive finite number")
     asked = {}
     for name, given in layers.items():
+        if isinstance(given, Unread):
+            continue
         dimensions = axes_of(given, kernel_size, offsets, grid, read_as)
         own = read_as.offsets if read_as is not None and offsets is None else None
         asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
 
     def check_layer(name: str) -> SpanRow:
+        if name not in asked:
+            return unread_row(name, layers[name], condition)
         chosen = asked[name]
-        found = rows_of(name, layers[name], grid, len(chosen[0]), extra_tokens, memory_limit, sampled)
+        given = None if position_only and isinstance(layers[name], PositionAttention) else grid
+        found = rows_of(name, layers[name], given, len(chosen[0]), extra_tokens, memory_limit, sampled)
         return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
 
     rows = shared_out([partial(check_layer, name) for name in layers])
@@ -140,7 +150,7 @@ def axes_of(
         UsageError: what names them disagrees (C2A504).
     """
     told = {
-        "the layer": given.dimensions if isinstance(given, MultiHeadSelfAttention) else None,
+        "the layer": axes_of_layer(given),
         "the convolution": None if convolution is None else len(convolution.kernel_size),
         "offsets": len(offsets[0]) if offsets else None,
         "kernel_size": None if isinstance(kernel_size, int) else len(kernel_size),
@@ -153,6 +163,13 @@ def axes_of(
     if dimensions not in (1, 2, 3):
         raise UsageError("C2A504", f"a grid of {dimensions} axes is not a line, plane or space")
     return dimensions
+
+
+def axes_of_layer(given: Any) -> int | None:
+    """Number of axes of the grid of a layer; None of an array."""
+    if isinstance(given, PositionAttention):
+        return len(given.grid.keys)
+    return given.dimensions if isinstance(given, MultiHeadSelfAttention) else None
 
 
 def offsets_of(

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+from torch import nn
+
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
+from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.heads import HeadReading, Redundancy, read_heads, redundancy
 from conv2attn.span.layers import read_layer
 from conv2attn.span.limits import limits_for
+from conv2attn.span.positions import read_positions
 from conv2attn.span.problem import AttentionRows
 from conv2attn.span.profiles import Profiles, sort_into_patterns
 from conv2attn.span.reading import MEMORY_LIMIT, as_sides, read_array
@@ -22,16 +26,25 @@ def rows_of(
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
 ) -> AttentionRows:
-    """The attention of a layer on a grid, or of an array.
+    """The attention of a layer on a grid, by position alone, or of an array.
 
     Raises:
-        UsageError: not attention (C2A502), or no grid (C2A503).
+        UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none (C2A001).
     """
+    if isinstance(attention, PositionAttention):
+        if extra_tokens:
+            raise UsageError("C2A001", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
+        return read_positions(name, attention, as_sides(grid, len(attention.grid.keys)), memory_limit)
+    if isinstance(attention, Unread):
+        raise UsageError("C2A502", f"{name}: {attention.reason}")
     if isinstance(attention, MultiHeadSelfAttention):
         sides = as_sides(grid, attention.dimensions)
         if sides is None:
             raise UsageError("C2A503", f"{name}: a layer attends on every grid")
         return read_layer(name, attention, sides, memory_limit)
+    if isinstance(attention, nn.Module):
+        remedy = "Pass capture(network, inputs); or position_only=True to check_span, or position_attention(network)."
+        raise UsageError("C2A502", f"{name} is a {type(attention).__name__}, which attends to its inputs", remedy)
     return read_array(
         name,
         attention,

@@ -52,7 +52,8 @@ def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
     floor = max((target.floor for target in condition.targets), default=None)
     sampled = condition.sampled and condition.strength is not Strength.SAMPLED
     strength = condition.strength.value + (", sampled" if sampled else "")
-    verdict = condition.verdict.value if condition.targets else "nothing checked"
+    checked = condition.targets or condition.verdict is Verdict.UNSUPPORTED
+    verdict = condition.verdict.value if checked else "nothing checked"
     figures: list[Cell] = [condition.queries, len(condition.targets), condition.rank, around, condition.residual]
     figures += [
         floor,
@@ -88,7 +89,7 @@ def remarks(report: "SpanReport") -> list[str]:
 
 def totals(report: "SpanReport") -> list[str]:
     """The limits, and the count of all four verdicts."""
-    bounds = sorted({(row.limits.eps, row.limits.max_phi) for row in report.rows})
+    bounds = sorted({(row.limits.eps, row.limits.max_phi) for row in report.rows if row.heads})
     lines = [f"holds: a residual of at most eps={e:.2g} with |Phi| <= {b:g}; refuted: none such" for e, b in bounds]
     counts = Counter(row.verdict for row in report.rows)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)

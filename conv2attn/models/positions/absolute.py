@@ -1,0 +1,98 @@
+"""Encoders that add a position to each token: what their first layer attends to where tokens are positions alone.
+
+Content held at zero means here: every embedding but that of the position (patches, words, segments, class tokens) is
+zero, so that token i is the i-th position, learned or sinusoidal. It passes the norms in front of the first attention
+layer, and its products with the query and key weights are the scores. Only the first layer has such an attention:
+what reaches the second is no longer positions alone.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conv2attn.basis import AttentionGrid, Sides, Sites
+from conv2attn.bounds import gamma
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.models.positions.attention import PositionAttention
+
+UNIT = 2.0**-53
+HOW = "absolute positions as tokens of the first layer, all other content held at zero"
+
+
+def attention_of_positions(
+    positions: Tensor,
+    query: nn.Linear,
+    key: nn.Linear,
+    heads: int,
+    *,
+    grid: Sides,
+    norms: Sequence[nn.Module] = (),
+    scale: float | None = None,
+    notes: tuple[str, ...] = (),
+) -> PositionAttention:
+    """`softmax(scale q . k)` with `q = W_qry t + b_qry`, `k = W_key t + b_key` and t the normed positions.
+
+    Args:
+        positions: (pixels, width), learned or sinusoidal.
+        query, key: their outputs are split into heads one after the other.
+        grid: sides of the pixels.
+        norms: what positions pass before: layer norms, or the identity.
+        scale: of the scores; by default the head width to the power of -1/2.
+    Raises:
+        UsageError: positions that are not those of the grid (C2A503).
+        UnsupportedError: a norm of another kind (C2A110).
+    """
+    tokens = positions.detach().double().cpu()
+    sizes = tokens.abs()
+    for norm in norms:
+        tokens, sizes = normed(norm, tokens, sizes)
+    wide = [linear(tokens, layer, heads) for layer in (query, key)]
+    scale = wide[0].shape[-1] ** -0.5 if scale is None else scale
+    scores = scale * torch.einsum("qhc,khc->hqk", *wide)
+    largest = torch.einsum("qhc,khc->hqk", *(linear(sizes, layer, heads, absolute=True) for layer in (query, key)))
+    doubt = gamma(8 * tokens.shape[1] + 32, UNIT) * scale * float(largest.max())
+    where = AttentionGrid(grid, Sites.everywhere(len(grid)))
+    return PositionAttention(scores, where, query.weight.dtype, HOW, doubt, notes)
+
+
+def linear(tokens: Tensor, layer: nn.Linear, heads: int, absolute: bool = False) -> Tensor:
+    """`W t + b` in float64, (tokens, heads, width); of the absolute values of W and b if wanted."""
+    weight = layer.weight.detach().double().cpu()
+    bias = weight.new_zeros(()) if layer.bias is None else layer.bias.detach().double().cpu()
+    result = tokens @ weight.abs().T + bias.abs() if absolute else tokens @ weight.T + bias
+    return result.unflatten(-1, (heads, -1))
+
+
+def normed(norm: nn.Module, tokens: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens after a norm, and what the rounding errors in them are proportional to.
+
+    An error e in a token moves the deviation from the mean by `e + mean(e)`, hence the deviation in units of its
+    spread, `z`, by at most `(1 + |z|)` times that over the spread.
+
+    Raises:
+        UnsupportedError: neither a layer norm nor the identity (C2A110).
+    """
+    if isinstance(norm, nn.Identity):
+        return tokens, sizes
+    if not isinstance(norm, nn.LayerNorm):
+        raise UnsupportedError("C2A110", f"positions pass a {type(norm).__name__}, which is not a layer norm")
+    plain = F.layer_norm(tokens, norm.normalized_shape, eps=norm.eps)
+    spread = torch.sqrt(tokens.var(-1, unbiased=False, keepdim=True) + norm.eps)
+    moved = (sizes + sizes.mean(-1, keepdim=True)) / spread * (1 + plain.abs())
+    one, none = plain.new_ones(()), plain.new_zeros(())
+    weight = one if norm.weight is None else norm.weight.detach().double().cpu()
+    bias = none if norm.bias is None else norm.bias.detach().double().cpu()
+    return plain * weight + bias, moved * weight.abs() + bias.abs()
+
+
+def first_of(positions: Tensor, count: int) -> Tensor:
+    """The first `count` rows of a table of positions.
+
+    Raises:
+        UsageError: it has fewer (C2A503).
+    """
+    if count > len(positions):
+        raise UsageError("C2A503", f"there are {len(positions)} positions, not {count}")
+    return positions[:count]

@@ -1,0 +1,58 @@
+"""What the parameters of a layer say about its attention by position, or why they say nothing."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis import AttentionGrid
+from conv2attn.errors import UsageError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PositionAttention:
+    """What the heads of one layer attend to by position alone: the softmax of `scores`.
+
+    Args:
+        scores: (heads, queries, keys), in float64, of pixels alone: leaving the keys of other tokens out of a softmax
+            is the same as dividing its rows by what the pixels have of them.
+        grid: the pixels.
+        dtype: of the parameters.
+        how: what they are computed from, and what is held at zero.
+        doubt: the most that the rounding of float64 may have moved a score.
+        notes: what else there is to know.
+    Raises:
+        UsageError: the scores are not those of the grid (C2A503).
+    """
+
+    scores: Tensor
+    grid: AttentionGrid
+    dtype: torch.dtype
+    how: str
+    doubt: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.scores.shape[1:] != self.grid.shape:
+            has, needs = tuple(self.scores.shape[1:]), self.grid.shape
+            raise UsageError("C2A503", f"scores of {has} (queries, keys) are not those of a grid with {needs}")
+
+    @property
+    def attention(self) -> Tensor:
+        """The probabilities, (heads, queries, keys), in float64."""
+        return torch.softmax(self.scores, -1)
+
+
+@final
+@dataclass(frozen=True)
+class Unread:
+    """A layer that attends, and whose parameters alone do not say to what."""
+
+    reason: str
+
+
+def dropped(tokens: int) -> str:
+    """What the report says of leading tokens that are no pixels."""
+    return f"{tokens} leading tokens dropped, rows divided by what remained"

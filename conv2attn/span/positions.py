@@ -1,0 +1,69 @@
+"""Attention by position alone, of layers whose parameters determine it, among what check_span is given."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from conv2attn.basis import Sides
+from conv2attn.errors import UsageError
+from conv2attn.models.positions import PositionAttention, Unread, position_attention
+from conv2attn.span.condition import Condition
+from conv2attn.span.limits import Limits
+from conv2attn.span.problem import AttentionRows
+from conv2attn.span.reading import ROUNDOFF, ULPS, as_sides, check_rows, chunks
+from conv2attn.span.report import SpanRow
+from conv2attn.verdicts import Strength, Verdict
+
+UNDERFLOW = 746.0
+"""Scores so far below the largest have a weight of exactly zero in float64."""
+
+
+def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only: bool) -> Mapping[str, Any]:
+    """What is to be checked, by name: all layers of a network where positions alone are asked for.
+
+    Raises:
+        UsageError: positions alone of what has no parameters (C2A001).
+    """
+    if position_only and not isinstance(attention, nn.Module):
+        raise UsageError("C2A001", f"a {type(attention).__name__} has no parameters to read positions from")
+    if position_only:
+        return position_attention(attention, as_sides(grid, 2))
+    return attention if isinstance(attention, Mapping) else {"attention": attention}
+
+
+def read_positions(name: str, given: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
+    """The rows of attention computed from parameters: known to what the dtype of these lets a softmax be.
+
+    On top of that come the rounding of its scores, and of their distance from the largest, in float64.
+
+    Raises:
+        UsageError: it is on another grid (C2A503), or not finite (C2A502).
+    """
+    if sides not in (None, given.grid.keys):
+        own = "x".join(map(str, given.grid.keys))
+        raise UsageError("C2A503", f"{name}: its parameters are those of a grid {own}", "Leave out the grid.")
+    roundoff = ROUNDOFF[str(given.dtype).removeprefix("torch.")]
+    whole = given.attention.numpy()[None]
+    check_rows(name, whole, 2.0**-53)
+    one_hot = bool(((whole == 0) | (whole == 1)).all())
+    spread = float((given.scores.amax(-1) - given.scores.amin(-1)).max())
+    moved = 2 * given.doubt + 2.0**-53 * min(spread, UNDERFLOW)
+    return AttentionRows(
+        name,
+        whole.shape[1],
+        1,
+        given.grid,
+        roundoff,
+        0 if one_hot else ULPS + math.ceil(moved / roundoff),
+        lambda *images: chunks(whole, memory_limit, images),
+        one_hot=one_hot,
+        notes=(f"from parameters, positions alone: {given.how}", *given.notes),
+    )
+
+
+def unread_row(name: str, layer: Unread, condition: str) -> SpanRow:
+    """The row of a layer that could not be read, and so was not checked."""
+    told = Condition(condition, Verdict.UNSUPPORTED, Strength.PROVED, (), 0, sentence=f"not read: {layer.reason}")
+    return SpanRow(name, 0, 0, (), (told,), condition, Limits(0.0, 0.0))
