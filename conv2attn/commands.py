@@ -1,6 +1,7 @@
 """What the commands do, between the files and the certificate."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,9 +123,10 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
         UsageError: there is no such device (C2A001).
     """
     try:
-        device = torch.device(running["device"])
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        with warnings.catch_warnings(action="ignore"):
+            device = torch.device(running["device"])
+            torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError("C2A001", f"device {running['device']!r} is not here", "Use --device cpu.") from error
     dtype = running["dtype"]
     return network.to(device, getattr(torch, dtype) if dtype else None)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from planted import network, taps, ulp
 from torch import nn
 
 import conv2attn
@@ -9,8 +10,12 @@ from conv2attn.attention.probes import indirect_convolution, spread_of_spike
 from conv2attn.bounds import convolution_bound, hard_mixing_bound
 from conv2attn.certificates import certify
 from conv2attn.certificates.arithmetic import Arithmetic
+from conv2attn.certificates.faithful import departure
+from conv2attn.certificates.layer import judge_measured
+from conv2attn.certificates.measure import Measured
 from conv2attn.certificates.reading import reading_of
 from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 SETTINGS = [
@@ -183,3 +188,81 @@ def test_bounds_in_float16_count_no_underflow_where_nothing_is_multiplied():
     original = layer().half()
     row = certify(original, conv2attn.convert(original), images=images(2, 16, 9, 8).half()).rows[0]
     assert row.bound < 0.2
+
+
+@pytest.mark.parametrize("number", [1e38, 3e38])
+def test_where_the_original_overflows_nothing_is_refuted(number):
+    original = network()
+    report = certify(original, conv2attn.convert(original), input_size=(4, 14, 11), input_range=number)
+    assert report.verdict is Verdict.UNDECIDED, report.to_text()
+    assert report.rows[0].bound is None
+    assert "the original overflows at this range" in report.rows[0].decisive.sentence
+    assert all(row.verdict is not Verdict.REFUTED for row in report.rows)
+
+
+def test_a_genuine_difference_is_refuted_where_the_original_overflows_too():
+    original = network()
+    converted = conv2attn.convert(original)
+    ulp(taps(converted.square), (3, 2, 1))
+    report = certify(original, converted, input_size=(4, 14, 11), input_range=1e38)
+    assert [row.name for row in report.rows if row.verdict is Verdict.REFUTED] == ["square"]
+
+
+def test_just_below_the_overflow_the_bound_holds_and_what_is_not_finite_is_refuted():
+    original = nn.Conv2d(1, 1, 1, bias=False)
+    original.weight.data.fill_(2.0)
+    converted = conv2attn.convert(original)
+    given = torch.full((1, 1, 2, 3), 1.6e38)
+    row = certify(original, converted, images=given).rows[0]
+    assert (row.verdict, row.max_error) == (Verdict.HOLDS, 0)
+    assert certify(original, converted, images=given * 1.1).rows[0].verdict is Verdict.UNDECIDED
+    converted.register_forward_hook(lambda module, args, output: output * torch.inf)
+    assert certify(original, converted, images=given).rows[0].verdict is Verdict.REFUTED
+
+
+def test_a_tolerance_is_not_exceeded_where_only_the_original_is_infinite():
+    original = layer()
+    report = certify(original, conv2attn.convert(original), input_size=(16, 9, 8), input_range=3e38, tolerance=1.0)
+    assert report.verdict is Verdict.UNDECIDED, report.to_text()
+    assert not report.witnesses
+
+
+@pytest.mark.parametrize("number", [1e39, 1e308])
+def test_a_range_beyond_the_dtype_is_a_usage_error(number):
+    with pytest.raises(UsageError, match="is beyond torch"):
+        certify(layer(), conv2attn.convert(layer()), input_size=(16, 9, 8), input_range=number)
+
+
+def test_a_faulty_kernel_of_the_original_is_blamed_and_refutes_nothing():
+    """torch 2.13 gives noise for this convolution where oneDNN computes it with channels innermost."""
+    original = nn.Conv2d(3, 9, (2, 4), stride=(1, 2), dilation=(3, 1), groups=3, dtype=torch.bfloat16)
+    seen = Measured(max_error=1e19, input_range=1.0, calls=1, departure=1e19)
+    finding = judge_measured(seen, 0.5, same=True)
+    assert finding.verdict is Verdict.UNDECIDED
+    assert "the original itself is off by 1e+19" in finding.sentence
+    seen.departure = 0.01
+    assert judge_measured(seen, 0.5, same=True).verdict is Verdict.REFUTED
+    given = images(3, 3, 5, 4).bfloat16()
+    right = original(given)
+    assert departure(original, (given,), {}, right) < 0.1
+    assert departure(original, (), {"input": given}, right + 7) > 6
+    assert departure(original, (given[0],), {}, right[0]) < 0.1
+    innermost = given.contiguous(memory_format=torch.channels_last)
+    assert certify(original, conv2attn.convert(original), images=innermost).verdict is not Verdict.REFUTED
+
+
+def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
+    original = layer()
+    converted = conv2attn.convert(original)
+
+    def full(*args, **kwargs):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr("conv2attn.attention.layer.evaluate", full)
+    with pytest.raises(UsageError, match="memory"):
+        certify(original, converted, images=images(1, 16, 9, 8))
+
+
+def test_a_size_beyond_the_limit_is_a_usage_error():
+    with pytest.raises(UsageError, match="has more than 2\\^26 numbers"):
+        certify(layer(), conv2attn.convert(layer()), input_size=(16, 2**12, 2**10 + 1))

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates.measure import Measured, run
-from conv2attn.certificates.outputs import largest_difference
+from conv2attn.certificates.measure import Measured, out_of_memory, run
+from conv2attn.certificates.outputs import largest_difference, other_kind
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.models.calls import FUNCTIONS, as_convolution
 from conv2attn.models.discovery import copy_network
@@ -84,8 +84,13 @@ class Comparison(TorchFunctionMode):
         assert isinstance(layer, MultiHeadSelfAttention)
         met = self.met.setdefault(key, MetCall(f"{owner or '(root)'}:{function}", convolution, layer))
         try:
-            error = largest_difference(result, calls(convolution, image))
+            theirs = calls(convolution, image)
+            error = largest_difference(result, theirs)
+            if kind := other_kind(result, theirs):
+                met.seen.trouble = f"an output {kind}"
         except (Conv2AttnError, RuntimeError) as failure:
+            if out_of_memory(failure):
+                raise
             error, met.seen.trouble = math.inf, str(failure).splitlines()[0]
         met.seen.add(error, image, result)
 

@@ -10,6 +10,7 @@ from conv2attn.certificates.calls import compare_calls
 from conv2attn.certificates.certificate import Row
 from conv2attn.certificates.finding import Finding
 from conv2attn.certificates.measure import Measured, by_true_softmax, measure, run_second
+from conv2attn.certificates.overflow import overflow
 from conv2attn.certificates.propagation import LayerRule
 from conv2attn.certificates.reading import Reading
 from conv2attn.certificates.rounding import difference_bounds
@@ -45,6 +46,12 @@ class Compared:
         """Whether the bound of a pair holds: the geometry is the same, and the first is a direct sum."""
         return self.rows[name or "(root)"].placed and not self.seen[name].spread > 0
 
+    def overflow(self) -> str:
+        """Where the original overflows first on the inputs met, and why; empty where it does not."""
+        met = ((name, self.readings[name][0], self.seen[name]) for name in self.readings if self.seen[name].calls)
+        found = ((name or "(root)", overflow(reading, seen.input_range)) for name, reading, seen in met)
+        return next((f"{name}: {reason}" for name, reason in found if reason), "")
+
     def rules(self) -> dict[str, LayerRule]:
         """How each pair whose geometry is the same carries a bound on."""
         usable = [name for name in self.readings if self.seen[name].calls and self.bounded(name)]
@@ -53,7 +60,7 @@ class Compared:
     def judge_layer(self, tolerance: float, input_range: float) -> Finding:
         """The finding on the tolerance of a single layer."""
         bounds = None
-        if "" in self.readings and self.bounded(""):
+        if "" in self.readings and self.bounded("") and not overflow(self.readings[""][0], input_range):
             bounds = difference_bounds(*self.readings[""], input_range, self.sides(""))
         worst = max(bounds, default=0.0) if bounds is not None else None
         return judge_layer(worst, tolerance, self.witness("", input_range) if "" in self.readings else None)

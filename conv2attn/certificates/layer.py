@@ -9,6 +9,7 @@ from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.leak import check_leak
 from conv2attn.certificates.maps import compare_maps
 from conv2attn.certificates.measure import Measured
+from conv2attn.certificates.overflow import overflow
 from conv2attn.certificates.reading import Reading
 from conv2attn.certificates.rounding import difference_bounds
 from conv2attn.verdicts import Strength, Verdict
@@ -43,18 +44,25 @@ def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exac
         return LayerCertificate(tuple(findings), leak)
     placed = len(maps) == 2 and maps[0].verdict is Verdict.HOLDS
     sides = tuple(converted.padding.sides(seen.sides))
-    direct = not seen.spread > 0 and math.isfinite(seen.input_range)
+    beyond = overflow(original, seen.input_range)
+    direct = not seen.spread > 0 and not beyond
     bounds = difference_bounds(original, converted, seen.input_range, sides) if placed and direct else None
-    findings.append(judge_measured(seen, max(bounds, default=0.0) if bounds is not None else None, placed))
+    bound = max(bounds, default=0.0) if bounds is not None else None
+    findings.append(judge_measured(seen, bound, placed, beyond))
     return LayerCertificate(tuple(findings), leak, seen.input_range, seen.max_error, tuple(bounds or ()))
 
 
-def judge_measured(seen: Measured, bound: float | None, same: bool) -> Finding:
-    """Whether what was measured is within the bound; without a bound it decides nothing but what is not finite."""
+def judge_measured(seen: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
+    """Whether what was measured is within the bound; without a bound it decides nothing but what is not finite.
+
+    `beyond` says why the original can overflow here, so that neither holds nor fails what is said of finite numbers.
+    """
+    if beyond and not seen.trouble:
+        return undecided("measured", "C2A404", beyond)
     if math.isnan(seen.max_error):
         return undecided("measured", "C2A404", "the original's output is not finite on the inputs met")
     if seen.max_error == math.inf:
-        what = seen.trouble or "an output is not finite, or of another shape or dtype"
+        what = seen.trouble or "an output is not finite"
         return refuted("measured", "C2A404", f"on an input on which the original runs, {what}")
     if seen.spread > 0:
         trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {seen.spread:.2g}"
@@ -69,6 +77,9 @@ def judge_measured(seen: Measured, bound: float | None, same: bool) -> Finding:
     indirect = indirect_convolution(seen.like) if seen.like is not None else None
     if indirect:
         return undecided("measured", "C2A404", f"{sentence}, which does not hold here: {indirect}")
+    if not seen.departure <= bound / 2:
+        fault = f"the original itself is off by {seen.departure:.3g} from its own formula on this device"
+        return undecided("measured", "C2A404", f"{sentence}: {fault}, so it cannot tell what is right")
     return refuted("measured", "C2A404", sentence)
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.certificates.outputs import largest_difference
-from conv2attn.errors import Conv2AttnError
+from conv2attn.certificates.faithful import departure
+from conv2attn.certificates.outputs import largest_difference, other_kind
+from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.discovery import copy_network
 
 
@@ -19,7 +20,7 @@ from conv2attn.models.discovery import copy_network
 class Measured:
     """What was seen of one layer: the error is NaN if the first's output was, and infinite if only the second's was,
     or shapes or dtypes differ, or the second did not run, which `trouble` tells. `spread` is above 0 where the first is
-    no direct sum.
+    no direct sum, and `departure` is what it is off by from its own formula, where that was asked.
     """
 
     max_error: float = 0.0
@@ -31,6 +32,7 @@ class Measured:
     like: Tensor | None = None
     shape: tuple[int, ...] = ()
     spread: float = 0.0
+    departure: float = 0.0
 
     def add(self, error: float, image: Tensor, output: Tensor) -> None:
         """Counts one more call."""
@@ -53,9 +55,16 @@ class Watch:
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         """A forward hook."""
         try:
-            error = largest_difference(output, self.other(*args, **kwargs))
+            theirs = self.other(*args, **kwargs)
+            error = largest_difference(output, theirs)
+            if kind := other_kind(output, theirs):
+                self.seen.trouble = f"an output {kind}"
         except (Conv2AttnError, RuntimeError, IndexError) as failure:
+            if out_of_memory(failure):
+                raise
             error, self.seen.trouble = math.inf, str(failure).splitlines()[0]
+        off = departure(module, args, kwargs, output)
+        self.seen.departure = self.seen.departure if off <= self.seen.departure else off
         self.seen.add(error, args[0] if args else kwargs["input"], output)
 
 
@@ -89,9 +98,22 @@ def measure(original: nn.Module, layers: Mapping[str, nn.Module], images: Any) -
     return {name: watch.seen for name, watch in watches.items()}, first
 
 
+def out_of_memory(failure: Exception) -> bool:
+    """Whether there was not enough memory, which says nothing about a network."""
+    return isinstance(failure, torch.OutOfMemoryError) or "allocate memory" in str(failure)
+
+
 def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
-    """The output of a copy of `network`, or why it does not run."""
+    """The output of a copy of `network`, or why it does not run.
+
+    Raises:
+        UsageError: there is not enough memory (C2A001).
+    """
     try:
         return run(copy_network(network), images), ""
     except (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, AttributeError) as failure:
+        if out_of_memory(failure):
+            raise UsageError(
+                "C2A001", "the second needs more memory than there is", "Pass smaller images."
+            ) from failure
         return None, f"{type(failure).__name__}: {str(failure).splitlines()[0]}"

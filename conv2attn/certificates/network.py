@@ -23,6 +23,8 @@ ASSUMPTIONS = (
     "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
 )
 
+LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
+
 
 def certify(
     original: nn.Module,
@@ -52,8 +54,8 @@ def certify(
             leak then need not be the same; the bounds decide, and where they do not reach, nothing does.
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
-        UsageError: nothing says what to run the networks on, the original does not run on it, or the tolerance is no
-            number of at least 0 (C2A001).
+        UsageError: nothing says what to run the networks on, it has more than 2^26 numbers or is beyond the dtype, the
+            original does not run on it, or the tolerance is no number of at least 0 (C2A001).
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
@@ -67,7 +69,7 @@ def certify(
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     apart = all_names(original, network, pair_layers(original, network))
     structure = compare_structure(original, network, apart)
-    between = [*structure, judge(compared.first, compared.second, compared.failure)]
+    between = [*structure, judge(compared.first, compared.second, compared.failure, compared.overflow())]
     witnesses = compared.witnesses(input_range)
     rows = compared.rows
     if tolerance is not None and list(rows) == ["(root)"]:
@@ -97,6 +99,11 @@ def random_images(
     if size is None:
         raise UsageError("C2A001", "nothing says how large an image the networks take", "Pass an input size.")
     like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))
-    noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     sides = "x".join(map(str, size))
-    return (noise * input_range).to(like), f"1 random image {sides} within +-{input_range:g} (seed {seed})"
+    if math.prod(size) > LARGEST_IMAGE:
+        raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller input size.")
+    noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    images = (noise * input_range).to(like)
+    if not images.isfinite().all():
+        raise UsageError("C2A001", f"an input range of {input_range:g} is beyond {images.dtype}")
+    return images, f"1 random image {sides} within +-{input_range:g} (seed {seed})"

@@ -10,6 +10,8 @@ from torch import Tensor
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.verdicts import Strength
 
+CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small
+
 
 @final
 @dataclass(frozen=True)
@@ -52,18 +54,32 @@ def largest_difference(first: Tensor, second: Tensor) -> float:
         return math.nan
     if not bool(second.isfinite().all()):
         return math.inf
-    return (first.double() - second.double()).abs().max().item()
+    chunks = zip(first.reshape(-1).split(CHUNK), second.reshape(-1).split(CHUNK), strict=True)
+    return max((ours.double() - theirs.double()).abs().max().item() for ours, theirs in chunks)
 
 
-def judge(first: Any, second: Any, failure: str) -> Finding:
+def other_kind(first: Tensor, second: Tensor) -> str:
+    """Which of shape, dtype and device of the second is another than the first's, in words; empty if none is."""
+    for what in ("shape", "dtype", "device"):
+        ours, theirs = (getattr(side, what) for side in (first, second))
+        if ours != theirs:
+            ours, theirs = (tuple(side) if what == "shape" else side for side in (ours, theirs))
+            return f"has {what} {theirs}, not {ours}"
+    return ""
+
+
+def judge(first: Any, second: Any, failure: str, overflow: str = "") -> Finding:
     """The finding on the outputs of both, of which the second may have failed to come."""
     if failure:
         return refuted("outputs", "C2A407", f"the second does not run where the first does: {failure}")
-    return judge_outputs(first, second)
+    return judge_outputs(first, second, overflow)
 
 
-def judge_outputs(first: Any, second: Any) -> Finding:
-    """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers."""
+def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
+    """Whether the second network returns what the first returns in kind: structure, shapes, dtypes, finite numbers.
+
+    After an `overflow` inside the first, the order of its sums decides which numbers are finite: that refutes nothing.
+    """
     ours, theirs = dict(leaves(first)), dict(leaves(second))
     if not ours:
         return undecided("outputs", "C2A407", f"the first returns {type(first).__name__} without any tensor")
@@ -73,11 +89,8 @@ def judge_outputs(first: Any, second: Any) -> Finding:
         return refuted("outputs", "C2A407", "; ".join(told))
     for where, tensor in ours.items():
         other = theirs[where]
-        for what in ("shape", "dtype", "device"):
-            a, b = (getattr(side, what) for side in (tensor, other))
-            if a != b:
-                a, b = (tuple(side) if what == "shape" else side for side in (a, b))
-                return refuted("outputs", "C2A407", f"{where} has {what} {b}, not {a}")
+        if kind := other_kind(tensor, other):
+            return refuted("outputs", "C2A407", f"{where} {kind}")
         difference = largest_difference(tensor, other)
         if tensor.numel() == 0:
             return undecided("outputs", "C2A407", f"{where} is empty in both: there is nothing to compare")
@@ -85,6 +98,8 @@ def judge_outputs(first: Any, second: Any) -> Finding:
             return undecided("outputs", "C2A407", f"{where} of the first is not finite on these inputs")
         if difference == math.inf:
             bad = int((~other.isfinite()).sum())
+            if overflow:
+                return undecided("outputs", "C2A407", f"{where}: {bad} numbers of the second overflow; {overflow}")
             return refuted("outputs", "C2A407", f"{where}: {bad} numbers of the second are not finite")
     return holds("outputs", Strength.SAMPLED)
 

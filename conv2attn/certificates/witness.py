@@ -46,7 +46,8 @@ def find_witness(
     """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
 
     For one output the difference is affine in the input, so its sign-aligned input, +-reach by the sign of the
-    gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by.
+    gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by. Where the
+    first is not finite nothing is shown.
     """
     best: Witness | None = None
     try:
@@ -56,6 +57,7 @@ def find_witness(
             if first.shape != second.shape:
                 return None
             difference = (second.double() - first.double()).abs().nan_to_num(torch.inf)[0]
+            difference[~first[0].isfinite()] = 0
             place = tuple(int(i) for i in torch.unravel_index(difference.argmax(), difference.shape))
             found = Witness(name, image[0].clone(), place, first[0][place].item(), second[0][place].item())
             if difference[place] > 0 and (best is None or not difference[place] <= best.difference):
