@@ -9,6 +9,7 @@ LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
     {"commands", "span_commands"},
+    {"span_files"},
     {"plots"},
     {"experiments"},
     {"checkpoints"},

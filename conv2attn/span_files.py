@@ -1,0 +1,148 @@
+"""The attention that a file holds: our own networks, arrays, and models that the user builds."""
+
+import importlib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Sides
+from conv2attn.checkpoints import load
+from conv2attn.checkpoints.images import read_images
+from conv2attn.checkpoints.reading import read_tensors
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.models import attention_layers
+from conv2attn.models.capture import capture
+from conv2attn.models.positions import position_attention
+from conv2attn.models.positions.reading import position_part
+
+ARRAYS = (".npz", ".npy", ".safetensors")
+NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
+Part = tuple[dict[str, Any], Sides | None]
+"""Attention by name, and the sides of its grid where they are known."""
+
+
+def attention_in(path: str, sides: Sides | None, inputs: str | None, arch: str | None) -> list[Part]:
+    """All attention in a file, by name, in parts that share a grid, and the sides of that grid where they are known."""
+    if is_array(path, arch):
+        return [(arrays(path), sides)]
+    images = read_images(inputs) if inputs else None
+    network = built(arch, path) if arch else load(path)
+    layers = attention_layers(network)
+    if not layers or any(layer.has_content for layer in layers.values()):
+        if images is None:
+            raise UsageError("C2A001", f"attention in {path} depends on the content", NEEDS_CONTENT)
+        return [(dict(capture(network, images)), sides)]
+    given = [sides] * len(layers) if sides else grids(network, layers, images)
+    return [({name or "(root)": layer}, inside) for (name, layer), inside in zip(layers.items(), given, strict=True)]
+
+
+def is_array(path: str, arch: str | None) -> bool:
+    """Whether a file holds attention itself; with an architecture, it holds a state dict."""
+    return arch is None and Path(path).suffix in ARRAYS
+
+
+def positions_in(path: str, sides: Sides | None, arch: str | None) -> list[Part]:
+    """All attention by position alone in a file, in the same form; its layers that could not be read among it."""
+    network = built(arch, path) if arch else load(path)
+    ours = attention_layers(network)
+    if sides is None and ours:
+        given = zip(ours.items(), grids(network, ours, None), strict=True)
+        return [own_by_position(name or "(root)", layer, inside) for (name, layer), inside in given]
+    found = position_attention(network, sides)
+    own = {name: layer for name, layer in found.items() if isinstance(layer, MultiHeadSelfAttention)}
+    others = {name: layer for name, layer in found.items() if name not in own}
+    return [part for part in ((own, sides), (others, None)) if part[0]]
+
+
+def own_by_position(name: str, layer: MultiHeadSelfAttention, sides: Sides) -> Part:
+    """A layer of ours for inputs with these sides; only its encoding, where it reads content too."""
+    return ({name: position_part(layer, sides)}, None) if layer.has_content else ({name: layer}, sides)
+
+
+def grids(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], images: Tensor | None) -> list[Sides]:
+    """Sides of the image that each layer is given when the network runs on `images`, or on its own input size.
+
+    Raises:
+        UsageError: neither says how large an image the network takes (C2A001).
+    """
+    size: Sides | None = getattr(getattr(network, "plan", None), "input_size", None)
+    like = next(network.parameters())
+    if images is None:
+        if size is None:
+            raise UsageError("C2A001", "nothing says how large the grid is", "Pass --grid.")
+        images = torch.zeros(1, *size)
+    seen: dict[nn.Module, Sides] = {}
+    handles = [
+        layer.register_forward_pre_hook(lambda layer, args: seen.setdefault(layer, tuple(args[0].shape[2:])) and None)
+        for layer in layers.values()
+    ]
+    with torch.no_grad():
+        network(images[:1].to(like))
+    for handle in handles:
+        handle.remove()
+    return [seen[layer] for layer in layers.values()]
+
+
+def arrays(path: str) -> dict[str, Any]:
+    """Attention arrays (heads, queries, keys), (layers or images, heads, queries, keys), by name.
+
+    A four-axis array in a file with one array is split into layers.
+    """
+    held = stored(path)
+    if len(held) == 1 and next(iter(held.values())).ndim == 4:
+        (name, whole), *_ = held.items()
+        return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}
+    return held
+
+
+def stored(path: str) -> dict[str, Any]:
+    """The arrays of a file, by name.
+
+    Raises:
+        CheckpointError: missing, or not such a file (C2A301, C2A303).
+    """
+    if not Path(path).is_file():
+        raise CheckpointError("C2A301", f"{path} does not exist")
+    try:
+        if Path(path).suffix == ".safetensors":
+            return dict(load_file(path))
+        held = np.load(path, allow_pickle=False)
+        return dict(held) if isinstance(held, np.lib.npyio.NpzFile) else {"attention": held}
+    except (OSError, ValueError, ImportError, EOFError, zipfile.BadZipFile, SafetensorError) as error:
+        raise CheckpointError("C2A303", f"{path} does not hold arrays ({str(error).splitlines()[0]})") from error
+
+
+def built(arch: str, path: str) -> nn.Module:
+    """The model that `arch` names, with the state dict in `path`.
+
+    Args:
+        arch: "transformers:FOLDER", "timm:NAME", or "package.module:factory", which is called without arguments.
+    Raises:
+        UsageError: it names nothing that can be built here (C2A001).
+        CheckpointError: the state dict is not the model's (C2A304).
+    """
+    kind, _, name = arch.partition(":")
+    try:
+        if kind == "transformers":
+            model = importlib.import_module("transformers").AutoModel.from_pretrained(name, local_files_only=True)
+            return model.eval()
+        if kind == "timm":
+            model = importlib.import_module("timm").create_model(name, pretrained=False)
+        else:
+            model = getattr(importlib.import_module(kind), name)()
+    except (ImportError, AttributeError, OSError, ValueError, RuntimeError) as error:
+        raise UsageError("C2A001", f"--arch {arch} builds nothing here ({str(error).splitlines()[0]})") from error
+    state = stored(path) if Path(path).suffix == ".safetensors" else read_tensors(path)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise CheckpointError("C2A304", f"{path} does not fit {arch} ({str(error).splitlines()[0]})") from error
+    return model.eval()
