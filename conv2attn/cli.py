@@ -148,7 +148,6 @@ def demo(output: str | None, form: str, report: str | None, force: bool) -> None
 @click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images, for attention that reads content.")
 @click.option("--arch", metavar="KIND:NAME", help="transformers:FOLDER, timm:NAME, or package.module:factory.")
 @click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
-@click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
 @click.option(
     "--condition",
     type=click.Choice(["per-query", "joint", "interior"]),
