@@ -53,6 +53,49 @@ def test_every_verdict_is_confirmed(name):
     assert confirm(found, attention, targets, everywhere, limits)
 
 
+REFINED = {
+    "condition 1e5": (mixed(hard((9,), LINE), 1e5), (9,), LINE, Verdict.HOLDS),
+    "alpha 14": (soft((3, 5), 14.0), (3, 5), OFFSETS, Verdict.REFUTED),
+    "alpha 18": (soft((8,), 18.0, LINE), (8,), LINE, Verdict.REFUTED),
+    "alpha 28": (soft((8,), 28.0, LINE), (8,), LINE, Verdict.REFUTED),
+}
+
+
+@pytest.mark.parametrize("name", REFINED)
+def test_what_float64_leaves_open_is_decided_in_exact_arithmetic_and_confirmed(name):
+    array, grid, offsets, expected = REFINED[name]
+    attention = rows_of(array, grid)
+    targets, limits = shifts(attention.grid, offsets), limits_for(attention, None, None)
+    found = decide("interior", attention, targets, targets.interior, limits)
+    assert found.verdict is expected
+    assert confirm(found, attention, targets, targets.interior, limits)
+    exact = [t for t in found.targets if isinstance(t.witness, Mixing) and isinstance(t.witness.weights[0], Fraction)]
+    assert exact
+    first = exact[0].witness
+    moved = replace(first, weights=(first.weights[0] + Fraction(1, 10**6), *first.weights[1:]))
+    tampered = replace(found, targets=tuple(replace(exact[0], witness=moved) for _ in offsets))
+    assert not confirm(tampered, attention, targets, targets.interior, limits)
+    if name == "alpha 28":
+        unbounded = replace(exact[0], witness=replace(exact[0].witness, inverse=None))
+        alone = replace(found, targets=(unbounded,))
+        assert not confirm(alone, attention, targets, targets.interior, limits)
+
+
+def test_what_no_float_can_tell_stays_undecided_and_says_so():
+    rng = np.random.default_rng(0)
+    ideal = mixed(hard((40,), LINE), 1e5)
+    rounded = ideal * (1 + rng.choice([-1, 1], ideal.shape) * 2.0**-52)
+    attention = rows_of(rounded, (40,))
+    targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, None)
+    found = decide("interior", attention, targets, targets.interior, limits)
+    assert found.verdict is Verdict.UNDECIDED
+    assert "3 undecided by nature" in found.sentence
+    assert decide("interior", rows_of(ideal, (40,)), targets, targets.interior, limits).verdict is Verdict.HOLDS
+    these = replace(attention, ulps=0)
+    assert decide("interior", these, targets, targets.interior, limits).verdict is Verdict.REFUTED
+    assert not confirm(found, attention, targets, targets.interior, limits)
+
+
 def test_ideal_operators_at_multiples_of_ln_2_are_decided_exactly():
     encoding = QuadraticEncoding(torch.tensor(LINE, dtype=torch.float64), 2 * float(np.log(2)))
     layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)

@@ -15,13 +15,16 @@ Numbers = tuple[float, ...]
 class Mixing:
     """A row of Phi: the heads' weights for one target (at one query, for the printed condition).
 
-    `proves` says what: "holds", the residual is at most eps; "refuted", `y = e - phi A` shows that no other row does.
+    `proves` says what: "holds", the residual is at most eps; "refuted", `y = e - phi A` shows that no other row does,
+    on `queries` where it was not computed on all of them, with the norms of others bounded through `inverse` if given.
     """
 
     target: int
     proves: str
     weights: tuple[float | Fraction, ...]
     query: int | None = None
+    queries: tuple[int, ...] | None = None
+    inverse: tuple[Numbers, ...] | None = None
 
 
 @final

@@ -27,7 +27,7 @@ def confirm(
     needed = len(targets) if condition.verdict is Verdict.HOLDS else 1
     if condition.verdict is Verdict.UNDECIDED or len(witnesses) < needed:
         return False
-    table = rows_of(attention)
+    table = ideal_rows(attention) if attention.exact else rows_of(attention)
     per_image = targets.places.shape[1]
     queries = [i * per_image + int(q) for i in range(attention.images) for q in np.flatnonzero(chosen)]
     limit, bound = Fraction(limits.eps), Fraction(limits.max_phi)
@@ -36,18 +36,20 @@ def confirm(
         match witness:
             case Mixing(target, "holds", weights):
                 asked = asked_of(targets, target, attention.images)
-                results.append(checker.confirms_holds(table, asked, weights, limit, bound, queries))
-            case Mixing(target, _, weights, query):
+                spanned = condition.targets[target].exactly and attention.rational is not None
+                held = ideal_rows(attention) if spanned else table
+                results.append(checker.confirms_holds(held, asked, weights, limit, bound, queries))
+            case Mixing(target, _, weights, query, some, inverse):
                 asked, where = asked_of(targets, target, attention.images), queries if query is None else [query]
-                doubt = Fraction(uncertainty(attention))
-                results.append(checker.confirms_refuted(table, asked, weights, limit, bound, doubt, where))
+                numbers = (limit, bound, Fraction(uncertainty(attention)), where if some is None else some, inverse)
+                results.append(checker.confirms_refuted(table, asked, weights, *numbers))
             case Mixings(target, rows):
                 asked = asked_of(targets, target, attention.images)
                 cases = zip(rows, queries, strict=True)
                 results.append(all(checker.confirms_holds(table, asked, w, limit, bound, [q]) for w, q in cases))
             case NullVector(target, entries):
                 asked = asked_of(targets, target, attention.images)
-                exact = ideal_rows(attention) if attention.rational is not None else table
+                exact = table if attention.rational is None else ideal_rows(attention)
                 flat = [(image * per_image + query, key, value) for image, query, key, value in entries]
                 results.append(checker.confirms_null_vector(exact, asked, flat, limit))
             case Counting(heads, count, least):
@@ -67,7 +69,7 @@ def rows_of(attention: AttentionRows) -> Table:
 def ideal_rows(attention: AttentionRows) -> Table:
     """The same of the ideal operator."""
     assert attention.rational is not None
-    queries = range(attention.grid.shape[0])
+    queries = range(attention.images * attention.grid.shape[0])
     return [[attention.rational(head, query) for query in queries] for head in range(attention.heads)]
 
 

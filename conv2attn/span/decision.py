@@ -1,18 +1,20 @@
 """One condition decided: one Phi for all chosen queries, within eps and within the largest norm."""
 
 from collections.abc import Sequence
-from functools import partial
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span.condition import Condition, Counting, Mixing, Target
-from conv2attn.span.evaluation import Worth, evaluate, improved
-from conv2attn.span.exact import Exactly, decide_exactly
+from conv2attn.bounds import up
+from conv2attn.span.condition import Condition, Counting, Target
+from conv2attn.span.evaluation import evaluate, improved
+from conv2attn.span.exact import decide_exactly
 from conv2attn.span.factors import LEAST_SQUARES, propose, triangle
+from conv2attn.span.judging import Floats, hides, judge, undecided
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import AttentionRows, Targets
+from conv2attn.span.refinement import Refined, refine
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 10**8
@@ -25,7 +27,8 @@ def decide(
     """Whether one Phi serves all chosen queries of all images.
 
     *holds*: a Phi within the norm was found whose residual, with all rounding, is at most eps. *refuted*: no attention
-    within the floats' uncertainty has one. *undecided*: neither could be shown.
+    within the floats' uncertainty has one. *undecided*: neither could be shown, in exact arithmetic where the size
+    allows; the sentence tells where the floats themselves do not tell.
     """
     queries = int(chosen.sum()) * attention.images
     if not queries or not len(targets):
@@ -36,11 +39,18 @@ def decide(
     wanted = np.tile(np.arange(len(targets)), len(factors.proposals))
     worth = evaluate(attention, targets, chosen, proposals, wanted, limits.max_phi)
     exactly = decide_exactly(attention, targets, chosen)
-    open_still = np.flatnonzero(np.isin(wanted, undecided(worth, wanted, limits, exactly)))
-    if len(open_still) * attention.heads * queries * attention.grid.shape[1] <= AFFORDABLE and len(open_still):
+    floats = Floats(proposals, wanted, worth, trusted=not attention.exact)
+    left = undecided(floats, limits, exactly)
+    open_still = np.flatnonzero(np.isin(wanted, left))
+    if attention.exact or len(open_still) * attention.heads * queries * attention.grid.shape[1] > AFFORDABLE:
+        open_still = open_still[:0]
+    if len(open_still):
         again = (proposals[open_still], wanted[open_still], limits.max_phi, np.longdouble)
-        worth = improved(worth, open_still, evaluate(attention, targets, chosen, *again))
-    found = tuple(judge(j, targets, proposals, worth, wanted, limits, exactly[j]) for j in range(len(targets)))
+        better = improved(worth, open_still, evaluate(attention, targets, chosen, *again))
+        floats = Floats(proposals, wanted, better, trusted=True)
+        left = undecided(floats, limits, exactly)
+    refined = refine(attention, targets, chosen, limits, left) if left else {}
+    found = tuple(judge(j, targets, floats, limits, exactly[j], refined.get(j, ())) for j in range(len(targets)))
     counting = count(attention, targets, chosen, limits)
     verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in found)
     strength = strength_of(verdict, found, counting, attention.sampled)
@@ -48,16 +58,10 @@ def decide(
     above, below = factors.singular[factors.singular > threshold], factors.singular[factors.singular <= threshold]
     around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
     needed = float(np.abs(factors.proposals[LEAST_SQUARES]).sum(-1).max())
-    sentence = say(attention, found, counting, limits, needed)
+    hidden = [r for j, rs in refined.items() if found[j].verdict is Verdict.UNDECIDED for r in rs if hides(r, limits)]
+    sentence = "; ".join(filter(None, [say(attention, found, counting, limits, needed), *veiled(hidden, attention)]))
     numbers = (len(above), around, threshold, counting, sentence, attention.sampled)
     return Condition(name, verdict, strength, found, queries, *numbers)
-
-
-def undecided(worth: Worth, wanted: NDArray[np.int64], limits: Limits, exactly: Sequence[Exactly | None]) -> list[int]:
-    """The targets that float64 leaves open."""
-    fits = (worth.norm <= limits.max_phi) & (worth.residual <= limits.eps)
-    closed = {int(j) for j in wanted[fits | (worth.floor > limits.eps)]}
-    return [j for j, known in enumerate(exactly) if j not in closed and known is None]
 
 
 def strength_of(verdict: Verdict, found: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
@@ -68,43 +72,6 @@ def strength_of(verdict: Verdict, found: Sequence[Target], counting: Counting | 
     if sampled and verdict is Verdict.HOLDS:
         return Strength.SAMPLED
     return weakest_strength(strengths)
-
-
-def judge(
-    j: int,
-    targets: Targets,
-    proposals: NDArray[np.float64],
-    worth: Worth,
-    wanted: NDArray[np.int64],
-    limits: Limits,
-    exactly: Exactly | None,
-) -> Target:
-    """The verdict on target j, with the mixing that shows it."""
-    mine = np.flatnonzero(wanted == j)
-    within = mine[worth.norm[mine] <= limits.max_phi]
-    best = within[np.argmin(worth.residual[within])] if len(within) else mine[np.argmin(worth.norm[mine])]
-    against = mine[np.argmax(worth.floor[mine])]
-    floor, weights = max(0.0, float(worth.floor[against])), tuple(map(float, proposals[best]))
-    residual, norm = float(worth.residual[best]), float(worth.norm[best])
-    offset = targets.offsets[j] if targets.plain else None
-
-    distance, known = float(worth.share[mine].min()), exactly.contained if exactly else None
-    target = partial(Target, targets.labels[j], exactly=known, offset=offset, distance=distance)
-    if exactly and exactly.contained and exactly.norm <= limits.max_phi:
-        witness = Mixing(j, "holds", exactly.weights)
-        return target(
-            Verdict.HOLDS, Strength.PROVED, 0.0, 0.0, float(exactly.norm), weights=exactly.weights, witness=witness
-        )
-    numbers = (residual, floor, norm, weights)
-    if exactly and exactly.null and exactly.floor > limits.eps:
-        lower = max(floor, exactly.floor)
-        return target(Verdict.REFUTED, Strength.PROVED, residual, lower, norm, weights, exactly.null)
-    if len(within) and residual <= limits.eps:
-        return target(Verdict.HOLDS, Strength.BOUNDED, *numbers, Mixing(j, "holds", weights))
-    if floor > limits.eps:
-        shown = Mixing(j, "refuted", tuple(map(float, proposals[against])))
-        return target(Verdict.REFUTED, Strength.BOUNDED, *numbers, shown)
-    return target(Verdict.UNDECIDED, Strength.BOUNDED, *numbers, None)
 
 
 def count(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], limits: Limits) -> Counting | None:
@@ -136,3 +103,13 @@ def say(
     if exactly and not attention.one_hot:
         parts.append(f"the ideal operator spans {sum(exactly)} of {len(found)} exactly")
     return "; ".join(parts)
+
+
+def veiled(hidden: Sequence[Refined], attention: AttentionRows) -> list[str]:
+    """What is told of targets that their floats cannot tell."""
+    if not hidden:
+        return []
+    offsets, most = len({each.target for each in hidden}), max(each.reach for each in hidden if each.reach is not None)
+    left = min(each.own_floor for each in hidden)
+    own = f"these numbers themselves leave at least {float(left):.1e}, " if left > 0 else ""
+    return [f"{offsets} undecided by nature: {own}others within {attention.ulps} ulps of them at most {up(most):.1e}"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -27,7 +28,7 @@ class AttentionRows:
         pieces: yields (image, queries, attention (heads, queries, keys) in float64), as often as it is called; of one
             image if its number is passed.
         one_hot: every row is bitwise one-hot.
-        rational: the ideal operator's row of (head, query), where it is rational.
+        rational: the ideal operator's row of (head, image * queries + query), where it is rational.
         sampled: attention depends on the input, and these images are samples.
         content: share of the squared attention that varies over the images.
         d_head: width of the heads, where known.
@@ -48,12 +49,20 @@ class AttentionRows:
     d_head: int | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def exact(self) -> bool:
+        """Whether the rational rows are the operator itself, declared so, and not what floats are meant to be."""
+        return self.rational is not None and self.ulps == 0
+
     def only(self, image: int) -> "AttentionRows":
         """One image of them."""
-        return replace(self, images=1, pieces=lambda: ((0, rows, block) for _, rows, block in self.pieces(image)))
+        given, first = self.rational, image * self.grid.shape[0]
+        moved = None if given is None else lambda head, row: given(head, first + row)
+        pieces = partial(alone, self.pieces, image)
+        return replace(self, images=1, pieces=pieces, rational=moved)
 
     def average(self) -> "AttentionRows":
-        """The mean over the images, as one image; it is nobody's attention, so it is never exact."""
+        """The mean over the images, as one image: exact only where the images were declared so."""
 
         def pieces() -> Iterator[Piece]:
             sums: dict[int, tuple[slice, Array]] = {}
@@ -63,7 +72,15 @@ class AttentionRows:
             for rows, total in sums.values():
                 yield 0, rows, total / self.images
 
+        if self.exact:
+            return replace(self, images=1, pieces=pieces, one_hot=False, rational=self.mean_row)
         return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=max(self.ulps, 1))
+
+    def mean_row(self, head: int, query: int) -> list[Fraction]:
+        """The exact mean over the images of one row."""
+        assert self.rational is not None
+        rows = [self.rational(head, image * self.grid.shape[0] + query) for image in range(self.images)]
+        return [sum(column, Fraction(0)) / self.images for column in zip(*rows, strict=True)]
 
 
 @final
@@ -109,6 +126,11 @@ def shifts(grid: AttentionGrid, offsets: Sequence[Offset]) -> Targets:
     flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], asked, 0), -1, 0)), grid.keys)
     labels = tuple(",".join(map(str, offset)) for offset in offsets)
     return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
+
+
+def alone(pieces: Callable[..., Iterator[Piece]], image: int) -> Iterator[Piece]:
+    """The pieces of one image, as the first."""
+    return ((0, rows, block) for _, rows, block in pieces(image))
 
 
 def selected(attention: AttentionRows, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64], Array]]:
