@@ -199,14 +199,9 @@ def run(folder: Path, test: str) -> int:
 
 def main() -> None:
     """Runs every mutant, and each test on the package as it is."""
-    sys.dont_write_bytecode = True
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        ignored = shutil.ignore_patterns("__pycache__")
-        for part in ("conv2attn", "tests", "benchmarks", "examples", "docs", "proofs"):
-            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        sys.path.insert(0, str(folder))
+        folder = Path(name).resolve()
+        copy_package(folder)
         whole = {test: run(folder, test) for test in dict.fromkeys(mutant.test for mutant in MUTANTS.values())}
         found = {}
         for title, mutant in MUTANTS.items():
@@ -218,6 +213,16 @@ def main() -> None:
             found[title] = {"whole": whole[mutant.test], "mutated": run(folder, mutant.test)}
             path.write_text(text)
         print(json.dumps({"home": home_of_package(folder), "mutants": found}, indent=2))
+
+
+def copy_package(folder: Path) -> None:
+    """Copies what the tests need, and lets this process import the package from there."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for part in ("conv2attn", "tests", "benchmarks", "examples", "docs", "proofs"):
+        shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(folder))
 
 
 def home_of_package(folder: Path) -> bool:

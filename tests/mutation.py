@@ -1,0 +1,200 @@
+"""Mutation testing: changes each file of `bounds`, `basis` and `certificates`, one small change at a time.
+
+    python tests/mutation.py                                            everything; rewrites the committed table
+    python tests/mutation.py --files conv2attn/bounds/leak.py --jobs 2  some files or folders; the others stay
+
+A mutant is killed by a failing test, by a test that does not end, or by a crash. It meets, fastest first, those of its
+folder's tests that execute its statement. Whatever survives stands in tests/survivors/ with the reason why it may; a
+survivor without one makes the exit code 1. What is stopped goes on where it was, unless a source text has changed.
+
+The tests are collected once. In a fork for each mutant, the code of the mutated function is exchanged; mutants of what
+runs at import time are imported anew. The unchanged package goes both ways first, and must pass.
+"""
+
+import argparse
+import gc
+import hashlib
+import json
+import os
+import pickle
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import FunctionType
+
+import flint  # noqa: F401  imported once, before the forks
+import pytest
+import torch  # noqa: F401
+from covering import Covered, Session, Tracing
+from forks import KILLED, LATER, SURVIVED, UNUSABLE, exchange, in_forks
+from mutants import ROOT, copy_package
+from mutations import Mutant, mutants_of
+from survivors import update
+
+TESTS = {
+    "bounds": ("tests/test_bounds_*.py", "conv2attn/bounds"),
+    "basis": ("tests/test_basis.py", "conv2attn/basis"),
+    "certificates": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/certificates"),
+}
+COLLECTING = 100  # seconds
+
+
+class Run:
+    """Mutants of some files: `folder` holds a copy of their package, from which it is imported; `state` remembers."""
+
+    def __init__(self, folder: Path, files: list[str], tests: list[str], state: Path, jobs: int):
+        self.folder, self.files, self.tests, self.state, self.jobs = folder, files, tests, state, jobs
+        self.texts = {file: (folder / file).read_text() for file in files}
+        self.pickled = state.with_suffix(".covered")
+        self.killers = state.with_suffix(".killers")
+        self.outcomes: dict[tuple[str, ...], str] = {}
+
+    def outcomes_of(self, files: list[str]) -> dict[tuple[str, ...], str]:
+        """The outcome of every mutant of these files: first of those that need no import."""
+        self.mutants = {mutant.key: mutant for file in files for mutant in mutants_of(file, self.texts[file])}
+        self.remember()
+        for _ in in_forks([("the session of the tests", self.collect)], 1):
+            self.remember()
+        self.covered: Covered = pickle.loads(self.pickled.read_bytes())
+        if left := [mutant for mutant in self.mutants.values() if mutant.key not in self.outcomes]:
+            self.note(in_forks([("the package, imported anew", lambda: self.import_anew(None))], 1))
+            self.note(in_forks([(m.key, lambda m=m: self.import_anew(m)) for m in left], self.jobs))
+        return {key: self.outcomes[key] for key in self.mutants}
+
+    def remember(self) -> None:
+        """Reads the outcomes that are known."""
+        if self.state.exists():
+            lines = map(json.loads, self.state.read_text().splitlines())
+            self.outcomes.update((tuple(key), outcome) for key, outcome in lines)
+
+    def killed(self, report: pytest.TestReport) -> None:
+        """In a fork: a test that fails kills the mutant, and is remembered."""
+        with self.killers.open("a") as file:
+            file.write(report.nodeid + "\n")
+        os._exit(KILLED)
+
+    def kills(self) -> Counter[str]:
+        """How many mutants each test has killed."""
+        return Counter(self.killers.read_text().splitlines() if self.killers.exists() else ())
+
+    def note(self, results: Iterable[tuple[object, str]]) -> None:
+        """Keeps outcomes as they come."""
+        with self.state.open("a") as file:
+            for key, outcome in results:
+                if key in self.mutants:
+                    self.outcomes[key] = outcome
+                    print(json.dumps([key, outcome]), file=file, flush=True)
+                elif outcome != "survived":
+                    raise SystemExit(f"{key}: {outcome}")
+
+    def pytest(self, tests: Iterable[str], session: Session) -> int:
+        """Collects, in a fork whose standard output goes nowhere; the session's loop does the rest."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        paths = [str(self.folder / test) for test in tests]
+        return pytest.main([*paths, f"--rootdir={self.folder}", "-q", "-p", "no:cacheprovider"], [session])
+
+    def collect(self) -> None:
+        """In a fork: collects all tests, sees which lines they execute, and tries what needs no import."""
+        tracing = Tracing(self.folder, self.files)
+
+        def loop(session: Session) -> None:
+            sys.settrace(None)
+            living: dict[str, list[FunctionType]] = {file: [] for file in self.files}
+            for thing in gc.get_objects():
+                if type(thing) is FunctionType and thing.__code__.co_filename in tracing.files:
+                    living[tracing.files[thing.__code__.co_filename]].append(thing)
+
+            def change(file: str, text: str) -> bool:
+                return exchange(living[file], str(self.folder / file), self.texts[file], text)
+
+            def cover() -> None:
+                for file, text in self.texts.items():
+                    change(file, text)
+                sys.settrace(tracing)
+                covered = session.cover()
+                sys.settrace(None)
+                self.pickled.write_bytes(pickle.dumps(covered))
+
+            if not self.pickled.exists():
+                self.note(in_forks([("the package, unchanged", cover)], 1))
+            self.covered = pickle.loads(self.pickled.read_bytes())
+
+            def attempt(mutant: Mutant) -> None:
+                if not change(mutant.file, mutant.source):
+                    os._exit(LATER)
+                session.on_failure = self.killed
+                session.run(self.covered.tests_of(mutant, self.kills()), self.covered.seconds)
+
+            fast = [m for m in self.mutants.values() if m.key not in self.outcomes and not self.covered.is_imported(m)]
+            self.note(
+                (key, outcome)
+                for key, outcome in in_forks([(m.key, lambda m=m: attempt(m)) for m in fast], self.jobs)
+                if outcome != "later"
+            )
+            os._exit(SURVIVED)
+
+        sys.settrace(tracing)
+        self.pytest(self.tests, Session(loop, tracing))
+        os._exit(UNUSABLE)
+
+    def import_anew(self, mutant: Mutant | None) -> None:
+        """In a fork: imports the package, with one file changed, and runs the tests that may notice."""
+        read = SourceFileLoader.get_data
+        texts = {str(self.folder / file): text for file, text in self.texts.items()}
+        chosen = list(self.covered.seconds)
+        if mutant:
+            texts[str(self.folder / mutant.file)] = mutant.source
+            chosen = self.covered.tests_of(mutant, self.kills())
+        SourceFileLoader.get_data = lambda self, path: texts[path].encode() if path in texts else read(self, path)
+
+        def loop(session: Session) -> None:
+            if mutant:
+                session.on_failure = self.killed
+            new = [test for test in session.items if test not in self.covered.seconds]  # parameters name tests
+            session.run([test for test in chosen if test in session.items] + new, self.covered.seconds)
+            os._exit(SURVIVED)
+
+        signal.setitimer(signal.ITIMER_PROF, COLLECTING)
+        files = dict.fromkeys(test.partition("::")[0] for test in chosen)
+        if not files:
+            os._exit(SURVIVED)
+        self.pytest(files, Session(loop))
+        os._exit(KILLED if mutant else UNUSABLE)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the mutants of some files; 1 where a survivor has no reason."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--files", nargs="+", default=[f"conv2attn/{part}" for part in TESTS], metavar="PATH")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args(arguments)
+    known = tuple(f"conv2attn/{part}" for part in TESTS)
+    if absent := [given for given in options.files if not (given.startswith(known) and (ROOT / given).exists())]:
+        parser.error(f"{', '.join(absent)}: no file or folder in {', '.join(known)}")
+    os.environ["CONV2ATTN_PROFILE"] = "mutation"
+    status = 0
+    for part, patterns in TESTS.items():
+        chosen = [path.relative_to(ROOT) for path in sorted((ROOT / "conv2attn" / part).glob("*.py"))]
+        files = [str(path) for path in chosen if any(path.is_relative_to(given) for given in options.files)]
+        if files:
+            files_of_part = [str(path) for path in chosen]
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name).resolve()
+                copy_package(folder)
+                tests = [str(path.relative_to(folder)) for pattern in patterns for path in sorted(folder.glob(pattern))]
+                sources = sorted(path for top in ("conv2attn", "tests") for path in (folder / top).rglob("*.py"))
+                digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+                state = Path(tempfile.gettempdir()) / f"mutants-{part}-{digest}"
+                print(f"{part}: {len(files)} files; progress is in {state}", flush=True)
+                outcomes = Run(folder, files_of_part, tests, state, options.jobs).outcomes_of(files)
+                sys.path.remove(name)
+            status |= update(part, files, outcomes)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
