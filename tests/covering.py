@@ -60,8 +60,8 @@ class Tracing:
 class Session:
     """A pytest plugin that collects, then hands its tests to `loop` instead of running them."""
 
-    def __init__(self, loop: Callable[["Session"], None], tracing: Tracing | None = None):
-        self.loop, self.tracing = loop, tracing
+    def __init__(self, loop: Callable[["Session"], None], when_not_collected: int, tracing: Tracing | None = None):
+        self.loop, self.when_not_collected, self.tracing = loop, when_not_collected, tracing
         self.on_failure: Callable[[pytest.TestReport], None] = fail
         self.fixtures: dict[str, set] = {}
 
@@ -75,6 +75,8 @@ class Session:
         settings.register_profile("mutation", max_examples=100, **quick, **same)
 
     def pytest_runtestloop(self, session):
+        if session.testsfailed:
+            os._exit(self.when_not_collected)
         self.items = {item.nodeid: item for item in session.items}
         self.loop(self)
         return True

@@ -138,7 +138,7 @@ class Run:
             os._exit(SURVIVED)
 
         sys.settrace(tracing)
-        self.pytest(self.tests, Session(loop, tracing))
+        self.pytest(self.tests, Session(loop, UNUSABLE, tracing))
         os._exit(UNUSABLE)
 
     def import_anew(self, mutant: Mutant | None) -> None:
@@ -162,8 +162,9 @@ class Run:
         files = dict.fromkeys(test.partition("::")[0] for test in chosen)
         if not files:
             os._exit(SURVIVED)
-        self.pytest(files, Session(loop))
-        os._exit(KILLED if mutant else UNUSABLE)
+        code = KILLED if mutant else UNUSABLE
+        self.pytest(files, Session(loop, code))
+        os._exit(code)
 
 
 def main(arguments: list[str] | None = None) -> int:

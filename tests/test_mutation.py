@@ -90,6 +90,16 @@ def test_a_mutant_that_does_not_end_is_killed_by_time(tmp_path):
 
 def test_tests_that_fail_without_a_mutant_end_the_run(tmp_path):
     assert "the unchanged package fails" in run(tmp_path, FAILING)
+    assert "the unchanged package fails" in run(tmp_path, "import absent")
+
+
+def test_a_mutant_that_cannot_be_imported_is_killed(tmp_path):
+    source = 'STEP = {"one": 1}\nONE = STEP["one"]\n\n\ndef step():\n    return ONE\n'
+    outcomes = run(tmp_path, "from small import step\n\ndef test():\n    step()\n", source)
+    assert {line for line, outcome in outcomes.items() if outcome == "killed"} == {
+        "STEP = {\"one\": 1}: 'one' -> 'XXone'",
+        "ONE = STEP[\"one\"]: 'one' -> 'XXone'",
+    }
 
 
 def test_what_was_found_is_not_tried_again(tmp_path):
