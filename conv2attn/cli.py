@@ -11,6 +11,7 @@ import click
 from conv2attn.errors import RULES, CheckpointError, Conv2AttnError, UsageError
 
 WRITING = ("form", "output", "report", "force", "save_witness")
+RUNNING = ("input_size", "input_range", "images", "seed")
 FORMATS = click.Choice(["text", "json", "markdown"])
 
 
@@ -108,6 +109,7 @@ def convert(
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--tolerance", type=float, metavar="E", help="Ask instead whether the outputs differ by at most E.")
 @click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
+@click.option("--witness", type=click.Path(), help="Show again what the inputs kept in this file showed.")
 @click.option("--certificate", type=click.Path(), help="Check a stored JSON report against its files again.")
 @running
 @reporting
@@ -119,7 +121,8 @@ def verify(
     from conv2attn import commands
 
     check_free(force, output, report, given["save_witness"])
-    result = commands.verify_files(**given, force=force, command=command_line(context))
+    repeat = f"{command_line(context, RUNNING)} --witness {shlex.quote(str(given['save_witness']))}"
+    result = commands.verify_files(**given, force=force, command=command_line(context), repeat=repeat)
     finish(result, form, report, force, output)
     sys.exit(result.exit_code)
 
@@ -212,14 +215,16 @@ def explain(code: str | None) -> None:
     click.echo(f"{code.upper()}: {rule.title}\n\n{rule.why}\n\nWhat to do: {rule.remedy}")
 
 
-def command_line(context: click.Context) -> str:
-    """What to type for the same result: arguments, and the options that are not as by default."""
+def command_line(context: click.Context, without: tuple[str, ...] = ()) -> str:
+    """What to type for the same result: arguments, and the options that are not as by default, some left out."""
     words = ["conv2attn", str(context.info_name)]
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
         if isinstance(parameter, click.Argument):
             words += [] if value is None else [str(value)]
-        elif value not in (None, False, (), parameter.get_default(context)) and parameter.name not in WRITING:
+        elif parameter.name in (*WRITING, *without):
+            continue
+        elif value not in (None, False, (), parameter.get_default(context)):
             words += [parameter.opts[0], str(value)]
     return shlex.join(words)
 

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from tqdm import tqdm
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates import Certificate, Recheck, certify, recheck
+from conv2attn.certificates import Certificate, Recheck, Replay, certify, recheck, replay
 from conv2attn.certificates.recheck import sha256
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
+from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import UsageError
 from conv2attn.models import conversion_of, convert
@@ -60,21 +62,28 @@ def verify_files(
     *,
     tolerance: float | None,
     save_witness: str | None,
+    witness: str | None,
     certificate: str | None,
     command: str,
+    repeat: str,
     force: bool,
     **running: Any,
-) -> Certificate | Recheck:
-    """The certificate of two files, or a stored one checked again.
+) -> Certificate | Recheck | Replay:
+    """The certificate of two files, or a stored one checked again, or saved inputs shown again.
 
     Raises:
-        UsageError: there are no two files, and no certificate that names them (C2A001).
+        UsageError: there are no two files, and no certificate that names them, or two questions at once (C2A001).
     """
+    asked = [given for given in (witness, certificate, save_witness) if given is not None]
+    if len(asked) > 1:
+        raise UsageError("C2A001", "--witness, --certificate and --save-witness exclude each other", "Pass one.")
     if certificate is not None:
         return recheck(certificate, original, converted)
     if original is None or converted is None:
         raise UsageError("C2A001", "verify takes two files", "Pass ORIGINAL and CONVERTED, or --certificate FILE.")
     first, second = (prepared(load(path), running) for path in (original, converted))
+    if witness is not None:
+        return replay(read(witness), witness, first, second, tolerance)
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
     told = [*files.items(), *hashes.items(), ("command", command)]
@@ -83,6 +92,7 @@ def verify_files(
     if save_witness and found.witnesses:
         kept = [{**vars(witness), "image": witness.image.cpu()} for witness in found.witnesses]
         write_atomically(save_witness, {"witnesses": kept}, force)
+        found = replace(found, circumstances=(*found.circumstances, ("repeat", repeat)))
     return found
 
 

@@ -57,13 +57,14 @@ class Compared:
         usable = [name for name in self.readings if self.seen[name].calls and self.bounded(name)]
         return {name: layer_rule(self.readings[name], self.sides(name)) for name in usable}
 
-    def judge_layer(self, tolerance: float, input_range: float) -> Finding:
-        """The finding on the tolerance of a single layer."""
+    def judge_layer(self, tolerance: float, input_range: float) -> tuple[Finding, tuple[Witness, ...]]:
+        """The finding on the tolerance of a single layer, and the input that exceeds it, if one was found."""
         bounds = None
         if "" in self.readings and self.bounded("") and not overflow(self.readings[""][0], input_range):
             bounds = difference_bounds(*self.readings[""], input_range, self.sides(""))
         worst = max(bounds, default=0.0) if bounds is not None else None
-        return judge_layer(worst, tolerance, self.witness("", input_range) if "" in self.readings else None)
+        witness = self.witness("", input_range, tolerance) if "" in self.readings else None
+        return judge_layer(worst, tolerance, witness), () if witness is None else (witness,)
 
     def witnesses(self, input_range: float) -> tuple[Witness, ...]:
         """An input that shows it, for the first layers that are refuted."""
@@ -71,9 +72,9 @@ class Compared:
         found = (self.witness(name, input_range) for name in refuted[:MOST_WITNESSES])
         return tuple(witness for witness in found if witness is not None)
 
-    def witness(self, name: str, input_range: float) -> Witness | None:
+    def witness(self, name: str, input_range: float, tolerance: float | None = None) -> Witness | None:
         """The worst input constructed for a pair."""
-        return find_witness(name or "(root)", self.pairs[name], self.readings[name], input_range)
+        return find_witness(name or "(root)", self.pairs[name], self.readings[name], input_range, tolerance)
 
 
 def compare_layers(

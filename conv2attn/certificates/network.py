@@ -16,7 +16,7 @@ from conv2attn.certificates.rows import all_names, pair_layers
 from conv2attn.certificates.structure import compare_structure
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
-from conv2attn.verdicts import Strength, Verdict, weakest_strength
+from conv2attn.verdicts import Strength, weakest_strength
 
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, conv and gather only where the convolution does)",
@@ -73,9 +73,8 @@ def certify(
     witnesses = compared.witnesses(input_range)
     rows = compared.rows
     if tolerance is not None and list(rows) == ["(root)"]:
-        found = compared.judge_layer(tolerance, input_range)
+        found, witnesses = compared.judge_layer(tolerance, input_range)
         rows = {"(root)": replace(rows["(root)"], findings=(*rows["(root)"].findings, found), strength=found.strength)}
-        witnesses = witnesses if found.verdict is not Verdict.HOLDS else ()
     elif tolerance is not None:
         between.append(judge_network(outputs, tolerance, stop))
         rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}

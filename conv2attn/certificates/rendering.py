@@ -40,7 +40,10 @@ def findings(certificate: "Certificate") -> list[str]:
     told = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
     lines = [f"{finding.code} {name}: {finding.sentence}".strip() for name, finding in told]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
-    return [*lines, *(f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses)]
+    lines += [f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses]
+    known = dict(certificate.circumstances)
+    again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
+    return [*lines, *([f"to repeat it: {again}"] if again else [])]
 
 
 def totals(certificate: "Certificate") -> list[str]:
@@ -110,8 +113,8 @@ def plain_row(row: "Row") -> dict[str, Any]:
 def plain_witness(witness: Witness) -> dict[str, Any]:
     """A witness as JSON takes it; its input is saved apart."""
     channel, *query = witness.place
-    shown = {"original": witness.original, "converted": witness.converted}
-    numbers = {key: value if math.isfinite(value) else str(value) for key, value in shown.items()}
+    shown = {key: getattr(witness, key) for key in ("original", "converted", "allowed", "exact")}
+    numbers = {key: value if value is None or math.isfinite(value) else str(value) for key, value in shown.items()}
     return {"layer": witness.layer, "output_channel": channel, "query": query, **numbers}
 
 

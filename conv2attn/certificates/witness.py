@@ -2,92 +2,177 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.basis import Sides
+from conv2attn.certificates.pointwise import exact_value, rounding_allowed
 from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.rounding import what_differs
 from conv2attn.errors import Conv2AttnError
 
-CHANNELS = 16  # output channels tried, those with the largest weights
+CHANNELS = 16  # output channels tried, those whose weights differ most
+AXES = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Witness:
-    """An input on which two layers differ most at `place` (output channel, then the query's coordinates)."""
+    """An input on which two layers differ at `place` (output channel, then the query's coordinates).
+
+    `allowed` is what may differ there: by rounding, or the tolerance asked for; None where nothing is known. `exact` is
+    the difference in exact arithmetic, where the computed one does not exceed what is allowed and it is known.
+    """
 
     layer: str
     image: Tensor
     place: tuple[int, ...]
     original: float
     converted: float
+    allowed: float | None = None
+    exact: float | None = None
 
     @property
     def difference(self) -> float:
-        """|converted - original| there."""
-        return abs(self.converted - self.original)
+        """|converted - original| there; infinite if only the converted is not finite, NaN if the original is not."""
+        off = abs(self.converted - self.original)
+        return torch.inf if off != off and abs(self.original) < torch.inf else off
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the difference as computed is more than may be."""
+        return self.allowed is not None and self.difference > self.allowed
+
+    @property
+    def shows(self) -> bool:
+        """Whether it refutes: by the numbers as computed, or by the exact ones."""
+        return self.exceeds or bool(self.exact)
+
+    @property
+    def where(self) -> str:
+        """The place, its axes named."""
+        names = ("output channel", *AXES[len(self.place) - 1])
+        return ", ".join(f"{name} {number}" for name, number in zip(names, self.place, strict=True))
 
     def in_words(self) -> str:
         """The witness in a sentence."""
-        channel, *query = self.place
         sides = "x".join(map(str, self.image.shape[1:]))
-        return (
-            f"an input {sides} within +-{self.image.abs().max().item():g} shows it: output channel {channel} at query "
-            f"{tuple(query)} is {self.converted:.9g}, not {self.original:.9g}"
-        )
+        largest = self.image.abs().max().item() if self.image.numel() else 0.0
+        shown = f"{self.where} is {self.converted:.9g}, not {self.original:.9g}"
+        if not self.exceeds and self.exact:
+            shown += f", and in exact arithmetic off by {self.exact:.3g}"
+        return f"an input {sides} within +-{largest:g} shows it: {shown}"
 
 
 def find_witness(
-    name: str, layers: tuple[nn.Module, nn.Module], readings: tuple[Reading, Reading], reach: float
+    name: str,
+    layers: tuple[nn.Module, nn.Module],
+    readings: tuple[Reading, Reading],
+    reach: float,
+    tolerance: float | None = None,
 ) -> Witness | None:
     """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
 
     For one output the difference is affine in the input, so its sign-aligned input, +-reach by the sign of the
-    gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by. Where the
-    first is not finite nothing is shown.
+    gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by. A difference
+    counts if it exceeds the `tolerance`; without one, if it exceeds what rounding allows or is one in exact arithmetic.
     """
     best: Witness | None = None
     try:
-        for image in candidates(layers, readings, reach):
-            with torch.no_grad():
-                first, second = (layer(image) for layer in layers)
-            if first.shape != second.shape:
-                return None
-            difference = (second.double() - first.double()).abs().nan_to_num(torch.inf)[0]
-            difference[~first[0].isfinite()] = 0
-            place = tuple(int(i) for i in torch.unravel_index(difference.argmax(), difference.shape))
-            found = Witness(name, image[0].clone(), place, first[0][place].item(), second[0][place].item())
-            if difference[place] > 0 and (best is None or not difference[place] <= best.difference):
+        for image, place in candidates(layers, readings, reach):
+            found = witness_on(name, layers, readings, image[0].detach(), place, tolerance)
+            if found is not None and (best is None or rank(found) > rank(best)):
                 best = found
     except (Conv2AttnError, RuntimeError, IndexError):
         return best
     return best
 
 
+def rank(witness: Witness) -> tuple[bool, float]:
+    """Which of two witnesses to keep: one whose numbers speak, then the larger difference."""
+    return witness.exceeds, witness.difference
+
+
+def witness_on(
+    name: str,
+    layers: tuple[nn.Module, nn.Module],
+    readings: tuple[Reading, Reading],
+    image: Tensor,
+    place: tuple[int, ...],
+    tolerance: float | None = None,
+) -> Witness | None:
+    """What `image` (channels, *sides) shows: where most is beyond what is allowed, or else at `place`; None if nothing.
+
+    Raises:
+        Conv2AttnError, RuntimeError: a layer does not run on it.
+    """
+    found = computed(name, layers, readings, image, place, tolerance)
+    return found if found is not None and found.shows else None
+
+
+def computed(
+    name: str,
+    layers: tuple[nn.Module, nn.Module],
+    readings: tuple[Reading, Reading],
+    image: Tensor,
+    place: tuple[int, ...],
+    tolerance: float | None = None,
+) -> Witness | None:
+    """The same, whether it shows anything or not; None where shapes differ."""
+    with torch.no_grad():
+        first, second = (layer(image[None])[0].double().cpu() for layer in layers)
+    if first.shape != second.shape:
+        return None
+    allowed = None if tolerance is not None else rounding_allowed(layers[0], readings[0], image)
+    limits = [tolerance] * len(first) if tolerance is not None else allowed or [torch.inf] * len(first)
+    limit = torch.tensor(limits, dtype=torch.float64).reshape(-1, *[1] * (first.ndim - 1))
+    excess = (second - first).abs().nan_to_num(torch.inf) - limit
+    excess[~first.isfinite()] = -torch.inf
+    worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
+    place = worst if excess[worst] > 0 else place
+    known = None if limits[place[0]] == torch.inf else limits[place[0]]
+    exact = None
+    if tolerance is None and not excess[place] > 0:
+        values = [exact_value(reading, image, place) for reading in readings]
+        exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
+    return Witness(name, image.clone(), place, first[place].item(), second[place].item(), known, exact)
+
+
+def nearest_float(number: Fraction) -> float:
+    """The number as a float, infinite beyond those."""
+    try:
+        return float(number)
+    except OverflowError:
+        return torch.inf if number > 0 else -torch.inf
+
+
 def candidates(
     layers: tuple[nn.Module, nn.Module], readings: tuple[Reading, Reading], reach: float
-) -> Iterator[Tensor]:
-    """Zero, and the worst input for some outputs: the corner, middle and end queries of the heaviest channels."""
+) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Zero, and the worst input for some outputs: the corner, middle and end queries of the channels that differ most.
+
+    Each with the output that it is the worst for; zero with that of the largest difference.
+    """
     original = readings[0]
     device = next(w for w in (original.weights.output, original.weights.value) if w is not None).device
     sides = small_sides(original)
     image = torch.zeros(1, original.channels[0], *sides, dtype=original.dtype, device=device)
-    yield image
     image.requires_grad_()
     first, second = (layer(image) for layer in layers)
     difference = (second.double() - first.double())[0]
-    weight = torch.autograd.grad(difference.sum(), image, retain_graph=True)[0]
-    count = difference.shape[0]
-    heaviest = range(count) if count <= CHANNELS else range(0, count, count // CHANNELS)
-    for channel in heaviest:
+    largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
+    yield image, tuple(int(i) for i in largest)
+    weights, biases = what_differs(*readings)
+    for channel in (weights + biases).topk(min(CHANNELS, difference.shape[0])).indices.tolist():
         queries = difference[channel].flatten()
         for query in {0, middle(difference.shape[1:]), queries.numel() - 1}:
             (weight,) = torch.autograd.grad(queries[query], image, retain_graph=True)
             if bool(weight.any()):
-                yield weight.sign() * reach
+                at = torch.unravel_index(torch.tensor(query), difference.shape[1:])
+                yield weight.sign() * reach, (channel, *(int(i) for i in at))
 
 
 def middle(sides: torch.Size) -> int:
