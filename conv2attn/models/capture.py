@@ -1,20 +1,22 @@
 """The attention of any model, as it runs: every softmax over square scores, named by the module it happened in."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import flex_attention
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
-from conv2attn.models.attending import attention_of_flex, attention_of_sdpa
+from conv2attn.models.attending import attention_of_sdpa
+from conv2attn.models.flex import watched_flex
+from conv2attn.models.positions.places import is_of, rule_for
 
+MIXED = {"convit.GPSA": "attn_drop"}
+"""Kinds of layers whose attention is a mixture of softmaxes, and the child that it goes through."""
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.nn.functional.softmax, torch.special.softmax}
 
 
@@ -24,6 +26,7 @@ class Capture(TorchFunctionMode):
     def __init__(self, network: nn.Module):
         super().__init__()
         self.names = {module: name for name, module in network.named_modules()}
+        self.apart = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_of(each, *MIXED)}
         self.running: list[list[Any]] = []
         self.seen: defaultdict[str, list[Tensor]] = defaultdict(list)
 
@@ -46,11 +49,18 @@ class Capture(TorchFunctionMode):
         return result
 
     def keep(self, attention: Any) -> None:
-        """Keeps `attention` (batch, heads, queries, keys) under the name of the module that runs."""
-        if attention.shape[-1] == attention.shape[-2] and self.running:
+        """Keeps `attention` (batch, heads, queries, keys) under the name of the module that runs, an nn.Softmax apart.
+
+        Some modules have hooks of their own instead.
+        """
+        if attention.shape[-1] != attention.shape[-2] or not self.running:
+            return
+        inner = len(self.running) > 1 and isinstance(self.running[-1][0], nn.Softmax)
+        entry = self.running[-2 if inner else -1]
+        module, before = entry
+        if module not in self.apart:
             whole = attention if attention.ndim == 4 else attention.reshape(-1, 1, *attention.shape[-2:])
-            module, before = self.running[-1]
-            self.running[-1][1] += 1
+            entry[1] += 1
             self.seen[self.names[module] + (f"#{before + 1}" if before else "")].append(whole.detach().clone())
 
 
@@ -60,7 +70,8 @@ def capture(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, 
     A module that attends twice in one forward appears a second time as `name#2`.
 
     Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over
-    square matrices, and the layers of this project. The network is run once, without gradients, in evaluation mode.
+    square matrices, the layers of this project, and ConViT's mixtures of two softmaxes as a whole. The network is run
+    once, without gradients, in evaluation mode.
 
     Raises:
         UsageError: no attention was seen (C2A501).
@@ -74,9 +85,11 @@ def capture(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, 
         ]
         if isinstance(module, MultiHeadSelfAttention):
             handles.append(module.register_forward_pre_hook(keeper(recorder)))
+        elif module in recorder.apart:
+            handles.append(mixed_in(module).register_forward_pre_hook(keeper_of_mixture(recorder, module)))
     training = network.training
     try:
-        with recorder, watched_flex(network, recorder), torch.no_grad():
+        with recorder, watched_flex(network, recorder.keep), torch.no_grad():
             call(network.eval(), inputs)
     finally:
         network.train(training)
@@ -104,36 +117,15 @@ def keeper(recorder: Capture) -> Callable[[nn.Module, Any], None]:
     return keep
 
 
-@contextmanager
-def watched_flex(network: nn.Module, recorder: Capture) -> Iterator[None]:
-    """Meanwhile, flex_attention in the code of the network's modules computes, and keeps, its softmax in the open.
-
-    It is compiled as a whole, so that nothing inside it can be intercepted.
-    """
-
-    def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        with torch._C.DisableTorchFunction():
-            attention = attention_of_flex(query, key, value, *arguments, **options)
-        recorder.keep(attention)
-        return attention.to(value.dtype) @ value
-
-    spaces = {id(space): space for module in network.modules() if (space := namespace(type(module))) is not None}
-    places = [(space, name) for space in spaces.values() for name, value in space.items() if is_flex(value)]
-    kept = [space[name] for space, name in places]
-    for space, name in places:
-        space[name] = watched
-    try:
-        yield
-    finally:
-        for (space, name), value in zip(places, kept, strict=True):
-            space[name] = value
+def mixed_in(module: nn.Module) -> nn.Module:
+    """The child that the attention of a layer goes through as a whole, softmaxes mixed."""
+    return module.get_submodule(rule_for(module, MIXED))
 
 
-def namespace(kind: type[nn.Module]) -> dict[str, Any] | None:
-    """The global names that the forward of a class of modules sees."""
-    return getattr(kind.forward, "__globals__", None)
+def keeper_of_mixture(recorder: Capture, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
+    """A hook that keeps, as the attention of `layer`, what goes through its child."""
 
+    def keep(child: nn.Module, args: Any) -> None:
+        recorder.seen[recorder.names[layer]].append(args[0].detach().clone())
 
-def is_flex(value: Any) -> bool:
-    """Whether `value` is flex_attention, plain or compiled."""
-    return value is flex_attention or getattr(value, "_torchdynamo_orig_callable", None) is flex_attention
+    return keep

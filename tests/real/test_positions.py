@@ -1,0 +1,206 @@
+"""Attention computed from parameters is the model's own where its content is held at zero."""
+
+from itertools import product
+
+import pytest
+import torch
+from encoders import bias_to, sentence_encoder, vision
+from positional import ABSOLUTE, RELATIVE, known
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from conv2attn.bounds import gamma
+from conv2attn.models.capture import SOFTMAXES, call, capture
+from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
+from conv2attn.span import check_span, head_offsets
+from conv2attn.verdicts import Strength, Verdict
+
+UNIT = 2.0**-53
+EVERY = [*RELATIVE, *ABSOLUTE]
+OFFSETS = list(product((-1, 0, 1), repeat=2))
+
+
+class Softmaxes(TorchFunctionMode):
+    """Keeps the result of every softmax, in their order."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in SOFTMAXES:
+            self.seen.append(result.reshape(-1, *result.shape[-3:]))
+        return result
+
+
+@torch.no_grad()
+def own(name, network, case):
+    """What the layers attend to as they run, in order: each (windows, heads, queries, keys), without leading tokens."""
+    if name == "vit, torchvision":
+        seen = list(capture(network, case.inputs).values())
+    else:
+        with Softmaxes() as watch:
+            call(network, case.inputs)
+        seen = watch.seen[1::2] if name == "convit" else watch.seen
+    seen = [each[:, :, case.extra :, case.extra :] for each in seen[: len(case.grids)]]
+    return [each / each.sum(-1, keepdim=True) for each in seen]
+
+
+def read(network):
+    """What is read from the parameters."""
+    return [each for each in position_attention(network).values() if isinstance(each, PositionAttention)]
+
+
+def allowed(layer):
+    """The rounding of two softmaxes in float64, of their scores, and of dividing by what remains."""
+    spread = float((layer.scores.amax(-1) - layer.scores.amin(-1)).max())
+    return 2 * gamma(2 * layer.scores.shape[2] + int(spread) + 8, UNIT) + 4 * layer.doubt
+
+
+def same(layer, attention):
+    """Whether every uncut window attends as the parameters say; windows that a shift cuts are told by their zeros."""
+    uncut = attention[(attention > 1e-30).all(dim=(1, 2, 3))]
+    if layer.scores.shape != attention.shape[1:] or not len(uncut):
+        return False
+    return bool(((uncut - layer.attention).abs() <= allowed(layer)).all())
+
+
+@pytest.fixture(autouse=True)
+def float64_softmax(monkeypatch):
+    """transformers asks for a softmax in float32."""
+    monkeypatch.setattr(nn.functional, "softmax", lambda scores, dim, dtype=None, **_: torch.softmax(scores, dim))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_parameters_say_what_the_model_does(name):
+    network, case = known(name)
+    found, seen = read(network), own(name, network, case)
+    assert [layer.grid.keys for layer in found] == list(case.grids)
+    assert all(same(layer, attention) for layer, attention in zip(found, seen, strict=True))
+    assert max(map(allowed, found)) < 1e-8
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_planted_errors_are_caught(name):
+    network, case = known(name)
+    layer, attention = read(network)[0], own(name, network, case)[0]
+    planted = {
+        "two heads swapped": attention.flip(1),
+        "pixels in the other order": attention.flip(-1),
+        "queries for keys": (each := attention.mT) / each.sum(-1, keepdim=True),
+        "not divided by what remained": attention * (1 - 1e-7),
+    }
+    assert [what for what, wrong in planted.items() if same(layer, wrong)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if (RELATIVE | ABSOLUTE)[name].extra])
+def test_the_class_token_is_really_dropped(name):
+    network, case = known(name)
+    layer = read(network)[0]
+    with torch.no_grad(), Softmaxes() as watch:
+        call(network, case.inputs)
+    if watch.seen:
+        kept = watch.seen[0][:, :, case.extra :, case.extra :]
+        assert not same(layer, kept)
+    assert any(f"{case.extra} leading tokens dropped" in note for note in layer.notes)
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_biases_depend_on_the_displacement_alone(name):
+    for layer in read(known(name)[0]):
+        displacement = layer.grid.displacements()
+        for offset in displacement.reshape(-1, 2).unique(dim=0):
+            there = layer.scores[:, (displacement == offset).all(-1)]
+            assert ((there - there[:, :1]).abs() <= 2 * layer.doubt).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_content_changes_what_runs_and_not_what_is_read(name):
+    (network, case), (silent, _) = known(name, held_at_zero=False), known(name)
+    found, without = read(network), read(silent)
+    assert all(torch.equal(a.scores, b.scores) for a, b in zip(found, without, strict=True))
+    assert not same(found[0], own(name, network, case)[0]) or name == "convit"
+
+
+def test_convit_is_a_mixture_and_the_gates_say_of_what():
+    network, case = known("convit", held_at_zero=False)
+    gates = [0.25, 0.5, 0.75]
+    with torch.no_grad():
+        network.blocks[0].attn.gating_param.copy_(torch.logit(torch.tensor(gates * 3)))
+    with torch.no_grad(), Softmaxes() as watch:
+        call(network, case.inputs)
+    content, positions = watch.seen[:2]
+    gate = torch.tensor(gates * 3).double()[:, None, None]
+    mixture = (1 - gate) * content + gate * positions
+    captured = capture(network, case.inputs)
+    assert list(captured) == ["blocks.0.attn", "blocks.1.attn", "blocks.2.attn"]
+    assert (captured["blocks.0.attn"] - mixture).abs().max() <= 2.0**-20
+    assert (captured["blocks.0.attn"] - positions).abs().max() > 0.01
+    read_as = position_attention(network)
+    assert "gates 0.250 0.500 0.750 0.250" in read_as["blocks.0.attn"].notes[0]
+    assert isinstance(read_as["blocks.2.attn"], Unread)
+
+
+def test_convit_starts_as_a_convolution_as_its_locality_grows():
+    network, _ = known("convit")
+    with torch.no_grad():
+        for layer in (network.blocks[0].attn, network.blocks[1].attn):
+            layer.local_init()
+            layer.pos_proj.weight.mul_(46)
+    report = check_span(network, position_only=True)
+    assert [row.verdict for row in report.rows] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNSUPPORTED]
+    assert report.exit_code == 3
+    found = position_attention(network)["blocks.0.attn"]
+    assert sorted(head.peak for head in head_offsets(found)) == OFFSETS
+    with torch.no_grad():
+        network.blocks[0].attn.pos_proj.weight[3] = network.blocks[0].attn.pos_proj.weight[4]
+    assert check_span(network, position_only=True).rows[0].verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("name", ["beit", "swin"])
+def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
+    network = vision(name)
+    bias_to(network, OFFSETS)
+    report = check_span(network, position_only=True)
+    assert [(row.verdict, row.deciding.strength) for row in report.rows] == [(Verdict.HOLDS, Strength.BOUNDED)] * 2
+    assert "sampled" not in report.to_text()
+    assert all("from parameters, positions alone" in row.notes[0] for row in report.rows)
+    for layer in position_attention(network).values():
+        assert [head.offset for head in head_offsets(layer)] == OFFSETS
+    bias_to(network, [*OFFSETS[:-1], (2, 2)])
+    assert check_span(network, position_only=True).exit_code == 1
+
+
+def test_shifted_windows_say_so():
+    notes = [layer.notes for layer in read(known("swin, timm")[0])]
+    assert [any("shifted" in note for note in each) for each in notes] == [False, True]
+
+
+def test_only_the_first_layer_of_an_encoder_sees_positions_alone():
+    report = check_span(known("vit, transformers")[0], position_only=True)
+    assert [row.verdict for row in report.rows] == [Verdict.REFUTED, Verdict.UNSUPPORTED]
+    assert "layers.1.attention, interior: not read: content reaches it" in report.to_text()
+
+
+def test_the_head_of_the_previous_token_needs_positions_only():
+    network = sentence_encoder().double()
+    with torch.no_grad():
+        network.embeddings.word_embeddings.weight.zero_()
+        network.embeddings.token_type_embeddings.weight.zero_()
+    first = position_attention(network, (64,))["encoder.layer.0.attention.self"]
+    seen = capture(network, {"input_ids": torch.zeros(1, 64, dtype=torch.int64)})["encoder.layer.0.attention.self"]
+    assert (seen[0] - first.attention).abs().max() <= 2.0**-20
+    reading = head_offsets(first)[2]
+    assert (reading.peak, reading.share > 0.5) == ((-1,), True)
+
+
+def test_any_positions_with_any_weights():
+    network, _ = known("vit, timm")
+    block, positions = network.blocks[0], network.pos_embed[0, 1:]
+    query, key = nn.Linear(36, 36), nn.Linear(36, 36)
+    with torch.no_grad():
+        query.weight.copy_(block.attn.qkv.weight[:36]), query.bias.copy_(block.attn.qkv.bias[:36])
+        key.weight.copy_(block.attn.qkv.weight[36:72]), key.bias.copy_(block.attn.qkv.bias[36:72])
+    layer = attention_of_positions(positions, query, key, 3, grid=(3, 4), norms=[block.norm1])
+    assert torch.equal(layer.scores, read(network)[0].scores)
