@@ -122,6 +122,65 @@ def test_functional_calls_are_sampled():
     assert (report.outputs.count, report.outputs.same_top1) == (2, None)
 
 
+class Padded(nn.Conv2d):
+    """A convolution with a forward of its own, which attends in its place."""
+
+    def forward(self, image):
+        return F.conv2d(F.pad(image, (1, 1, 1, 1)), self.weight, self.bias)
+
+
+def test_a_layer_that_attends_in_its_place_has_one_row():
+    torch.manual_seed(0)
+    for original, names in (
+        (nn.Sequential(Padded(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1)), ["2", "0:conv2d"]),
+        (Tied(), ["b", "a:conv2d", "(root):conv2d"]),
+    ):
+        converted = conv2attn.convert(original, example_input=image())
+        report = certify(original, converted, images=image())
+        assert [row.name for row in report.rows] == names
+        assert outcome(report) == (Verdict.HOLDS, Strength.SAMPLED), report.to_text()
+
+
+class Tied(nn.Module):
+    """A convolution whose weight is read once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, image):
+        return F.conv2d(self.a(image), self.a.weight, self.a.bias, padding=1) + self.b(image)
+
+
+def test_a_layer_in_its_place_that_no_input_met_has_a_row_that_says_so():
+    original = Tied()
+    converted = conv2attn.convert(original, example_input=image())
+    original.forward = converted.forward.replaced = original.b.forward
+    report = certify(original, converted, images=image())
+    assert report.verdict is not Verdict.HOLDS
+
+
+class Unbatched(nn.Module):
+    """Image after image, each without a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 2)), nn.Conv2d(4, 5, (3, 2))
+
+    def forward(self, images):
+        return torch.stack([F.conv2d(each, self.weight, stride=2).sum() + self.layer(each) for each in images])
+
+
+def test_images_without_a_batch_are_compared_too():
+    torch.manual_seed(0)
+    original = Unbatched()
+    converted = conv2attn.convert(original, example_input=image())
+    report = certify(original, converted, images=image())
+    assert outcome(report) == (Verdict.HOLDS, Strength.SAMPLED), report.to_text()
+    assert {row.name: row.grid for row in report.rows} == {"layer": (12, 10), "(root):conv2d": (6, 5)}
+    assert all(row.attention_avoided for row in report.rows)
+
+
 def test_an_error_in_a_functional_call_is_refuted_there():
     torch.manual_seed(0)
     original = Calls()
@@ -265,6 +324,58 @@ class Loose(QuadraticEncoding):
 
     def scores(self, grid, rows, dtype):
         return super().scores(grid, rows, dtype) / 1000
+
+
+def replaced(part, name, function):
+    """Puts `function` where a method of `part` is looked up first."""
+    vars(part)[name] = function
+
+
+class Weight(nn.Parameter):
+    """A parameter that could multiply in its own way."""
+
+
+PATCHES = {
+    "forward": lambda layer: replaced(layer, "forward", lambda image: image[:, :1]),
+    "call": lambda layer: replaced(layer, "call", lambda image, *rest: image),
+    "a call of the same class": lambda layer: replaced(layer, "call", layer.call),
+    "scores": lambda layer: replaced(layer.encoding, "scores", layer.encoding.scores),
+    "axis_scores": lambda layer: replaced(layer.encoding, "axis_scores", layer.encoding.axis_scores),
+    "pad": lambda layer: replaced(layer.padding, "pad", layer.padding.pad),
+    "count": lambda layer: replaced(layer.sites, "count", layer.sites.count),
+    "parametrised": lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", nn.Identity()),
+    "a parametrised centre": lambda layer: nn.utils.parametrize.register_parametrization(
+        layer.encoding, "center", nn.Identity()
+    ),
+    "pruned": lambda layer: nn.utils.prune.identity(layer, "bias"),
+    "a tensor for a parameter": lambda layer: (
+        layer._parameters.pop("output"),
+        replaced(layer, "output", torch.zeros(9, 8, 4)),
+    ),
+    "a parameter of another class": lambda layer: layer._parameters.update(bias=Weight(layer.bias.detach())),
+}
+
+
+@pytest.mark.parametrize("way", PATCHES)
+def test_a_layer_whose_code_was_replaced_is_not_proved(way):
+    original = network()
+    converted = conv2attn.convert(original)
+    PATCHES[way](converted.square)
+    report = certify(original, converted, images=image())
+    row = next(row for row in report.rows if row.name == "square")
+    assert row.verdict in (Verdict.UNSUPPORTED, Verdict.UNDECIDED), report.to_text()
+    assert "so what it computes is not known" in row.decisive.sentence
+    assert report.verdict is not Verdict.HOLDS
+
+
+def test_a_class_whose_code_was_replaced_is_not_proved(monkeypatch):
+    original = network()
+    converted = conv2attn.convert(original)
+    before = MultiHeadSelfAttention.forward
+    monkeypatch.setattr(MultiHeadSelfAttention, "forward", lambda self, image: before(self, image))
+    report = certify(original, converted, images=image())
+    assert {row.verdict for row in report.rows} == {Verdict.UNSUPPORTED}
+    assert "forward was replaced" in report.rows[0].decisive.sentence
 
 
 @pytest.mark.parametrize("way", ["subclass", "patched", "heads"])

@@ -92,7 +92,7 @@ class Comparison(TorchFunctionMode):
             if out_of_memory(failure):
                 raise
             error, met.seen.trouble = math.inf, str(failure).splitlines()[0]
-        met.seen.add(error, image, result)
+        met.seen.add(error, image, result, len(convolution.kernel_size))
 
 
 def compare_calls(original: nn.Module, network: nn.Module, images: Any) -> list[MetCall]:

@@ -14,6 +14,8 @@ from conv2attn.certificates.outputs import largest_difference, other_kind
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.discovery import copy_network
 
+FAILURES = (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, AttributeError)
+
 
 @final
 @dataclass
@@ -34,13 +36,12 @@ class Measured:
     spread: float = 0.0
     departure: float = 0.0
 
-    def add(self, error: float, image: Tensor, output: Tensor) -> None:
-        """Counts one more call."""
+    def add(self, error: float, image: Tensor, output: Tensor, axes: int) -> None:
+        """Counts one more call on images of so many axes, in a batch or not."""
         self.max_error = error if not error <= self.max_error else self.max_error
         largest = image.abs().max().item() if image.numel() else 0.0
         self.input_range = self.input_range if largest <= self.input_range else largest
-        dimensions = output.ndim - 2 if output.ndim > 2 else 1
-        self.sides, self.grid = tuple(image.shape[-dimensions:]), tuple(output.shape[-dimensions:])
+        self.sides, self.grid = tuple(image.shape[-axes:]), tuple(output.shape[-axes:])
         self.calls, self.like, self.shape = self.calls + 1, image.new_empty(0), tuple(image.shape)
 
 
@@ -59,13 +60,18 @@ class Watch:
             error = largest_difference(output, theirs)
             if kind := other_kind(output, theirs):
                 self.seen.trouble = f"an output {kind}"
-        except (Conv2AttnError, RuntimeError, IndexError) as failure:
+        except FAILURES as failure:
             if out_of_memory(failure):
                 raise
             error, self.seen.trouble = math.inf, str(failure).splitlines()[0]
         off = departure(module, args, kwargs, output)
         self.seen.departure = self.seen.departure if off <= self.seen.departure else off
-        self.seen.add(error, args[0] if args else kwargs["input"], output)
+        self.seen.add(error, args[0] if args else kwargs["input"], output, axes_of(module))
+
+
+def axes_of(layer: nn.Module) -> int:
+    """Of how many axes the images of a convolution or attention layer are."""
+    return layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else len(layer.kernel_size)  # type: ignore
 
 
 def by_true_softmax(network: nn.Module) -> nn.Module:
@@ -111,7 +117,7 @@ def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
     """
     try:
         return run(copy_network(network), images), ""
-    except (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, AttributeError) as failure:
+    except FAILURES as failure:
         if out_of_memory(failure):
             raise UsageError(
                 "C2A001", "the second needs more memory than there is", "Pass smaller images."

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, Weights
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import Offset, Padding, Sites
+from conv2attn.certificates.genuine import foreign
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.replacement import present
 from conv2attn.models.sharing import TRANSPOSED
@@ -101,12 +102,12 @@ def reading_of_convolution(convolution: Convolution, *, transposed: bool = False
 
 @reading_of.register
 def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Reading:
-    if type(layer) is not MultiHeadSelfAttention or "forward" in vars(layer):
-        raise UnsupportedError("C2A106", f"{layer.name}: {type(layer).__name__} has a forward of its own")
+    if reason := foreign(layer):
+        raise UnsupportedError("C2A106", f"{layer.name}: {reason}, so what it computes is not known")
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
     encoding, sites, padding = layer.encoding, layer.sites, layer.padding
-    if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding) or "scores" in vars(encoding):
+    if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding):
         raise UnsupportedError(
             "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
         )

@@ -138,7 +138,7 @@ def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row])
     """A row for each convolution that the conversion left or that nothing was seen of, with the reason."""
     for name, row in told.items():
         label = name or "(root)"
-        if label in rows or any(label == other.partition("#")[0] for other in rows):
+        if label in rows or any(label in (call := other.partition("#")[0], call.partition(":")[0]) for other in rows):
             continue
         if row.outcome == SKIPPED:
             yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
