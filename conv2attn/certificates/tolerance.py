@@ -1,10 +1,10 @@
 """The other question: is the difference at most E for all inputs with |x| <= r?"""
 
-from dataclasses import replace
+import torch
 
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.outputs import Outputs
-from conv2attn.certificates.propagation import Carried, LayerRule, affine
+from conv2attn.certificates.propagation import SLACK, Carried, LayerRule, affine
 from conv2attn.certificates.reading import Reading
 from conv2attn.certificates.rounding import difference_bounds, summed
 from conv2attn.certificates.witness import Witness
@@ -19,13 +19,19 @@ def claim(tolerance: float, input_range: float) -> str:
 def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> LayerRule:
     """How a pair of layers carries a bound on, for images with these padded sides."""
     original, converted = readings
-    weight = summed(original, tuple(dict.fromkeys(original.starts))).abs().sum(0) * (1 + 2.0**-30)
+    weight = summed(original, tuple(dict.fromkeys(original.starts))).abs().sum(0) * SLACK
 
     def rule(given: Carried) -> Carried:
-        passed = affine(weight, original.weights.bias, given, 0.0, 0.0)
+        grid = range(given.size.ndim - len(sides), given.size.ndim)
+        channels = given.largest_over(grid).expanded(
+            [*given.size.shape[: -len(sides) - 1], weight.shape[1], *[1 for _ in grid]]
+        )
+        passed = affine(weight, original.weights.bias, channels.along(torch.Tensor.flatten), 0.0, 0.0)
         added = difference_bounds(original, converted, given.reach, sides)
         own = passed.error.new_tensor(added if added is not None else [float("inf")])
-        return replace(passed, error=(passed.error + own) * (1 + 2.0**-30))
+        shape = [-1 if axis == grid[0] - 1 else 1 for axis in range(given.size.ndim)]
+        both = Carried((passed.size + own) * SLACK, (passed.error + own) * SLACK)
+        return both.along(lambda each: each.reshape(shape))
 
     return rule
 

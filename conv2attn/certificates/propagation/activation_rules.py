@@ -1,0 +1,158 @@
+"""Functions of one number: an error grows by the slope at most."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.bounds import activations as known
+from conv2attn.bounds import format_of, softmax_error
+from conv2attn.bounds.activations import Activation
+from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop
+from conv2attn.certificates.propagation.rules import Call, rule
+
+PLAIN: dict[str, Activation] = {
+    "relu": known.RELU,
+    "relu_": known.RELU,
+    "relu6": known.clipped(0.0, 6.0),
+    "abs": known.RELU,
+    "absolute": known.RELU,
+    "neg": known.RELU,
+    "negative": known.RELU,
+    "sigmoid": known.SIGMOID,
+    "sigmoid_": known.SIGMOID,
+    "expit": known.SIGMOID,
+    "tanh": known.TANH,
+    "tanh_": known.TANH,
+    "softsign": known.SOFTSIGN,
+    "sin": known.SINE,
+    "cos": known.COSINE,
+    "atan": known.ARCTANGENT,
+    "arctan": known.ARCTANGENT,
+    "erf": known.ERF,
+    "logsigmoid": known.LOG_SIGMOID,
+    "silu": known.SILU,
+    "silu_": known.SILU,
+    "mish": known.MISH,
+    "hardswish": known.HARDSWISH,
+    "hardsigmoid": known.HARDSIGMOID,
+    "tanhshrink": known.TANHSHRINK,
+    "selu": known.elu(known.SELU_ALPHA, known.SELU_SCALE),
+    "selu_": known.elu(known.SELU_ALPHA, known.SELU_SCALE),
+}
+
+
+def activated(given: Carried, activation: Activation, dtype: torch.dtype, slope: Tensor | None = None) -> Carried:
+    """The bounds of f(x), for `slope` in place of the activation's own if it differs from channel to channel."""
+    steep = activation.slope if slope is None else slope
+    through = Carried((given.size * steep + activation.at_zero) * SLACK, given.error * steep * SLACK)
+    through = through.at_most(activation.largest, activation.width)
+    passed = through.rounded(activation.roundings, dtype, (given.size + given.error + 1))
+    return Carried(passed.size + activation.jump, (passed.error + 2 * activation.jump) * SLACK)
+
+
+def of_function(choose: Callable[[Call], Activation]) -> Callable[[Call], Carried]:
+    """The rule of a function that is the activation chosen by its arguments."""
+    return lambda call: activated(call.given, choose(call), call.dtype)
+
+
+for _name, _activation in PLAIN.items():
+    rule(_name)(of_function(lambda call, activation=_activation: activation))  # type: ignore[misc]
+
+
+@rule("hardtanh", "hardtanh_")
+@of_function
+def _(call: Call) -> Activation:
+    return known.clipped(call.argument(1, "min_val", -1.0), call.argument(2, "max_val", 1.0))
+
+
+@rule("clamp", "clip", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")
+@of_function
+def _(call: Call) -> Activation:
+    name = call.function.__name__.rstrip("_")
+    low = call.argument(1, "min") if name != "clamp_max" else None
+    high = call.argument(2 if name != "clamp_max" else 1, "max")
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        raise Stop("clamp to tensors")
+    least, most = -torch.inf if low is None else float(low), torch.inf if high is None else float(high)
+    if least > most:
+        return Activation(0.0, abs(most), abs(most), 0.0)
+    return known.clipped(least, most)
+
+
+@rule("leaky_relu", "leaky_relu_")
+@of_function
+def _(call: Call) -> Activation:
+    return known.leaky(float(call.argument(1, "negative_slope", 0.01)))
+
+
+@rule("rrelu", "rrelu_")
+@of_function
+def _(call: Call) -> Activation:
+    if call.argument(3, "training", False):
+        raise Stop("rrelu in training mode")
+    return known.leaky((call.argument(1, "lower", 1 / 8) + call.argument(2, "upper", 1 / 3)) / 2 * SLACK)
+
+
+@rule("elu", "elu_")
+@of_function
+def _(call: Call) -> Activation:
+    return known.elu(*(float(call.argument(1, "alpha", 1.0)),))
+
+
+@rule("celu", "celu_")
+@of_function
+def _(call: Call) -> Activation:
+    alpha = float(call.argument(1, "alpha", 1.0))
+    return known.elu(alpha, 1.0, 1 / alpha)
+
+
+@rule("gelu")
+@of_function
+def _(call: Call) -> Activation:
+    return known.GELU_TANH if call.argument(1, "approximate", "none") == "tanh" else known.GELU
+
+
+@rule("softplus")
+@of_function
+def _(call: Call) -> Activation:
+    return known.softplus(float(call.argument(1, "beta", 1.0)), float(call.argument(2, "threshold", 20.0)))
+
+
+@rule("softshrink")
+@of_function
+def _(call: Call) -> Activation:
+    return known.softshrink(float(call.argument(1, "lambd", 0.5)))
+
+
+@rule("prelu")
+def _(call: Call) -> Carried:
+    weight: Any = call.argument(1, "weight")
+    slopes = call.bounds(weight)
+    if slopes.error.any():
+        raise Stop("prelu with a slope that is computed")
+    shape = [-1 if axis == 1 else 1 for axis in range(call.tensor.ndim)]
+    steep = slopes.size.clamp(min=1.0).reshape(shape if weight.numel() > 1 else (1,) * call.tensor.ndim)
+    return activated(call.given, known.leaky(1.0), call.dtype, steep)
+
+
+@rule("softmax")
+def _(call: Call) -> Carried:
+    """No weight p moves by more than max |x - x'| / 2, since dp_i = p_i (dx_i - sum_j p_j dx_j) <= 2 p_i (1 - p_i)."""
+    given, count = call.given, call.tensor.shape[call.argument(1, "dim")]
+    form = format_of(FORMATS[call.dtype])
+    off = min(1.0, softmax_error(count, form.name, 2 * form.unit_roundoff * min(given.reach, 1e300)))
+    worst = given.largest_over(range(given.error.ndim)).error / 2 + 2 * off
+    return Carried(torch.full_like(worst, 1.0 + off), worst.clamp(max=1 + 2 * off) * SLACK)
+
+
+@rule("log_softmax")
+def _(call: Call) -> Carried:
+    """No log p moves by more than 2 max |x - x'|, nor is |log p| above 2 max |x| + log n."""
+    given, count = call.given, call.tensor.shape[call.argument(1, "dim")]
+    whole = given.largest_over(range(given.size.ndim))
+    log_count = torch.tensor(float(count), dtype=torch.float64).log() * SLACK
+    bounds = Carried((2 * whole.size + log_count) * SLACK, 2 * whole.error * SLACK)
+    return bounds.rounded(count + 2 * known.LIBRARY, call.dtype, bounds.size + bounds.error + 1)

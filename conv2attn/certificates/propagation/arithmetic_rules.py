@@ -1,0 +1,108 @@
+"""Sums, products, means and maxima: what exact arithmetic makes of the bounds, then each side's rounding."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop
+from conv2attn.certificates.propagation.rules import Call, rule
+
+
+def operand(call: Call, item: Any) -> Carried:
+    """The bounds of a tensor or of a number."""
+    return call.bounds(item) if isinstance(item, Tensor) else Carried.of_constant(torch.tensor(float(item)))
+
+
+def pair(call: Call) -> tuple[Carried, Carried]:
+    """The bounds of both operands."""
+    return operand(call, call.argument(0, "input")), operand(call, call.argument(1, "other"))
+
+
+@rule("add", "add_", "sub", "sub_", "subtract", "rsub", "__rsub__", "__iadd__", "__isub__")
+def _(call: Call) -> Carried:
+    first, second = pair(call)
+    factor = operand(call, call.kwargs.get("alpha", 1))
+    size, error = (a + factor.size * b for a, b in ((first.size, second.size), (first.error, second.error)))
+    summed = Carried(size * SLACK, error * SLACK)
+    return summed.rounded(1 if call.kwargs.get("alpha", 1) == 1 else 2, call.dtype)
+
+
+@rule("mul", "mul_", "multiply", "multiply_", "__imul__")
+def _(call: Call) -> Carried:
+    return product(*pair(call)).rounded(1, call.dtype)
+
+
+@rule("square")
+def _(call: Call) -> Carried:
+    return product(call.given, call.given).rounded(1, call.dtype)
+
+
+def product(first: Carried, second: Carried) -> Carried:
+    """|a b - a' b'| <= |a| |b - b'| + |b'| |a - a'|."""
+    error = first.size * second.error + (second.size + second.error) * first.error
+    return Carried(first.size * second.size * SLACK, error * SLACK)
+
+
+@rule("div", "div_", "divide", "true_divide", "__itruediv__")
+def _(call: Call) -> Carried:
+    divisor = call.argument(1, "other")
+    known = operand(call, divisor)
+    if known.error.any() or call.kwargs.get("rounding_mode") is not None:
+        raise Stop("a quotient by what is computed" if known.error.any() else "a quotient that is rounded")
+    given = operand(call, call.argument(0, "input"))
+    return Carried(given.size / known.size * SLACK, given.error / known.size * SLACK).rounded(2, call.dtype)
+
+
+@rule("glu")
+def _(call: Call) -> Carried:
+    """a sigmoid(b) of two halves a, b, where the sigmoid is at most 1 and its slope at most 1/4."""
+    axis = call.axes(call.argument(1, "dim", -1))[0]
+    whole = call.given.largest_over([axis])
+    return Carried(whole.size * SLACK, whole.error * (1 + whole.size / 4) * SLACK).rounded(64, call.dtype)
+
+
+@rule("maximum", "minimum", "fmax", "fmin")
+def _(call: Call) -> Carried:
+    first, second = pair(call)
+    return Carried(torch.maximum(first.size, second.size), torch.maximum(first.error, second.error))
+
+
+@rule("mean", "sum")
+def _(call: Call) -> Carried:
+    """Over axes that are said and are not the first, which is that of the images."""
+    axes = call.axes(call.argument(1, "dim"))
+    if call.tensor.ndim > 1 and 0 in axes:
+        raise Stop(f"a {call.function.__name__} over the images")
+    count = math.prod(call.tensor.shape[axis] for axis in axes)
+    most = call.given.largest_over(axes)
+    if call.function.__name__ == "sum":
+        most = Carried(most.size * count * SLACK, most.error * count * SLACK)
+    passed = most.rounded(count + 2, call.dtype)
+    return passed if call.argument(2, "keepdim", False) else passed.along(lambda each: without(each, axes))
+
+
+@rule("amax", "amin")
+def _(call: Call) -> Carried:
+    chosen = call.argument(1, "dim", ())
+    axes = call.axes(None if chosen == () else chosen)
+    most = call.given.largest_over(axes)
+    return most if call.argument(2, "keepdim", False) else most.along(lambda each: without(each, axes))
+
+
+@rule("max", "min")
+def _(call: Call) -> Carried:
+    """Of two tensors, of all numbers, or along an axis; where the largest stands is not known."""
+    second = call.argument(1, "dim", call.kwargs.get("other"))
+    if isinstance(second, Tensor):
+        first, other = call.given, call.bounds(second)
+        return Carried(torch.maximum(first.size, other.size), torch.maximum(first.error, other.error))
+    axes = call.axes(second)
+    most = call.given.largest_over(axes)
+    return most if call.argument(2, "keepdim", False) else most.along(lambda each: without(each, axes))
+
+
+def without(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """`tensor` without axes of length 1."""
+    return tensor.reshape([side for axis, side in enumerate(tensor.shape) if axis not in axes])

@@ -1,0 +1,62 @@
+"""Layers with weights of their own: a product with a matrix, and normalisations."""
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.bounds import convolution_bound
+from conv2attn.certificates.arithmetic import Arithmetic
+from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop, affine
+from conv2attn.certificates.propagation.rules import RULES, Call, rule
+
+
+@rule("linear")
+def _(call: Call) -> Carried:
+    """Each output is a sum of `in_features` products."""
+    weight, bias, tensor = call.argument(1, "weight"), call.argument(2, "bias"), call.tensor
+    if any(call.bounds(each).error.any() for each in (weight, bias) if each is not None):
+        raise Stop("linear with a weight that is computed")
+    kind = Arithmetic.of(weight.device.type).format(FORMATS[weight.dtype])
+    rounding = convolution_bound(weight.shape[-1], kind, bias=True, casts=2)
+    given = call.given.largest_over(range(tensor.ndim - 1)).expanded((*(1,) * (tensor.ndim - 1), weight.shape[1]))
+    rows = weight.detach().cpu().double().abs()
+    passed = affine(rows, bias, given.along(torch.Tensor.flatten), rounding.factor, rounding.absolute)
+    return passed.along(lambda each: each.reshape((*(1,) * (tensor.ndim - 1), -1)))
+
+
+@rule("batch_norm")
+def _(call: Call) -> Carried:
+    """(x - mean) weight / sqrt(variance + eps) + bias, all but x alike in both networks: six roundings, counted ten."""
+    mean, variance = call.argument(1, "running_mean"), call.argument(2, "running_var")
+    if call.argument(5, "training", False) or mean is None or variance is None:
+        raise Stop("batch_norm in training mode")
+    numbers = (mean, variance, call.argument(3, "weight"), call.argument(4, "bias"))
+    if any(call.bounds(each).error.any() for each in numbers if each is not None):
+        raise Stop("batch_norm with statistics that are computed")
+    mean, variance, weight, bias = (
+        per_channel(each, default, call.tensor.ndim) for each, default in zip(numbers, (0, 1, 1, 0), strict=True)
+    )
+    scale = (variance + call.argument(7, "eps", 1e-5)).rsqrt() * weight.abs() * SLACK
+    shift = scale * mean.abs() + bias.abs()
+    given = call.given
+    passed = Carried((scale * given.size + shift) * SLACK, scale * given.error * SLACK)
+    return passed.rounded(10, call.dtype)
+
+
+def per_channel(numbers: Tensor | None, default: float, dimensions: int) -> Tensor:
+    """A number for each channel, in float64, for images of so many axes."""
+    like = torch.tensor([default]) if numbers is None else numbers.detach().cpu()
+    return like.double().reshape([-1 if axis == 1 else 1 for axis in range(dimensions)])
+
+
+del RULES[torch.batch_norm]  # its arguments come in another order
+
+
+UNBOUNDED = "where the variance may vanish, its rounding is not bounded"
+
+
+@rule("layer_norm", "group_norm", "instance_norm", "rms_norm")
+def _(call: Call) -> Carried:
+    """Some input has numbers that are all alike: their variance is 0, and the quotient's slope and rounding are as
+    large as eps allows, 1e5 times the input's and more. No bound that says anything holds for all inputs."""
+    raise Stop(f"{call.function.__name__} ({UNBOUNDED})")

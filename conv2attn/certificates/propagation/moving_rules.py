@@ -1,0 +1,79 @@
+"""Functions that move, repeat or leave out numbers, and do no arithmetic: bounds move as the numbers do."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.bounds import format_of
+from conv2attn.certificates.propagation.carried import Carried, Stop
+from conv2attn.certificates.propagation.rules import Call, replaced, rule, tensors_in
+
+MOVING = (
+    *("flatten", "reshape", "view", "reshape_as", "view_as", "unflatten", "squeeze", "unsqueeze", "ravel"),
+    *("permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "adjoint"),
+    *("chunk", "split", "split_with_sizes", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind"),
+    *("narrow", "select", "index_select", "__getitem__", "gather", "take_along_dim", "diagonal", "unfold"),
+    *("stack", "hstack", "vstack", "dstack", "column_stack", "expand", "expand_as", "repeat", "tile"),
+    *("repeat_interleave", "broadcast_to", "flip", "fliplr", "flipud", "roll", "rot90", "triu", "tril", "where"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "atleast_2d", "atleast_3d"),
+)
+
+
+@rule(*MOVING)
+def _(call: Call) -> Carried | list[Carried]:
+    """The same function of the sizes and of the errors; which numbers it takes depends on none of them."""
+    if any(isinstance(each, torch.dtype) for each in (*call.args, *call.kwargs.values())):
+        raise Stop(f"{call.function.__name__} as another dtype")
+    moved = []
+    for part in ("size", "error"):
+
+        def expanded(tensor: Tensor, part: str = part) -> Tensor:
+            return getattr(call.bounds(tensor), part).expand(tensor.shape).contiguous()
+
+        moved.append(call.function(*replaced(call.args, expanded), **replaced(call.kwargs, expanded)))
+    sizes, errors = moved
+    if isinstance(sizes, Tensor):
+        return Carried(sizes.abs(), errors.abs())
+    return [Carried(size, error) for size, error in zip(sizes, errors, strict=True)]
+
+
+@rule("cat", "concat", "concatenate")
+def _(call: Call) -> Carried:
+    """Joined along one axis; along the others bounds stay as short as they are."""
+    tensors = list(tensors_in(call.argument(0, "tensors")))
+    axis = call.argument(1, "dim", call.kwargs.get("axis", 0))
+    if not isinstance(axis, int):
+        raise Stop("cat along an axis that is no number")
+    bounds = [(tensor.shape, call.bounds(tensor)) for tensor in tensors if tensor.numel()]
+
+    def joined(part: str) -> Tensor:
+        parts = [(shape, getattr(each, part)) for shape, each in bounds]
+        common = torch.broadcast_shapes(*(each.narrow(axis, 0, 1).shape for _, each in parts))
+        return torch.cat([each.expand(along(common, axis, shape[axis])) for shape, each in parts], axis)
+
+    return Carried(joined("size"), joined("error"))
+
+
+def along(shape: Sequence[int], axis: int, side: int) -> list[int]:
+    """`shape` with another side along `axis`."""
+    sides = list(shape)
+    sides[axis] = side
+    return sides
+
+
+@rule("clone", "detach", "detach_", "contiguous", "requires_grad_", "positive", "data", "alias", "cpu", "cuda")
+def _(call: Call) -> Carried:
+    return call.given
+
+
+@rule("to", "type", "type_as", "float", "double", "half", "bfloat16")
+def _(call: Call) -> Carried:
+    """A cast rounds once, unless the numbers of the one format are numbers of the other."""
+    before, after = call.tensor.dtype, call.dtype
+    if before not in FORMATS or after not in FORMATS:
+        raise Stop(f"a cast from {before} to {after}")
+    old, new = format_of(FORMATS[before]), format_of(FORMATS[after])
+    kept = old.precision <= new.precision and old.smallest_subnormal >= new.smallest_subnormal
+    return call.given.rounded(0 if kept else 1, after)

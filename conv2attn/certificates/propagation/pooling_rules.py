@@ -1,0 +1,88 @@
+"""Windows of the grid: a maximum, a mean, or a choice of pixels is off by no more than the worst pixel of the image."""
+
+import math
+
+import torch
+
+from conv2attn.certificates.propagation.carried import Carried, Stop
+from conv2attn.certificates.propagation.rules import Call, rule
+
+EACH_AXIS = 8  # roundings of one axis of an interpolation: two weights, two products, a sum; counted with margin
+
+
+def anywhere(call: Call, dimensions: int) -> Carried:
+    """The largest on the whole grid, of the last `dimensions` axes."""
+    return call.given.largest_over(range(call.tensor.ndim - dimensions, call.tensor.ndim))
+
+
+def dimensions_of(call: Call) -> int:
+    """The number in the name of a function: 2 of max_pool2d."""
+    return int(call.function.__name__.partition("d_with")[0].rstrip("d")[-1])
+
+
+def names(*patterns: str) -> list[str]:
+    """The names of functions for grids of one, two and three axes."""
+    return [pattern.format(axes) for pattern in patterns for axes in (1, 2, 3)]
+
+
+@rule(*names("max_pool{}d", "max_pool{}d_with_indices", "_max_pool{}d"))
+@rule(*names("adaptive_max_pool{}d", "adaptive_max_pool{}d_with_indices", "_adaptive_max_pool{}d"))
+def _(call: Call) -> Carried:
+    return anywhere(call, dimensions_of(call))
+
+
+@rule(*names("avg_pool{}d"))
+def _(call: Call) -> Carried:
+    """A mean over the window, or over what of it lies on the image; zeros of the padding only make it smaller."""
+    axes = dimensions_of(call)
+    if call.argument(6, "divisor_override") is not None:
+        raise Stop("avg_pool with a divisor of its own")
+    window = call.argument(1, "kernel_size")
+    count = math.prod(window) if isinstance(window, tuple | list) and len(window) == axes else largest(window) ** axes
+    return anywhere(call, axes).rounded(count + 2, call.dtype)
+
+
+def largest(window: int | tuple[int, ...] | list[int]) -> int:
+    """The one number of a window."""
+    return max(window) if isinstance(window, tuple | list) else window
+
+
+@rule(*names("adaptive_avg_pool{}d"))
+def _(call: Call) -> Carried:
+    axes = dimensions_of(call)
+    return anywhere(call, axes).rounded(math.prod(call.tensor.shape[-axes:]) + 2, call.dtype)
+
+
+@rule("interpolate", "upsample", "upsample_nearest", "upsample_bilinear")
+def _(call: Call) -> Carried:
+    """Nearest pixels are chosen; linear weights are not negative, sum to 1 but for rounding, and are alike in both."""
+    mode = {"upsample_nearest": "nearest", "upsample_bilinear": "bilinear"}.get(
+        call.function.__name__, call.argument(3, "mode", "nearest")
+    )
+    axes = call.tensor.ndim - 2
+    pixels = anywhere(call, axes)
+    if mode in ("nearest", "nearest-exact"):
+        return pixels
+    if mode == "area":
+        return pixels.rounded(math.prod(call.tensor.shape[2:]) + 2, call.dtype)
+    if mode not in ("linear", "bilinear", "trilinear") or call.argument(6, "antialias", False):
+        raise Stop(f"interpolate by {mode}")
+    return pixels.rounded(EACH_AXIS * axes, call.dtype)
+
+
+@rule("pad")
+def _(call: Call) -> Carried:
+    """Around the image stands a constant, or a copy of some of its pixels."""
+    amounts = call.argument(1, "pad")
+    most = anywhere(call, len(amounts) // 2)
+    if call.argument(2, "mode", "constant") != "constant":
+        return most
+    constant = abs(call.argument(3, "value") or 0.0)
+    return Carried(torch.clamp(most.size, min=constant), most.error)
+
+
+@rule(*names("dropout{}d"), "dropout", "alpha_dropout", "feature_alpha_dropout", "feature_dropout")
+def _(call: Call) -> Carried:
+    if call.argument(2, "training", True) and call.argument(1, "p", 0.5) != 0:
+        raise Stop(f"{call.function.__name__} in training mode")
+    return call.given
