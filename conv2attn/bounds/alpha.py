@@ -5,7 +5,7 @@ from fractions import Fraction
 from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
-from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, storage_of
+from conv2attn.bounds.formats import EXP_ULPS, Format, accumulator_of, storage_of
 from conv2attn.bounds.summation import summation_growth
 
 SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32
@@ -52,26 +52,31 @@ def target_rounds_to_one_threshold(
     Holds in 1 to 3 dimensions, when the target is a key and exp is off by at most `exp_ulps` units in the last place.
     """
     storage, inner = storage_of(format_name), accumulator_of(format_name)
-    budget = Fraction(storage.unit_roundoff)
-    if storage != inner:
-        budget = budget / 2 - 2 * dimensions * Fraction(inner.unit_roundoff)
     with ctx.workprec(BALL_PRECISION):
-        allowed = arb(budget.numerator) / budget.denominator
-        q = allowed / (2 * dimensions)
-        others = 4 * (2 * dimensions * (dimensions - 1) * q * q + 4 * dimensions * q * q * q)
-        others *= summation_growth(others / inner.smallest_subnormal, inner)
-        relative = (2 * dimensions + 2 * exp_ulps) * inner.unit_roundoff * 2
-        return storage.round_up(up(((2 * dimensions * (1 + relative) * q + others) / (allowed * q)).log()))
+        return storage.round_up(up(_target_threshold(storage, inner, dimensions, exp_ulps)))
 
 
 def auto_alpha(format_name: str) -> float:
-    """The least power of two that is at least 46 and both thresholds of `one_hot_threshold`.
+    """The least power of two that is at least 46 and `one_hot_threshold`; under flush-to-zero less would do.
 
     A power of two, because alpha times an integer is then exact. 1024, 128, 128, 64 for float64, float32, bfloat16,
     float16.
     """
-    needed = max(SMALLEST_AUTO_ALPHA, *(one_hot_threshold(format_name, flush) for flush in (False, True)))
+    needed = max(SMALLEST_AUTO_ALPHA, one_hot_threshold(format_name))
     alpha = 1.0
     while alpha < needed:
         alpha *= 2
     return alpha
+
+
+def _target_threshold(storage: Format, inner: Format, dimensions: int, exp_ulps: float) -> arb:
+    """Ball around the threshold before it is rounded up to the format."""
+    budget = Fraction(storage.unit_roundoff)
+    if storage != inner:
+        budget = budget / 2 - 2 * dimensions * Fraction(inner.unit_roundoff)
+    allowed = arb(budget.numerator) / budget.denominator
+    q = allowed / (2 * dimensions)
+    others = 4 * (2 * dimensions * (dimensions - 1) * q * q + 4 * dimensions * q * q * q)
+    others *= summation_growth(others / inner.smallest_subnormal, inner)
+    relative = (2 * dimensions + 2 * exp_ulps) * inner.unit_roundoff * 2
+    return ((2 * dimensions * (1 + relative) * q + others) / (allowed * q)).log()

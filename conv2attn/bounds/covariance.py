@@ -8,8 +8,6 @@ import numpy as np
 from conv2attn.bounds.leak import leaked_mass
 from conv2attn.errors import AlphaError
 
-MOST_SHRINKINGS = 60  # the margin doubles each time, from 2^-50 of the largest entry: beyond this nothing is left
-
 
 def leaked_mass_covariance(precision: Sequence[Sequence[float]]) -> float:
     """Upper bound on the off-target weight for scores `-(displacement - offset)^T A (displacement - offset)`.
@@ -39,13 +37,11 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size or not np.isfinite(array).all():
         raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not a finite square matrix")
     guess = float(np.linalg.eigvalsh((array + array.T) / 2)[0])
-    scale = float(abs(array).max())
-    for doubling in range(MOST_SHRINKINGS):
-        lowered = guess - scale * 2.0 ** (doubling - 50)
-        if lowered <= 0:
-            break
+    margin = float(abs(array).max()) * 2.0**-50
+    while (lowered := guess - margin) > 0:
         if is_positive_definite(array, lowered):
             return lowered
+        margin *= 2
     raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not certified positive definite")
 
 

@@ -1,6 +1,7 @@
 """From exact numbers and balls to floats that are never on the wrong side."""
 
 import math
+import sys
 from fractions import Fraction
 
 import flint
@@ -21,13 +22,13 @@ def up(value: float | Fraction | flint.arb) -> float:
         if magnitude < -1080:
             return 0.0 if mantissa <= 0 else math.ulp(0.0)
         if magnitude > 1024:
-            return math.inf if mantissa > 0 else -math.nextafter(math.inf, 0)
+            return math.inf if mantissa > 0 else -sys.float_info.max
         value = mantissa * Fraction(2) ** exponent
     exact = Fraction(value)
     try:
         nearest = float(exact)
     except OverflowError:
-        return math.inf if exact > 0 else -math.nextafter(math.inf, 0)
+        return math.inf if exact > 0 else -sys.float_info.max
     return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
 
 

@@ -54,7 +54,7 @@ class Format:
     def round_up(self, value: float) -> float:
         """The smallest number of this format that is not below the positive normal `value`."""
         exact = Fraction(value)
-        exponent = exact.numerator.bit_length() - exact.denominator.bit_length() - self.precision - 1
+        exponent = exact.numerator.bit_length() - exact.denominator.bit_length() - self.precision
         while exact > Fraction(2) ** (exponent + self.precision):
             exponent += 1
         return float(-(-exact // Fraction(2) ** exponent) * Fraction(2) ** exponent)

@@ -119,8 +119,7 @@ def _rivals(alpha: arb, shift: float) -> arb:
         tail = 2 * (-dual * (SERIES_TERMS + 1) ** 2).exp() / (1 - (-dual).exp())
         return (arb.pi() / alpha).sqrt() * (alpha * arb(shift) * arb(shift)).exp() * (waves + (-tail).union(tail)) - 1
     pairs = sum(
-        ((-alpha * (n * (n - 2 * arb(shift)))).exp() + (-alpha * (n * (n + 2 * arb(shift)))).exp() for n in indices),
-        arb(0),
+        (-alpha * (n * (n - 2 * arb(shift)))).exp() + (-alpha * (n * (n + 2 * arb(shift)))).exp() for n in indices
     )
     tail = 2 * (-alpha * (SERIES_TERMS * (SERIES_TERMS + 1))).exp() / (1 - (-alpha).exp())
     return pairs + arb(0).union(tail)

@@ -20,23 +20,23 @@ LARGEST_COORDINATE = 1 << 30  # sides are searched up to this; no tensor has as 
 def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: int, format_name: str) -> bool:
     """Whether every feature and every score is computed without any rounding, in any order of summation.
 
-    For alpha a power of two: features are alpha times integers up to 2 L, and integers up to n L^2; partial sums of a
-    score are alpha times integers up to 2 n L^2 + n L^2. Both fit a significand of p bits up to 2^p, the features that
-    of the format, the sums that of the accumulator, unless alpha overflows or underflows.
+    For alpha a power of two: features are alpha times integers up to 2 L, and integers up to n L^2, at least 2 L unless
+    that is 2 or 4; partial sums of a score are alpha times integers up to 2 n L^2 + n L^2. Both fit a significand of p
+    bits up to 2^p, the features that of the format, the sums that of the accumulator, unless alpha overflows or
+    underflows.
 
     Returns:
         True is a proof, for n = `dimensions` axes. False where alpha is not a power of two: nothing is claimed then.
     """
     form, inner = format_of(format_name), accumulator_of(format_name)
-    if not (0 < alpha < math.inf) or math.frexp(alpha)[0] != 0.5 or largest_coordinate < 0:
+    if math.frexp(alpha)[0] != 0.5 or largest_coordinate < 0:
         return False
     squares = dimensions * largest_coordinate**2
     return (
-        max(squares, 2 * largest_coordinate) <= 1 << form.precision
+        squares <= 1 << form.precision
         and 3 * squares <= 1 << inner.precision
         and form.smallest_normal <= alpha <= form.largest / max(1, 2 * largest_coordinate)
         and alpha <= inner.largest / max(1, 3 * squares)
-        and squares <= form.largest
     )
 
 
@@ -75,7 +75,7 @@ def largest_separating_side(dimensions: int, format_name: str) -> int:
         fails = bisect_left(
             range(LARGEST_COORDINATE), True, key=lambda coordinate: not (slack * (coordinate * coordinate) < 1)
         )
-    return max(0, 2 * fails - 1)
+    return 2 * fails - 1
 
 
 def _relative_error(dimensions: int, format_name: str) -> arb:
