@@ -85,6 +85,26 @@ def test_our_layers_by_their_definition():
     assert torch.equal(seen["0"][1:], network[0].attention(image[:1]))
 
 
+@pytest.mark.parametrize("engine", ["auto", "dense"])
+def test_our_layers_with_as_many_queries_as_keys_are_kept_once(engine):
+    network = conv2attn.set_engine(conv2attn.convert(nn.Conv2d(2, 3, 1)), engine)
+    seen = capture(nn.Sequential(network), torch.randn(2, 2, 4, 5))
+    assert {name: tuple(attention.shape) for name, attention in seen.items()} == {"0": (2, 1, 20, 20)}
+
+
+def test_a_softmax_that_is_a_module_is_that_of_the_layer_around_it():
+    class WithModule(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.softmax = nn.Softmax(-1)
+
+        def forward(self, tokens):
+            heads = tokens.unflatten(-1, (4, 4)).transpose(1, 2)
+            return self.softmax(heads @ heads.mT) @ heads
+
+    assert list(capture(nn.Sequential(WithModule()), TOKENS)) == ["0"]
+
+
 def test_two_attentions_in_one_forward_are_kept_apart():
     class Both(nn.Module):
         def forward(self, tokens):

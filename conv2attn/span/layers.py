@@ -28,7 +28,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         raise UsageError(
             "C2A502",
             f"{name}: its attention depends on the image, so that its parameters alone do not say what it attends to",
-            "Pass the attention on given images, layer.attention(images).",
+            "Pass the attention on given images, layer.attention(images), or ask for positions alone.",
         )
     call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.padding.sides(sides), call_sites)
@@ -46,6 +46,9 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             block = torch.softmax(scores_on_cpu(scored), -1).to(precise).double().numpy()
             yield 0, slice(start, start + len(rows)), block
 
+    notes = ["from parameters, positions alone: its relative encoding"]
+    if grid.keys != tuple(sides):
+        notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
     one_hot = hard and all(bool(((b == 0) | (b == 1)).all()) for _, _, b in pieces())
     return AttentionRows(
         name,
@@ -58,7 +61,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         one_hot=one_hot,
         rational=None if hard else rational_rows(layer, grid),
         d_head=layer.d_head,
-        notes=(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}",) if grid.keys != tuple(sides) else (),
+        notes=tuple(notes),
     )
 
 

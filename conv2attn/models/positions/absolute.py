@@ -48,13 +48,19 @@ def attention_of_positions(
     sizes = tokens.abs()
     for norm in norms:
         tokens, sizes = normed(norm, tokens, sizes)
-    wide = [linear(tokens, layer, heads) for layer in (query, key)]
-    scale = wide[0].shape[-1] ** -0.5 if scale is None else scale
-    scores = scale * torch.einsum("qhc,khc->hqk", *wide)
-    largest = torch.einsum("qhc,khc->hqk", *(linear(sizes, layer, heads, absolute=True) for layer in (query, key)))
-    doubt = gamma(8 * tokens.shape[1] + 32, UNIT) * scale * float(largest.max())
+    queries, keys = (linear(tokens, layer, heads) for layer in (query, key))
+    scale = queries.shape[-1] ** -0.5 if scale is None else scale
+    scores = scale * products(queries, keys)
+    step = gamma(8 * tokens.shape[1] + 32, UNIT)
+    off_queries, off_keys = (step * linear(sizes, layer, heads, absolute=True) for layer in (query, key))
+    off = products(off_queries, keys.abs() + off_keys) + products(queries.abs(), off_keys + step * keys.abs())
     where = AttentionGrid(grid, Sites.everywhere(len(grid)))
-    return PositionAttention(scores, where, query.weight.dtype, HOW, doubt, notes)
+    return PositionAttention(scores, where, query.weight.dtype, HOW, scale * float(off.max()), notes)
+
+
+def products(queries: Tensor, keys: Tensor) -> Tensor:
+    """`q . k` of every pair, (heads, queries, keys)."""
+    return torch.einsum("qhc,khc->hqk", queries, keys)
 
 
 def linear(tokens: Tensor, layer: nn.Linear, heads: int, absolute: bool = False) -> Tensor:
