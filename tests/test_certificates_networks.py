@@ -1,5 +1,7 @@
 """Whole networks: what is compared with what, and what is said where nothing can be."""
 
+from functools import wraps
+
 import pytest
 import torch
 from planted import Small, image, network, taps, ulp
@@ -368,11 +370,20 @@ def test_a_layer_whose_code_was_replaced_is_not_proved(way):
     assert report.verdict is not Verdict.HOLDS
 
 
+def test_a_functional_call_whose_code_was_replaced_has_a_row_that_says_so():
+    torch.manual_seed(0)
+    original = Calls()
+    converted = conv2attn.convert(original, example_input=image())
+    PATCHES["call"](converted.attending_calls.layers[0])
+    report = certify(original, converted, images=image())
+    assert [row.name for row in report.rows if row.verdict is Verdict.UNSUPPORTED] == ["(root):conv2d"]
+
+
 def test_a_class_whose_code_was_replaced_is_not_proved(monkeypatch):
     original = network()
     converted = conv2attn.convert(original)
     before = MultiHeadSelfAttention.forward
-    monkeypatch.setattr(MultiHeadSelfAttention, "forward", lambda self, image: before(self, image))
+    monkeypatch.setattr(MultiHeadSelfAttention, "forward", wraps(before)(lambda self, image: before(self, image)))
     report = certify(original, converted, images=image())
     assert {row.verdict for row in report.rows} == {Verdict.UNSUPPORTED}
     assert "forward was replaced" in report.rows[0].decisive.sentence

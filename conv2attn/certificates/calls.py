@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates.measure import Measured, out_of_memory, run
+from conv2attn.certificates.measure import FAILURES, Measured, out_of_memory, run
 from conv2attn.certificates.outputs import largest_difference, other_kind
-from conv2attn.errors import Conv2AttnError, UnsupportedError
+from conv2attn.errors import UnsupportedError
 from conv2attn.models.calls import FUNCTIONS, as_convolution
 from conv2attn.models.discovery import copy_network
 from conv2attn.models.redirection import CHILD, AttendingCalls, geometry_of, pause
@@ -88,7 +88,7 @@ class Comparison(TorchFunctionMode):
             error = largest_difference(result, theirs)
             if kind := other_kind(result, theirs):
                 met.seen.trouble = f"an output {kind}"
-        except (Conv2AttnError, RuntimeError) as failure:
+        except FAILURES as failure:
             if out_of_memory(failure):
                 raise
             error, met.seen.trouble = math.inf, str(failure).splitlines()[0]

@@ -11,7 +11,7 @@ from conv2attn.basis import Padding, Sites
 from conv2attn.models.replacement import reparametrisations
 
 KNOWN = (MultiHeadSelfAttention, *ENCODINGS.values(), Padding, Sites)
-OURS = ("conv2attn", "torch")
+TRUSTED = ("conv2attn", "torch", "dataclasses")
 
 
 def foreign(layer: MultiHeadSelfAttention) -> str:
@@ -47,11 +47,10 @@ def methods_in_the_way(part: object) -> Iterator[str]:
     kind = type(part)
     yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
     for base in kind.__mro__:
-        for key, held in vars(base).items():
-            if isinstance(held, types.FunctionType) and held.__module__.partition(".")[0] not in OURS and is_code(held):
-                yield key
+        functions = ((key, held) for key, held in vars(base).items() if isinstance(held, types.FunctionType))
+        yield from (key for key, held in functions if home_of(held) not in TRUSTED)
 
 
-def is_code(function: types.FunctionType) -> bool:
-    """Whether a function comes from a file: those that dataclasses write for themselves do not."""
-    return not function.__code__.co_filename.startswith("<")
+def home_of(function: types.FunctionType) -> str:
+    """The package in which a function was written, whatever it says that it wraps."""
+    return str(function.__globals__["__name__"]).partition(".")[0]

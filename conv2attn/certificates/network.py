@@ -20,7 +20,8 @@ from conv2attn.verdicts import Strength, weakest_strength
 
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, conv and gather only where the convolution does)",
-    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24, nothing compiled",
+    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
+    "torch's own functions, not compiled",
 )
 
 LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet

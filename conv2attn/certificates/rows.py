@@ -83,7 +83,11 @@ def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
     convolution, layer = call.convolution, call.layer
     weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
     first = reading_of_convolution(convolution, transposed="transpose" in name)
-    found = certify_layer(first, reading_of(layer, weights), call.seen, exactly=exactly)
+    try:
+        second = reading_of(layer, weights)
+    except Conv2AttnError as error:
+        return Row(name, call.signature, (unsupported(error.code, error.found),))
+    found = certify_layer(first, second, call.seen, exactly=exactly)
     return filled(name, call.signature, found, layer, call.seen, Strength.SAMPLED)
 
 
