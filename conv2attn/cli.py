@@ -163,6 +163,9 @@ def demo(output: str | None, form: str, report: str | None, force: bool) -> None
 @click.option(
     "--extra-tokens", type=click.IntRange(0), default=0, help="Leading tokens that are no pixels: a class token, say."
 )
+@click.option(
+    "--exact", is_flag=True, help="The arrays are exact: floats as the rationals they are, integers as weights."
+)
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
 @reporting

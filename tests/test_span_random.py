@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from conv2attn import check_span
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 
 def contained(attention, asked):
@@ -49,3 +49,8 @@ def test_no_verdict_is_wrong(seed):
         found = row.condition(name).verdict
         assert found in (Verdict.UNDECIDED, Verdict.HOLDS if answer else Verdict.REFUTED)
         assert found is not Verdict.UNDECIDED or (answer and ((attention != 0) & (attention != 1)).any())
+    exact = check_span(attention, offsets=[(d,) for d in offsets], grid=(side,), exact=True).rows[0]
+    for name, answer in known.items():
+        if exact.condition(name).targets:
+            assert exact.condition(name).verdict is (Verdict.HOLDS if answer else Verdict.REFUTED)
+            assert exact.condition(name).strength is Strength.PROVED

@@ -42,6 +42,7 @@ def check_span(
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
     position_only: bool = False,
+    exact: bool = False,
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
@@ -63,6 +64,8 @@ def check_span(
         extra_tokens: leading tokens that are not pixels.
         memory_limit: bytes of temporary arrays.
         sampled: whether the images are samples of more; by default, whether attention varies over them.
+        exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
+            sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
     Raises:
@@ -90,7 +93,7 @@ def check_span(
             return unread_row(name, layers[name], condition)
         chosen = asked[name]
         given = None if position_only and isinstance(layers[name], PositionAttention) else grid
-        found = rows_of(name, layers[name], given, len(chosen[0]), extra_tokens, memory_limit, sampled)
+        found = rows_of(name, layers[name], given, len(chosen[0]), extra_tokens, memory_limit, sampled, exact)
         return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
 
     rows = shared_out([partial(check_layer, name) for name in layers])

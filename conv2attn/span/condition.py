@@ -8,6 +8,7 @@ from conv2attn.basis import Offset
 from conv2attn.verdicts import Strength, Verdict
 
 Numbers = tuple[float, ...]
+Row = tuple[float | Fraction, ...]
 
 
 @final
@@ -21,7 +22,7 @@ class Mixing:
 
     target: int
     proves: str
-    weights: tuple[float | Fraction, ...]
+    weights: Row
     query: int | None = None
     queries: tuple[int, ...] | None = None
     inverse: tuple[Numbers, ...] | None = None
@@ -33,7 +34,7 @@ class Mixings:
     """A row of Phi_q for each query, images one after the other: the printed condition holds."""
 
     target: int
-    rows: tuple[tuple[float, ...], ...]
+    rows: tuple[Row, ...]
 
 
 @final
@@ -74,7 +75,7 @@ class Target:
     residual: float
     floor: float
     norm: float
-    weights: tuple[float | Fraction, ...]
+    weights: Row
     witness: Witness | None
     exactly: bool | None = None
     offset: Offset | None = None

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from conv2attn.bounds import up
 from conv2attn.span.condition import Condition, Counting, Target
+from conv2attn.span.containment import decide_exactly
 from conv2attn.span.evaluation import evaluate, improved
-from conv2attn.span.exact import decide_exactly
-from conv2attn.span.factors import LEAST_SQUARES, propose, triangle
+from conv2attn.span.factors import LEAST_SQUARES, NEGLIGIBLE, propose, triangle
 from conv2attn.span.judging import Floats, hides, judge, undecided
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import AttentionRows, Targets
@@ -54,7 +54,7 @@ def decide(
     counting = count(attention, targets, chosen, limits)
     verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in found)
     strength = strength_of(verdict, found, counting, attention.sampled)
-    threshold = limits.eps * float(factors.singular[0])
+    threshold = max(limits.eps, NEGLIGIBLE) * float(factors.singular[0])
     above, below = factors.singular[factors.singular > threshold], factors.singular[factors.singular <= threshold]
     around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
     needed = float(np.abs(factors.proposals[LEAST_SQUARES]).sum(-1).max())

@@ -10,22 +10,15 @@ from numpy.typing import NDArray
 
 from conv2attn.span.problem import AttentionRows, Targets, selected
 
-LARGEST = 6000
-"""Equations with long numerators that are solved in about a second; of more, the first are tried for a no."""
-
 
 @final
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Equation i is `sum_h phi_h attention[i][h] = asked[i][j]`, and stands at `places[i]` = (image, query, key).
-
-    Repeated and empty equations are left out. They are `complete` if none of another kind is.
-    """
+    """Equation i is `sum_h phi_h attention[i][h] = asked[i][j]`, and stands at `places[i]` = (image, query, key)."""
 
     attention: Sequence[Sequence[Fraction]]
     asked: Sequence[Sequence[Fraction]]
     places: Sequence[tuple[int, int, int]]
-    complete: bool = True
 
 
 def one_hot_equations(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Equations:
@@ -52,21 +45,15 @@ def one_hot_equations(attention: AttentionRows, targets: Targets, chosen: NDArra
     return Equations(heads, asked, list(kinds.values()))
 
 
-def rational_equations(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Equations:
-    """The equations of an ideal softmax; of a large grid, those of the first queries."""
+def rational_equations(attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]) -> Equations:
+    """The equations of rational rows at these (image, query), each once."""
     assert attention.rational is not None
     exact = [[Fraction(float(x)) for x in row] for row in targets.coefficients]
-    heads: list[Sequence[Fraction]] = []
-    asked: list[list[Fraction]] = []
-    places: list[tuple[int, int, int]] = []
-    queries = np.flatnonzero(chosen)
-    for query in queries:
-        if heads and len(heads) * 2 > LARGEST:
-            break
-        rows = [attention.rational(head, int(query)) for head in range(attention.heads)]
+    kinds: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], tuple[int, int, int]] = {}
+    for image, query in places:
+        rows = [attention.rational(head, image * targets.places.shape[1] + query) for head in range(attention.heads)]
         for key, column in enumerate(zip(*rows, strict=True)):
             taps = [t for t, place in enumerate(targets.places[:, query]) if place == key]
-            heads.append(column)
-            asked.append([sum((row[t] for t in taps), Fraction(0)) for row in exact])
-            places.append((0, int(query), key))
-    return Equations(heads, asked, places, complete=len(heads) == len(queries) * attention.grid.shape[1])
+            asked = tuple(sum((row[t] for t in taps), Fraction(0)) for row in exact)
+            kinds.setdefault((column, asked), (image, query, key))
+    return Equations([heads for heads, _ in kinds], [asked for _, asked in kinds], list(kinds.values()))

@@ -1,4 +1,4 @@
-"""Containment decided in rational numbers, for operators that are known exactly: one-hot, or powers of two over sums.
+"""Containment decided in rational numbers, from equations that are known exactly.
 
 Each (image, query, key) is an equation on a row of Phi. Rows of full rank modulo a 61-bit prime are solved exactly;
 the solution then satisfies all other equations, a certified yes, or one fails, and that one less its combination of
@@ -11,12 +11,10 @@ from fractions import Fraction
 from typing import Any, final
 
 import flint
-import numpy as np
-from numpy.typing import NDArray
 
 from conv2attn.span.condition import NullVector
-from conv2attn.span.equations import Equations, one_hot_equations, rational_equations
-from conv2attn.span.problem import AttentionRows, Targets
+from conv2attn.span.equations import Equations
+from conv2attn.span.integer_rows import as_fraction
 
 PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
 """The three largest primes below 2^61; a rank is lost modulo one of them only by accident, and then the next serves."""
@@ -30,27 +28,12 @@ class Exactly:
     contained: bool
     weights: tuple[Fraction, ...] = ()
     null: NullVector | None = None
-    floor: float = 0.0
+    floor: Fraction = Fraction(0)
 
     @property
     def norm(self) -> Fraction:
         """Sum of the absolute values of the row."""
         return sum(map(abs, self.weights), Fraction(0))
-
-
-def decide_exactly(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Sequence[Exactly | None]:
-    """For each target whether it is spanned exactly; None where the operator is not known exactly, or is too large."""
-    if attention.one_hot:
-        equations = one_hot_equations(attention, targets, chosen)
-    elif attention.rational is not None:
-        equations = rational_equations(attention, targets, chosen)
-    else:
-        return [None] * len(targets)
-    for prime in PRIMES:
-        solved = solve(equations, prime)
-        if solved is not None:
-            return solved
-    return [None] * len(targets)
 
 
 def solve(equations: Equations, prime: int) -> list[Exactly | None] | None:
@@ -71,11 +54,10 @@ def solve(equations: Equations, prime: int) -> list[Exactly | None] | None:
         if square is not None:
             solution = square.solve(rational_matrix([[x] for x in known]))
             for place, h in enumerate(columns):
-                weights[h] = fraction(solution[place, 0])
+                weights[h] = as_fraction(solution[place, 0])
         failing = first_failure(equations, entries, weights, j, prime)
         if failing is None:
-            complete = equations.complete
-            answers.append(Exactly(True, tuple(weights)) if complete else None)
+            answers.append(Exactly(True, tuple(weights)))
             continue
         null = null_vector(equations, basis, columns, square, failing, j)
         if null is None:
@@ -93,7 +75,7 @@ def first_failure(
         if (sum(w * x for w, x in zip(held, row, strict=True)) - residue(side[j], prime)) % prime:
             return i
     product = rational_matrix(equations.attention) * rational_matrix([[w] for w in weights])
-    return next((i for i, side in enumerate(equations.asked) if fraction(product[i, 0]) != side[j]), None)
+    return next((i for i, side in enumerate(equations.asked) if as_fraction(product[i, 0]) != side[j]), None)
 
 
 def null_vector(
@@ -104,7 +86,7 @@ def null_vector(
     parts: list[Fraction] = []
     if square is not None:
         found = square.transpose().solve(rational_matrix([[row[h]] for h in columns]))
-        parts = [fraction(found[place, 0]) for place in range(len(basis))]
+        parts = [as_fraction(found[place, 0]) for place in range(len(basis))]
     entries = [(failing, Fraction(1)), *((i, -c) for i, c in zip(basis, parts, strict=True) if c)]
     if any(sum(c * equations.attention[i][h] for i, c in entries) for h in range(len(row))):
         return None
@@ -116,7 +98,7 @@ def null_vector(
         image, query, _ = equations.places[i]
         peaks[image, query] = max(peaks.get((image, query), Fraction(0)), abs(c))
     placed = tuple((*equations.places[i], c) for i, c in entries)
-    return Exactly(False, null=NullVector(j, placed), floor=float(abs(gain) / sum(peaks.values())) * (1 - 1e-15))
+    return Exactly(False, null=NullVector(j, placed), floor=abs(gain) / sum(peaks.values()))
 
 
 def pivots(matrix: Any) -> list[int]:
@@ -137,8 +119,3 @@ def residue(number: Fraction, prime: int) -> int:
 def rational_matrix(rows: Sequence[Sequence[Fraction]]) -> Any:
     """The same as flint sees it."""
     return flint.fmpq_mat([[flint.fmpq(x.numerator, x.denominator) for x in row] for row in rows])
-
-
-def fraction(number: Any) -> Fraction:
-    """A flint rational as a Fraction."""
-    return Fraction(int(number.p), int(number.q))

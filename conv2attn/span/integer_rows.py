@@ -54,19 +54,23 @@ class Coefficients:
 def integer_rows(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Iterator[QueryRows]:
     """The exact rows of the chosen queries: the rational ones where declared, otherwise the floats as they are."""
     if attention.exact:
-        assert attention.rational is not None
-        for image in range(attention.images):
-            for query in map(int, np.flatnonzero(chosen)):
-                place = image * len(chosen) + query
-                rows = [attention.rational(head, place) for head in range(attention.heads)]
-                unit = math.lcm(*(x.denominator for row in rows for x in row))
-                whole = [[x.numerator * (unit // x.denominator) for x in row] for row in rows]
-                yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
+        places = [(image, int(q)) for image in range(attention.images) for q in np.flatnonzero(chosen)]
+        yield from rational_rows(attention, targets, places)
         return
     for image, queries, block in selected(attention, chosen):
         for at, query in enumerate(map(int, queries)):
             unit, whole = over_power_of_two(block[:, at])
             yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
+
+
+def rational_rows(attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]) -> Iterator[QueryRows]:
+    """The rows of the ideal operator at these (image, query)."""
+    assert attention.rational is not None
+    for image, query in places:
+        rows = [attention.rational(head, image * targets.places.shape[1] + query) for head in range(attention.heads)]
+        unit = math.lcm(*(x.denominator for row in rows for x in row))
+        whole = [[x.numerator * (unit // x.denominator) for x in row] for row in rows]
+        yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
 
 
 def over_power_of_two(rows: Array) -> tuple[int, list[list[int]]]:

@@ -70,7 +70,7 @@ def judge(
         numbers = (0.0, 0.0, up(exactly.norm), exactly.weights)
         return target(Verdict.HOLDS, Strength.PROVED, *numbers, Mixing(j, "holds", exactly.weights))
     if exactly and exactly.null and exactly.floor > limits.eps:
-        lower = max(floor, exactly.floor) if floats.trusted else exactly.floor
+        lower = max(floor if floats.trusted else 0.0, down(exactly.floor))
         return target(Verdict.REFUTED, Strength.PROVED, residual, lower, norm, weights, exactly.null)
     if floats.trusted and len(within) and residual <= limits.eps:
         return target(Verdict.HOLDS, strength, residual, floor, norm, weights, Mixing(j, "holds", weights))

@@ -63,16 +63,23 @@ def products(rows: Iterable[QueryRows], heads: int, coefficients: Coefficients) 
 def proposals(given: Products, bound: Fraction) -> list[Mixings]:
     """For each target the least regularised mixing within the norm, and the one with the best floor by its squares.
 
+    More regularisation than it takes to be within the norm serves neither.
+
     With `(A A^T + ridge) phi = A e`, `<A_h, y> = ridge phi_h` for every head, and `<y, e> = |e|^2 - phi A e`.
     """
     heads, count = given.met.nrows(), given.met.ncols()
     largest = max(as_fraction(given.gram[h, h]) for h in range(heads))
     found: list[Mixings] = []
-    tried = [(ridge * largest, solve(given.gram, given.met, ridge * largest)) for ridge in RIDGES]
+    tried: list[tuple[Fraction, Mixings]] = []
+    for ridge in RIDGES:
+        solved = solve(given.gram, given.met, ridge * largest)
+        tried += [] if solved is None else [(ridge * largest, solved)]
+        if solved is not None and all(sum(map(abs, column)) <= bound for column in zip(*solved, strict=True)):
+            break
     for j in range(count):
         along = given.along(j)
         merits: list[float] = []
-        mixings = [(ridge, [row[j] for row in solved]) for ridge, solved in tried if solved is not None]
+        mixings = [(ridge, [row[j] for row in solved]) for ridge, solved in tried]
         for ridge, phi in mixings:
             left = given.length[j] - sum((p * x for p, x in zip(phi, along, strict=True)), Fraction(0))
             square = left - ridge * sum((p * p for p in phi), Fraction(0))

@@ -9,6 +9,7 @@ from conv2attn.span.evaluation import UNIT, Precision, rounding_of, uncertainty
 from conv2attn.span.factors import propose, triangular
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import Array, AttentionRows, Targets, selected
+from conv2attn.span.single_queries import look_again
 from conv2attn.verdicts import Strength, Verdict, worst_verdict
 
 
@@ -22,6 +23,8 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
     norm, worst = np.zeros(count_of), np.full(count_of, -1)
     witnesses: list[Witness | None] = [None] * count_of
     kept: list[list[tuple[float, ...]]] = [[] for _ in range(count_of)]
+    left: list[list[int]] = [[] for _ in range(count_of)]
+    shadows, settled = attention.exact and not attention.one_hot, np.zeros(count_of)
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     for image, queries, block in selected(attention, everywhere):
         asked = targets.block(queries, block.shape[2]).swapaxes(0, 1)
@@ -37,21 +40,29 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
             at, under = int(high[:, j].argmax()), int(low[:, j].argmax())
             residual[j] = max(residual[j], high[at, j])
             kept[j].extend(tuple(map(float, row)) for row in chosen[:, j])
+            open_rows = shadows | (high[:, j] > limits.eps)
+            left[j].extend(image * targets.places.shape[1] + int(q) for q in queries[open_rows])
+            settled[j] = max(settled[j], high[~open_rows, j].max(initial=0.0))
             norm[j] = max(norm[j], np.abs(chosen[:, j]).sum(-1).max())
             if low[under, j] > floor[j]:
                 floor[j], worst[j] = low[under, j], queries[under]
                 weights = tuple(map(float, against[under, j]))
                 witnesses[j] = Mixing(j, "refuted", weights, image * targets.places.shape[1] + int(queries[under]))
     exact = attention.one_hot and targets.plain
-    found = []
+    found: list[Target] = []
     for j in range(count_of):
-        holds, refuted = residual[j] <= limits.eps, floor[j] > limits.eps
+        holds, refuted = not shadows and residual[j] <= limits.eps, not shadows and floor[j] > limits.eps
         verdict = Verdict.HOLDS if holds else Verdict.REFUTED if refuted else Verdict.UNDECIDED
         strength = Strength.PROVED if exact and verdict is not Verdict.UNDECIDED else Strength.BOUNDED
         witness = Mixings(j, tuple(kept[j])) if holds else witnesses[j] if refuted else None
         offset = targets.offsets[j] if targets.plain else None
-        numbers = (float(residual[j]), max(0.0, float(floor[j])), float(norm[j]))
-        found.append(Target(targets.labels[j], verdict, strength, *numbers, (), witness, None, offset))
+        known = (residual, floor, norm) if verdict is not Verdict.UNDECIDED else (settled, np.zeros(count_of), norm * 0)
+        left_over, least, size = (max(0.0, float(each[j])) for each in known)
+        target = Target(targets.labels[j], verdict, strength, left_over, least, size, (), witness, None, offset)
+        refuted_already = (floor > limits.eps).any() or any(each.verdict is Verdict.REFUTED for each in found)
+        if verdict is Verdict.UNDECIDED and (shadows or not refuted_already):
+            target = look_again(attention, targets, limits, target, kept[j], left[j])
+        found.append(target)
     return summed_up(attention, targets, found, limits)
 
 

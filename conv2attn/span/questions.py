@@ -14,6 +14,7 @@ from conv2attn.span.limits import limits_for
 from conv2attn.span.positions import read_positions
 from conv2attn.span.problem import AttentionRows
 from conv2attn.span.profiles import Profiles, sort_into_patterns
+from conv2attn.span.rationals import read_exact
 from conv2attn.span.reading import MEMORY_LIMIT, as_sides, read_array
 
 
@@ -25,12 +26,16 @@ def rows_of(
     extra_tokens: int = 0,
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
+    exact: bool = False,
 ) -> AttentionRows:
-    """The attention of a layer on a grid, by position alone, or of an array.
+    """The attention of a layer on a grid, by position alone, or of an array; `exact` declares that its numbers are.
 
     Raises:
-        UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none (C2A001).
+        UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
+            declared exact (C2A001).
     """
+    if exact and isinstance(attention, nn.Module | PositionAttention):
+        raise UsageError("C2A001", f"{name} is computed in floats: only arrays are exact", "Leave out exact (--exact).")
     if isinstance(attention, PositionAttention):
         if extra_tokens:
             raise UsageError("C2A001", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
@@ -45,7 +50,8 @@ def rows_of(
     if isinstance(attention, nn.Module):
         remedy = "Pass capture(network, inputs); or position_only=True to check_span, or position_attention(network)."
         raise UsageError("C2A502", f"{name} is a {type(attention).__name__}, which attends to its inputs", remedy)
-    return read_array(
+    reads = read_exact if exact or str(getattr(attention, "dtype", "")) == "object" else read_array
+    return reads(
         name,
         attention,
         grid=as_sides(grid, dimensions),

@@ -43,13 +43,7 @@ def read_array(
     array = np.asarray(given.detach().cpu().double().numpy() if hasattr(given, "detach") else given)
     if array.dtype.kind not in "fbiu":
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
-    if array.ndim not in (3, 4):
-        raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
-    whole = array if array.ndim == 4 else array[None]
-    if 0 in whole.shape:
-        raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
-    if whole.shape[2] != whole.shape[3]:
-        raise UsageError("C2A502", f"{name}: {whole.shape[2]} queries and {whole.shape[3]} keys are not one grid")
+    whole = stacked(name, array)
     came_in = dtype_of(whole, dtype)
     roundoff = ROUNDOFF[came_in]
     check_rows(name, whole, roundoff)
@@ -75,6 +69,22 @@ def read_array(
         content=share,
         notes=tuple(notes),
     )
+
+
+def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array as (images, heads, queries, keys).
+
+    Raises:
+        UsageError: it is not heads of a square (C2A502).
+    """
+    if array.ndim not in (3, 4):
+        raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
+    whole = array if array.ndim == 4 else array[None]
+    if 0 in whole.shape:
+        raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
+    if whole.shape[2] != whole.shape[3]:
+        raise UsageError("C2A502", f"{name}: {whole.shape[2]} queries and {whole.shape[3]} keys are not one grid")
+    return whole
 
 
 def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:

@@ -1,0 +1,174 @@
+"""Attention that is declared exact is decided with no tolerance, and every decision is confirmed in fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from attentions import LINE, OFFSETS, hard, mixed, soft
+from click.testing import CliRunner
+
+from conv2attn import check_span, convert
+from conv2attn.cli import main
+from conv2attn.errors import UsageError
+from conv2attn.span.confirmation import confirm
+from conv2attn.span.limits import limits_for
+from conv2attn.span.problem import shifts
+from conv2attn.span.rationals import read_exact
+from conv2attn.verdicts import Strength, Verdict
+
+HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
+
+
+def boxes(side=6):
+    """The heads of E2 (c) as weights: {q-1, q, q+1} and {q-1, q+1}."""
+    weights = np.zeros((2, side, side), dtype=np.int64)
+    for head, box in enumerate([(-1, 0, 1), (-1, 1)]):
+        for query in range(side):
+            weights[head, query, [query + d for d in box if 0 <= query + d < side]] = 1
+    return weights
+
+
+def fractions(weights):
+    """Rows of weights over their sums."""
+    sums = weights.sum(-1)
+    exact = np.empty(weights.shape, dtype=object)
+    for at in np.ndindex(*weights.shape):
+        exact[at] = Fraction(int(weights[at]), int(sums[at[:-1]]))
+    return exact
+
+
+def confirmed(row, given, grid, offsets):
+    """Whether the independent checker confirms every condition of an array that was declared exact."""
+    attention = read_exact("exact", given, grid=grid, dimensions=len(grid), memory_limit=10**6)
+    targets, limits = shifts(attention.grid, offsets), limits_for(attention, None, None)
+    everywhere = np.ones(targets.places.shape[1], dtype=bool)
+    chosen = {"per-query": everywhere, "joint": everywhere, "interior": targets.interior}
+    return all(confirm(each, attention, targets, chosen[each.name], limits) for each in row.conditions)
+
+
+@pytest.mark.parametrize("form", [boxes, lambda: fractions(boxes())])
+def test_boxes_are_decided_exactly(form):
+    row = check_span(form(), 1, grid=(6,), exact=True).rows[0]
+    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
+    assert {each.strength for each in row.conditions} == {Strength.PROVED}
+    assert row.limits.eps == 0
+    assert confirmed(row, form(), (6,), [(0,)])
+
+
+def test_boxes_on_padded_keys_hold_exactly():
+    weights = np.zeros((2, 8, 8), dtype=np.int64)
+    for head, box in enumerate([(-1, 0, 1), (-1, 1)]):
+        for query in range(8):
+            weights[head, query, [(query + d) % 8 for d in box]] = 1
+    row = check_span(weights, 1, grid=(8,), exact=True).rows[0]
+    assert [each.verdict for each in row.conditions] == [HOLDS] * 3
+    assert row.deciding.targets[0].weights == (3, -2)
+    assert confirmed(row, weights, (8,), [(0,)])
+
+
+def test_fractions_need_no_declaration():
+    assert check_span(fractions(boxes()), 1, grid=(6,)).rows[0].limits.eps == 0
+
+
+def test_dyadic_floats_are_solved_exactly():
+    mixture = np.array([[3, 1, 0], [0, 3, 1], [1, 0, 3]]) / 4
+    heads = np.tensordot(mixture, hard((9,), LINE), 1)
+    row = check_span(heads, 3, grid=(9,), exact=True).rows[0]
+    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, HOLDS]
+    assert row.deciding.targets[0].weights == (Fraction(9, 7), Fraction(-3, 7), Fraction(1, 7))
+    assert confirmed(row, heads, (9,), LINE)
+
+
+@pytest.mark.parametrize("query", [40, 118])
+def test_a_query_far_behind_the_equations_that_were_solved_is_not_passed_over(query):
+    heads = np.tensordot(np.array([[3, 1], [1, 3]]) / 4, hard((120,), [(0,), (1,)]), 1)
+    offsets = [(0,), (1,)]
+    assert check_span(heads, offsets=offsets, grid=(120,), exact=True).verdict is HOLDS
+    heads[0, query] = np.roll(heads[0, query], -1)
+    report = check_span(heads, offsets=offsets, grid=(120,), exact=True)
+    assert report.verdict is REFUTED
+    assert report.strength is Strength.PROVED
+    assert any(entry[1] == query for entry in report.rows[0].deciding.targets[0].witness.entries)
+
+
+def test_a_weight_that_no_float_holds_is_not_passed_over():
+    heads = fractions(np.eye(5, dtype=np.int64)[None])
+    heads[0, 2, 2:4] = 1 - Fraction(1, 10**400), Fraction(1, 10**400)
+    row = check_span(heads, 1, grid=(5,)).rows[0]
+    assert [each.verdict for each in row.conditions] == [REFUTED] * 3
+    assert check_span(heads, 1, grid=(5,), eps=1e-9).verdict is HOLDS
+
+
+def test_images_and_their_average_are_exact():
+    line = fractions(hard((7,), LINE).astype(np.int64))
+    row = check_span(np.stack([line, line[::-1]]), 3, grid=(7,)).rows[0]
+    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
+    assert [each.verdict for each in row.beside] == [REFUTED, HOLDS, HOLDS]
+    assert {each.strength for each in row.beside} <= {Strength.PROVED, Strength.SAMPLED}
+
+
+def test_leading_tokens_are_dropped_exactly():
+    weights = np.ones((2, 7, 7), dtype=np.int64)
+    weights[:, 1:, 1:] = boxes()
+    row = check_span(weights, 1, grid=(6,), exact=True, extra_tokens=1).rows[0]
+    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
+
+
+def test_a_phi_beyond_the_bound_never_holds():
+    heads = fractions(np.array([[[10**7 + 1, 10**7 - 1], [1, 1]], [[1, 1], [1, 1]]]))
+    assert check_span(heads, 1, grid=(2,)).rows[0].condition("joint").verdict is REFUTED
+    close = fractions(np.array([[[10**7 + 1, 10**7 - 1]] * 2, [[1, 1]] * 2]))
+    one = check_span(close[:, :1].repeat(2, 1), offsets=[(0,)], grid=(2,)).rows[0].condition("per-query")
+    assert one.verdict is not HOLDS
+
+
+def with_entry(value):
+    weights = fractions(boxes())
+    weights[1, 2, 3] = value
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "message"),
+    [
+        (fractions(boxes()).astype(float), {"exact": True}, "sum of 1 by -?[0-9.]+e-17.*fractions or whole weights"),
+        (boxes(), {}, "sums to 3"),
+        (with_entry(Fraction(1, 3)), {}, "query 2 misses a sum of 1 by -1.7e-01"),
+        (with_entry("1/2"), {}, "not Fraction or int"),
+        (with_entry(0.5), {}, "not Fraction or int"),
+        (-boxes(), {"exact": True}, "negative"),
+        (0 * boxes(), {"exact": True}, "attends to nothing"),
+        (np.full((1, 6, 6), np.nan), {"exact": True}, "not finite"),
+        (boxes(), {"exact": True, "extra_tokens": 6}, "6 extra tokens of 6"),
+        (boxes().astype(complex), {"exact": True}, "complex"),
+        (boxes()[:, :5], {"exact": True}, "5 queries and 6 keys"),
+    ],
+)
+def test_what_is_not_exactly_attention_is_refused(array, options, message):
+    with pytest.raises(UsageError, match=message):
+        check_span(array, 1, grid=(6,), **options)
+
+
+def test_a_layer_is_not_exact():
+    with pytest.raises(UsageError, match="computed in floats"):
+        check_span(convert(torch.nn.Conv2d(1, 1, 3)), grid=(6, 6), exact=True)
+
+
+def test_one_hot_and_soft_floats_declared_exact():
+    assert check_span(hard((5, 6), OFFSETS), grid=(5, 6), exact=True).verdict is HOLDS
+    assert check_span(torch.from_numpy(hard((5, 6), OFFSETS)), grid=(5, 6), exact=True).verdict is HOLDS
+    with pytest.raises(UsageError, match="exactly"):
+        check_span(soft((5, 6), 1.0), grid=(5, 6), exact=True)
+    assert check_span(mixed(hard((9,), LINE), 1), 1, grid=(9,)).rows[0].limits.eps > 0
+
+
+def test_exact_arrays_from_the_command_line(tmp_path):
+    np.save(tmp_path / "boxes.npy", boxes())
+    np.save(tmp_path / "thirds.npy", fractions(boxes()).astype(float))
+    common = ["--grid", "6", "--kernel-size", "1", "--condition", "per-query", "--exact"]
+    result = CliRunner().invoke(main, ["check-span", str(tmp_path / "boxes.npy"), *common])
+    assert (result.exit_code, "1 holds" in result.stdout) == (0, True)
+    refused = CliRunner().invoke(main, ["check-span", str(tmp_path / "thirds.npy"), *common])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "leave out exact (--exact)" in refused.stderr
