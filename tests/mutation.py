@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FunctionType
@@ -50,7 +51,7 @@ class Run:
         self.folder, self.files, self.tests, self.state, self.jobs = folder, files, tests, state, jobs
         self.texts = {file: (folder / file).read_text() for file in files}
         self.pickled = state.with_suffix(".covered")
-        self.killers = state.with_suffix(".killers")
+        self.killers = state.with_name("mutants.killers")
         self.outcomes: dict[tuple[str, ...], str] = {}
 
     def outcomes_of(self, files: list[str]) -> dict[tuple[str, ...], str]:
@@ -71,15 +72,18 @@ class Run:
             lines = map(json.loads, self.state.read_text().splitlines())
             self.outcomes.update((tuple(key), outcome) for key, outcome in lines)
 
-    def killed(self, report: pytest.TestReport) -> None:
+    def killed(self, mutant: Mutant, report: pytest.TestReport) -> None:
         """In a fork: a test that fails kills the mutant, and is remembered."""
         with self.killers.open("a") as file:
-            file.write(report.nodeid + "\n")
+            print(json.dumps([mutant.key, report.nodeid]), file=file)
         os._exit(KILLED)
 
-    def kills(self) -> Counter[str]:
-        """How many mutants each test has killed."""
-        return Counter(self.killers.read_text().splitlines() if self.killers.exists() else ())
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that may notice a mutant: first the one that killed it last time, under other sources too."""
+        lines = map(json.loads, self.killers.read_text().splitlines() if self.killers.exists() else ())
+        killers = {tuple(key): test for key, test in lines}
+        tests = self.covered.tests_of(mutant, Counter(killers.values()))
+        return sorted(tests, key=lambda test: test != killers.get(mutant.key))
 
     def note(self, results: Iterable[tuple[object, str]]) -> None:
         """Keeps outcomes as they come."""
@@ -126,8 +130,8 @@ class Run:
             def attempt(mutant: Mutant) -> None:
                 if not change(mutant.file, mutant.source):
                     os._exit(LATER)
-                session.on_failure = self.killed
-                session.run(self.covered.tests_of(mutant, self.kills()), self.covered.seconds)
+                session.on_failure = partial(self.killed, mutant)
+                session.run(self.tests_of(mutant), self.covered.seconds)
 
             fast = [m for m in self.mutants.values() if m.key not in self.outcomes and not self.covered.is_imported(m)]
             self.note(
@@ -148,12 +152,12 @@ class Run:
         chosen = list(self.covered.seconds)
         if mutant:
             texts[str(self.folder / mutant.file)] = mutant.source
-            chosen = self.covered.tests_of(mutant, self.kills())
+            chosen = self.tests_of(mutant)
         SourceFileLoader.get_data = lambda self, path: texts[path].encode() if path in texts else read(self, path)
 
         def loop(session: Session) -> None:
             if mutant:
-                session.on_failure = self.killed
+                session.on_failure = partial(self.killed, mutant)
             new = [test for test in session.items if test not in self.covered.seconds]  # parameters name tests
             session.run([test for test in chosen if test in session.items] + new, self.covered.seconds)
             os._exit(SURVIVED)
@@ -179,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ["CONV2ATTN_PROFILE"] = "mutation"
     status = 0
     for part, patterns in TESTS.items():
-        chosen = [path.relative_to(ROOT) for path in sorted((ROOT / "conv2attn" / part).glob("*.py"))]
+        chosen = [path.relative_to(ROOT) for path in sorted((ROOT / "conv2attn" / part).rglob("*.py"))]
         files = [str(path) for path in chosen if any(path.is_relative_to(given) for given in options.files)]
         if files:
             files_of_part = [str(path) for path in chosen]
