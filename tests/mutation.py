@@ -22,7 +22,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FunctionType
@@ -37,8 +36,8 @@ from mutations import Mutant, mutants_of
 from survivors import update
 
 TESTS = {
-    "bounds": ("tests/test_bounds_*.py", "conv2attn/bounds"),
-    "basis": ("tests/test_basis.py", "conv2attn/basis"),
+    "bounds": ("tests/test_bounds_*.py", "tests/test_certificates_propagation.py", "conv2attn/bounds"),
+    "basis": ("tests/test_basis*.py", "conv2attn/basis"),
     "certificates": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/certificates"),
 }
 COLLECTING = 100  # seconds
@@ -51,7 +50,7 @@ class Run:
         self.folder, self.files, self.tests, self.state, self.jobs = folder, files, tests, state, jobs
         self.texts = {file: (folder / file).read_text() for file in files}
         self.pickled = state.with_suffix(".covered")
-        self.killers = state.with_name("mutants.killers")
+        self.killers = state.with_suffix(".killers")
         self.outcomes: dict[tuple[str, ...], str] = {}
 
     def outcomes_of(self, files: list[str]) -> dict[tuple[str, ...], str]:
@@ -72,18 +71,15 @@ class Run:
             lines = map(json.loads, self.state.read_text().splitlines())
             self.outcomes.update((tuple(key), outcome) for key, outcome in lines)
 
-    def killed(self, mutant: Mutant, report: pytest.TestReport) -> None:
+    def killed(self, report: pytest.TestReport) -> None:
         """In a fork: a test that fails kills the mutant, and is remembered."""
         with self.killers.open("a") as file:
-            print(json.dumps([mutant.key, report.nodeid]), file=file)
+            file.write(report.nodeid + "\n")
         os._exit(KILLED)
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that may notice a mutant: first the one that killed it last time, under other sources too."""
-        lines = map(json.loads, self.killers.read_text().splitlines() if self.killers.exists() else ())
-        killers = {tuple(key): test for key, test in lines}
-        tests = self.covered.tests_of(mutant, Counter(killers.values()))
-        return sorted(tests, key=lambda test: test != killers.get(mutant.key))
+    def kills(self) -> Counter[str]:
+        """How many mutants each test has killed."""
+        return Counter(self.killers.read_text().splitlines() if self.killers.exists() else ())
 
     def note(self, results: Iterable[tuple[object, str]]) -> None:
         """Keeps outcomes as they come."""
@@ -130,8 +126,8 @@ class Run:
             def attempt(mutant: Mutant) -> None:
                 if not change(mutant.file, mutant.source):
                     os._exit(LATER)
-                session.on_failure = partial(self.killed, mutant)
-                session.run(self.tests_of(mutant), self.covered.seconds)
+                session.on_failure = self.killed
+                session.run(self.covered.tests_of(mutant, self.kills()), self.covered.seconds)
 
             fast = [m for m in self.mutants.values() if m.key not in self.outcomes and not self.covered.is_imported(m)]
             self.note(
@@ -152,12 +148,12 @@ class Run:
         chosen = list(self.covered.seconds)
         if mutant:
             texts[str(self.folder / mutant.file)] = mutant.source
-            chosen = self.tests_of(mutant)
+            chosen = self.covered.tests_of(mutant, self.kills())
         SourceFileLoader.get_data = lambda self, path: texts[path].encode() if path in texts else read(self, path)
 
         def loop(session: Session) -> None:
             if mutant:
-                session.on_failure = partial(self.killed, mutant)
+                session.on_failure = self.killed
             new = [test for test in session.items if test not in self.covered.seconds]  # parameters name tests
             session.run([test for test in chosen if test in session.items] + new, self.covered.seconds)
             os._exit(SURVIVED)
@@ -171,34 +167,40 @@ class Run:
         os._exit(code)
 
 
+def run_part(part: str, given: list[str], jobs: int) -> int:
+    """Runs the mutants of those files of a folder that are given; 1 where a survivor has no reason."""
+    every = [path.relative_to(ROOT) for path in sorted((ROOT / "conv2attn" / part).rglob("*.py"))]
+    files = [str(path) for path in every if any(path.is_relative_to(one) for one in given)]
+    if not files:
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        copy_package(folder)
+        tests = [path for pattern in TESTS[part] for path in sorted(folder.glob(pattern))]
+        others = {*(folder / "tests").glob("test_*.py")} - {*tests}
+        sources = {path for top in ("conv2attn", "tests") for path in (folder / top).rglob("*.py")} - others
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:16]
+        state = Path(tempfile.gettempdir()) / f"mutants-{part}-{digest}"
+        print(f"{part}: {len(files)} files; progress is in {state}", flush=True)
+        run = Run(folder, [*map(str, every)], [str(path.relative_to(folder)) for path in tests], state, jobs)
+        outcomes = run.outcomes_of(files)
+        sys.path.remove(str(folder))
+    return update(part, files, outcomes)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the mutants of some files; 1 where a survivor has no reason."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--files", nargs="+", default=[f"conv2attn/{part}" for part in TESTS], metavar="PATH")
-    parser.add_argument("--jobs", type=int, default=1)
-    options = parser.parse_args(arguments)
     known = tuple(f"conv2attn/{part}" for part in TESTS)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--files", nargs="+", default=known, metavar="PATH", help="files or folders; all if absent")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    options = parser.parse_args(arguments)
     if absent := [given for given in options.files if not (given.startswith(known) and (ROOT / given).exists())]:
         parser.error(f"{', '.join(absent)}: no file or folder in {', '.join(known)}")
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs}: not at least 1")
     os.environ["CONV2ATTN_PROFILE"] = "mutation"
-    status = 0
-    for part, patterns in TESTS.items():
-        chosen = [path.relative_to(ROOT) for path in sorted((ROOT / "conv2attn" / part).rglob("*.py"))]
-        files = [str(path) for path in chosen if any(path.is_relative_to(given) for given in options.files)]
-        if files:
-            files_of_part = [str(path) for path in chosen]
-            with tempfile.TemporaryDirectory() as name:
-                folder = Path(name).resolve()
-                copy_package(folder)
-                tests = [str(path.relative_to(folder)) for pattern in patterns for path in sorted(folder.glob(pattern))]
-                sources = sorted(path for top in ("conv2attn", "tests") for path in (folder / top).rglob("*.py"))
-                digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-                state = Path(tempfile.gettempdir()) / f"mutants-{part}-{digest}"
-                print(f"{part}: {len(files)} files; progress is in {state}", flush=True)
-                outcomes = Run(folder, files_of_part, tests, state, options.jobs).outcomes_of(files)
-                sys.path.remove(name)
-            status |= update(part, files, outcomes)
-    return status
+    return max([run_part(part, options.files, options.jobs) for part in TESTS])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from conv2attn.basis import (
     merged,
     output_sides,
 )
+from conv2attn.basis.convolution import field
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.testing import (
     LAWS,
@@ -224,18 +225,27 @@ def test_operators_without_a_rule_are_named():
 
 
 def test_grids_that_are_too_small_are_refused():
-    with pytest.raises(GeometryError, match=r"C2A121 the padded grid \(2, 9\) is smaller than the dilated kernel"):
-        Sites.of_kernel((3, 3), (1, 1), (1, 1)).count((2, 9))
+    with pytest.raises(
+        GeometryError, match=r"C2A121 the padded grid \(6, 9\) is smaller than the dilated kernel \(7, 3\)"
+    ):
+        Sites.of_kernel((4, 3), (1, 1), (2, 1)).count((6, 9))
     with pytest.raises(GeometryError, match=r"C2A121 reflect padding by \(2, 0\) needs a longer axis than 2 pixels"):
         Padding((2,), (0,), "reflect").pad(torch.ones(1, 1, 2))
     with pytest.raises(GeometryError, match=r"C2A121 circular padding by \(0, 3\)"):
         as_matrix(Padding((0,), (3,), "circular"), (2,))
+    with pytest.raises(GeometryError, match=r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels"):
+        Padding((1,), (1,)).source(0, 0)
     with pytest.raises(GeometryError, match=r"C2A121 a matrix \(1, 3\) does not map \(2,\)"):
         as_matrix(Dense(torch.ones(1, 3), (1,)), (2,))
     with pytest.raises(UsageError, match="C2A104 padding_mode='mirror' is not one of zeros, reflect"):
         Padding((1,), (1,), "mirror")
     with pytest.raises(UsageError, match="C2A104 padding_mode='reflect' of a zero-stuffed grid"):
-        Padding((1,), (1,), "reflect", (2,))
+        Padding((1, 1), (1, 1), "reflect", (1, 2))
+
+
+def test_no_bias_is_a_field_of_zeros():
+    basis = BasisConvolution((Shift((0, 0)),), torch.ones(1, 3, 2))
+    assert torch.equal(field(basis, (4, 5)), torch.zeros(3, 1, 1))
 
 
 def test_a_basis_needs_no_bias_and_may_be_any_matrices():

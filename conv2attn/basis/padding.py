@@ -1,5 +1,6 @@
 """Padding as an explicit linear map in front of the keys: each padded position copies one pixel, or is zero."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -63,8 +64,8 @@ class Padding:
             GeometryError: the mode needs more pixels than the axis has (C2A121).
         """
         before, after, spacing = self.before[axis], self.after[axis], self.spacing[axis]
-        reach = {"zeros": before + after, "reflect": side - 1, "replicate": before + after, "circular": side}[self.mode]
-        if side < 1 or (self.mode != "zeros" and max(before, after) > max(reach, 0)):
+        longest = {"reflect": side - 1, "circular": side}.get(self.mode, math.inf)
+        if side < 1 or max(before, after) > longest:
             raise GeometryError(
                 "C2A121", f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels"
             )
