@@ -1,6 +1,7 @@
 """check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -21,7 +22,7 @@ from conv2attn.span.queries import decide_per_query
 from conv2attn.span.questions import rows_of
 from conv2attn.span.reading import MEMORY_LIMIT, ROUNDOFF, as_sides
 from conv2attn.span.report import SpanReport, SpanRow
-from conv2attn.span.sharing import shared_out
+from conv2attn.span.sharing import Crew, shared_out
 from conv2attn.theorem import Convolution, read
 
 CONDITIONS = ("per-query", "joint", "interior", "kernel")
@@ -88,12 +89,13 @@ def check_span(
         own = read_as.offsets if read_as is not None and offsets is None else None
         asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
 
-    def check_layer(name: str) -> SpanRow:
+    def check_layer(name: str, crew: Crew) -> SpanRow:
         if name not in asked:
             return unread_row(name, layers[name], condition)
         chosen = asked[name]
         given = None if position_only and isinstance(layers[name], PositionAttention) else grid
         found = rows_of(name, layers[name], given, len(chosen[0]), extra_tokens, memory_limit, sampled, exact)
+        found = replace(found, crew=crew)
         return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
 
     rows = shared_out([partial(check_layer, name) for name in layers])

@@ -8,7 +8,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span.problem import AttentionRows, Targets, selected
+from conv2attn.span.portions import portions
+from conv2attn.span.problem import AttentionRows, Targets
 
 
 @final
@@ -25,16 +26,19 @@ def one_hot_equations(attention: AttentionRows, targets: Targets, chosen: NDArra
     """Equations of 0 and 1, each once: few, whatever the size of the grid."""
     kinds: dict[bytes, tuple[int, int, int]] = {}
     width = attention.heads + len(targets.offsets)
-    for image, queries, block in selected(attention, chosen):
-        keys = block.shape[2]
-        places = targets.places[:, queries]
-        there = (places[..., None] == np.arange(keys)) & (places >= 0)[..., None]
-        columns = np.concatenate([block != 0, there]).reshape(width, -1)
-        used = np.flatnonzero(columns.any(0))
-        packed = np.packbits(columns[:, used], axis=0).T
+    for portion in portions(attention, targets, chosen):
+        there = np.zeros((len(portion.places), *portion.attention.shape[1:]), dtype=bool)
+        tap, query = np.nonzero(portion.places >= 0)
+        there[tap, query, portion.places[tap, query]] = True
+        columns = np.concatenate([portion.attention != 0, there])
+        at, key = np.nonzero(columns.any(0))
+        query, real = portion.queries[at], key if portion.keys is None else portion.keys[at, key]
+        order = np.lexsort((real, query))
+        packed = np.packbits(columns[:, at[order], key[order]], axis=0).T
         for row, first in zip(*np.unique(packed, axis=0, return_index=True), strict=True):
-            query, key = divmod(int(used[first]), keys)
-            kinds.setdefault(row.tobytes(), (image, int(queries[query]), key))
+            place = (portion.image, int(query[order[first]]), int(real[order[first]]))
+            kinds[row.tobytes()] = min(place, kinds.get(row.tobytes(), place))
+    kinds = dict(sorted(kinds.items()))
     bits = [np.unpackbits(np.frombuffer(kind, dtype=np.uint8), count=width) for kind in kinds]
     exact = [[Fraction(float(x)) for x in row] for row in targets.coefficients]
     heads = [[Fraction(int(x)) for x in row[: attention.heads]] for row in bits]

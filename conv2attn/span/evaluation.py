@@ -8,6 +8,7 @@ the uncertainty dA of A, give
 so psi has a query whose residual is at least the right side over `sum_q |y_q|_max`: the `floor`.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Any, final
@@ -16,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.bounds import gamma
-from conv2attn.span.problem import Array, AttentionRows, Targets, selected
+from conv2attn.span.portions import Portion, shared
+from conv2attn.span.problem import Array, AttentionRows, Targets
 
 UNIT = {kind: float(np.finfo(kind).eps) / 2 for kind in (np.float64, np.longdouble)}
 """Unit roundoff of the two arithmetics: float64, fast, and the longest float of the machine where that cannot tell."""
+PARTS = 256
+"""Parts of a sum that are held before they are summed up."""
 Precision = type[np.float64] | type[np.longdouble]
 
 
@@ -64,31 +68,37 @@ def evaluate(
     precision: Precision = np.float64,
 ) -> Worth:
     """The worth of `mixings` (candidates, heads), candidate c for target `wanted[c]`, over the chosen queries."""
-    count = len(mixings)
-    exact: Any = mixings.astype(precision)
+    given = np.concatenate([wanted[:, None], mixings], 1)
+    once, back = np.unique(given, axis=0, return_inverse=True)
+    mixings, wanted = once[:, 1:], once[:, 0].astype(np.int64)
+    count, sums = len(mixings), Sums(("gain", "mass", "peak", "square", "asked", "met", "weight"))
     worst, largest_row, longest = np.zeros(count), 0.0, 1
-    sums: dict[str, list[Array]] = {name: [] for name in ("gain", "mass", "peak", "square", "asked", "met", "weight")}
-    for _, queries, block in selected(attention, chosen):
-        asked = targets.block(queries, block.shape[2])[wanted]
-        left: Any = asked - np.tensordot(exact, block.astype(precision), 1)
-        size = np.abs(left)
-        worst = np.maximum(worst, size.sum(-1).max(-1))
-        largest_row = max(largest_row, float(block.sum(-1).max()))
-        flat = block.reshape(attention.heads, -1).T.astype(precision)
-        longest = max(longest, len(flat))
+    for portion in shared(attention, targets, chosen):
+        left, asked = residuals(portion, targets.coefficients[wanted], mixings, precision)
+        flat = portion.attention.reshape(attention.heads, -1).T.astype(precision, copy=False)
+        times = portion.times.astype(precision)
+        largest_row = max(largest_row, float(portion.attention.sum(-1).max()))
+        longest = max(longest, len(flat) + len(times))
+        coefficients, at_keys = asked
+        weighted = left if (times == 1).all() else left * times[:, None]
         parts = {
-            "gain": (left * asked).sum((1, 2)),
-            "mass": (size * np.abs(asked)).sum((1, 2)),
-            "peak": size.max(-1).sum(-1),
-            "square": (left**2).sum((1, 2)),
-            "asked": (asked**2).sum((1, 2)),
-            "met": left.reshape(count, -1) @ flat,
-            "weight": size.reshape(count, -1) @ flat,
+            "gain": (at_keys * coefficients).sum(1) @ times,
+            "mass": np.abs(at_keys * coefficients).sum(1) @ times,
+            "square": np.einsum("cqk,cqk->cq", left, left) @ times,
+            "asked": (coefficients**2).sum(1) @ times,
+            "met": weighted.reshape(count, -1) @ flat,
         }
-        for name, part in parts.items():
-            sums[name].append(part.astype(np.float64))
-    error = gamma(longest + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
-    whole = {name: total(parts) for name, parts in sums.items()}
+        size = np.abs(left, out=left)
+        worst = np.maximum(worst, size.sum(-1).max(-1))
+        parts["peak"] = size.max(-1) @ times
+        weighted = size if weighted is left else np.abs(weighted, out=weighted)
+        parts["weight"] = weighted.reshape(count, -1) @ flat
+        sums.add(parts)
+    parts_of_all = attention.crew.gathered((worst, largest_row, longest, sums.held()))
+    worst = np.max([part[0] for part in parts_of_all], axis=0)
+    largest_row, longest = max(part[1] for part in parts_of_all), max(part[2] for part in parts_of_all)
+    whole, folds = Sums.together([part[3] for part in parts_of_all])
+    error = gamma(longest + len(targets.offsets) + 6, UNIT[precision]) + (4 + folds) * UNIT[np.float64]
     drift = rounding_of(mixings, targets.coefficients[wanted], largest_row * (1 + 1e-9), precision)
     residual = worst.astype(np.float64) * (1 + error) + drift
     doubt = (uncertainty(attention) + 2 * error) * whole["weight"] * (1 + error)
@@ -97,7 +107,53 @@ def evaluate(
     peak = whole["peak"] * (1 + error)
     floor = np.divide(gain, peak, out=np.zeros(count), where=peak > 0) * (1 - 1e-15)
     share = np.divide(whole["square"], whole["asked"], out=np.zeros(count), where=whole["asked"] > 0)
-    return Worth(residual, floor, np.abs(mixings).sum(-1), np.sqrt(share))
+    found = (residual, floor, np.abs(mixings).sum(-1), np.sqrt(share))
+    return Worth(*(each[back.reshape(-1)] for each in found))
+
+
+def residuals(
+    portion: Portion, coefficients: Array, mixings: Array, precision: Precision
+) -> tuple[Any, tuple[Array, Any]]:
+    """`e - phi A` (candidates, queries, keys), and where something is asked for, (candidates, taps, queries): what,
+    and what is left there; both 0 beyond the grid."""
+    heads, queries, keys = portion.attention.shape
+    product = (-mixings).astype(precision) @ portion.attention.reshape(heads, -1).astype(precision, copy=False)
+    left: Any = product.reshape(len(mixings), queries, keys)
+    asked, at_keys = np.zeros((len(mixings), len(portion.places), queries)), []
+    for tap, places in enumerate(portion.places):
+        there = np.flatnonzero(places >= 0)
+        asked[:, tap, there] = coefficients[:, tap, None]
+        left[:, there, places[there]] += coefficients[:, tap, None]
+    for places in portion.places:
+        at_keys.append(np.where(places >= 0, left[:, np.arange(queries), places], 0))
+    return left, (asked, np.stack(at_keys, 1))
+
+
+@final
+class Sums:
+    """Named sums of arrays over many parts, each rounded once for every `PARTS` of them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.parts: dict[str, list[Array]] = {name: [] for name in names}
+        self.folds = 0
+
+    def add(self, parts: Mapping[str, Any]) -> None:
+        """One more of each."""
+        for name, part in parts.items():
+            self.parts[name].append(part.astype(np.float64))
+        if len(next(iter(self.parts.values()))) > PARTS:
+            self.parts = {name: [total(held)] for name, held in self.parts.items()}
+            self.folds += 1
+
+    def held(self) -> tuple[dict[str, list[Array]], int]:
+        """What was added, summed up as far as it is, and how often its sums were rounded."""
+        return self.parts, self.folds
+
+    @staticmethod
+    def together(held: Sequence[tuple[Mapping[str, list[Array]], int]]) -> tuple[dict[str, Array], int]:
+        """The sums of all processes, and how often they were rounded."""
+        whole = {name: total([part for parts, _ in held for part in parts[name]]) for name in held[0][0]}
+        return whole, max(folds for _, folds in held)
 
 
 def total(parts: list[Array]) -> Array:

@@ -10,7 +10,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span.problem import Array, AttentionRows, Targets, selected
+from conv2attn.span.portions import Portion, shared
+from conv2attn.span.problem import Array, AttentionRows, Targets
 
 RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 1.0)])
 """Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
@@ -18,6 +19,8 @@ LEAST_SQUARES = 1
 """Place of the plain one among the proposals."""
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0 in one of the proposals."""
+
+HALF = 0.5 + 2.0**-30
 
 
 @final
@@ -30,13 +33,43 @@ class Factors:
 
 
 def triangle(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Array:
-    """R of the QR of `[A^T E^T]`, its rows all (image, query, key) with a chosen query: TSQR, chunk after chunk."""
-    width = attention.heads + len(targets)
-    factor = np.zeros((0, width))
-    for _, queries, block in selected(attention, chosen):
-        rows = np.concatenate([block, targets.block(queries, block.shape[2])]).reshape(width, -1).T
-        factor = triangular(np.concatenate([factor, rows]))
-    return factor
+    """R of the QR of `[A^T E^T]`, its rows all (image, query, key) with a chosen query: TSQR, portion after portion.
+
+    With several processes R is that of the R of all of them. Each QR is backward stable, so that however the rows were
+    grouped the singular values differ by no more than that: some n u times the largest, with n rows in a portion.
+    """
+    factor = np.zeros((0, attention.heads + len(targets)))
+    for portion in shared(attention, targets, chosen):
+        rest, asked = split(portion, targets.coefficients)
+        roots = np.sqrt(portion.times)[:, None]
+        rows = flat(rest if (roots == 1).all() else rest * roots)
+        asked = (asked * roots[..., None]).reshape(-1, factor.shape[1])
+        factor = triangular(np.concatenate([factor, widened(triangular(rows), len(targets)), asked]))
+    return triangular(np.concatenate(attention.crew.gathered(factor)))
+
+
+def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
+    """The keys that nobody asks for, (heads, queries, keys) with zeros at the others; and those that somebody does,
+    with what is asked, (queries, taps, heads + targets). Most have nothing asked, and cost less on their own."""
+    heads, queries, _ = portion.attention.shape
+    rest, everyone = portion.attention.copy(), np.arange(queries)
+    asked = np.zeros((queries, len(portion.places), heads + len(coefficients)))
+    for tap, places in enumerate(portion.places):
+        there = everyone[places >= 0]
+        asked[there, tap, :heads] = portion.attention[:, there, places[there]].T
+        asked[there, tap, heads:] = coefficients[:, tap]
+        rest[:, there, places[there]] = 0
+    return rest, asked
+
+
+def flat(rows: Array) -> Array:
+    """(heads, queries, keys) as a row a (query, key)."""
+    return rows.reshape(len(rows), -1).T
+
+
+def widened(factor: Array, targets: int) -> Array:
+    """A triangle of attention alone, nothing being asked for."""
+    return np.concatenate([factor, np.zeros((*factor.shape[:-1], targets))], -1)
 
 
 def triangular(rows: Array) -> Array:
@@ -67,4 +100,9 @@ def propose(factor: Array, heads: int, bound: float) -> Factors:
     chosen = [plain, *(np.take_along_axis(shrunk, at[None, ..., None, :], 0)[0] for at in (best, first))]
     mixings = [np.swapaxes(np.swapaxes(right, -1, -2) @ each, -1, -2) for each in chosen]
     nothing = np.zeros_like(mixings[0])
-    return Factors(singular, np.stack([nothing, mixings[0], np.round(mixings[0]), *mixings[1:]], -3))
+    return Factors(singular, np.stack([nothing, mixings[0], integers(mixings[0]), *mixings[1:]], -3))
+
+
+def integers(mixings: Array) -> Array:
+    """The nearest integers; a half goes away from zero, however it was rounded."""
+    return np.copysign(np.floor(np.abs(mixings) + HALF), mixings)

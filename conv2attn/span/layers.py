@@ -11,6 +11,7 @@ import torch
 from conv2attn.attention import LearnedEncoding, MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UsageError
+from conv2attn.span.one_hot import keys_read
 from conv2attn.span.problem import AttentionRows, Piece
 from conv2attn.span.reading import ROUNDOFF, ULPS, rows_at_once
 
@@ -49,7 +50,8 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     notes = ["from parameters, positions alone: its relative encoding"]
     if grid.keys != tuple(sides):
         notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
-    one_hot = hard and all(bool(((b == 0) | (b == 1)).all()) for _, _, b in pieces())
+    hot = keys_read(layer.encoding, grid, dtype)
+    one_hot = hot is not None or (hard and all(bool(((b == 0) | (b == 1)).all()) for _, _, b in pieces()))
     return AttentionRows(
         name,
         layer.heads,
@@ -61,6 +63,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         one_hot=one_hot,
         rational=None if hard else rational_rows(layer, grid),
         d_head=layer.d_head,
+        hot=None if hot is None else hot[None],
         notes=tuple(notes),
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.basis import AttentionGrid, Offset
+from conv2attn.span.sharing import ALONE, Crew
 
 Array = NDArray[np.float64]
 Piece = tuple[int, slice, Array]
@@ -28,11 +29,13 @@ class AttentionRows:
         pieces: yields (image, queries, attention (heads, queries, keys) in float64), as often as it is called; of one
             image if its number is passed.
         one_hot: every row is bitwise one-hot.
+        hot: (images, heads, queries), the keys that one-hot rows read, where they are known.
         rational: the ideal operator's row of (head, image * queries + query), where it is rational.
         sampled: attention depends on the input, and these images are samples.
         content: share of the squared attention that varies over the images.
         d_head: width of the heads, where known.
         notes: what was done to the attention before.
+        crew: the processes that its chunks are shared out to.
     """
 
     name: str
@@ -48,6 +51,8 @@ class AttentionRows:
     content: float = 0.0
     d_head: int | None = None
     notes: tuple[str, ...] = ()
+    hot: NDArray[np.int64] | None = None
+    crew: Crew = ALONE
 
     @property
     def exact(self) -> bool:
@@ -59,22 +64,22 @@ class AttentionRows:
         given, first = self.rational, image * self.grid.shape[0]
         moved = None if given is None else lambda head, row: given(head, first + row)
         pieces = partial(alone, self.pieces, image)
-        return replace(self, images=1, pieces=pieces, rational=moved)
+        hot = None if self.hot is None else self.hot[image : image + 1]
+        return replace(self, images=1, pieces=pieces, rational=moved, hot=hot)
 
     def average(self) -> "AttentionRows":
         """The mean over the images, as one image: exact only where the images were declared so."""
 
         def pieces() -> Iterator[Piece]:
-            sums: dict[int, tuple[slice, Array]] = {}
-            for _, rows, block in self.pieces():
-                before = sums.get(rows.start)
-                sums[rows.start] = (rows, block if before is None else before[1] + block)
-            for rows, total in sums.values():
+            first, *others = (self.pieces(image) for image in range(self.images))
+            for _, rows, total in first:
+                for other in others:
+                    total = total + next(other)[2]
                 yield 0, rows, total / self.images
 
         if self.exact:
-            return replace(self, images=1, pieces=pieces, one_hot=False, rational=self.mean_row)
-        return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=max(self.ulps, 1))
+            return replace(self, images=1, pieces=pieces, one_hot=False, rational=self.mean_row, hot=None)
+        return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=max(self.ulps, 1), hot=None)
 
     def mean_row(self, head: int, query: int) -> list[Fraction]:
         """The exact mean over the images of one row."""

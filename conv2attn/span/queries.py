@@ -1,15 +1,21 @@
 """The condition as the paper prints it: at each query, a mixing of its own."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from conv2attn.bounds import gamma
-from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, Target, Witness
+from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, Target
 from conv2attn.span.decision import AFFORDABLE, count, strength_of
 from conv2attn.span.evaluation import UNIT, Precision, rounding_of, uncertainty
-from conv2attn.span.factors import propose, triangular
+from conv2attn.span.factors import propose, split, triangular, widened
 from conv2attn.span.limits import Limits
-from conv2attn.span.problem import Array, AttentionRows, Targets, selected
+from conv2attn.span.portions import Portion, shared
+from conv2attn.span.problem import Array, AttentionRows, Targets
+from conv2attn.span.sharing import ALONE
 from conv2attn.span.single_queries import look_again
+from conv2attn.span.worst import WorstQueries
 from conv2attn.verdicts import Strength, Verdict, worst_verdict
 
 
@@ -18,50 +24,34 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
 
     For bitwise one-hot rows that is so where one of the heads attends to each target.
     """
-    count_of = len(targets)
-    residual, floor = np.zeros(count_of), np.full(count_of, -np.inf)
-    norm, worst = np.zeros(count_of), np.full(count_of, -1)
-    witnesses: list[Witness | None] = [None] * count_of
-    kept: list[list[tuple[float, ...]]] = [[] for _ in range(count_of)]
-    left: list[list[int]] = [[] for _ in range(count_of)]
-    shadows, settled = attention.exact and not attention.one_hot, np.zeros(count_of)
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
-    for image, queries, block in selected(attention, everywhere):
-        asked = targets.block(queries, block.shape[2]).swapaxes(0, 1)
-        rows = block.swapaxes(0, 1)
-        (chosen, high), (low, against) = best_of_each(attention, targets, rows, asked, limits)
+    worst = WorstQueries.of_none(targets)
+    shadows = attention.exact and not attention.one_hot
+    keep_below, serves = (np.inf, -np.inf) if shadows else (limits.eps, limits.eps)
+    for portion in shared(attention, targets, everywhere):
+        (chosen, high), (low, against) = best_of_each(attention, targets, portion, limits)
         open_still = np.flatnonzero(((high > limits.eps) & (low <= limits.eps)).any(1))
-        if 0 < len(open_still) * rows[0].size * count_of <= AFFORDABLE // 10:
-            again = (rows[open_still], asked[open_still], limits, np.longdouble)
+        if 0 < len(open_still) * portion.attention[:, 0].size * len(targets) <= AFFORDABLE // 10:
+            again = (portion.only(open_still), limits, np.longdouble)
             (chosen[open_still], high[open_still]), (low[open_still], against[open_still]) = best_of_each(
                 attention, targets, *again
             )
-        for j in range(count_of):
-            at, under = int(high[:, j].argmax()), int(low[:, j].argmax())
-            residual[j] = max(residual[j], high[at, j])
-            kept[j].extend(tuple(map(float, row)) for row in chosen[:, j])
-            open_rows = shadows | (high[:, j] > limits.eps)
-            left[j].extend(image * targets.places.shape[1] + int(q) for q in queries[open_rows])
-            settled[j] = max(settled[j], high[~open_rows, j].max(initial=0.0))
-            norm[j] = max(norm[j], np.abs(chosen[:, j]).sum(-1).max())
-            if low[under, j] > floor[j]:
-                floor[j], worst[j] = low[under, j], queries[under]
-                weights = tuple(map(float, against[under, j]))
-                witnesses[j] = Mixing(j, "refuted", weights, image * targets.places.shape[1] + int(queries[under]))
+        worst.add(portion, (chosen, high), (low, against), keep_below)
+    worst = WorstQueries.of_all(attention.crew.gathered(worst))
     exact = attention.one_hot and targets.plain
     found: list[Target] = []
-    for j in range(count_of):
-        holds, refuted = not shadows and residual[j] <= limits.eps, not shadows and floor[j] > limits.eps
+    for j in range(len(targets)):
+        holds, refuted = not shadows and worst.residual[j] <= limits.eps, not shadows and worst.floor[j] > limits.eps
         verdict = Verdict.HOLDS if holds else Verdict.REFUTED if refuted else Verdict.UNDECIDED
         strength = Strength.PROVED if exact and verdict is not Verdict.UNDECIDED else Strength.BOUNDED
-        witness = Mixings(j, tuple(kept[j])) if holds else witnesses[j] if refuted else None
+        witness = Mixings(j, worst.rows(j)) if holds else worst.shown(j) if refuted else None
         offset = targets.offsets[j] if targets.plain else None
-        known = (residual, floor, norm) if verdict is not Verdict.UNDECIDED else (settled, np.zeros(count_of), norm * 0)
-        left_over, least, size = (max(0.0, float(each[j])) for each in known)
-        target = Target(targets.labels[j], verdict, strength, left_over, least, size, (), witness, None, offset)
-        refuted_already = (floor > limits.eps).any() or any(each.verdict is Verdict.REFUTED for each in found)
+        figures = worst.figures(j) if verdict is not Verdict.UNDECIDED else (worst.served(j, serves), 0.0, 0.0)
+        target = Target(targets.labels[j], verdict, strength, *figures, (), witness, None, offset)
+        refuted_already = (worst.floor > limits.eps).any() or any(each.verdict is Verdict.REFUTED for each in found)
         if verdict is Verdict.UNDECIDED and (shadows or not refuted_already):
-            target = look_again(attention, targets, limits, target, kept[j], left[j])
+            alone, left = replace(attention, crew=ALONE), worst.left(j, serves)
+            target = look_again(alone, targets, limits, target, worst.rows(j), left)
         found.append(target)
     return summed_up(attention, targets, found, limits)
 
@@ -92,28 +82,35 @@ def summed_up(attention: AttentionRows, targets: Targets, found: list[Target], l
 def best_of_each(
     attention: AttentionRows,
     targets: Targets,
-    block: Array,
-    asked: Array,
+    portion: Portion,
     limits: Limits,
     precision: Precision = np.float64,
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """For blocks (queries, heads, keys) and (queries, targets, keys): the mixings (queries, targets, heads) of least
-    certified residual within the norm, with it; and the highest floor, with the mixings that show it."""
-    stacked = np.concatenate([block, asked], 1).swapaxes(1, 2)
-    proposals = propose(triangular(stacked), attention.heads, limits.max_phi).proposals
-    best, high = np.zeros_like(proposals[:, 0]), np.full(asked.shape[:2], np.inf)
-    against, low = np.zeros_like(best), np.full(asked.shape[:2], -np.inf)
-    error = gamma(block.shape[2] + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
-    row_sum, exact = float(block.sum(-1).max()) * (1 + 1e-9), block.astype(precision)
+    """At each query of a portion: the mixings (queries, targets, heads) of least certified residual within the norm,
+    with it; and the highest floor, with the mixings that show it."""
+    rest, asked = split(portion, targets.coefficients)
+    factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked], 1))
+    proposals = propose(factor, attention.heads, limits.max_phi).proposals
+    best, high = np.zeros_like(proposals[:, 0]), np.full(proposals[:, 0, :, 0].shape, np.inf)
+    against, low = np.zeros_like(best), np.full(high.shape, -np.inf)
+    error = gamma(portion.attention.shape[2] + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
+    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
+    exact: Any = portion.attention.swapaxes(0, 1).astype(precision, copy=False)
+    everyone, coefficients = np.arange(len(portion.queries)), asked[..., attention.heads :].swapaxes(1, 2)
     for mixing in np.moveaxis(proposals, 1, 0):
-        left = asked - mixing.astype(precision) @ exact
-        size = np.abs(left)
+        left = -mixing.astype(precision) @ exact
+        for tap, places in enumerate(portion.places):
+            there = np.flatnonzero(places >= 0)
+            left[there, :, places[there]] += targets.coefficients[:, tap]
+        met = left @ exact.swapaxes(1, 2)
+        at_keys = np.moveaxis(left[everyone, :, portion.places], 0, -1)
+        gain = (at_keys * coefficients).sum(-1) - error * np.abs(at_keys * coefficients).sum(-1)
+        size = np.abs(left, out=left)
         norm = np.abs(mixing).sum(-1)
         residual = size.sum(-1) * (1 + error) + rounding_of(mixing, targets.coefficients, row_sum, precision)
         residual = np.where(norm <= limits.max_phi, residual, np.inf).astype(np.float64)
-        gain = (left * asked).sum(-1) - error * (size * np.abs(asked)).sum(-1)
         doubt = (uncertainty(attention) + 2 * error) * (size @ exact.swapaxes(1, 2))
-        blocked = (np.abs(left @ exact.swapaxes(1, 2)) + doubt).max(-1) * limits.max_phi * (1 + error)
+        blocked = (np.abs(met) + doubt).max(-1) * limits.max_phi * (1 + error)
         peak = size.max(-1)
         missed = np.full(peak.shape, -np.inf, dtype=precision)
         floor = (np.divide(gain - blocked, peak, out=missed, where=peak > 0) * (1 - 1e-15)).astype(np.float64)

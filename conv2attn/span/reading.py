@@ -68,6 +68,7 @@ def read_array(
         sampled=share > 0 if sampled is None else sampled,
         content=share,
         notes=tuple(notes),
+        hot=whole.argmax(-1) if one_hot else None,
     )
 
 

@@ -1,33 +1,134 @@
-"""Layers shared out over the processes of torch.distributed, and their results given to all of them."""
+"""Work shared out over the processes of torch.distributed: layers, and the chunks of one layer.
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+Nothing large is sent: each process reads the whole input, computes its part, and sends triangular factors and sums. An
+error in one process is raised in all of them, whatever they are doing, so that none waits for one that has given up.
+"""
 
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar, final
+
+import torch
 import torch.distributed as dist
 
 from conv2attn.errors import Conv2AttnError
 
 Result = TypeVar("Result")
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for one that neither answers nor ends; the parts that it waits for take about as long."""
+STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun tells the processes that it starts."""
+TOLD = "told to all processes by"
 
 
-def shared_out(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of all tasks, in order, in every process; process r of n does tasks r, r + n, r + 2n, ...
+@final
+@dataclass(frozen=True)
+class Crew:
+    """Processes that do one thing together; this one is `rank` of `size`."""
 
-    A task that is refused is refused in every process: that of the first such task is raised. Without torch.distributed
-    they are done one after the other.
-    """
-    if not (dist.is_available() and dist.is_initialized()):
-        return [task() for task in tasks]
-    own: dict[int, Any] = {}
-    for place in range(dist.get_rank(), len(tasks), dist.get_world_size()):
+    rank: int = 0
+    size: int = 1
+
+    def gathered(self, value: Result) -> list[Result]:
+        """What each process has, by rank, in all of them.
+
+        Raises:
+            Exception: what another process raised instead of having anything.
+        """
+        return self.exchanged((value, None)) if self.size > 1 else [value]
+
+    def together(self, task: Callable[[], Result]) -> Result:
+        """The result that a task has in the first process; an error in any is raised in all."""
+        found = self.each(lambda: (task(), None)[self.rank > 0])
+        assert found[0] is not None
+        return found[0]
+
+    def each(self, task: Callable[[], Result]) -> list[Result]:
+        """What a task, in which they may exchange more, gives in each of them; an error in any is raised in all."""
         try:
-            own[place] = tasks[place]()
-        except Conv2AttnError as refusal:
-            own[place] = refusal
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, own)
-    everything = {place: result for part in gathered for place, result in part.items()}
-    for place in sorted(everything):
-        if isinstance(everything[place], Conv2AttnError):
-            raise everything[place]
-    return [everything[place] for place in range(len(tasks))]
+            return self.gathered(task())
+        except Exception as error:
+            if self.size > 1 and not any(TOLD in note for note in getattr(error, "__notes__", ())):
+                self.exchanged((None, error))
+            raise
+
+    def exchanged(self, own: tuple[Any, Exception | None]) -> list[Any]:
+        """What each process has, unless one of them has an error, which is raised."""
+        everyone: list[Any] = [None] * self.size
+        dist.all_gather_object(everyone, (own[0], None if own[1] is None else sendable(own[1])))
+        for rank, (_, error) in enumerate(everyone):
+            if error is not None:
+                error.add_note(f"{TOLD} process {rank}")
+                raise error
+        return [value for value, _ in everyone]
+
+
+ALONE = Crew()
+
+
+def sendable(error: Exception) -> Exception:
+    """The same error, or its text where it does not survive the way to another process."""
+    try:
+        return error if type(pickle.loads(pickle.dumps(error))) is type(error) else RuntimeError(str(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def all_processes() -> Crew:
+    """The processes of torch.distributed, or this one alone."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return ALONE
+    return Crew(dist.get_rank(), dist.get_world_size())
+
+
+def shared_out(tasks: Sequence[Callable[[Crew], Result]]) -> list[Result]:
+    """The results of all tasks, in order, in every process.
+
+    Of n processes, process r does tasks r, r + n, r + 2n, ... alone while there are n to do; the rest are done one
+    after the other by all processes together. The first task that is refused is refused in every process.
+    """
+    crew = all_processes()
+    whole = len(tasks) // crew.size * crew.size
+    own = range(crew.rank, whole, crew.size)
+    parts = crew.each(lambda: {place: unless_refused(partial(tasks[place], ALONE)) for place in own})
+    done = {place: result for part in parts for place, result in part.items()}
+    for place in range(whole, len(tasks)):
+        done[place] = unless_refused(partial(crew.together, partial(tasks[place], crew)))
+    for place in sorted(done):
+        if isinstance(done[place], Conv2AttnError):
+            raise done[place]
+    return [done[place] for place in range(len(tasks))]
+
+
+def unless_refused(task: Callable[[], Any]) -> Any:
+    """The result of a task, or what it was refused with."""
+    try:
+        return task()
+    except Conv2AttnError as refusal:
+        return refusal
+
+
+@contextmanager
+def processes_of_torchrun() -> Iterator[Crew]:
+    """The processes that torchrun started, joined until the end; this one alone where there are none.
+
+    They speak over gloo, and over NCCL what is on a GPU.
+    """
+    started = all(name in os.environ for name in STARTED_BY) and int(os.environ["WORLD_SIZE"]) > 1
+    if not started or dist.is_initialized():
+        yield all_processes()
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, timeout=TIMEOUT)
+    try:
+        yield all_processes()
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,114 @@
+"""One-hot rows looked at pattern by pattern give what all their keys give; no query is passed over or counted twice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from attentions import LINE, OFFSETS, hard, soft
+
+from conv2attn import MultiHeadSelfAttention, convert
+from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
+from conv2attn.bounds import gamma
+from conv2attn.span import portions as module
+from conv2attn.span.checking import check
+from conv2attn.span.layers import read_layer
+from conv2attn.span.limits import limits_for
+from conv2attn.span.one_hot import keys_read
+from conv2attn.span.problem import shifts
+from conv2attn.span.reading import read_array
+
+CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
+
+
+def layer_of(offsets, alpha, dtype, kind=QuadraticEncoding):
+    return MultiHeadSelfAttention(1, 1, kind(torch.tensor(offsets, dtype=torch.float32), alpha), dtype=dtype)
+
+
+LAYERS = {
+    "padded": (convert(torch.nn.Conv2d(2, 3, 3, padding=1)), (5, 6)),
+    "strided and dilated": (convert(torch.nn.Conv2d(2, 3, (2, 3), stride=(3, 2), dilation=2, padding=2)), (9, 12)),
+    "line": (convert(torch.nn.Conv1d(2, 3, 5, padding=4, padding_mode="circular")), (7,)),
+    "transposed": (convert(torch.nn.ConvTranspose2d(2, 3, 3, stride=2)), (4, 5)),
+    "cube": (layer_of(CUBE, 128.0, torch.float32), (3, 4, 5)),
+    "beyond the grid": (layer_of([(-4, 9), (0, 0), (2, -2)], 128.0, torch.bfloat16), (4, 5)),
+    "beyond, in float64": (layer_of([(-4, 9), (0, 0), (2, -2)], 1024.0, torch.float64), (4, 5)),
+    "beyond, in float16": (layer_of([(-4, 9), (0, 0), (2, -2)], 64.0, torch.float16), (4, 5)),
+    "enumerated": (convert(torch.nn.Conv2d(2, 3, 3, padding=1), encoding="enumerated"), (5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_keys_of_offsets_are_those_of_the_softmax(name):
+    layer, sides = LAYERS[name]
+    rows = read_layer(name, layer, sides, 2**16)
+    block = np.concatenate([block for _, _, block in rows.pieces()], 1)
+    assert rows.one_hot
+    assert (np.sort(block, -1)[..., -1] == 1).all()
+    assert np.count_nonzero(block) == block.shape[0] * block.shape[1]
+    assert np.array_equal(rows.hot[0], block.argmax(-1))
+
+
+def test_only_exact_scores_tell_the_nearest_key():
+    grid = read_array("grid", hard((4, 5), OFFSETS), grid=(4, 5), dimensions=2, memory_limit=2**20).grid
+    beyond = [(-4, 9), (0, 0)]
+    assert keys_read(layer_of(beyond, 128.0, torch.float32).encoding, grid, torch.float32) is not None
+    assert keys_read(layer_of(beyond, 105.3, torch.float32).encoding, grid, torch.float32) is None
+    assert keys_read(layer_of(beyond, 128.0, torch.float32, EnumeratedEncoding).encoding, grid, torch.float32) is None
+    assert keys_read(layer_of(beyond, 64.0, torch.float32).encoding, grid, torch.float32) is None
+    assert keys_read(layer_of([(0, 4000)], 128.0, torch.float32).encoding, grid, torch.float32) is not None
+    assert keys_read(layer_of([(0, 5000)], 128.0, torch.float32).encoding, grid, torch.float32) is None
+
+
+def figures(row, name):
+    """One number of all targets of all conditions."""
+    found = [getattr(target, name) for c in (*row.conditions, *row.beside) for target in c.targets]
+    return np.array([np.nan if x is None else x for x in found], dtype=float)
+
+
+def verdicts(row):
+    return [(c.name, c.verdict, c.strength, c.rank, c.queries) for c in (*row.conditions, *row.beside)]
+
+
+def random_one_hot(seed):
+    rng = np.random.default_rng(seed)
+    return np.eye(30)[rng.integers(0, 30, (2, 4, 30))]
+
+
+@pytest.mark.parametrize(
+    ("array", "grid", "offsets"),
+    [
+        (hard((5, 6), OFFSETS), (5, 6), OFFSETS),
+        (hard((5, 6), OFFSETS[1:]), (5, 6), OFFSETS),
+        (np.concatenate([hard((5, 6), OFFSETS), hard((5, 6), OFFSETS[:2])]), (5, 6), OFFSETS),
+        (np.stack([hard((7,), LINE), hard((7,), LINE)[::-1]]), (7,), LINE),
+        (random_one_hot(0), (5, 6), OFFSETS[:3]),
+        (random_one_hot(1)[0], (5, 6), [(9, 9)]),
+    ],
+)
+def test_patterns_give_the_figures_of_all_keys(array, grid, offsets):
+    rows = read_array("one-hot", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
+    assert rows.hot is not None
+    targets, limits = shifts(rows.grid, offsets), limits_for(rows, None, None)
+    few, all_keys = (check(each, targets, "joint", limits, None) for each in (rows, replace(rows, hot=None)))
+    assert verdicts(few) == verdicts(all_keys)
+    for name in ("residual", "norm", "distance"):
+        np.testing.assert_allclose(figures(few, name), figures(all_keys, name), rtol=1e-9, atol=1e-12)
+    counted = 8 * limits.max_phi * gamma(rows.images * array.shape[-1] ** 2, 2.0**-53)
+    np.testing.assert_allclose(figures(few, "floor"), figures(all_keys, "floor"), rtol=1e-9, atol=counted)
+
+
+def test_a_query_that_is_passed_over_is_noticed(monkeypatch):
+    rows = read_array("planted", soft((5, 6), 1.0), grid=(5, 6), dimensions=2, memory_limit=1)
+    targets, limits = shifts(rows.grid, OFFSETS), limits_for(rows, None, None)
+    everything = module.portions
+
+    def all_but_one(*arguments):
+        return (portion for portion in everything(*arguments) if 7 not in portion.queries)
+
+    monkeypatch.setattr(module, "portions", all_but_one)
+    with pytest.raises(RuntimeError, match="planted: image 0, query 7 was looked at 0 times, not once"):
+        check(rows, targets, "interior", limits, None)
+    monkeypatch.setattr(module, "portions", lambda *arguments: [*everything(*arguments), *everything(*arguments)])
+    with pytest.raises(RuntimeError, match="was looked at 2 times"):
+        check(rows, targets, "interior", limits, None)
