@@ -24,7 +24,7 @@ TERMS = 1 << (53 - 2 * RESIDUE_BITS)
 @final
 @dataclass(frozen=True, eq=False)
 class Integers:
-    """Floats as `mantissa * 2^exponent * 2^scale`, exactly, with no negative exponent; magnitudes at most 2^bits."""
+    """Floats as `mantissa * 2^exponent * 2^scale`, exactly, with no negative exponent; magnitudes below 2^bits."""
 
     mantissa: Tensor
     exponent: Tensor
@@ -44,7 +44,7 @@ class Integers:
     def modulo(self, prime: int) -> Tensor:
         """Residues of `mantissa * 2^exponent`: int64 in [0, prime)."""
         powers = [1]
-        for _ in range(int(self.exponent.max()) if self.exponent.numel() else 0):
+        for _ in range(self.bits):  # no exponent is larger
             powers.append(powers[-1] * 2 % prime)
         return self.mantissa % prime * torch.tensor(powers)[self.exponent] % prime
 
@@ -79,7 +79,7 @@ class Sums:
         """Each of those integers is less than 2^bits in magnitude."""
         output, value = self.factors
         added = len(self.places) * (output.mantissa.shape[2] if output and value else 1)
-        return sum(factor.bits for factor in self.factors if factor is not None) + added.bit_length()
+        return sum(factor.bits for factor in self.factors if factor is not None) + (added - 1).bit_length()
 
     def modulo(self, prime: int) -> Tensor:
         """Residues of the integers: int64 in [0, prime)."""
@@ -108,7 +108,7 @@ def product_modulo(output: Tensor, value: Tensor, groups: int, prime: int) -> Te
 def differing(first: Sums, second: Sums) -> Tensor:
     """Where the two families of sums differ as real numbers: bool (count, d_out, d_in / groups); exact, no doubt."""
     scale = min(first.scale, second.scale)
-    bits = 1 + max(side.bits + side.scale - scale for side in (first, second))
+    bits = max(side.bits + side.scale - scale for side in (first, second))
     wrong: Tensor | bool = False
     for prime in primes_beyond(bits + 1):
         ours, theirs = (side.modulo(prime) * pow(2, side.scale - scale, prime) % prime for side in (first, second))
