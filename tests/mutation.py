@@ -36,7 +36,7 @@ from mutations import Mutant, mutants_of
 from survivors import update
 
 TESTS = {
-    "bounds": ("tests/test_bounds_*.py", "tests/test_certificates_propagation.py", "conv2attn/bounds"),
+    "bounds": ("tests/test_bounds_*.py", "conv2attn/bounds"),
     "basis": ("tests/test_basis*.py", "conv2attn/basis"),
     "certificates": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/certificates"),
 }
