@@ -24,7 +24,8 @@ LEARNED = re.compile(
     "relative_position_bias_table|attention_biases|cpb_mlp|continuous_position_bias_mlp|pos_proj|pos_embed|position_embed"
 )
 CONTENT = re.compile(
-    r"\b(qkv|qk|q|kv|q_proj|k_proj|query|key|queries|keys_values|queries_keys_values|q_bias|v_bias)(\.|$)"
+    r"\b(qkv|qk|q|kv|q_proj|k_proj|query|key|queries|keys_values|queries_keys_values|q_bias|v_bias"
+    r"|in_proj_weight|in_proj_bias|q_lin|k_lin)(\.|$)"
 )
 TOKENS = re.compile(r"cls_token|class_token|distillation_token|patch_embed|conv_proj|word_embed|token_type|reg_token")
 
@@ -212,7 +213,7 @@ def known(name: str, held_at_zero: bool = True) -> tuple[nn.Module, Known]:
         if LEARNED.search(key) and "sinusoidal" not in name:
             parameter.normal_()
         if name in ABSOLUTE and CONTENT.search(key):
-            parameter.mul_(10)
+            parameter.normal_(std=0.2)
         if held_at_zero and (CONTENT if name in RELATIVE else TOKENS).search(key):
             parameter.zero_()
         if held_at_zero and key.endswith("gating_param"):
