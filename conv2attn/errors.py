@@ -212,9 +212,9 @@ RULES: dict[str, Rule] = {
         "Pass kernel_size and dilation, or offsets, with as many axes as the grid.",
     ),
     "C2A505": Rule(
-        "not a hard attention",
-        "Only where every row is one-hot at one offset is attention a convolution.",
-        "Call nearest_convolution, which projects, or raise alpha.",
+        "not attention by position alone",
+        "Attention that depends on the image is another map for each image, and near to no one convolution.",
+        "Recover a layer without query and key, or check_span its attention on images.",
     ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

@@ -10,8 +10,7 @@ from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, convert, express, recover
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.span import expression, fewest_heads, head_offsets, nearest_convolution, profiles, redundant_heads
+from conv2attn.span import expression, fewest_heads, head_offsets, profiles, redundant_heads
 from conv2attn.verdicts import Verdict
 
 
@@ -41,7 +40,9 @@ def image(*shape):
 )
 def test_recover_returns_the_convolution_that_was_converted(conv):
     conv = integers(conv)
-    found = recover(convert(conv))
+    recovered = recover(convert(conv))
+    found = recovered.module
+    assert (recovered.share, recovered.residual) == (1, 0)
     assert torch.equal(found.weight, conv.weight)
     names = ("stride", "padding", "dilation", "kernel_size", "groups", "padding_mode")
     assert all(getattr(found, name) == getattr(conv, name) for name in names)
@@ -55,45 +56,10 @@ def test_unpadded_heads_are_replicate_padding():
     with torch.no_grad():
         layer.encoding.center.copy_(torch.tensor(OFFSETS))
         layer.encoding.alpha.fill_(1024)
-    found = recover(layer)
+    found = recover(layer).module
     assert found.padding_mode == "replicate"
     x = image(2, 2, 5, 6)
     assert torch.equal(found(x), layer(x))
-
-
-def test_soft_heads_are_not_recovered_but_have_a_nearest_convolution():
-    layer = convert(integers(nn.Conv2d(2, 3, 3, padding=1)))
-    with torch.no_grad():
-        layer.encoding.alpha.fill_(1.0)
-    with pytest.raises(UsageError, match=r"C2A505 .*not one-hot"):
-        recover(layer)
-    shares = []
-    for alpha in (0.5, 1.0, 3.0, 20.0):
-        with torch.no_grad():
-            layer.encoding.alpha.fill_(alpha)
-        shares.append(nearest_convolution(layer, OFFSETS, (6, 7)).share)
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.9
-    assert shares[-1] > 1 - 1e-6
-
-
-def test_the_share_is_that_of_the_dense_maps():
-    layer = convert(integers(nn.Conv2d(2, 3, 3, padding=1)))
-    with torch.no_grad():
-        layer.encoding.alpha.fill_(0.7)
-    nearest = nearest_convolution(layer, OFFSETS, (3, 4))
-    attention = layer.attention(sides=(3, 4))[0].detach()
-    keys = layer.padding.sides((3, 4))
-    hard = convert(nn.Conv2d(2, 3, 3, padding=1)).double().attention(sides=(3, 4))[0].detach()
-    whole = torch.einsum("hqk,hoi->oqik", attention, layer.output.detach())
-    near = torch.einsum("tqk,toi->oqik", hard, nearest.taps)
-    assert keys == (5, 6)
-    assert nearest.share == pytest.approx(float(1 - (whole - near).square().sum() / whole.square().sum()), rel=1e-12)
-
-
-def test_transposed_layers_are_said_to_be_none():
-    with pytest.raises(UnsupportedError, match="zero-stuffed"):
-        recover(convert(nn.ConvTranspose2d(2, 3, 3, stride=2)))
 
 
 def test_express_writes_a_convolution_with_the_heads_of_another():

@@ -7,7 +7,7 @@ from conv2attn.span.fewest import FewestHeads, fewest_heads
 from conv2attn.span.heads import HeadReading, Redundancy
 from conv2attn.span.profiles import Pattern, Profiles
 from conv2attn.span.questions import head_offsets, profiles, redundant_heads
-from conv2attn.span.recover import Nearest, nearest_convolution, recover
+from conv2attn.span.recover import Recovered, recover
 from conv2attn.span.report import SpanReport, SpanRow
 
 __all__ = [
@@ -19,10 +19,10 @@ __all__ = [
     "HeadReading",
     "Mixing",
     "Mixings",
-    "Nearest",
     "NullVector",
     "Pattern",
     "Profiles",
+    "Recovered",
     "Redundancy",
     "SpanReport",
     "SpanRow",
@@ -32,7 +32,6 @@ __all__ = [
     "expression",
     "fewest_heads",
     "head_offsets",
-    "nearest_convolution",
     "profiles",
     "recover",
     "redundant_heads",

@@ -1,0 +1,263 @@
+"""Recover is the inverse of convert, bit for bit, and least squares where attention is soft."""
+
+from itertools import product
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from attentions import OFFSETS
+from hypothesis import example, given
+from torch import nn
+
+from conv2attn import MultiHeadSelfAttention, convert, recover
+from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
+from conv2attn.basis import Padding, Sites
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.theorem import read
+
+CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+same_warns = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+
+
+@st.composite
+def convolutions(draw):
+    """Any convolution layer that the converter accepts, with random weights."""
+    axes, groups = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+
+    def sizes(low, high):
+        return tuple(draw(st.integers(low, high)) for _ in range(axes))
+
+    channels = (groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2)))
+    kernel, stride, dilation = sizes(1, 3 if axes == 3 else 4), sizes(1, 3), sizes(1, 3)
+    rest = {
+        "groups": groups,
+        "bias": draw(st.booleans()),
+        "dtype": draw(st.sampled_from([torch.float64, torch.float32])),
+    }
+    if draw(st.booleans()):
+        extra = tuple(draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True))
+        numbers = {"stride": stride, "dilation": dilation, "padding": sizes(0, 4), "output_padding": extra}
+        return TRANSPOSED[axes](*channels, kernel, **numbers, **rest)
+    padding = draw(st.sampled_from(["same", "valid"]) | st.just(sizes(0, 2)))
+    mode = draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]))
+    stride = (1,) * axes if padding == "same" else stride
+    return CONV[axes](*channels, kernel, stride=stride, dilation=dilation, padding=padding, padding_mode=mode, **rest)
+
+
+def same_parameters(ours, theirs):
+    """Whether two layers have the same parameters bit for bit, the sign of zeros too."""
+    ours, theirs = dict(ours.named_parameters()), dict(theirs.named_parameters())
+    bits = all(
+        torch.equal(p, theirs[name]) and torch.equal(p.signbit(), theirs[name].signbit()) for name, p in ours.items()
+    )
+    return ours.keys() == theirs.keys() and bits
+
+
+def joined(module):
+    """What a recovered module is, padding in front of it counted as its own."""
+    if not isinstance(module, nn.Sequential):
+        return read(module)
+    pads, convolution = module[:-1], read(module[-1])
+    amounts = [sum(each) for each in zip(*(pad.padding for pad in pads), strict=True)]
+    axes = len(amounts) // 2
+    before, after = (tuple(amounts[2 * a + end] for a in reversed(range(axes))) for end in (0, 1))
+    return before, after, convolution
+
+
+@same_warns
+@given(convolutions())
+@example(nn.Conv2d(1, 1, (4, 2), padding="same", dilation=(3, 1)))
+@example(nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, output_padding=1))
+@example(nn.ConvTranspose1d(1, 1, 1, stride=2, dilation=3, output_padding=2, padding=1))
+@example(nn.ConvTranspose3d(1, 1, 2, stride=(1, 2, 3), padding=(3, 0, 1), output_padding=(0, 1, 2)))
+def test_converting_and_recovering_gives_the_convolution_back(conv):
+    with torch.no_grad():
+        conv.weight.flatten()[:1] = -0.0
+    layer = convert(conv)
+    found = recover(layer)
+    assert (found.share, found.residual) == (1, 0)
+    if isinstance(found.module, nn.Sequential):
+        before, after, convolution = joined(found.module)
+        assert (before, after) == (layer.padding.before, layer.padding.after)
+        assert torch.equal(convolution.weight, read(conv).weight)
+        assert (convolution.dilation, convolution.stride) == (
+            read(conv).dilation,
+            read(conv).stride,
+        ) or 1 in conv.kernel_size
+        return
+    again = convert(found.module)
+    assert same_parameters(again, layer)
+    assert (again.padding, again.sites, again.groups) == (layer.padding, layer.sites, layer.groups)
+    if max(layer.padding.spacing) > 1 or type(conv) in CONV.values():
+        assert type(found.module) is type(conv)
+        assert same_parameters(found.module, conv)
+
+
+@same_warns
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(2, 3, (2, 4), padding="same", padding_mode="circular"),
+        nn.ConvTranspose2d(2, 4, 3, stride=2, padding=1, output_padding=1, groups=2),
+        nn.ConvTranspose1d(2, 3, 3, padding=4),
+        nn.ConvTranspose2d(1, 2, 2, dilation=(2, 3), output_padding=(1, 2)),
+        nn.ConvTranspose3d(1, 2, 2, stride=(2, 1, 2), padding=(0, 2, 1)),
+    ],
+    ids=repr,
+)
+def test_recovered_modules_compute_the_same(conv):
+    conv = conv.double()
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            parameter.copy_(torch.randint(-4, 5, parameter.shape))
+    x = torch.randint(-4, 5, (2, conv.in_channels, *[7, 8, 6][: conv.weight.ndim - 2])).double()
+    assert torch.equal(recover(convert(conv)).module(x), conv(x))
+
+
+WITHIN = Sites((1, 1), (1, 0), (1, 1))
+
+
+def hard_layer(padding, encoding=QuadraticEncoding, sites=WITHIN):
+    """A hard layer of integers with any padding and sites."""
+    centers = torch.tensor([[-1, 0], [0, 0], [1, 1]], dtype=torch.float64)
+    layer = MultiHeadSelfAttention(
+        2, 3, encoding(centers, 1024.0), value=False, dtype=torch.float64, padding=padding, sites=sites
+    )
+    with torch.no_grad():
+        for parameter in (layer.output, layer.bias):
+            parameter.copy_(torch.randint(-4, 5, parameter.shape))
+    return layer
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        Padding((2, 0), (0, 1)),
+        Padding((1, 2), (0, -1), "reflect"),
+        Padding((0, 3), (2, 1), "circular"),
+        Padding((-1, 2), (1, 0), "replicate"),
+        Padding((-1, -1), (-1, -1)),
+        Padding((1, 0), (1, 1), spacing=(2, 3)),
+        Padding((2, 1), (-1, -2), spacing=(2, 3)),
+    ],
+    ids=repr,
+)
+def test_uneven_and_negative_padding_is_a_layer_in_front_or_behind(padding):
+    layer = hard_layer(padding)
+    x = torch.randint(-4, 5, (2, 2, 7, 8)).double()
+    assert torch.equal(recover(layer).module(x), layer(x))
+
+
+@pytest.mark.parametrize("plant", ["tap", "padding", "bias", "dilation"])
+def test_a_planted_error_is_seen(plant):
+    conv = nn.Conv2d(2, 3, 3, padding=1).double()
+    layer = convert(conv)
+    with torch.no_grad():
+        match plant:
+            case "tap":
+                layer.output[4, 1, 1] = layer.output[4, 1, 1].nextafter(torch.tensor(9.0).double())
+            case "padding":
+                layer.padding = Padding((1, 1), (1, 1), "replicate")
+            case "bias":
+                layer.bias[2] += 1
+            case "dilation":
+                layer.encoding.center.mul_(2)
+    if plant == "dilation":
+        with pytest.raises(UnsupportedError, match="look beyond the zeros padding"):
+            recover(layer)
+        return
+    assert not same_parameters(convert(recover(layer).module), convert(conv)) or plant == "padding"
+    assert recover(layer).module.padding_mode == ("replicate" if plant == "padding" else "zeros")
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (lambda: hard_layer(Padding((1, 1), (1, 1), spacing=(2, 1)), sites=Sites((2, 1), (1, 0), (1, 1))), "strided"),
+        (lambda: hard_layer(Padding((5, 1), (5, 1), spacing=(2, 1))), "further than its taps reach, by 3"),
+        (
+            lambda: hard_layer(Padding((0, 0), (0, 0)), encoding=EnumeratedEncoding, sites=Sites.everywhere(2)),
+            "enumerated",
+        ),
+        (lambda: hard_layer(Padding((1, 1), (1, 1)), sites=Sites.everywhere(2)), "zeros padding"),
+    ],
+)
+def test_what_no_torch_layer_is(layer, message):
+    with pytest.raises(UnsupportedError, match=message):
+        recover(layer())
+
+
+def softened(alpha, conv=None):
+    """A converted layer whose heads are soft."""
+    layer = convert(conv or nn.Conv2d(2, 3, 3, padding=1).double())
+    with torch.no_grad():
+        layer.encoding.alpha.fill_(alpha)
+    return layer
+
+
+def test_soft_layers_come_nearer_to_their_convolution():
+    conv = nn.Conv2d(2, 3, 3, padding=1).double()
+    found = [recover(softened(alpha, conv), grid=(6, 7)) for alpha in (0.5, 1.0, 3.0, 20.0)]
+    shares = [each.share for each in found]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.9
+    assert shares[-1] > 1 - 1e-6
+    assert [each.residual for each in found] == sorted((each.residual for each in found), reverse=True)
+    assert torch.allclose(found[-1].module.weight, conv.weight, atol=1e-7)
+    assert torch.equal(found[-1].module.bias, conv.bias)
+    assert found[0].module.padding == (1, 1)
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), (1, 1)), ((1, 2), (1, 1)), ((2, 2), (2, 1))])
+def test_no_other_taps_are_nearer(kernel, dilation):
+    layer, grid, keys = softened(0.7), (5, 6), (7, 8)
+    found = recover(layer, kernel_size=kernel, dilation=dilation, grid=grid)
+    convolution = found.module[-1] if isinstance(found.module, nn.Sequential) else found.module
+    taps = convolution.weight.detach().flatten(2).permute(2, 0, 1)
+    along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(kernel, dilation, strict=True)]
+    attention = layer.attention(sides=grid)[0].detach()
+    dense = torch.einsum("hqk,hoi->oqik", attention, layer.output.detach()).unflatten(-1, keys).unflatten(1, grid)
+    left, whole, count, sums = 0.0, 0.0, 0, torch.zeros_like(taps)
+    for row, column in product(range(5), range(6)):
+        places = [(row + 1 + i, column + 1 + j) for i, j in product(*along)]
+        if all(0 <= r < 7 and 0 <= c < 8 for r, c in places):
+            ours = dense[:, row, column]
+            theirs = torch.zeros_like(ours)
+            for t, (r, c) in enumerate(places):
+                theirs[:, :, r, c], sums[t] = taps[t], sums[t] + ours[:, :, r, c]
+            left, whole, count = left + (ours - theirs).square().sum(), whole + ours.square().sum(), count + 1
+    assert torch.allclose(sums / count, taps, atol=1e-12)
+    assert found.residual == pytest.approx(float(left.sqrt()), rel=1e-9)
+    assert found.share == pytest.approx(float(1 - left / whole), rel=1e-9)
+
+
+def test_soft_transposed_and_unpadded_layers_have_a_nearest_convolution():
+    transposed = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, output_padding=1).double()
+    found = recover(softened(30.0, transposed), grid=(4, 5))
+    assert isinstance(found.module, nn.ConvTranspose2d)
+    assert found.share > 1 - 1e-9
+    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), 30.0)
+    bare = recover(MultiHeadSelfAttention(2, 3, encoding, dtype=torch.float64), grid=(5, 6))
+    assert bare.module.padding_mode == "replicate"
+    assert bare.share > 1 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": (1, 2), "kernel_size": 9}, "no query"),
+        ({"kernel_size": (3,)}, "C2A504"),
+        ({"dilation": 0}, "positive"),
+    ],
+)
+def test_wrong_calls_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        recover(softened(1.0), **options)
+
+
+def test_attention_that_depends_on_the_image_is_refused():
+    layer = convert(nn.Conv2d(1, 1, 3))
+    layer.query = layer.key = nn.Parameter(torch.zeros(9, 3, 1))
+    with pytest.raises(UsageError, match="C2A505"):
+        recover(layer)
