@@ -7,14 +7,14 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
-from conv2attn.bounds import convolution_bound, hard_mixing_bound
+from conv2attn.bounds import RoundingBound, convolution_bound, difference_bound, hard_mixing_bound
 from conv2attn.certificates import certify
 from conv2attn.certificates.arithmetic import Arithmetic
 from conv2attn.certificates.faithful import departure
 from conv2attn.certificates.layer import judge_measured
 from conv2attn.certificates.measure import Measured
 from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.rounding import coefficients, difference_bounds, what_differs
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -266,3 +266,27 @@ def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
 def test_a_size_beyond_the_limit_is_a_usage_error():
     with pytest.raises(UsageError, match="has more than 2\\^26 numbers"):
         certify(layer(), conv2attn.convert(layer()), input_size=(16, 2**12, 2**10 + 1))
+
+
+@pytest.mark.parametrize("leak", [0.0, 1e-9, 0.3])
+@pytest.mark.parametrize("reach", [0.0, 1e-3, 7.0, 1e30])
+def test_the_bound_of_a_channel_is_affine_in_its_weights_and_its_bias(leak, reach):
+    given = (reach, convolution_bound(147, "float32"), convolution_bound(49, "float16", casts=2))
+    mixing = RoundingBound(1e-6, 1e-38)
+    per_weight, per_bias, constant = coefficients(*given, leak, mixing)
+    for weights, bias in ((0.0, 0.0), (3.7, 0.0), (0.0, 1e4), (12.5, 0.03), (1e-20, 1e-20)):
+        whole = difference_bound(weights, bias, *given, leak=leak, mixing=mixing)
+        assert whole <= (weights * per_weight + bias * per_bias + constant) * (1 + 2.0**-30) <= whole * (1 + 2.0**-28)
+
+
+def test_weights_that_plainly_are_equal_differ_by_nothing_and_others_by_what_they_do():
+    original = layer()
+    readings = reading_of(original), reading_of(conv2attn.convert(original))
+    assert not what_differs(*readings)[0].any()
+    converted = conv2attn.convert(original)
+    ulp(taps(converted), (4, 7, 3))
+    taken, _ = what_differs(readings[0], reading_of(converted))
+    assert taken.nonzero().tolist() == [[7]]
+    converted = conv2attn.convert(original)
+    converted.encoding.center.data[[0, 1]] = converted.encoding.center.data[[1, 0]]
+    assert (what_differs(readings[0], reading_of(converted))[0] > 1e-3).all()

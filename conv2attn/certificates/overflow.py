@@ -6,7 +6,7 @@ import torch
 
 from conv2attn.bounds import format_of
 from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import absolute_sums, largest_biases
+from conv2attn.certificates.rounding import largest_biases
 
 ROUNDED = 1 + 2.0**-7  # pays for the rounding of sums of up to 2^16 terms
 
@@ -21,7 +21,7 @@ def overflow(reading: Reading, input_range: float) -> str:
         return "its inputs are not finite"
     kind = reading.format
     biases = torch.tensor(largest_biases(reading, reading), dtype=torch.float64)
-    largest = (absolute_sums(reading).cpu() * input_range + biases).max().item()
+    largest = (reading.magnitudes * input_range + biases).max().item()
     limit = format_of(kind).largest
     if largest * ROUNDED <= limit:
         return ""

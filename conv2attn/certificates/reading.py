@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from typing import final
 
 import torch
@@ -76,6 +76,18 @@ class Reading:
     def format(self) -> str:
         """The format of the weights."""
         return FORMATS[self.dtype]
+
+    @cached_property
+    def magnitudes(self) -> Tensor:
+        """For each output channel, the sum of |W_out| |W_val| over heads and input channels, in float64."""
+        value, output, groups = self.weights.value, self.weights.output, self.weights.groups
+        if value is None or output is None:
+            factor = output if value is None else value
+            assert factor is not None
+            return factor.cpu().double().abs().sum((0, 2))
+        inner = value.cpu().double().abs().sum(2).unflatten(1, (groups, -1))
+        outer = output.cpu().double().abs().unflatten(1, (groups, -1))
+        return torch.einsum("hgok,hgk->go", outer, inner).flatten()
 
 
 @singledispatch

@@ -50,30 +50,54 @@ def difference_bounds(
         return None
     leak = (mixings[0][0] + mixings[1][0]) * SLACK
     mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
-    sums = [absolute_sums(side) for side in (original, converted)]
+    sums = [side.magnitudes for side in (original, converted)]
     largest = torch.maximum(sums[0], sums[1]) * SLACK
     underflow = sum(n * lost(side, kind) for n, side in zip(terms, (original, converted), strict=True))
     extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
-    taps, biases = what_differs(original, converted)
-    extra = extra + taps * SLACK * input_range + biases
-    return [
-        (difference_bound(s, b, input_range, bounds[0], bounds[1], leak=leak, mixing=mixing) + more) * SLACK
-        for s, b, more in zip(largest.tolist(), largest_biases(original, converted), extra.tolist(), strict=True)
-    ]
+    taps, offs = what_differs(original, converted)
+    extra = extra + taps * SLACK * input_range + offs
+    per_weight, per_bias, constant = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
+    biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
+    return ((largest * per_weight + biases * per_bias + constant + extra) * SLACK).tolist()
+
+
+def coefficients(
+    input_range: float, original: RoundingBound, converted: RoundingBound, leak: float, mixing: RoundingBound
+) -> tuple[float, float, float]:
+    """`bounds.difference_bound` as `S per_weight + |b| per_bias + constant`, which it is; each is rounded up."""
+    first, second = (RoundingBound(side.factor, 0.0) for side in (original, converted))
+    return (
+        difference_bound(1.0, 0.0, input_range, first, second, leak=leak, mixing=mixing),
+        difference_bound(0.0, 1.0, input_range, first, second, leak=leak, mixing=mixing),
+        difference_bound(0.0, 0.0, input_range, original, converted, leak=leak, mixing=mixing),
+    )
 
 
 def what_differs(original: Reading, converted: Reading) -> tuple[Tensor, Tensor]:
     """For each output channel, upper bounds on the sum of |differences of weights| and on that of the biases."""
-    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
-    ours, theirs = (summed(side, places) for side in (original, converted))
-    doubt = (absolute_sums(original) + absolute_sums(converted)) * 2.0**-30
-    plain = all(side.taps is not None and len(set(side.starts)) == len(side.starts) for side in (original, converted))
-    taps = (ours - theirs).abs().sum((0, 2)) + (0 if plain else doubt)
     zero = torch.zeros(original.channels[1], dtype=torch.float64)
     first, second = (
         zero if side.weights.bias is None else side.weights.bias.cpu().double() for side in (original, converted)
     )
-    return taps, (first - second).abs() * SLACK
+    return tap_differences(original, converted), (first - second).abs() * SLACK
+
+
+def tap_differences(original: Reading, converted: Reading) -> Tensor:
+    """For each output channel an upper bound on the sum of |differences of weights|: 0 where they plainly are equal."""
+    if plain(original) and plain(converted) and original.starts == converted.starts:
+        assert original.taps is not None
+        assert converted.taps is not None
+        if original.weights.groups == converted.weights.groups and torch.equal(original.taps, converted.taps):
+            return torch.zeros(original.channels[1], dtype=torch.float64)
+    places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
+    ours, theirs = (summed(side, places) for side in (original, converted))
+    doubt = 0.0 if plain(original) and plain(converted) else (original.magnitudes + converted.magnitudes) * 2.0**-30
+    return (ours - theirs).abs().sum((0, 2)) + doubt
+
+
+def plain(reading: Reading) -> bool:
+    """Whether each place has one head, with a plain tap, so that its weights are summed without rounding."""
+    return reading.taps is not None and len(set(reading.starts)) == len(reading.starts)
 
 
 def summed(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
@@ -158,15 +182,3 @@ def formed_exactly(weights: Weights) -> bool:
         return False
     wide = Weights(value.double(), output.double(), None, groups)
     return torch.equal(weights.taps().double(), wide.taps())
-
-
-def absolute_sums(reading: Reading) -> Tensor:
-    """For each output channel, the sum of |W_out| |W_val| over heads and input channels, in float64."""
-    value, output, groups = reading.weights.value, reading.weights.output, reading.weights.groups
-    if value is None or output is None:
-        factor = output if value is None else value
-        assert factor is not None
-        return factor.cpu().double().abs().sum((0, 2))
-    inner = value.cpu().double().abs().sum(2).unflatten(1, (groups, -1))
-    outer = output.cpu().double().abs().unflatten(1, (groups, -1))
-    return torch.einsum("hgok,hgk->go", outer, inner).flatten()
