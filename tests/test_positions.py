@@ -90,6 +90,35 @@ def test_gates_and_offsets_of_a_layer_known_by_name():
         position_attention(network, (3, 5))
 
 
+def biases(sides, stride=1):
+    """LeViT's parameters for a layer on these sides: biases of two heads, and the index of |dx|, |dy|."""
+    grid = AttentionGrid(sides, Sites((stride, stride), (0, 0), (0, 0)))
+    away = grid.displacements().abs()
+    return {
+        "attention_biases": nn.Parameter(torch.randn(2, math.prod(sides))),
+        "attention_bias_idxs": away[..., 0] * sides[1] + away[..., 1],
+    }
+
+
+def test_the_authors_own_layers_are_read_by_the_attributes_that_they_have():
+    network = nn.Module()
+    network.first = of_module("Attention", "levit", **biases((3, 3)))
+    network.second = of_module("AttentionSubsample", "levit", stride=2, resolution=3, **biases((3, 3), stride=2))
+    index = torch.full((5, 5), 9)
+    index[1:, 1:] = torch.tensor([[4, 3, 1, 0], [5, 4, 2, 1], [7, 6, 4, 3], [8, 7, 5, 4]])
+    table = {"relative_position_bias_table": nn.Parameter(torch.randn(12, 3)), "relative_position_index": index}
+    network.rel_pos_bias = of_module("RelativePositionBias", "modeling_finetune", window_size=(2, 2), **table)
+    network.third = of_module("Attention", "modeling_finetune", relative_position_bias_table=None)
+    network.third.weight = nn.Parameter(torch.zeros(1))
+    found = position_attention(network)
+    assert [layer.grid.shape for layer in found.values()] == [(9, 9), (4, 9), (4, 4)]
+    assert found["second"].grid.displacements()[:2, 1].tolist() == [[0, 1], [0, -1]]
+    assert found["second"].scores[:, 0, 1].equal(found["second"].scores[:, 1, 1])
+    assert found["third"].scores[:, 0, 1].equal(network.rel_pos_bias.relative_position_bias_table[3].double())
+    network.rel_pos_bias = None
+    assert position_attention(network)["third"] == Unread("it has no term of relative position")
+
+
 def test_what_attends_unknown_is_named_and_not_passed_over():
     network = nn.Sequential(nn.MultiheadAttention(4, 2), gated(3))
     report = check_span(network, position_only=True)

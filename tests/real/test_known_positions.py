@@ -4,8 +4,9 @@ from itertools import product
 
 import pytest
 import torch
-from encoders import bias_to, sentence_encoder, vision
+from encoders import bias_to, sentence, sentence_encoder, vision
 from positional import ABSOLUTE, RELATIVE, known
+from test_span_models import TEXTS
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -191,8 +192,20 @@ def test_the_head_of_the_previous_token_needs_positions_only():
     first = position_attention(network, (64,))["encoder.layer.0.attention.self"]
     seen = capture(network, {"input_ids": torch.zeros(1, 64, dtype=torch.int64)})["encoder.layer.0.attention.self"]
     assert (seen[0] - first.attention).abs().max() <= 2.0**-20
-    reading = head_offsets(first)[2]
-    assert (reading.peak, reading.share > 0.5) == ((-1,), True)
+    readings = head_offsets(first)
+    assert [(readings[head].peak, round(readings[head].share, 2)) for head in (2, 5)] == [((-1,), 0.98), ((-1,), 0.95)]
+
+
+def test_with_words_one_of_its_two_heads_stays_with_the_previous_token():
+    network, shares = sentence_encoder(), []
+    for text in (*TEXTS, " ".join(TEXTS * 9)):
+        given = sentence(text, truncation=True, max_length=256)
+        array = capture(network, given)["encoder.layer.0.attention.self"]
+        readings = head_offsets(array, grid=(array.shape[-1],))
+        shares.append([readings[head].share for head in (2, 5)])
+    found = torch.tensor(shares)
+    assert found.amin(0).tolist() == pytest.approx([0.79, 0.22], abs=0.0051)
+    assert found.amax(0).tolist() == pytest.approx([1.00, 0.29], abs=0.0051)
 
 
 def test_any_positions_with_any_weights():
