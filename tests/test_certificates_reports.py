@@ -1,6 +1,7 @@
 """Reports: the published schema, the statements they rest on, and stored certificates when a file changes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import planted
@@ -141,14 +142,109 @@ TAMPERED = {
 }
 
 
-@pytest.mark.parametrize("change", TAMPERED)
-def test_the_second_look_finds_what_a_forged_hash_hides(stored, change):
+def of(layer, *path, told):
+    """Writes something else into the plan of a layer."""
+
+    def change(content):
+        plan = content["layers"][layer]
+        for key in path[:-1]:
+            plan = plan[key]
+        plan[path[-1]] = told
+
+    return change
+
+
+MISPLACED = {
+    "a padding moved": of("conv1", "padding", "before", told=(2, 2)),
+    "a padding grown behind": of("conv1", "padding", "after", told=(2, 1)),
+    "another padding mode": of("layer2.0.conv2", "padding", "mode", told="replicate"),
+    "stuffed zeros": of("layer2.0.conv2", "padding", "spacing", told=(2, 1)),
+    "a stride": of("layer2.0.conv1", "sites", "stride", told=(1, 1)),
+    "a stride where none is": of("layer2.0.conv2", "sites", "stride", told=(2, 2)),
+    "queries that start elsewhere": of("layer3.0.conv1", "sites", "before", told=(0, 1)),
+    "queries that end elsewhere": of("layer3.0.conv1", "sites", "after", told=(0, 1)),
+    "a downsampling": of("layer3.0.downsample.0", "sites", "stride", told=(1, 2)),
+    "the stem": lambda content: content["architecture"][1].update(stem="imagenet"),
+}
+
+
+@pytest.mark.parametrize("change", MISPLACED)
+def test_the_second_look_finds_paddings_and_strides_that_are_not_those_of_the_network(stored, change):
     content = torch.load("net.attn.pt", weights_only=True)
-    TAMPERED[change](content["state_dict"])
+    MISPLACED[change](content)
+    forge(content)
+    found = recheck("certificate.json")
+    assert found.verdict is Verdict.REFUTED
+    assert len(found.wrong) == 1
+
+
+def test_the_second_look_reads_two_attentions_too(stored):
+    body = json.loads(Path("certificate.json").read_text())
+    shutil.copy("net.attn.pt", "net.pt")
+    body["circumstances"]["original sha256"] = sha256("net.pt")
+    Path("certificate.json").write_text(json.dumps(body))
+    assert recheck("certificate.json").verdict is Verdict.HOLDS
+    content = torch.load("net.attn.pt", weights_only=True)
+    MISPLACED["a stride"](content)
+    forge(content)
+    assert recheck("certificate.json").wrong == ("layer2.0.conv1.sites differs",)
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_the_second_look_multiplies_two_factors_exactly(stored, off):
+    """Off by less than float64 sees: a power of two far below the numbers that it is added to."""
+    content = torch.load("net.attn.pt", weights_only=True)
+    state, plan = content["state_dict"], content["layers"]["layer1.0.conv1"]
+    taps = state["layer1.0.conv1.output"]
+    width = taps.shape[2]
+    state["layer1.0.conv1.value"] = torch.eye(width + 1, width).repeat(len(taps), 1, 1)
+    state["layer1.0.conv1.value"][:, width, 0] = 2.0**-60
+    state["layer1.0.conv1.output"] = torch.cat([taps, torch.zeros(*taps.shape[:2], 1)], 2)
+    if off:
+        state["layer1.0.conv1.output"][4, 2, width] = 2.0**-60
+    plan.update(value=True, d_head=width + 1)
+    forge(content)
+    found = recheck("certificate.json")
+    assert found.verdict is (Verdict.REFUTED if off else Verdict.HOLDS), found.wrong
+    assert len(found.wrong) == off
+
+
+def forge(content):
+    """Writes the converted network, and its new hash into the certificate."""
     torch.save(content, "net.attn.pt")
     body = json.loads(Path("certificate.json").read_text())
     body["circumstances"]["converted sha256"] = sha256("net.attn.pt")
     Path("certificate.json").write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize("stem", ["cifar", "imagenet"])
+@pytest.mark.parametrize("block", ["basic", "bottleneck"])
+def test_every_resnet_passes_the_second_look(tmp_path, monkeypatch, stem, block):
+    monkeypatch.chdir(tmp_path)
+    plan = ResNetPlan(block=block, depths=(2, 1, 2, 1), width=4, classes=5, stem=stem)
+    torch.save(build(plan).state_dict(), "net.pt")
+    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "net.attn.pt")
+    size = ["--input-size", "3x34x36"]
+    assert call("verify", "net.pt", "net.attn.pt", *size, "--report", "certificate.json").exit_code == 0
+    found = recheck("certificate.json")
+    assert (found.verdict, found.wrong) == (Verdict.HOLDS, ())
+    assert found.checked == len(conv2attn.conversion_of(conv2attn.load("net.attn.pt")).rows)
+
+
+@pytest.mark.parametrize("spoil", [lambda body: body.pop("layers"), lambda body: body.update(verdict="fine")])
+def test_a_certificate_that_is_not_whole_is_an_error(stored, spoil):
+    body = json.loads(Path("certificate.json").read_text())
+    spoil(body)
+    Path("certificate.json").write_text(json.dumps(body))
+    with pytest.raises(UsageError, match="no certificate"):
+        recheck("certificate.json")
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+def test_the_second_look_finds_what_a_forged_hash_hides(stored, change):
+    content = torch.load("net.attn.pt", weights_only=True)
+    TAMPERED[change](content["state_dict"])
+    forge(content)
     found = recheck("certificate.json")
     assert found.verdict is Verdict.REFUTED
     assert json.loads(found.to_json())["wrong"] == list(found.wrong) != []

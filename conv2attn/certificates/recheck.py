@@ -1,14 +1,12 @@
 """A stored certificate held against the files that it names, by code that shares nothing with what wrote it.
 
 Checked again: that neither file changed; that every tap of a proved layer is, number for number, what the heads at its
-offset do; every bias; that every alpha is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype; and that
-every other tensor is the same. Not checked again: paddings, bounds, measurements.
+offset do; every bias; that every alpha is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype; paddings,
+strides and the stem; and that every other tensor is the same. Not checked again: bounds, measurements.
 """
 
 import hashlib
-import itertools
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +15,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.certificates.recheck_layers import GEOMETRY, identical, of_layer
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
-
-SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
 
 
 @final
@@ -70,7 +67,8 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         body = json.loads(Path(certificate).read_text())
         told = body["circumstances"]
         paths = [Path(original or told["original"]), Path(converted or told["converted"])]
-        stored, hashes = body["verdict"], [told["original sha256"], told["converted sha256"]]
+        stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
+        rows = [row["name"] for row in body["layers"] if row["strength"] == "proved" and not row["skipped"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError("C2A001", f"{certificate} is no certificate of two files ({error})") from error
     wrong, states = [], []
@@ -82,8 +80,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         states.append(torch.load(path, weights_only=True) if not wrong else {})
     if wrong:
         return Recheck(certificate, stored, 0, tuple(wrong))
-    layers = [row["name"] for row in body["layers"] if row["strength"] == "proved" and not row["skipped"]]
-    names = ["" if name == "(root)" else f"{name}." for name in layers]
+    names = ["" if name == "(root)" else f"{name}." for name in rows]
     return Recheck(certificate, stored, len(names), tuple(disagreements(states[0], states[1], names)))
 
 
@@ -95,14 +92,18 @@ def sha256(path: str | Path) -> str:
 
 def disagreements(first: dict[str, Any], second: dict[str, Any], names: list[str]) -> Iterator[str]:
     """What of the second file is not what the first one needs."""
-    plans = second.get("layers", {})
+    known, plans = first.get("layers", {}), second.get("layers", {})
     ours, theirs = (state.get("state_dict", state) for state in (first, second))
+    stem = second["architecture"][1].get("stem", "") if second.get("architecture") else ""
+    if stem and "conv1.weight" in ours and (stem == "imagenet") != (ours["conv1.weight"].shape[-1] == 7):
+        yield f"the stem is that of {stem}, and conv1 is not"
     for name in names:
-        plan = plans.get(name.rstrip("."))
-        if plan is None or f"{name}weight" not in ours:
-            yield from unequal(name, ours, theirs, lambda key, name=name: key.startswith(name))
-        else:
+        plan, before = plans.get(name.rstrip(".")), known.get(name.rstrip("."))
+        if plan is not None and before is None and f"{name}weight" in ours:
             yield from of_layer(name, plan, ours, theirs)
+            continue
+        yield from unequal(name, ours, theirs, lambda key, name=name: key.startswith(name))
+        yield from (f"{name}{key} differs" for key in GEOMETRY if (plan or {}).get(key) != (before or {}).get(key))
     yield from unequal("", ours, theirs, lambda key: not any(key.startswith(name) for name in names))
 
 
@@ -111,46 +112,3 @@ def unequal(name: str, ours: dict[str, Tensor], theirs: dict[str, Tensor], chose
     for key in sorted({key for key in (*ours, *theirs) if chosen(key)}):
         if key not in ours or key not in theirs or not identical(ours[key], theirs[key]):
             yield f"{key} differs"
-
-
-def identical(a: Tensor, b: Tensor) -> bool:
-    """Same dtype, shape and numbers."""
-    return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-
-def of_layer(name: str, plan: dict[str, Any], ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> Iterator[str]:
-    """What of an attention layer is not its convolution."""
-    weight, bias, other = ours[f"{name}weight"], ours.get(f"{name}bias"), theirs.get(f"{name}bias")
-    if not (bias is other is None or (bias is not None and other is not None and identical(bias, other))):
-        yield f"{name}bias differs"
-    least = theirs[f"{name}encoding.alpha"].min().item()
-    if not least >= (1 - SMALLEST[weight.dtype]) * math.log(2):
-        yield f"{name}encoding.alpha is {least:g}"
-    centers = [tuple(center) for center in theirs[f"{name}encoding.center"].tolist()]
-    value, output = theirs.get(f"{name}value"), theirs.get(f"{name}output")
-    sides, reach = weight.shape[2:], zip(plan["sites"]["before"], plan["sites"]["after"], strict=True)
-    dilation = [(b + a) // max(1, k - 1) for (b, a), k in zip(reach, sides, strict=True)]
-    for tap in itertools.product(*map(range, sides)):
-        offset = tuple(float(d * (t - (k - 1) // 2)) for t, k, d in zip(tap, sides, dilation, strict=True))
-        heads = [head for head, center in enumerate(centers) if center == offset]
-        place: tuple[Any, ...] = (..., *tap)
-        if not identical(weight[place].double(), added(heads, value, output, plan["groups"], weight)):
-            yield f"{name}: the tap at {offset} is not what heads {heads} do"
-    known = {float(d * (t - (k - 1) // 2)) for k, d in zip(sides, dilation, strict=True) for t in range(k)}
-    if not all(x in known for center in centers for x in center):
-        yield f"{name}encoding.center is off the taps"
-
-
-def added(heads: list[int], value: Tensor | None, output: Tensor | None, groups: int, like: Tensor) -> Tensor:
-    """The sum of what some heads do, in float64: exact for the products of single numbers of the smaller dtypes."""
-    total = torch.zeros(like.shape[:2], dtype=torch.float64)
-    for head in heads:
-        out, val = (None if factor is None else factor[head].double() for factor in (output, value))
-        if out is not None and val is not None:
-            pairs = zip(out.chunk(groups), val.chunk(groups), strict=True)
-            total += torch.cat([block @ other for block, other in pairs])
-        else:
-            alone = val if out is None else out
-            assert alone is not None
-            total += alone
-    return total
