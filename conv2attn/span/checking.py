@@ -15,12 +15,12 @@ from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.decision import decide
 from conv2attn.span.kernel import decide_kernel
-from conv2attn.span.limits import Limits, limits_for
+from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.positions import named_layers, unread_row
 from conv2attn.span.problem import AttentionRows, Targets, shifts
 from conv2attn.span.queries import decide_per_query
 from conv2attn.span.questions import rows_of
-from conv2attn.span.reading import MEMORY_LIMIT, ROUNDOFF, as_sides
+from conv2attn.span.reading import MEMORY_LIMIT, as_sides
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.span.sharing import Crew, shared_out
 from conv2attn.theorem import Convolution, read

@@ -16,9 +16,9 @@ from conv2attn.span.decision import decide
 from conv2attn.span.factors import LEAST_SQUARES, propose, triangle
 from conv2attn.span.kernel import head_taps, kernel_targets
 from conv2attn.span.layers import read_layer
-from conv2attn.span.limits import Limits, limits_for
+from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.problem import Array, AttentionRows, Targets, shifts
-from conv2attn.span.reading import MEMORY_LIMIT, ROUNDOFF
+from conv2attn.span.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution, read
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict

@@ -9,8 +9,8 @@ from torch import nn
 
 from conv2attn.basis import Offset
 from conv2attn.span.kernel import combinations, tap_matrix
+from conv2attn.span.limits import ROUNDOFF
 from conv2attn.span.problem import Array
-from conv2attn.span.reading import ROUNDOFF
 from conv2attn.span.simplex import positive_combination
 from conv2attn.theorem import Convolution, read
 

@@ -11,9 +11,10 @@ import torch
 from conv2attn.attention import LearnedEncoding, MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UsageError
+from conv2attn.span.limits import ROUNDOFF, ULPS
 from conv2attn.span.one_hot import keys_read
 from conv2attn.span.problem import AttentionRows, Piece
-from conv2attn.span.reading import ROUNDOFF, ULPS, rows_at_once
+from conv2attn.span.reading import rows_at_once
 
 
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:

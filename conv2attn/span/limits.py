@@ -1,10 +1,21 @@
-"""When a residual counts as none, and when a mixing is too large to be of use."""
+"""When a residual counts as none, when a mixing is too large to be of use, and how well floats are known.
+
+These are the numbers of `check_span` that had to be chosen, each with its reason; a report prints those that it used.
+"""
 
 from dataclasses import dataclass
 from typing import final
 
 from conv2attn.span.problem import AttentionRows
 
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Unit roundoff of the dtypes that attention comes in."""
+ULPS = 4
+"""How far an entry of attention that comes as floats may be from what it stands for, in units of roundoff.
+
+An assumption, since only whoever computed it knows: the softmax of the scores as they were, its exponential counted as
+2 and the sum and the division as 1 each. What the scores themselves had lost is not counted. Attention that is declared
+exact has none."""
 LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
 """By roundoff: what four ulps of attention let through, times this, stays far from 1."""
 
@@ -12,10 +23,12 @@ LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 
 @final
 @dataclass(frozen=True)
 class Limits:
-    """The residual that counts as none, and the largest norm of a row of Phi (its sum of absolute values)."""
+    """The residual that counts as none, the largest norm of a row of Phi (its sum of absolute values), and the relative
+    `doubt` in an entry of the attention."""
 
     eps: float
     max_phi: float
+    doubt: float = 0.0
 
 
 def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | None) -> Limits:
@@ -27,4 +40,5 @@ def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | Non
     return Limits(
         attention.roundoff * size if eps is None else float(eps),
         LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi),
+        attention.ulps * attention.roundoff,
     )

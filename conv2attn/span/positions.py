@@ -10,9 +10,9 @@ from conv2attn.basis import Sides
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.span.condition import Condition
-from conv2attn.span.limits import Limits
+from conv2attn.span.limits import ROUNDOFF, ULPS, Limits
 from conv2attn.span.problem import AttentionRows
-from conv2attn.span.reading import ROUNDOFF, ULPS, as_sides, check_rows, chunks
+from conv2attn.span.reading import as_sides, check_rows, chunks
 from conv2attn.span.report import SpanRow
 from conv2attn.verdicts import Strength, Verdict
 

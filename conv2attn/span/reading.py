@@ -11,12 +11,9 @@ from numpy.typing import NDArray
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
+from conv2attn.span.limits import ROUNDOFF, ULPS
 from conv2attn.span.problem import Array, AttentionRows, Piece
 
-ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-ULPS = 4
-"""How far an entry of a softmax may be from its ideal, in units of roundoff, for well-scaled scores: its exponential
-counts 2, the sum and the division 1 each."""
 COPIES = 64
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
 MEMORY_LIMIT = 512 * 2**20

@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.span.condition import Condition, Mixings
+from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, NullVector, Witness
 from conv2attn.span.pictures import LEGEND, picture
 from conv2attn.tables import Cell, markdown_table, show, text_table
 from conv2attn.verdicts import Strength, Verdict
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from conv2attn.span.report import SpanReport, SpanRow
 
 SCHEMA = "conv2attn.span/1"
+KINDS = {Mixing: "mixing", NullVector: "null vector", Counting: "counting"}
 HEADER = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
     *("residual", "at least", "distance", "eps", "|Phi|", "strength", "verdict"),
@@ -89,8 +90,11 @@ def remarks(report: "SpanReport") -> list[str]:
 
 def totals(report: "SpanReport") -> list[str]:
     """The limits, and the count of all four verdicts."""
-    bounds = sorted({(row.limits.eps, row.limits.max_phi) for row in report.rows if row.heads})
-    lines = [f"holds: a residual of at most eps={e:.2g} with |Phi| <= {b:g}; refuted: none such" for e, b in bounds]
+    bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.doubt) for row in report.rows if row.heads})
+    lines = []
+    for eps, most, doubt in bounds:
+        known = f", for any attention within a share of {doubt:.1e} of each entry" if doubt else ""
+        lines.append(f"holds: a residual of at most eps={eps:.2g} with |Phi| <= {most:g}; refuted: none such{known}")
     counts = Counter(row.verdict for row in report.rows)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     if not report.rows or not any(row.deciding.targets for row in report.rows):
@@ -99,13 +103,16 @@ def totals(report: "SpanReport") -> list[str]:
 
 
 def to_json(report: "SpanReport") -> str:
-    """The report for a program: sorted keys, no NaN."""
+    """The report for a program: sorted keys, no NaN; its schema is docs/span.schema.json."""
     body = {
         "schema": SCHEMA,
         "asked": report.asked,
         "verdict": report.verdict.value,
+        "strength": report.strength.value,
         "exit_code": report.exit_code,
-        "layers": [{**plain(row), "verdict": row.verdict.value} for row in report.rows],
+        "layers": [
+            {**plain(row), "verdict": row.verdict.value, "strength": row.deciding.strength.value} for row in report.rows
+        ],
     }
     return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
@@ -114,7 +121,10 @@ def plain(value: Any) -> Any:
     """A value as JSON takes it: fractions and what is not finite as strings; a row of Phi for every
     query is too long, and counted."""
     if isinstance(value, Mixings):
-        return {"target": value.target, "rows": f"{len(value.rows)} rows of Phi, one a query"}
+        return {"kind": "mixings", "target": value.target, "rows": len(value.rows)}
+    if isinstance(value, Witness):
+        held = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": KINDS[type(value)], **held}
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple | list):

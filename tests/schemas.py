@@ -1,0 +1,39 @@
+"""The parts of JSON Schema that the published schemas use, in a few lines that share nothing with the product."""
+
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+UNDERSTOOD = {
+    *("$schema", "$defs", "$ref", "title", "type", "required", "additionalProperties", "properties", "items"),
+    *("anyOf", "enum", "const"),
+}
+
+
+def complaints(value, schema, root=None, where="report"):
+    """What a schema says against a value; `root` holds the definitions that it refers to."""
+    root = schema if root is None else root
+    assert schema.keys() <= UNDERSTOOD, schema.keys() - UNDERSTOOD
+    if "$ref" in schema:
+        return complaints(value, root["$defs"][schema["$ref"].rpartition("/")[2]], root, where)
+    if "anyOf" in schema:
+        return min((complaints(value, option, root, where) for option in schema["anyOf"]), key=len)
+    if ("const" in schema and value != schema["const"]) or ("enum" in schema and value not in schema["enum"]):
+        return [f"{where} is {value!r}"]
+    kind = schema.get("type")
+    if kind == "null":
+        return [] if value is None else [f"{where} is not null"]
+    if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        return [f"{where} is no {kind}"]
+    if kind == "array":
+        parts = [complaints(item, schema["items"], root, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [each for part in parts for each in part]
+    found = []
+    if kind == "object":
+        known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+        found += [f"{where} has no {key}" for key in schema.get("required", []) if key not in value]
+        for key, item in value.items():
+            if key in known:
+                found += complaints(item, known[key], root, f"{where}.{key}")
+            elif others is False:
+                found.append(f"{where} has {key}")
+            elif isinstance(others, dict):
+                found += complaints(item, others, root, f"{where}.{key}")
+    return found

@@ -1,0 +1,92 @@
+"""Every report of check_span, of whatever verdict and witness, fits the published schema, and little else does."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attentions import LINE, OFFSETS, hard, mixed, soft
+from schemas import complaints
+from torch import nn
+
+from conv2attn import check_span, convert
+
+SCHEMA = json.loads((Path(__file__).parent.parent / "docs" / "span.schema.json").read_text())
+RNG = np.random.default_rng(0)
+DOUBTFUL = mixed(hard((40,), LINE), 1e5) * (1 + RNG.choice([-1, 1], (3, 40, 40)) * 2.0**-52)
+
+
+class Reading(nn.Module):
+    """A network whose only attention cannot be read by position alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, tokens):
+        return self.attend(tokens, tokens, tokens)[0]
+
+
+REPORTS = {
+    "one-hot": lambda: check_span(hard((5, 6), OFFSETS), grid=(5, 6)),
+    "a head less": lambda: check_span(hard((5, 6), OFFSETS[1:]), grid=(5, 6)),
+    "soft": lambda: check_span(soft((5, 6), 1.0), grid=(5, 6)),
+    "sharp": lambda: check_span(soft((8,), 28.0, LINE), 3, grid=(8,)),
+    "undecided": lambda: check_span(DOUBTFUL, 3, grid=(40,)),
+    "nothing checked": lambda: check_span(hard((2, 6), OFFSETS), grid=(2, 6)),
+    "exact": lambda: check_span(np.ones((1, 4, 4), dtype=np.int64), 1, grid=(2, 2), exact=True),
+    "images": lambda: check_span(np.stack([hard((7,), LINE), hard((7,), LINE)[::-1]]), 3, grid=(7,)),
+    "kernel": lambda: check_span(convert(nn.Conv2d(1, 2, 3)), grid=(6, 7), convolution=nn.Conv2d(1, 2, 3)),
+    "beyond": lambda: check_span(mixed(hard((9,), LINE), 1e8), 3, grid=(9,)),
+    "unread": lambda: check_span(Reading(), grid=(3, 3), position_only=True),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_report_fits_the_schema(name):
+    torch.manual_seed(0)
+    text = REPORTS[name]().to_json()
+    assert complaints(json.loads(text), SCHEMA) == []
+    assert ": NaN" not in text
+    torch.manual_seed(0)
+    assert text == REPORTS[name]().to_json()
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
+
+
+def test_all_verdicts_and_kinds_of_witness_are_among_them():
+    bodies = [json.loads(report().to_json()) for report in REPORTS.values()]
+    assert {body["verdict"] for body in bodies} == {"holds", "refuted", "undecided", "unsupported"}
+    conditions = [each for body in bodies for layer in body["layers"] for each in layer["conditions"]]
+    witnesses = [target["witness"] for each in conditions for target in each["targets"]]
+    kinds = {each["kind"] for each in [*witnesses, *(each["counting"] for each in conditions)] if each}
+    assert kinds == {"mixing", "mixings", "null vector", "counting"}
+    assert any(each and each.get("inverse") for each in witnesses)
+
+
+def spoiled(change):
+    body = json.loads(REPORTS["one-hot"]().to_json())
+    change(body)
+    return body
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body.pop("asked"),
+        lambda body: body.update(more=1),
+        lambda body: body.update(exit_code=2),
+        lambda body: body.update(verdict="fine"),
+        lambda body: body["layers"][0].pop("limits"),
+        lambda body: body["layers"][0].update(heads="9"),
+        lambda body: body["layers"][0]["limits"].pop("doubt"),
+        lambda body: body["layers"][0]["conditions"][0].update(colour="red"),
+        lambda body: body["layers"][0]["conditions"][2]["targets"][0].pop("residual"),
+        lambda body: body["layers"][0]["conditions"][2]["targets"][0].update(residual=None),
+        lambda body: body["layers"][0]["conditions"][2]["targets"][0]["witness"].update(kind="luck"),
+        lambda body: body["layers"][0]["conditions"][2]["targets"][0]["witness"].pop("weights"),
+    ],
+)
+def test_the_schema_refuses_what_is_no_report(change):
+    assert complaints(spoiled(change), SCHEMA)
+    assert complaints(spoiled(lambda body: None), SCHEMA) == []
