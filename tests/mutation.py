@@ -3,9 +3,10 @@
     python tests/mutation.py                                            everything; rewrites the committed table
     python tests/mutation.py --files conv2attn/bounds/leak.py --jobs 2  some files or folders; the others stay
 
-A mutant is killed by a failing test, by a test that does not end, or by a crash. It meets, fastest first, those of its
-folder's tests that execute its statement. Whatever survives stands in tests/survivors/ with the reason why it may; a
-survivor without one makes the exit code 1. What is stopped goes on where it was, unless a source text has changed.
+A mutant is killed by a failing test, by a test that does not end, or by a crash. It meets, fastest first and for a few
+seconds, those of its folder's tests that execute its statement. Whatever survives stands in tests/survivors/ with the
+reason why it may; a survivor without one makes the exit code 1. What is stopped goes on where it was, unless a source
+text has changed.
 
 The tests are collected once. In a fork for each mutant, the code of the mutated function is exchanged; mutants of what
 runs at import time are imported anew. The unchanged package goes both ways first, and must pass.
@@ -22,7 +23,9 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from importlib.machinery import SourceFileLoader
+from itertools import accumulate
 from pathlib import Path
 from types import FunctionType
 
@@ -41,6 +44,7 @@ TESTS = {
     "certificates": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/certificates"),
 }
 COLLECTING = 100  # seconds
+MOST = 12.0  # seconds of tests that a mutant meets
 
 
 class Run:
@@ -50,7 +54,7 @@ class Run:
         self.folder, self.files, self.tests, self.state, self.jobs = folder, files, tests, state, jobs
         self.texts = {file: (folder / file).read_text() for file in files}
         self.pickled = state.with_suffix(".covered")
-        self.killers = state.with_suffix(".killers")
+        self.killers = state.with_name("mutants.killers")
         self.outcomes: dict[tuple[str, ...], str] = {}
 
     def outcomes_of(self, files: list[str]) -> dict[tuple[str, ...], str]:
@@ -71,15 +75,23 @@ class Run:
             lines = map(json.loads, self.state.read_text().splitlines())
             self.outcomes.update((tuple(key), outcome) for key, outcome in lines)
 
-    def killed(self, report: pytest.TestReport) -> None:
+    def killed(self, mutant: Mutant, report: pytest.TestReport) -> None:
         """In a fork: a test that fails kills the mutant, and is remembered."""
         with self.killers.open("a") as file:
-            file.write(report.nodeid + "\n")
+            print(json.dumps([mutant.key, report.nodeid]), file=file)
         os._exit(KILLED)
 
-    def kills(self) -> Counter[str]:
-        """How many mutants each test has killed."""
-        return Counter(self.killers.read_text().splitlines() if self.killers.exists() else ())
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that a mutant meets: first the one that killed it last time, under other sources too.
+
+        Then the fastest, until their time is up: what only slower ones would kill is said to survive.
+        """
+        lines = map(json.loads, self.killers.read_text().splitlines() if self.killers.exists() else ())
+        killers = {tuple(key): test for key, test in lines}
+        tests = self.covered.tests_of(mutant, Counter(killers.values()))
+        tests.sort(key=lambda test: test != killers.get(mutant.key))
+        spent = accumulate(self.covered.seconds[test] for test in tests)
+        return [test for test, seconds in zip(tests, spent, strict=True) if test == tests[0] or seconds <= MOST]
 
     def note(self, results: Iterable[tuple[object, str]]) -> None:
         """Keeps outcomes as they come."""
@@ -126,8 +138,8 @@ class Run:
             def attempt(mutant: Mutant) -> None:
                 if not change(mutant.file, mutant.source):
                     os._exit(LATER)
-                session.on_failure = self.killed
-                session.run(self.covered.tests_of(mutant, self.kills()), self.covered.seconds)
+                session.on_failure = partial(self.killed, mutant)
+                session.run(self.tests_of(mutant), self.covered.seconds)
 
             fast = [m for m in self.mutants.values() if m.key not in self.outcomes and not self.covered.is_imported(m)]
             self.note(
@@ -148,12 +160,12 @@ class Run:
         chosen = list(self.covered.seconds)
         if mutant:
             texts[str(self.folder / mutant.file)] = mutant.source
-            chosen = self.covered.tests_of(mutant, self.kills())
+            chosen = self.tests_of(mutant)
         SourceFileLoader.get_data = lambda self, path: texts[path].encode() if path in texts else read(self, path)
 
         def loop(session: Session) -> None:
             if mutant:
-                session.on_failure = self.killed
+                session.on_failure = partial(self.killed, mutant)
             new = [test for test in session.items if test not in self.covered.seconds]  # parameters name tests
             session.run([test for test in chosen if test in session.items] + new, self.covered.seconds)
             os._exit(SURVIVED)
