@@ -142,7 +142,7 @@ MUTANTS = {
         f"{PLANTED}[an unrelated layer by one ulp]",
     ),
     "hooks not compared": Mutant(
-        "certificates/structure.py",
+        "certificates/stored.py",
         "hook for hook in registered.values() if",
         "hook for hook in () if",
         f"{PLANTED}[a hook that does nothing here]",

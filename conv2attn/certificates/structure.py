@@ -2,21 +2,16 @@
 
 import functools
 import types
-from collections.abc import Iterator, Mapping, Set
+from collections import OrderedDict
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.models.redirection import CHILD, AttendedForward, pause, resume
-from conv2attn.models.replacement import REPARAMETRISATIONS
-from conv2attn.tables import counted
-
-OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")
-PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
-CODE = (types.FunctionType, types.BuiltinFunctionType, types.BuiltinMethodType, types.ModuleType)
+from conv2attn.certificates.stored import CODE, PLAIN, attributes_of, bindings, hooks, same_bits, state_of, worst_place
+from conv2attn.models.redirection import CHILD
 
 
 @final
@@ -106,37 +101,30 @@ class Comparison:
             return False
         if isinstance(ours, Tensor):
             return same_bits(ours, theirs)
-        if isinstance(ours, PLAIN):
-            return bool(ours == theirs) or (ours != ours and theirs != theirs)
-        if isinstance(ours, CODE):
-            return same_code(ours, theirs)
+        if isinstance(ours, type) or (isinstance(ours, PLAIN) and not hasattr(ours, "__dict__")):
+            equal = bool(ours == theirs) or (ours != ours and theirs != theirs)
+            return equal and repr(ours) == repr(theirs)  # the second tells 0.0 from -0.0
+        if isinstance(ours, CODE) and not isinstance(ours, types.FunctionType):
+            return bool(ours == theirs)
         self.seen[id(ours), id(theirs)] = ours, theirs
-        if isinstance(ours, Mapping):
+        if isinstance(ours, types.FunctionType):
+            return ours.__code__ is theirs.__code__ and self.same(bindings(ours), bindings(theirs), where)
+        if type(ours) in (dict, OrderedDict):
             keys = [list(side) for side in (ours, theirs)]
             return keys[0] == keys[1] and all(self.same(ours[k], theirs[k], where) for k in keys[0])
-        if isinstance(ours, list | tuple):
-            pairs = zip(ours, theirs, strict=False)
-            return len(ours) == len(theirs) and all(self.same(a, b, where) for a, b in pairs)
-        if isinstance(ours, set | frozenset):
+        if type(ours) in (list, tuple):
+            return len(ours) == len(theirs) and all(self.same(*pair, where) for pair in zip(ours, theirs, strict=True))
+        if type(ours) in (set, frozenset):
             return bool(ours == theirs)
         if isinstance(ours, types.MethodType):
             return ours.__func__ is theirs.__func__ and self.same(ours.__self__, theirs.__self__, where)
         if isinstance(ours, functools.partial):
             return all(self.same(getattr(ours, k), getattr(theirs, k), where) for k in ("func", "args", "keywords"))
-        if hasattr(ours, "__dict__") and type(ours).__reduce_ex__ is object.__reduce_ex__:
-            return self.same(vars(ours), vars(theirs), where)
+        states = state_of(ours), state_of(theirs)
+        if None not in states:
+            return self.same(*states, where)
         self.found.unknown.append(f"{where} is a {type(ours).__name__}, which cannot be compared")
         return True
-
-
-def attributes_of(module: nn.Module) -> dict[str, Any]:
-    """What a module has in itself besides parameters, buffers and modules, seen through a forward that attends."""
-    own = {key: value for key, value in vars(module).items() if key not in OWN}
-    forward = own.get("forward")
-    if isinstance(forward, AttendedForward) and forward.owner is module:
-        own = {**own, "forward": forward.replaced}
-        return {key: value for key, value in own.items() if key != "forward" or value is not None}
-    return own
 
 
 def compare_structure(original: nn.Module, network: nn.Module, apart: Set[str]) -> list[Finding]:
@@ -145,42 +133,3 @@ def compare_structure(original: nn.Module, network: nn.Module, apart: Set[str]) 
     if found.different:
         return [refuted("structure", "C2A405", line) for line in found.different]
     return [undecided("structure", "C2A405", line) for line in found.unknown] or [holds("structure")]
-
-
-def hooks(registered: Any) -> Any:
-    """The hooks of a module in order, without their handles and without those that keep redirections out."""
-    if not isinstance(registered, Mapping):
-        return registered
-    return [
-        hook for hook in registered.values() if hook not in (pause, resume) and not isinstance(hook, REPARAMETRISATIONS)
-    ]
-
-
-def same_code(ours: Any, theirs: Any) -> bool:
-    """Whether two functions are one function, or one text with one closure."""
-    if not isinstance(ours, types.FunctionType) or ours.__code__ is not theirs.__code__:
-        return bool(ours == theirs)
-    cells = [[cell.cell_contents for cell in side.__closure__ or ()] for side in (ours, theirs)]
-    return all(a is b for a, b in zip(*cells, strict=True)) and ours.__defaults__ == theirs.__defaults__
-
-
-def worst_place(ours: Any, theirs: Any) -> str:
-    """Where two parameters differ, in words; empty where one is missing."""
-    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
-        return ""
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return f": {theirs.dtype} {tuple(theirs.shape)}, not {ours.dtype} {tuple(ours.shape)}"
-    unequal = (ours != theirs) | (ours.isnan() != theirs.isnan())
-    if not unequal.any():
-        return " in the sign of a zero"
-    place = tuple(int(i) for i in unequal.nonzero()[0])
-    numbers = f"{theirs[place].item()!r}, not {ours[place].item()!r}"
-    return f" in {counted(int(unequal.sum()), 'number')}, first at {place}: {numbers}"
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and values, bit for bit, NaN and the sign of zero included."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
-    return a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))

@@ -1,0 +1,81 @@
+"""What modules and other objects hold, as values that can be compared."""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.models.redirection import AttendedForward, pause, resume
+from conv2attn.models.replacement import REPARAMETRISATIONS
+from conv2attn.tables import counted
+
+OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")
+PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
+CODE = (types.FunctionType, types.BuiltinFunctionType, types.BuiltinMethodType, types.ModuleType)
+
+
+def attributes_of(module: nn.Module) -> dict[str, Any]:
+    """What a module has in itself besides parameters, buffers and modules, seen through a forward that attends."""
+    own = {key: value for key, value in vars(module).items() if key not in OWN}
+    forward = own.get("forward")
+    if isinstance(forward, AttendedForward) and forward.owner is module:
+        own = {**own, "forward": forward.replaced}
+        return {key: value for key, value in own.items() if key != "forward" or value is not None}
+    return own
+
+
+def hooks(registered: Any) -> Any:
+    """The hooks of a module in order, without their handles and without those that keep redirections out."""
+    if not isinstance(registered, Mapping):
+        return registered
+    return [
+        hook for hook in registered.values() if hook not in (pause, resume) and not isinstance(hook, REPARAMETRISATIONS)
+    ]
+
+
+def bindings(function: types.FunctionType) -> tuple[Any, ...]:
+    """What a function holds besides its text."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return cells, function.__defaults__, function.__kwdefaults__, vars(function)
+
+
+def state_of(thing: Any) -> tuple[Any, ...] | None:
+    """All that an object holds: attributes, slots, and what it has as a list or mapping; None where it may be more.
+
+    Source: the pickle protocol, which refuses an object of a class in C that does not tell its state.
+    """
+    own, plain = type(thing), object
+    if (own.__reduce_ex__, own.__reduce__) != (plain.__reduce_ex__, plain.__reduce__) or isinstance(thing, PLAIN):
+        return None
+    try:
+        thing.__reduce_ex__(2)
+    except TypeError:
+        return None
+    held = list(thing.items()) if isinstance(thing, dict) else list(thing) if isinstance(thing, list | tuple) else None
+    state = object.__getstate__(thing)
+    known = hasattr(thing, "__dict__") or state is not None or held is not None
+    return (state, held) if known else None
+
+
+def worst_place(ours: Any, theirs: Any) -> str:
+    """Where two parameters differ, in words; empty where one is missing."""
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return ""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f": {theirs.dtype} {tuple(theirs.shape)}, not {ours.dtype} {tuple(ours.shape)}"
+    unequal = (ours != theirs) & ~(ours.isnan() & theirs.isnan())
+    if not unequal.any():
+        return " in the sign of a zero or the bits of a NaN"
+    place = tuple(int(i) for i in unequal.nonzero()[0])
+    numbers = f"{theirs[place].item()!r}, not {ours[place].item()!r}"
+    return f" in {counted(int(unequal.sum()), 'number')}, first at {place}: {numbers}"
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape, dtype and values, bit for bit, NaN and the sign of zero included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
+    return a.numel() == 0 or torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
