@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.positions.attention import PositionAttention
+from conv2attn.models.positions.attention import UNIT, PositionAttention
 
-UNIT = 2.0**-53
 HOW = "absolute positions as tokens of the first layer, all other content held at zero"
 
 

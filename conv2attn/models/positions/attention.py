@@ -9,6 +9,9 @@ from torch import Tensor
 from conv2attn.basis import AttentionGrid
 from conv2attn.errors import UsageError
 
+UNIT = 2.0**-53
+"""Unit roundoff of float64, in which scores are computed."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
