@@ -83,6 +83,28 @@ def leak_at_least(alpha: float, sides: Sequence[int]) -> float:
         return max(0.0, down(_leak(rivals)))
 
 
+def leak_reached(alpha: float, shifts: Sequence[float]) -> float:
+    """Lower bound on the off-target weight where the target has a key on either side of it along every axis.
+
+    Every layer has such queries once its grid is large enough. With f_i = |shifts[i]| the two neighbours of the target
+    on axis i weigh exp(-alpha (1 - 2 f_i)) + exp(-alpha (1 + 2 f_i)) of it; other rivals only add to the leak, and the
+    softmax over a box is a product over its axes.
+
+    Args:
+        alpha: sharpness, in inverse squared pixels; positive.
+        shifts: how far the centre is from the target, per axis.
+    Returns:
+        The bound, rounded down. It refutes a claim of a smaller leak.
+    Raises:
+        AlphaError: `alpha` is not positive and finite.
+    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9.
+    """
+    with ctx.workprec(BALL_PRECISION):
+        sharpness = positive_ball(alpha)
+        sides = [(1 - 2 * arb(abs(shift)), 1 + 2 * arb(abs(shift))) for shift in shifts]
+        return max(0.0, down(_leak([(-sharpness * near).exp() + (-sharpness * far).exp() for near, far in sides])))
+
+
 def lattice_rivals(alpha: arb, dimensions: int) -> arb:
     """Ball around theta^dimensions - 1: the off-target weights over the target's, for keys on the whole lattice."""
     return _odds([_rivals(alpha, 0.0)] * dimensions)

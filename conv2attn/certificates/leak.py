@@ -3,15 +3,9 @@
 import math
 
 from conv2attn.attention.probes import exponential_underflows
-from conv2attn.bounds import (
-    computed_leak,
-    format_of,
-    leak_at_least,
-    leaked_mass,
-    leaked_mass_diagonal,
-    one_hot_threshold,
-)
+from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.reading import Reading
 from conv2attn.models.rows import SURE_ALPHA
 from conv2attn.verdicts import Strength
@@ -20,43 +14,48 @@ from conv2attn.verdicts import Strength
 def check_leak(converted: Reading) -> tuple[Finding, float]:
     """Whether the mass that leaks off every target is at most the unit roundoff, and the largest such mass.
 
-    Proved where every other weight is exactly 0 as computed on this device, else bounded.
+    Proved where every other weight is exactly 0 as computed on this device, else bounded; for centres between pixels
+    and targets beyond the grid too, where the target is the nearest key.
     """
-    if not converted.alphas:
+    positions, kind = converted.positions, converted.format
+    if positions is None or not positions.alphas:
         return holds("leak"), 0.0
-    bad = [alpha for alpha in converted.alphas if not 0 < alpha < math.inf]
+    bad = [alpha for alpha in positions.alphas if not 0 < alpha < math.inf]
     if bad:
         return refuted("leak", "C2A403", f"alpha = {bad[0]!r} is not positive and finite"), 1.0
-    alpha, kind, axes = min(converted.alphas), converted.format, converted.leak_axes
-    roundoff = format_of(kind).unit_roundoff
-    if any(converted.apart):
-        return check_apart(converted, roundoff)
-    leak = computed_leak(alpha, axes, kind)
-    if leak == 0:
+    heads = positions.distinct()
+    computed = [positions.computed_leak(head, kind) for head in heads]
+    if not any(computed):
         device = next(w for w in (converted.weights.output, converted.weights.value) if w is not None).device.type
         if exponential_underflows(one_hot_threshold(kind), converted.dtype, device):
             return holds("leak"), 0.0
-    most = max(leak, leaked_mass(alpha, axes))
+    leaks = [max(leak, positions.leak(head)) for leak, head in zip(computed, heads, strict=True)]
+    most = max(leaks)
+    worst, roundoff = heads[leaks.index(most)], format_of(kind).unit_roundoff
+    alpha = positions.alphas[worst]
     if most <= roundoff:
         told = f"alpha = {alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
         return holds("leak", Strength.BOUNDED, *(("C2A131", told) if alpha < SURE_ALPHA else ())), most
-    least = leak_at_least(alpha, (2,) * axes)
-    if least > roundoff:
-        head = converted.alphas.index(alpha)
-        sentence = f"head {head} leaks at least {least:.3g} of its mass at alpha = {alpha:g}"
-        return refuted("leak", "C2A403", f"{sentence}; the roundoff of {kind} is {roundoff:.3g}"), most
-    return undecided("leak", "C2A403", f"the leak of alpha = {alpha:g} is within {most:.3g}"), most
+    for head in sorted(heads, key=lambda head: head != worst):
+        if wrong := certain_leak(positions, head, roundoff):
+            return refuted("leak", "C2A403", f"head {head} {wrong}; the roundoff of {kind} is {roundoff:.3g}"), most
+    apart = f", centred {max(positions.shifts[worst]):.3g} from the pixel" if any(positions.shifts[worst]) else ""
+    return undecided("leak", "C2A403", f"the leak of alpha = {alpha:g}{apart} is within {most:.3g}"), most
 
 
-def check_apart(converted: Reading, roundoff: float) -> tuple[Finding, float]:
-    """The same for centres between pixels: the nearest pixel's rival weighs exp(-alpha (1 - 2 f)) of it at least."""
-    pairs = list(zip(converted.apart, converted.alphas, strict=True))
-    rivals = [math.exp(-alpha * (1 - 2 * apart)) for apart, alpha in pairs]
-    head = rivals.index(max(rivals))
-    apart, alpha = pairs[head]
-    most = leaked_mass_diagonal([alpha] * converted.leak_axes, [apart] * converted.leak_axes)
-    sentence = f"head {head} is centred {apart:.3g} from the nearest pixel"
-    least = 0.99 * rivals[head] / (1 + rivals[head])
-    if least > roundoff:
-        return refuted("leak", "C2A403", f"{sentence} and leaks at least {least:.3g} of its mass"), most
-    return undecided("leak", "C2A403", f"{sentence}; its mass as computed is not bounded here"), most
+def certain_leak(positions: Positions, head: int, roundoff: float) -> str:
+    """What shows that some query of a head leaks more than the roundoff on some grid, or nothing if it is not certain.
+
+    Along an axis before the last an enumeration multiplies a shift by the width of the grid: one of 2^-20 or more is
+    beyond half a pixel on grids with sides below 2^24, whatever the shifts along the axes behind it.
+    """
+    shift, alpha = max(positions.shifts[head]), positions.alphas[head]
+    if positions.by_enumeration and shift >= LONGEST_RADIX * 2.0**-20:
+        return "is centred between pixels, and on wide grids the enumeration makes other pixels of that"
+    if shift > 0.5:
+        return ""
+    least = leak_reached(alpha, positions.shifts[head])
+    if not least > roundoff:
+        return ""
+    where = f"is centred {shift:.3g} from the nearest pixel and " if shift else ""
+    return f"{where}leaks at least {least:.3g} of its mass at alpha = {alpha:g}"

@@ -1,6 +1,5 @@
 """A convolution and a position-only attention, read into one form that is compared without trying any input."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
 from typing import final
@@ -12,6 +11,7 @@ from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, Quad
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import Offset, Padding, Sites
 from conv2attn.certificates.genuine import foreign
+from conv2attn.certificates.positions import Positions
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.replacement import present
 from conv2attn.models.sharing import TRANSPOSED
@@ -48,10 +48,9 @@ class Geometry:
 class Reading:
     """Heads or taps: `starts` says which pixel each copies to output 0, `weights` what it does with it.
 
-    `taps` are the products of value and output where these are plain to see, one factor being an identity. `alphas`
-    is empty for a convolution. `strays` are the heads whose key can lie off the padded grid; `apart` is how far each
-    centre is from the nearest pixel, along the axis where that is most. `partial_sums` are the roundings to the stored
-    format on the way of one product, but for the product's own and the bias's.
+    `taps` are the products of value and output where these are plain to see, one factor being an identity. `positions`
+    says what the heads attend to; a convolution has none. `partial_sums` are the roundings to the stored format on the
+    way of one product, but for the product's own and the bias's.
     """
 
     geometry: Geometry
@@ -61,11 +60,13 @@ class Reading:
     weights: Weights
     taps: Tensor | None
     channels: tuple[int, int]
-    alphas: tuple[float, ...] = ()
-    strays: tuple[int, ...] = ()
-    apart: tuple[float, ...] = ()
-    leak_axes: int = 0
+    positions: Positions | None = None
     partial_sums: int = 0
+
+    @property
+    def strays(self) -> tuple[int, ...]:
+        """The heads whose target is no key for some query of some grid."""
+        return self.positions.strays if self.positions else ()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -124,30 +125,21 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Reading:
             "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
         )
     assert isinstance(encoding, QuadraticEncoding | EnumeratedEncoding)
-    centers = encoding.center.tolist()
-    if not all(math.isfinite(x) for center in centers for x in center):
-        raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite")
-    offsets = tuple(tuple(round(x) for x in center) for center in centers)
-    strays = tuple(
-        head
-        for head, offset in enumerate(offsets)
-        if not all(-b <= o <= a for b, o, a in zip(sites.before, offset, sites.after, strict=True))
-    )
     used = weights or Weights(layer.value, layer.output, layer.bias, layer.groups)
-    if any(factor is not None and len(factor) != len(centers) for factor in (used.value, used.output)):
-        raise UnsupportedError("C2A105", f"{layer.name}: there are {len(centers)} centres, and not as many heads")
+    held = [factor for factor in (used.value, used.output) if factor is not None]
+    positions = Positions.of(encoding, sites, held[0].dtype, layer.name)
+    if any(len(factor) != len(positions.offsets) for factor in held):
+        count = len(positions.offsets)
+        raise UnsupportedError("C2A105", f"{layer.name}: there are {count} centres, and not as many heads")
     return Reading(
         Geometry.of(padding, sites),
         padding,
-        offsets,
-        tuple(start(padding, sites, offset) for offset in offsets),
+        positions.offsets,
+        tuple(start(padding, sites, offset) for offset in positions.offsets),
         detached(used),
         plain_taps(used),
         (layer.d_in, layer.d_out),
-        tuple(encoding.alpha.tolist()),
-        strays,
-        tuple(max(abs(x - round(x)) for x in center) for center in centers),
-        layer.dimensions if isinstance(encoding, QuadraticEncoding) else 1,
+        positions,
     )
 
 

@@ -14,7 +14,6 @@ from conv2attn.bounds import (
     format_of,
     gamma,
     hard_mixing_bound,
-    leaked_mass_diagonal,
     soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
@@ -132,27 +131,24 @@ def mixing_bound(reading: Reading, padded_sides: tuple[int, ...], kind: str) -> 
     Raises:
         UsageError: there are so many keys that nothing can be said.
     """
-    if not reading.alphas:
+    positions = reading.positions
+    if positions is None or not positions.alphas:
         return 0.0, RoundingBound(0.0, 0.0)
-    alpha, axes = min(reading.alphas), reading.leak_axes
-    each = 2 * axes
-    if not any(reading.apart) and alpha >= target_rounds_to_one_threshold(kind, axes):
+    heads, axes = positions.distinct(), positions.axes
+    alpha, each = min(positions.sharpness(head, kind) for head in heads), 2 * axes
+    if alpha >= target_rounds_to_one_threshold(kind, axes):
         whole, one_axis = hard_mixing_bound(alpha, axes, kind), hard_mixing_bound(alpha, 1, kind)
         return 0.0, RoundingBound(
             max(whole.factor, each * one_axis.factor), max(whole.absolute, each * one_axis.absolute)
         )
-    sharpest, farthest = max(reading.alphas), sum((2 * side) ** 2 for side in padded_sides)
-    if axes < len(padded_sides):
-        farthest = math.prod((2 * side) ** 2 for side in padded_sides)
+    reaches = [(2 * (side + math.sqrt(max(positions.distances)))) ** 2 for side in padded_sides]
+    farthest = sum(reaches) if axes == len(padded_sides) else math.prod(reaches)
     u = format_of("float64" if kind == "float64" else "float32").unit_roundoff
-    score_error = 4 * u * sharpest * farthest
+    score_error = 4 * u * max(positions.alphas) * farthest
     soft = soft_mixing_bound(math.prod(padded_sides), kind, score_error)
     if not axes * soft.factor <= 1:
         raise UsageError("C2A001", f"the rounding of {math.prod(padded_sides)} soft weights is not bounded")
-    leak = max(
-        leaked_mass_diagonal([a] * axes, [apart] * axes) for a, apart in zip(reading.alphas, reading.apart, strict=True)
-    )
-    return leak, RoundingBound(each * soft.factor, each * soft.absolute)
+    return max(map(positions.leak, heads)), RoundingBound(each * soft.factor, each * soft.absolute)
 
 
 def lost(reading: Reading, kind: str) -> float:

@@ -1,0 +1,202 @@
+"""Heads centred between pixels: what they leak, against exact arithmetic, and what the certificate says of them."""
+
+from fractions import Fraction
+from itertools import product
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.bounds import leak_reached, leaked_mass_diagonal, sharpness_on_a_pixel
+from conv2attn.certificates import certify, leak
+from conv2attn.errors import AlphaError, UsageError
+from conv2attn.verdicts import Strength, Verdict
+
+PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)
+REFUTED = (Verdict.REFUTED, Strength.PROVED)
+ROUNDOFF = 2.0**-24
+
+
+def layer(**kwargs):
+    torch.manual_seed(0)
+    return nn.Conv2d(3, 4, 3, padding=1, **kwargs)
+
+
+def moved(alpha, shift, axis=1, encoding="quadratic", dtype=torch.float32):
+    """A convolution, and its conversion in which one head is centred `shift` pixels away from its tap."""
+    original = layer().to(dtype)
+    converted = conv2attn.convert(original, alpha=alpha, encoding=encoding)
+    converted.encoding.center.data[2, axis] += shift
+    return original, converted
+
+
+def leak_found(alpha, shift, **kwargs):
+    report = certify(*moved(alpha, shift, **kwargs), input_size=(3, 9, 8))
+    found = report.rows[0].part("leak")
+    return (found.verdict, found.strength), report
+
+
+def exact_leak(alpha, shifts, reach=4):
+    """The mass off the pixel nearest to the centre, on a grid of 2 reach + 1 pixels a side, in 300 digits."""
+    with mpmath.workdps(300):
+        shares = [
+            1 / sum(mpmath.exp(-mpmath.mpf(alpha) * (n * n - 2 * n * mpmath.mpf(f))) for n in range(-reach, reach + 1))
+            for f in shifts
+        ]
+        return 1 - mpmath.fprod(shares)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "shift", "expected"),
+    [
+        (128, 1e-3, PROVED),
+        (128, 0.09, PROVED),
+        (128, 0.1, BOUNDED),
+        (128, 0.35, BOUNDED),
+        (128, 0.44, REFUTED),
+        (128, 0.48, REFUTED),
+        (128, 0.5, REFUTED),
+        (46, 1e-3, BOUNDED),
+        (46, -0.2, BOUNDED),
+        (46, 0.32, REFUTED),
+        (20, 1e-3, BOUNDED),
+        (16, 1e-3, REFUTED),
+        (9, 1e-3, REFUTED),
+    ],
+)
+def test_a_centre_between_pixels_is_decided(alpha, shift, expected):
+    outcome, report = leak_found(alpha, shift)
+    assert outcome == expected, report.to_text()
+    assert report.verdict is expected[0]
+    if expected == REFUTED and shift > 1e-2:
+        assert f"head 2 is centred {abs(shift):.3g} from the nearest pixel and leaks at least" in report.to_text()
+    if report.verdict is Verdict.HOLDS:
+        assert report.rows[0].max_error <= report.rows[0].bound
+    elif alpha * (1 - 2 * abs(shift)) < 10:
+        assert report.witnesses
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-3, 0.05, 0.09])
+def test_what_is_proved_is_one_hot_to_the_bit(shift):
+    _, converted = moved(128, shift)
+    attention = converted.attention(sides=(9, 8))
+    assert set(attention.unique().tolist()) == {0.0, 1.0}
+    _, softer = moved(128, 0.2)
+    assert len(softer.attention(sides=(9, 8)).unique()) > 2
+
+
+@given(st.floats(17, 200), st.floats(-0.5, 0.5, width=32))
+def test_no_verdict_contradicts_the_exact_leak(alpha, shift):
+    """The exact leak of a head in the middle of a large grid: at most the roundoff where it holds, more if refuted."""
+    alpha = float(torch.tensor(alpha))
+    _, converted = moved(alpha, shift)
+    center = converted.encoding.center[2, 1].item()
+    found, most = leak.check_leak(conv2attn.certificates.reading.reading_of(converted))
+    exact = exact_leak(alpha, [0.0, center - round(center)])
+    assert exact <= most or most == 0
+    if found.verdict is Verdict.HOLDS:
+        assert exact <= ROUNDOFF
+    elif found.verdict is Verdict.REFUTED:
+        assert exact > ROUNDOFF
+    else:
+        assert exact * 8 > ROUNDOFF
+
+
+@given(st.floats(0.01, 300), st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=3))
+def test_the_leak_that_is_reached_is_reached(alpha, shifts):
+    exact = exact_leak(alpha, shifts, reach=30)
+    assert leak_reached(alpha, shifts) <= exact <= leaked_mass_diagonal([alpha] * len(shifts), shifts)
+    if alpha > 3:
+        assert leak_reached(alpha, shifts) > 0.9 * exact_leak(alpha, shifts)
+
+
+def computed_gaps(alpha, centers, dtype):
+    """For keys of a grid of seven a side, how far their score as computed is from the largest, and |n|^2 of each."""
+    encoding = QuadraticEncoding(torch.tensor([centers], dtype=torch.float64), [alpha])
+    total = None
+    for axis in range(len(centers)):
+        scores = encoding.axis_scores(torch.arange(-3, 4)[None], axis, dtype)[0, 0].detach()
+        total = scores if total is None else (total[:, None] + scores[None, :]).flatten()
+    nearest = [min(range(-3, 4), key=lambda n, c=c: abs(n - c)) for c in centers]
+    squares = [
+        sum((n - k) ** 2 for n, k in zip(key, nearest, strict=True)) for key in product(*[range(-3, 4)] * len(centers))
+    ]
+    gaps = (total[squares.index(0)] - total).tolist()
+    return [(Fraction(gap), square) for gap, square in zip(gaps, squares, strict=True) if square]
+
+
+@given(st.floats(0.125, 1e4, width=32), st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=2), st.booleans())
+def test_computed_scores_are_apart_as_those_of_the_sharpness_on_a_pixel(alpha, centers, double):
+    dtype, name = (torch.float64, "float64") if double else (torch.float32, "float32")
+    shifts = [abs(c - round(c)) for c in centers]
+    distance = sum(
+        (abs(c) - min(3, round(abs(c))) if abs(c) > 3 else f) ** 2 for c, f in zip(centers, shifts, strict=True)
+    )
+    sharpness = sharpness_on_a_pixel(alpha, shifts, distance * (1 + 1e-12), name)
+    assert 0 <= sharpness <= alpha
+    if sharpness == alpha:  # on a pixel, where `computed_leak` itself counts three roundings
+        sharpness *= 1 - 3 * (2.0**-53 if double else 2.0**-24)
+    assert all(gap >= Fraction(sharpness) * square for gap, square in computed_gaps(alpha, centers, dtype))
+
+
+def test_a_sharpness_without_the_rounding_of_scores_would_be_seen():
+    """A centre 60.4 pixels beyond the grid: its scores agree in many digits, and rounding takes from the gap."""
+    alpha, center = 3.3, 3.3
+    exact, wrong = sharpness_on_a_pixel(alpha, [center - 3], (center - 3) ** 2, "float32"), alpha * (1 - 2 * 0.3)
+    assert exact < wrong < exact * (1 + 1e-5)
+    generator = torch.Generator().manual_seed(0)
+    found = 0
+    for _ in range(300):
+        alpha, center = (torch.rand(2, generator=generator) * torch.tensor([9.0, 0.5])).tolist()
+        wrong = Fraction(alpha) * (1 - 2 * Fraction(center))
+        found += any(gap < wrong * square for gap, square in computed_gaps(alpha, [center], torch.float32))
+    assert found > 30
+
+
+def test_a_head_on_a_pixel_keeps_its_sharpness_and_one_between_two_has_none():
+    assert sharpness_on_a_pixel(46.0, [0.0, 0.0], 0.0, "float32") == 46.0
+    assert sharpness_on_a_pixel(46.0, [0.5], 0.25, "float32") == 0.0
+    assert sharpness_on_a_pixel(46.0, [0.0], 1e12, "float32") == 0.0
+    assert 0 < sharpness_on_a_pixel(46.0, [0.0], 1e12, "float64") < 46.0
+    with pytest.raises(AlphaError, match="alpha=-1"):
+        sharpness_on_a_pixel(-1.0, [0.1], 0.1, "float32")
+    with pytest.raises(UsageError, match="shifts"):
+        sharpness_on_a_pixel(1.0, [0.6], 0.4, "float32")
+
+
+@pytest.mark.parametrize(("axis", "expected"), [(1, PROVED), (0, REFUTED)])
+def test_an_enumeration_multiplies_shifts_along_all_axes_but_the_last(axis, expected):
+    outcome, report = leak_found(128, 1e-3, axis=axis, encoding="enumerated")
+    assert outcome == expected, report.to_text()
+
+
+def test_an_enumerated_head_that_is_refuted_attends_to_another_pixel_on_a_wide_grid():
+    _, converted = moved(128, 1e-2, axis=0, encoding="enumerated")
+    assert (converted.attention(sides=(3, 9)) > 0.99).sum(-1).unique().tolist() == [1]
+    wide = converted.attention(sides=(3, 70))[0, 2].argmax(-1)
+    right = converted.attention(sides=(3, 70))[0, 1].argmax(-1) + 1
+    assert not torch.equal(wide[71:100], right[71:100])
+
+
+def test_a_forgotten_shift_would_be_seen(monkeypatch):
+    """With the sharpness of a head on a pixel for one that is not, a leak of 2e-6 would hold."""
+    monkeypatch.setattr("conv2attn.certificates.positions.sharpness_on_a_pixel", lambda alpha, *others: alpha)
+    with pytest.raises(AssertionError):
+        test_what_holds_is_right()
+
+
+def test_what_holds_is_right():
+    outcome, _ = leak_found(128, 0.45)
+    assert outcome == REFUTED
+
+
+def test_double_precision_asks_for_more():
+    assert leak_found(128, 0.2, dtype=torch.float64)[0] == BOUNDED
+    assert leak_found(1024, 0.1, dtype=torch.float64)[0] == PROVED
+    assert leak_found(128, 0.4, dtype=torch.float64)[0] == REFUTED
+    assert leak_found(128, 0.4)[0] == BOUNDED
