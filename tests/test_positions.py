@@ -115,6 +115,8 @@ def test_the_authors_own_layers_are_read_by_the_attributes_that_they_have():
     assert found["second"].grid.displacements()[:2, 1].tolist() == [[0, 1], [0, -1]]
     assert found["second"].scores[:, 0, 1].equal(found["second"].scores[:, 1, 1])
     assert found["third"].scores[:, 0, 1].equal(network.rel_pos_bias.relative_position_bias_table[3].double())
+    with pytest.raises(UsageError, match=r"C2A503 first: its parameters are those of a grid 3x3\. Leave out the grid"):
+        check_span(network, position_only=True, grid=(4, 4))
     network.rel_pos_bias = None
     assert position_attention(network)["third"] == Unread("it has no term of relative position")
 

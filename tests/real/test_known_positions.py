@@ -4,13 +4,17 @@ from itertools import product
 
 import pytest
 import torch
-from encoders import bias_to, sentence, sentence_encoder, vision
+from encoders import SIZES, bias_to, sentence, sentence_encoder, vision
 from positional import ABSOLUTE, RELATIVE, known
 from test_span_models import TEXTS
+from timm.layers import RmsNorm
+from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from conv2attn.bounds import gamma
+from conv2attn.errors import UsageError
 from conv2attn.models.capture import SOFTMAXES, call, capture
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
 from conv2attn.span import check_span, head_offsets
@@ -182,6 +186,28 @@ def test_only_the_first_layer_of_an_encoder_sees_positions_alone():
     report = check_span(known("vit, transformers")[0], position_only=True)
     assert [row.verdict for row in report.rows] == [Verdict.REFUTED, Verdict.UNSUPPORTED]
     assert "layers.1.attention, interior: not read: content reaches it" in report.to_text()
+
+
+SMALL = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
+UNKNOWN = {
+    "it masks the tokens that follow": lambda: BertModel(BertConfig(**SIZES, vocab_size=9, is_decoder=True)),
+    "norms its queries and keys": lambda: VisionTransformer(**SMALL, qk_norm=True),
+    "no absolute positions": lambda: VisionTransformer(**SMALL, pos_embed="none"),
+    "positions pass a RmsNorm": lambda: VisionTransformer(**SMALL, norm_layer=RmsNorm),
+    "there is no rule": lambda: ViTModel(ViTConfig(**SIZES)).layers[0],
+}
+
+
+@pytest.mark.parametrize("reason", UNKNOWN)
+def test_encoders_that_do_more_are_named_with_the_reason(reason):
+    found = position_attention(UNKNOWN[reason]())
+    assert isinstance(first := next(iter(found.values())), Unread)
+    assert reason in first.reason
+
+
+def test_a_grid_of_more_positions_than_there_are_is_refused():
+    with pytest.raises(UsageError, match="C2A503 there are 7 positions, not 8"):
+        position_attention(known("bert")[0], (8,))
 
 
 def test_the_head_of_the_previous_token_needs_positions_only():
