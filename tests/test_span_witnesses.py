@@ -19,7 +19,7 @@ from conv2attn.span.limits import limits_for
 from conv2attn.span.problem import shifts
 from conv2attn.span.queries import decide_per_query
 from conv2attn.span.reading import read_array
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 
 def rows_of(array, grid):
@@ -109,6 +109,49 @@ def test_ideal_operators_at_multiples_of_ln_2_are_decided_exactly():
     assert [target.exactly for target in found.targets] == [False] * 3
     assert all(isinstance(target.witness, NullVector) for target in found.targets)
     assert confirm(found, attention, targets, targets.interior, limits)
+
+
+@pytest.mark.parametrize(
+    ("power", "centers", "rational"),
+    [
+        (1, [[0, 0], [1, -2]], True),
+        (3, [[0.5, -1.5]], True),
+        (0.5, [[0.5, 1.5]], True),
+        (0.5, [[0, 1]], False),
+        (1, [[0.25, 0]], False),
+        (2, [[0.25, 0]], True),
+        (1.25, [[0, 0]], False),
+        (1.0001, [[0, 0]], False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_quadratic_heads_are_rational_where_their_weights_are_powers_of_two(power, centers, rational, dtype):
+    encoding = QuadraticEncoding(torch.tensor(centers, dtype=dtype), power * float(np.log(2)))
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=dtype)
+    attention = read_layer("ideal", layer, (4, 5), 2**24)
+    assert (attention.rational is not None) is rational
+    if rational:
+        floats = np.concatenate([block for _, _, block in attention.pieces()], 1)
+        exact = [[attention.rational(head, q) for q in range(20)] for head in range(len(centers))]
+        assert all(sum(row) == 1 for head in exact for row in head)
+        error = 1e-13 if dtype == torch.float64 else 1e-5
+        assert np.allclose([[[float(x) for x in row] for row in head] for head in exact], floats, rtol=error, atol=0)
+
+
+def test_the_heads_of_e2_at_ln_2_are_decided_exactly():
+    encoding = QuadraticEncoding(torch.tensor([[0.0], [1.0]], dtype=torch.float64), float(np.log(2)))
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
+    attention = read_layer("E2 (a)", layer, (2,), 2**24)
+    targets, limits = shifts(attention.grid, [(0,)]), limits_for(attention, None, None)
+    both = np.ones(2, dtype=bool)
+    assert decide_per_query(attention, targets, limits).verdict is Verdict.HOLDS
+    found = decide("joint", attention, targets, both, limits)
+    assert (found.verdict, found.strength) == (Verdict.REFUTED, Strength.PROVED)
+    assert confirm(found, attention, targets, both, limits)
+    for query, phi in ((0, (2, -1)), (1, (Fraction(-1, 2), Fraction(3, 2)))):
+        alone = decide("joint", attention, targets, np.arange(2) == query, limits)
+        assert alone.targets[0].weights == phi
+        assert (alone.verdict, alone.strength) == (Verdict.HOLDS, Strength.PROVED)
 
 
 def test_tampered_witnesses_are_refused():

@@ -1,20 +1,21 @@
 """The attention of one of our own layers, from its parameters alone: the ideal operator on its padded keys."""
 
 import math
-from collections.abc import Callable, Iterator
-from fractions import Fraction
-from functools import lru_cache
+from collections.abc import Iterator
 
-import numpy as np
 import torch
 
-from conv2attn.attention import LearnedEncoding, MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
+from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UsageError
+from conv2attn.span.ideal import rational_rows
 from conv2attn.span.limits import ROUNDOFF, ULPS
 from conv2attn.span.one_hot import keys_read
 from conv2attn.span.problem import AttentionRows, Piece
 from conv2attn.span.reading import rows_at_once
+
+SCORE_ROUNDINGS = 5
+"""Of a quadratic score: the displacement from its centre, its square, the sum over axes, alpha, the subtraction."""
 
 
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:
@@ -59,7 +60,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         1,
         grid,
         ROUNDOFF[str(dtype).removeprefix("torch.")],
-        0 if one_hot else ULPS,
+        0 if one_hot else ULPS + lost_in_scores(layer, grid, step, ROUNDOFF[str(dtype).removeprefix("torch.")]),
         pieces,
         one_hot=one_hot,
         rational=None if hard else rational_rows(layer, grid),
@@ -69,36 +70,18 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     )
 
 
+@torch.no_grad()
+def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int, roundoff: float) -> int:
+    """Ulps of a weight that rounding its score in float64 costs: `exp` turns what a score is off by into a share.
+
+    A score is off by its size times a few roundings, that of the softmax's subtraction among them.
+    """
+    starts = range(0, grid.shape[0], step)
+    chunks = (torch.arange(start, min(start + step, grid.shape[0])) for start in starts)
+    largest = max(float(layer.encoding.scores(grid, rows, torch.float64).abs().max()) for rows in chunks)
+    return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
+
+
 def scores_on_cpu(scores: torch.Tensor) -> torch.Tensor:
     """The same where numpy can see it."""
     return scores.detach().cpu()
-
-
-def rational_rows(layer: MultiHeadSelfAttention, grid: AttentionGrid) -> Callable[[int, int], list[Fraction]] | None:
-    """The ideal row of (head, query) where alpha is the float nearest to m ln 2 and centres are integers, else None.
-
-    Its weights are `2^(-m |delta - center|^2)` over their sum.
-    """
-    encoding = layer.encoding
-    if isinstance(encoding, LearnedEncoding) or not isinstance(encoding, QuadraticEncoding):
-        return None
-    alphas, centers = encoding.alpha.detach().double(), encoding.center.detach().double()
-    powers = (alphas / math.log(2)).round()
-    nearest = (powers * math.log(2)).to(encoding.alpha.dtype).double()
-    if not (torch.equal(nearest, alphas) and torch.equal(centers, centers.round()) and bool((powers > 0).all())):
-        return None
-    exponents = [int(m) for m in powers]
-
-    @lru_cache(maxsize=4096)
-    def row(head: int, query: int) -> list[Fraction]:
-        at = [int(i) for i in np.unravel_index(query, grid.queries)]
-        squares = np.zeros(1, dtype=object)
-        for axis, place in enumerate(at):
-            away = grid.displacement(axis)[place].numpy().astype(object) - int(centers[head, axis])
-            squares = (squares[:, None] + (away * away)[None, :]).reshape(-1)
-        least = min(squares)
-        weights = [Fraction(1, 1 << (exponents[head] * int(s - least))) for s in squares]
-        whole = sum(weights, Fraction(0))
-        return [weight / whole for weight in weights]
-
-    return row
