@@ -234,6 +234,27 @@ PLANTED = {
 }
 
 
+KINDS = {
+    "1-D": (nn.Conv1d(4, 6, 4, stride=3, padding=2, dilation=2), (4, 29)),
+    "3-D": (nn.Conv3d(2, 4, (3, 2, 1), stride=(1, 2, 1), padding=(1, 0, 2), groups=2), (2, 7, 8, 6)),
+    "transposed": (nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2)), (4, 6, 7)),
+    "depthwise": (nn.Conv2d(4, 8, 3, padding=1, groups=4, padding_mode="circular"), (4, 9, 8)),
+}
+IN_KINDS = {
+    "one weight by one ulp": (lambda layer: ulp(taps(layer), (1, 1, 0)), "weights"),
+    "one bias by one ulp": (lambda layer: ulp(layer.bias.data, (2,)), "weights"),
+    "head dropped": (dropped, "geometry"),
+    "padding grown by one": (lambda layer: setattr(layer, "padding", grown(layer.padding)), "geometry"),
+    "leak": (alpha_lowered, "leak"),
+    "infinity in one output": (not_finite(torch.inf), "weights"),
+}
+
+
+def grown(padding: Padding) -> Padding:
+    """One more behind the first axis."""
+    return replace(padding, after=(padding.after[0] + 1, *padding.after[1:]))
+
+
 def permuted(layer) -> None:
     order = torch.randperm(layer.heads, generator=torch.Generator().manual_seed(3)).tolist()
     heads(layer, order)

@@ -1,12 +1,13 @@
 """Each planted error is refuted by the part whose business it is; what only looks different is not."""
 
 import json
+from dataclasses import replace
 
 import planted
 import pytest
 import torch
 from click.testing import CliRunner
-from planted import PLANTED, TWINS, image, pair
+from planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair
 
 import conv2attn
 from conv2attn.certificates import certify
@@ -33,6 +34,25 @@ def test_a_planted_error_is_refuted_by_the_right_part_in_the_right_layer(name):
     else:
         assert not refuted
         assert error.part in between
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", IN_KINDS)
+def test_a_planted_error_is_refuted_in_layers_of_every_kind(kind, name):
+    layer, size = KINDS[kind]
+    change, part = IN_KINDS[name]
+    converted = conv2attn.convert(layer)
+    assert certify(layer, converted, input_size=size).verdict is Verdict.HOLDS
+    change(converted)
+    row = certify(layer, converted, input_size=size).rows[0]
+    assert (row.verdict, row.part(part).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
+
+
+def test_zeros_stuffed_elsewhere_are_refuted():
+    layer, size = KINDS["transposed"]
+    converted = conv2attn.convert(layer)
+    converted.padding = replace(converted.padding, spacing=(2, 2))
+    assert certify(layer, converted, input_size=size).rows[0].part("geometry").verdict is Verdict.REFUTED
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -19,7 +19,8 @@ from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, weakest_strength
 
 ASSUMPTIONS = (
-    "finite inputs (dense and sdpa spread a NaN to every output, conv and gather only where the convolution does)",
+    "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
+    "the image, conv and gather only where the convolution does)",
     "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
     "torch's own functions, not compiled",
 )
