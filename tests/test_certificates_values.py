@@ -1,0 +1,281 @@
+"""What a certificate is as a value, and what its three reports say of it, word by word."""
+
+import json
+import math
+import platform
+from importlib.metadata import version
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.certificates import Certificate, Finding, Outputs, Row
+from conv2attn.certificates.circumstances import device_name, kernels, machine
+from conv2attn.certificates.finding import CLAIMS, holds, refuted, undecided, unsupported
+from conv2attn.certificates.rendering import HEADER, SCHEMA, findings, outputs_in_words, plain, totals
+from conv2attn.certificates.witness import Witness
+from conv2attn.verdicts import Strength, Verdict
+
+GEOMETRY, WEIGHTS, LEAK = holds("geometry"), holds("weights"), holds("leak", Strength.BOUNDED)
+SQUARE = Row(
+    *("square", "Conv2d 4->8 k3"),
+    findings=(GEOMETRY, WEIGHTS, LEAK),
+    strength=Strength.BOUNDED,
+    grid=(14, 11),
+    heads=9,
+    d_head=4,
+    alpha=60.0,
+    parameters=1234,
+    attention_avoided="1.0 MiB",
+    leak=1e-20,
+    input_range=1.0,
+    max_error=1e-7,
+    bound=2e-5,
+)
+WRONG = Row("wrong", "Conv1d", (GEOMETRY, refuted("weights", "C2A402", "one weight off")), leak=None)
+LEFT = Row("left", "Conv3d", (holds("geometry"),), strength=Strength.SAMPLED, skipped=True)
+SAME = holds("structure")
+IMAGES = Outputs("2 images", 2, 0.5, 3.0)
+
+
+def test_findings_say_their_part_verdict_strength_and_rule():
+    assert holds("leak") == Finding("leak", Verdict.HOLDS, Strength.PROVED, "", "")
+    warned = holds("leak", Strength.BOUNDED, "C2A131", "warned")
+    assert warned == Finding("leak", Verdict.HOLDS, Strength.BOUNDED, "C2A131", "warned")
+    assert refuted("leak", "C2A403", "x") == Finding("leak", Verdict.REFUTED, Strength.PROVED, "C2A403", "x")
+    assert undecided("leak", "C2A403", "x") == Finding("leak", Verdict.UNDECIDED, Strength.PROVED, "C2A403", "x")
+    assert unsupported("C2A101", "x") == Finding("support", Verdict.UNSUPPORTED, Strength.PROVED, "C2A101", "x")
+    assert CLAIMS == {
+        "geometry": ("L1", "PAD", "STR"),
+        "weights": ("T1",),
+        "leak": ("L2b", "L2c", "A46"),
+        "bound": ("T1", "L2c", "L2d"),
+    }
+
+
+def test_the_worst_part_decides_a_row():
+    assert (SQUARE.verdict, SQUARE.decisive, SQUARE.placed) == (Verdict.HOLDS, GEOMETRY, True)
+    assert (WRONG.verdict, WRONG.decisive.code, WRONG.placed) == (Verdict.REFUTED, "C2A402", True)
+    assert WRONG.part("weights").sentence == "one weight off"
+    assert WRONG.part("leak") is None
+    assert not Row("a", "b", (WEIGHTS,)).placed
+    assert not Row("a", "b", (undecided("geometry", "C2A401", "x"),)).placed
+
+
+def test_a_row_is_a_line_of_the_table():
+    columns = ["square", "Conv2d 4->8 k3", "14x11", 9, 4, 60.0, 1234, "1.0 MiB", 1e-7, 2e-5, "bounded", "holds"]
+    assert SQUARE.cells() == columns
+    assert WRONG.cells() == ["wrong", "Conv1d", *[None] * 9, "refuted"]
+    assert LEFT.cells()[-2:] == ["sampled", "skipped"]
+    assert len(HEADER) == len(columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "between", "verdict", "strength"),
+    [
+        ((SQUARE,), (SAME,), Verdict.HOLDS, Strength.BOUNDED),
+        ((SQUARE, LEFT), (SAME,), Verdict.HOLDS, Strength.BOUNDED),
+        ((SQUARE, WRONG), (SAME,), Verdict.REFUTED, Strength.BOUNDED),
+        ((SQUARE,), (refuted("structure", "C2A405", "x"),), Verdict.REFUTED, Strength.BOUNDED),
+        ((SQUARE,), (), Verdict.HOLDS, Strength.BOUNDED),
+        ((LEFT,), (SAME,), Verdict.UNDECIDED, Strength.SAMPLED),
+        ((), (), Verdict.UNDECIDED, Strength.SAMPLED),
+        ((), (refuted("outputs", "C2A407", "x"),), Verdict.REFUTED, Strength.SAMPLED),
+    ],
+)
+def test_the_worst_row_decides_and_the_weakest_strength_counts(rows, between, verdict, strength):
+    certificate = Certificate(rows, between)
+    assert (certificate.verdict, certificate.strength) == (verdict, strength)
+    assert certificate.exit_code == {Verdict.HOLDS: 0, Verdict.REFUTED: 1, Verdict.UNDECIDED: 3}[verdict]
+    assert certificate.counted == tuple(row for row in rows if row is not LEFT)
+
+
+def test_what_is_claimed_unless_something_else_was_asked():
+    empty = Certificate(())
+    assert (empty.between, empty.outputs, empty.assumptions, empty.circumstances, empty.witnesses) == (
+        (),
+        None,
+        (),
+        (),
+        (),
+    )
+    assert empty.claim == "the second is the same map as the first, for all finite inputs"
+    row = Row("a", "b", ())
+    assert {value for key, value in vars(row).items() if key not in ("name", "convolution", "findings")} == {
+        None,
+        False,
+    }
+
+
+def test_witnesses_are_no_part_of_what_is_compared_or_shown():
+    witness = Witness("wrong", torch.zeros(2, 3), (1, 4), 1.0, 1.5)
+    assert Certificate((SQUARE,), witnesses=(witness,)) == Certificate((SQUARE,))
+    assert Certificate((SQUARE,)) != Certificate((WRONG,))
+    assert "witness" not in repr(Certificate((SQUARE,), witnesses=(witness,)))
+
+
+def test_the_report_for_a_terminal_is_this_text():
+    witness = Witness("wrong", torch.full((2, 3), 2.0), (1, 4), 1.0, 1.5, 0.25)
+    certificate = Certificate(
+        (SQUARE, WRONG, LEFT),
+        (SAME,),
+        IMAGES,
+        ("|x| <= 1",),
+        circumstances=(("command", "conv2attn verify a b"),),
+        witnesses=(witness,),
+    )
+    table, rest = certificate.to_text().split("\n\n")
+    assert table.splitlines()[0].split() == " ".join(HEADER).split()
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["square", "wrong", "left"]
+    assert rest == (
+        "C2A402 wrong: one weight off\n"
+        f"wrong: {witness.in_words()}\n"
+        "to repeat it: conv2attn verify a b\n"
+        "between the convolutions everything is untouched, bit for bit\n"
+        "outputs on 2 images: largest difference 0.5, largest output 3\n"
+        "claim: the second is the same map as the first, for all finite inputs\n"
+        "assumed: |x| <= 1\n"
+        "1 holds, 1 refuted, 0 undecided, 0 unsupported, 1 skipped: refuted\n"
+    )
+    markdown = certificate.to_markdown()
+    assert markdown.startswith("| layer | convolution | ")
+    assert markdown.partition("\n\n")[2] == "".join(f"- {line}\n" for line in rest.splitlines())
+
+
+def test_a_certificate_that_holds_says_how_it_is_known_and_repeats_nothing():
+    certificate = Certificate((SQUARE,), (SAME,), circumstances=(("command", "again"),))
+    assert findings(certificate) == []
+    assert totals(certificate)[-1] == "1 holds, 0 refuted, 0 undecided, 0 unsupported: holds (bounded)"
+    other = Certificate((SQUARE,), (undecided("structure", "C2A405", "who knows"),), circumstances=(("repeat", "r"),))
+    assert findings(other) == ["C2A405 who knows"]
+    assert totals(other)[0] == "between the convolutions everything is not shown to be the same"
+    assert totals(other)[-1].endswith(": undecided")
+
+
+def test_a_command_to_repeat_comes_before_the_command_given():
+    known = (("command", "first"), ("repeat", "second"))
+    assert findings(Certificate((WRONG,), circumstances=known))[-1] == "to repeat it: second"
+    assert findings(Certificate((WRONG,), circumstances=known[:1]))[-1] == "to repeat it: first"
+    assert findings(Certificate((WRONG,))) == ["C2A402 wrong: one weight off"]
+
+
+def test_what_is_between_is_untouched_only_if_all_that_was_asked_holds():
+    for between, told in (
+        ((SAME,), "is untouched, bit for bit"),
+        ((), "is not shown to be the same"),
+        ((holds("outputs"),), "is not shown to be the same"),
+        ((SAME, undecided("structure", "C2A405", "x")), "is not shown to be the same"),
+        ((SAME, undecided("outputs", "C2A407", "x")), "is untouched, bit for bit"),
+    ):
+        assert totals(Certificate((SQUARE,), between))[0] == f"between the convolutions everything {told}"
+    assert totals(Certificate((LEFT,), (SAME,)))[0] == "nothing was checked"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "lines"),
+    [
+        (IMAGES, []),
+        (Outputs("2 images", 2, 0.5, 3.0, bound=2.5, vacuous=False), ["bound propagated to the outputs: 2.5"]),
+        (
+            Outputs("2 images", 2, 0.5, 3.0, 1, None, 1, 7.0, True, 0),
+            [
+                "bound propagated to the outputs: 7 (vacuous: more than the outputs themselves)",
+                "same top-1 class: 1 of 2; its margin exceeds the difference for 1",
+            ],
+        ),
+        (
+            Outputs("2 images", 2, 0.5, 3.0, 2, (1, 0), 2, 2.5, False, 1),
+            [
+                "bound propagated to the outputs: 2.5",
+                "same top-1 class: 2 of 2; its margin exceeds the difference for 2, the bound for 1",
+                "right by their labels: 1 before, 0 after, of 2",
+            ],
+        ),
+        (
+            Outputs("2 images", 2, 0.5, 3.0, 2, stable=2),
+            ["same top-1 class: 2 of 2; its margin exceeds the difference for 2"],
+        ),
+    ],
+)
+def test_the_measurement_is_told_in_sentences(outputs, lines):
+    first = "outputs on 2 images: largest difference 0.5, largest output 3"
+    assert outputs_in_words(outputs) == [first, *lines]
+
+
+def test_the_report_for_a_program_is_this_json():
+    witness = Witness("wrong", torch.zeros(2, 3), (1, 4), 1.0, math.inf, None, 0.5)
+    certificate = Certificate((SQUARE, WRONG), (SAME,), IMAGES, ("a",), "c", (("k", "v"),), (witness,))
+    text = certificate.to_json()
+    report = json.loads(text)
+    assert text == json.dumps(report, indent=2, sort_keys=True) + "\n"
+    first, second = report.pop("layers")
+    assert report == {
+        "schema": SCHEMA,
+        "claim": "c",
+        "verdict": "refuted",
+        "strength": "bounded",
+        "exit_code": 1,
+        "between": [{"part": "structure", "verdict": "holds", "strength": "proved", "code": "", "sentence": "",
+                     "licensed_by": []}],
+        "outputs": {"images": "2 images", "count": 2, "max_difference": 0.5, "largest_output": 3.0, "same_top1": None,
+                    "correct": None, "stable": None, "bound": None, "vacuous": None, "stable_by_bound": None},
+        "assumptions": ["a"],
+        "circumstances": {"k": "v"},
+        "witnesses": [{"layer": "wrong", "output_channel": 1, "query": [4], "original": 1.0, "converted": "inf",
+                       "allowed": None, "exact": 0.5}],
+    }  # fmt: skip
+    assert SCHEMA == "conv2attn.certificate/1"
+    assert (first["verdict"], first["strength"], first["grid"], first["alpha"]) == ("holds", "bounded", [14, 11], 60.0)
+    assert first["licensed_by"] == {"bound": ["T1", "L2c", "L2d"], "leak": ["L2b", "L2c", "A46"]}
+    assert [f["licensed_by"] for f in first["findings"]] == [["L1", "PAD", "STR"], ["T1"], ["L2b", "L2c", "A46"]]
+    assert (second["verdict"], second["licensed_by"]) == ("refuted", {"bound": [], "leak": []})
+    assert json.loads(Certificate(()).to_json())["outputs"] is None
+
+
+@pytest.mark.parametrize(("number", "told"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (1.5, 1.5)])
+def test_numbers_that_json_cannot_say_are_words(number, told):
+    assert plain(Outputs("i", 1, number, 2.0))["max_difference"] == told
+    assert plain(SQUARE)["strength"] == "bounded"
+
+
+def test_circumstances_name_the_versions_and_the_machine():
+    original = nn.Sequential(nn.Linear(1, 1).double(), nn.Linear(1, 1).bfloat16())
+    found = machine(original, torch.zeros(1, 1, 3, 3))
+    assert list(found) == sorted(found)
+    assert dict(found) == {
+        "conv2attn": version("conv2attn"),
+        "torch": torch.__version__,
+        "python-flint": version("python-flint"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "device": "cpu",
+        "dtypes": "bfloat16, float64",
+        "kernels": kernels(torch.zeros(1, 1, 3, 3)),
+    }
+
+
+@pytest.mark.parametrize(("available", "enabled", "library"), [(True, True, "oneDNN"), (True, False, "native"),
+                                                               (False, True, "native")])  # fmt: skip
+@pytest.mark.parametrize("trace", [None, "a trace"])
+def test_the_kernels_of_a_processor_are_named(monkeypatch, available, enabled, library, trace):
+    monkeypatch.setattr("conv2attn.certificates.circumstances.indirect_convolution", lambda image: trace)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: available)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX")
+    before = torch.backends.mkldnn.enabled
+    torch._C._set_mkldnn_enabled(enabled)
+    try:
+        assert kernels(torch.zeros(1)) == f"{library}, AVX" + (" (a trace)" if trace else "")
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def test_the_kernels_of_a_gpu_are_named_by_its_settings(monkeypatch):
+    class Image:
+        device = torch.device("cuda")
+
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90100)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
+    first, second = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    assert kernels(Image()) == f"cuDNN 90100, cudnn tf32 {first}, matmul tf32 {second}"
+    assert device_name(Image.device) == "GPU of cuda"
+    assert device_name(torch.device("cpu")) == "cpu"
