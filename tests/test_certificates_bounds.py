@@ -22,6 +22,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.certificates.arithmetic import Arithmetic
 from conv2attn.certificates.overflow import ROUNDED, overflow
+from conv2attn.certificates.positions import Positions
 from conv2attn.certificates.reading import reading_of
 from conv2attn.certificates.rounding import (
     SLACK,
@@ -62,6 +63,15 @@ def with_factors(reading, value, output):
     """The reading with other factors, whose product is not plain to see."""
     weights = Weights(value, output, reading.weights.bias, reading.weights.groups)
     return replace(reading, weights=weights, taps=None)
+
+
+def placed(alphas, *shifts, distance=0.0):
+    """A reading with heads of these alphas, each shifted so along each axis."""
+    count = len(alphas)
+    return replace(
+        attending(layer()),
+        positions=Positions(((0, 0),) * count, alphas, shifts, (distance,) * count, (), by_enumeration=False),
+    )
 
 
 def dense_factors(reading, dtype=torch.float32, inner=5):
@@ -170,12 +180,13 @@ def test_where_sums_are_too_long_nothing_is_said():
 
 def test_a_convolution_mixes_exactly():
     assert mixing_bound(read(layer()), SIDES, "float32") == (0.0, NOTHING)
+    assert mixing_bound(placed(()), SIDES, "float32") == (0.0, NOTHING)
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("alpha", [64.0, 24.0])
 def test_hard_heads_leak_only_what_is_counted_in_the_means(axes, alpha):
-    reading = replace(attending(layer()), alphas=(alpha, 200.0), apart=(0.0, 0.0), leak_axes=axes)
+    reading = placed((200.0, alpha), *[(0.0,) * axes] * 2)
     leak, means = mixing_bound(reading, SIDES, "float32")
     whole, axis = hard_mixing_bound(alpha, axes, "float32"), hard_mixing_bound(alpha, 1, "float32")
     assert leak == 0
@@ -186,32 +197,45 @@ def test_hard_heads_leak_only_what_is_counted_in_the_means(axes, alpha):
 @pytest.mark.parametrize(
     ("kind", "inner"), [("float32", "float32"), ("float64", "float64"), ("bfloat16", "float32"), ("tf32", "float32")]
 )
-@pytest.mark.parametrize(
-    ("axes", "sides", "farthest"), [(2, (7, 9), 14**2 + 18**2), (1, (7, 9), 14**2 * 18**2), (1, (7,), 14**2)]
-)
-def test_soft_heads_leak_what_the_softmax_does_and_round_as_it_does(kind, inner, axes, sides, farthest):
-    reading = replace(attending(layer()), alphas=(2.0, 3.0), apart=(0.25, 0.0), leak_axes=axes)
+@pytest.mark.parametrize(("axes", "sides"), [(2, (7, 9)), (1, (7, 9)), (1, (7,))])
+def test_soft_heads_leak_what_the_softmax_does_and_round_as_it_does(kind, inner, axes, sides):
+    far = 0.25 if axes == 1 else 0.0
+    reading = placed((2.0, 3.0), (0.25,) * axes, (0.0,) * axes, distance=far)
     leak, means = mixing_bound(reading, sides, kind)
+    reaches = [(2 * (side + math.sqrt(far))) ** 2 for side in sides]
+    farthest = sum(reaches) if axes == len(sides) else math.prod(reaches)
     soft = soft_mixing_bound(math.prod(sides), kind, 4 * format_of(inner).unit_roundoff * 3.0 * farthest)
     assert leak == leaked_mass_diagonal([2.0] * axes, [0.25] * axes) > leaked_mass(3.0, axes)
     assert means == RoundingBound(2 * axes * soft.factor, 2 * axes * soft.absolute)
 
 
-def test_a_sharp_head_between_pixels_is_soft():
-    reading = replace(attending(layer()), alphas=(128.0,), apart=(0.25,), leak_axes=2)
-    assert mixing_bound(reading, SIDES, "float32")[0] == leaked_mass_diagonal([128.0] * 2, [0.25] * 2)
+def test_a_head_between_pixels_is_as_soft_as_a_head_on_a_pixel_with_less_alpha():
+    assert mixing_bound(placed((24.0,), (0.25, 0.0)), SIDES, "float32")[0] == leaked_mass_diagonal(
+        [24.0] * 2, [0.25, 0]
+    )
+    sharp = placed((128.0,), (0.25, 0.25))
+    leak, means = mixing_bound(sharp, SIDES, "float32")
+    assert leak == 0
+    assert means.factor >= hard_mixing_bound(sharp.positions.sharpness(0, "float32"), 2, "float32").factor > 0
+
+
+def test_the_least_sharp_head_counts():
+    alone, both = (
+        mixing_bound(placed(alphas, *[(0.0, 0.0)] * len(alphas)), SIDES, "float32")
+        for alphas in [(24.0,), (200.0, 24.0, 100.0)]
+    )
+    assert both == alone
 
 
 def test_soft_heads_of_too_many_keys_are_not_bounded():
-    reading = replace(attending(layer()), alphas=(1e-9,), apart=(0.0,), leak_axes=2)
+    reading = placed((1e-9,), (0.0, 0.0))
     sides = next((1, n) for n in range(2**20, 2**24, 2**16) if 2 * soft_mixing_bound(n, "float32").factor > 0.999)
     factor = soft_mixing_bound(sides[1], "float32", 4 * 2.0**-24 * 1e-9 * (4 + 4 * sides[1] ** 2)).factor
     assert 0.5 < factor <= 1
     with pytest.raises(UsageError, match="soft weights is not bounded"):
         mixing_bound(reading, sides, "float32")
     assert mixing_bound(reading, (1, sides[1] // 4), "float32")[1].factor > 0
-    once = replace(reading, leak_axes=1, alphas=(1e-30,))
-    assert mixing_bound(once, sides, "float32")[1].factor <= 2
+    assert mixing_bound(placed((1e-30,), (0.0,)), sides, "float32")[1].factor <= 2
 
 
 def test_a_product_that_is_formed_errs_by_the_length_of_its_sum():
