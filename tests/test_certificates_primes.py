@@ -1,5 +1,6 @@
 """How floats become integers, how many primes decide, and that no sum of residues is rounded on the way."""
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -69,6 +70,8 @@ def test_a_sum_has_a_bit_more_where_the_number_of_terms_doubles(heads, bits):
         assert (sums.scale, sums.bits) == (0, bits)
         assert heads * (2**24 - 1) < 2**bits
         assert sums.modulo(LARGEST).tolist() == [[[heads * (2**24 - 1) % LARGEST]]]
+    wide = Sums(Weights(None, torch.cat([factor] * 3, 2), None, 1), (0,) * heads, 1)
+    assert (wide.bits, wide.modulo(LARGEST).shape) == (bits, (1, 1, 3))
 
 
 def test_a_product_has_the_bits_of_both_factors_and_of_its_terms():
@@ -118,16 +121,20 @@ def test_as_many_primes_are_asked_as_can_hide_a_difference_and_no_more():
 
 @pytest.mark.parametrize("scales", [(0, 5), (5, 0), (-70, 3), (3, -70)])
 def test_numbers_of_different_scales_are_the_same_numbers(scales):
-    low = min(scales)
     sides = [One(12345 * 2 ** (80 - scale), scale) for scale in scales]
     assert differing(*sides).tolist() == [False]
     moved = [sides[0], One(sides[1].number + 1, scales[1])]
     assert differing(*moved).tolist() == [True]
-    hiding = 1
-    for prime in moved[0].asked[:-1]:
-        hiding *= prime
-    far = One((sides[0].number << scales[0] - low) + hiding, low)
-    assert differing(sides[0], far).tolist() == [True]
+
+
+@pytest.mark.parametrize("low", [0, 10, -70])
+def test_the_primes_are_enough_for_the_larger_scale(low):
+    hidden = math.prod(list(primes_beyond(84))[:-1])
+    above = One(hidden // 64 + 1, low + 5)
+    below = One(32 * above.number - hidden, low)
+    assert (above.bits + 5, below.bits, hidden.bit_length()) == (83, 83, 84)
+    for sides in ((above, below), (below, above)):
+        assert differing(*sides).tolist() == [True]
 
 
 def test_the_primes_are_the_largest_below_the_limit_and_end_where_their_product_suffices():

@@ -98,7 +98,7 @@ def product_modulo(output: Tensor, value: Tensor, groups: int, prime: int) -> Te
     """`output value` of each head and group, modulo prime: (heads, d_out, d_in / groups)."""
     left = output.double().unflatten(1, (groups, -1))
     right = value.double().unflatten(1, (groups, -1))
-    total = torch.zeros(*left.shape[:3], right.shape[3], dtype=torch.int64)
+    total = torch.zeros((), dtype=torch.int64)
     for start in range(0, left.shape[3], TERMS):
         stop = start + TERMS
         total = (total + (left[..., start:stop] @ right[:, :, start:stop]).long()) % prime
