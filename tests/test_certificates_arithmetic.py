@@ -243,11 +243,28 @@ def test_a_faulty_kernel_of_the_original_is_blamed_and_refutes_nothing():
     assert judge_measured(seen, 0.5, same=True).verdict is Verdict.REFUTED
     given = images(3, 3, 5, 4).bfloat16()
     right = original(given)
-    assert departure(original, (given,), {}, right) < 0.1
-    assert departure(original, (), {"input": given}, right + 7) > 6
-    assert departure(original, (given[0],), {}, right[0]) < 0.1
+    assert departure(original, given, right) < 0.1
+    assert departure(original, given, right + 7) > 6
+    assert departure(original, given[0], right[0]) < 0.1
+    assert departure(nn.ReLU(), given, right + 7) == 0
+    assert departure(original, given.float(), right.float() + 7) == 0
     innermost = given.contiguous(memory_format=torch.channels_last)
     assert certify(original, conv2attn.convert(original), images=innermost).verdict is not Verdict.REFUTED
+    called = Called(original)
+    converted = conv2attn.convert(called, example_input=given)
+    assert certify(called, converted, images=innermost).verdict is not Verdict.REFUTED
+
+
+class Called(nn.Module):
+    """The same convolution called as a function."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.weight, self.bias = layer.weight, layer.bias
+
+    def forward(self, given):
+        result = nn.functional.conv2d(given, self.weight, self.bias, (1, 2), 0, (3, 1), 3)
+        return result.isfinite()
 
 
 def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
@@ -265,6 +282,9 @@ def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
 def test_a_size_beyond_the_limit_is_a_usage_error():
     with pytest.raises(UsageError, match="has more than 2\\^26 numbers"):
         certify(layer(), conv2attn.convert(layer()), input_size=(16, 2**12, 2**10 + 1))
+    for size in ((16, 0, 5), (16, -3, 5), (16, 7.5, 5)):
+        with pytest.raises(UsageError, match="not positive whole numbers"):
+            certify(layer(), conv2attn.convert(layer()), input_size=size)
 
 
 @pytest.mark.parametrize("leak", [0.0, 1e-9, 0.3])

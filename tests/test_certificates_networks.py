@@ -192,6 +192,36 @@ def test_an_error_in_a_functional_call_is_refuted_there():
     assert {row.name for row in report.rows if row.verdict is Verdict.REFUTED} == {"(root):conv2d"}
 
 
+class Returning(nn.Module):
+    """What `change` makes of the pixels of a convolution."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.layer, self.change = nn.Conv2d(4, 3, 3), change
+
+    def forward(self, given):
+        return self.change(self.layer(given).sum((2, 3)))
+
+
+OTHER_OUTPUTS = {
+    "truth values": lambda pixels: pixels > 0,
+    "whole numbers": lambda pixels: (pixels / 100).round().long(),
+    "complex numbers": lambda pixels: torch.complex(pixels, -pixels),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_OUTPUTS)
+def test_outputs_that_are_no_floats_are_compared(kind):
+    torch.manual_seed(0)
+    original = Returning(OTHER_OUTPUTS[kind])
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert outcome(report) == PROVED, report.to_text()
+    assert (report.outputs.max_difference < 1e-3, report.outputs.same_top1) == (True, None)
+    other = conv2attn.convert(original)
+    other.register_forward_hook(lambda module, args, output: output[:1])
+    assert "outputs" in {each.part for each in certify(original, other, images=image()).between if each.sentence}
+
+
 @pytest.mark.parametrize("change", ["dropped", "renamed", "reordered", "retyped", "emptied"])
 def test_nested_outputs_are_compared_by_their_places(change):
     torch.manual_seed(0)

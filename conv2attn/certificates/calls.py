@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.certificates.faithful import departure_of
 from conv2attn.certificates.measure import FAILURES, Measured, out_of_memory, run
 from conv2attn.certificates.outputs import largest_difference, other_kind
 from conv2attn.errors import UnsupportedError
@@ -92,6 +93,7 @@ class Comparison(TorchFunctionMode):
             if out_of_memory(failure):
                 raise
             error, met.seen.trouble = math.inf, str(failure).splitlines()[0]
+        met.seen.departs(departure_of(convolution, image, result))
         met.seen.add(error, image, result, len(convolution.kernel_size))
 
 

@@ -36,6 +36,10 @@ class Measured:
     spread: float = 0.0
     departure: float = 0.0
 
+    def departs(self, off: float) -> None:
+        """Counts that the first was off from its own formula by so much."""
+        self.departure = self.departure if off <= self.departure else off
+
     def add(self, error: float, image: Tensor, output: Tensor, axes: int) -> None:
         """Counts one more call on images of so many axes, in a batch or not."""
         self.max_error = error if not error <= self.max_error else self.max_error
@@ -64,9 +68,9 @@ class Watch:
             if out_of_memory(failure):
                 raise
             error, self.seen.trouble = math.inf, str(failure).splitlines()[0]
-        off = departure(module, args, kwargs, output)
-        self.seen.departure = self.seen.departure if off <= self.seen.departure else off
-        self.seen.add(error, args[0] if args else kwargs["input"], output, axes_of(module))
+        image = args[0] if args else kwargs["input"]
+        self.seen.departs(departure(module, image, output))
+        self.seen.add(error, image, output, axes_of(module))
 
 
 def axes_of(layer: nn.Module) -> int:

@@ -101,6 +101,8 @@ def random_images(
         raise UsageError("C2A001", "nothing says how large an image the networks take", "Pass an input size.")
     like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))
     sides = "x".join(map(str, size))
+    if not all(isinstance(side, int) and side > 0 for side in size):
+        raise UsageError("C2A001", f"an input size of {sides} is not positive whole numbers")
     if math.prod(size) > LARGEST_IMAGE:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller input size.")
     noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1

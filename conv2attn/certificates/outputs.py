@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
@@ -55,7 +56,12 @@ def largest_difference(first: Tensor, second: Tensor) -> float:
     if not bool(second.isfinite().all()):
         return math.inf
     chunks = zip(first.reshape(-1).split(CHUNK), second.reshape(-1).split(CHUNK), strict=True)
-    return max((ours.double() - theirs.double()).abs().max().item() for ours, theirs in chunks)
+    return max((wide(ours) - wide(theirs)).abs().max().item() for ours, theirs in chunks)
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """The numbers of any dtype, truth values too, with 53 bits."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def other_kind(first: Tensor, second: Tensor) -> str:
@@ -116,8 +122,8 @@ def compare_outputs(
         return None
     one = next(iter(ours.values()))
     count = len(one) if one.ndim else 1
-    largest = max(tensor.abs().max().item() for tensor in ours.values())
-    if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2:
+    largest = max(wide(tensor).abs().max().item() for tensor in ours.values())
+    if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2 or not one.is_floating_point():
         return Outputs(described, count, max(differences), largest, bound=bound, vacuous=is_vacuous(bound, largest))
     other = next(iter(theirs.values()))
     classes = one.argmax(1), other.argmax(1)

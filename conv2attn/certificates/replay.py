@@ -73,8 +73,11 @@ def replay(
         tolerance: what may differ where the networks are single layers; otherwise it is what rounding allows.
     Raises:
         CheckpointError: it holds no such inputs (C2A303).
-        UsageError: they are not for these networks (C2A001).  UnsupportedError: a layer is no convolution.
+        UsageError: they are not for these networks, or the tolerance is no number of at least 0 (C2A001).
+        UnsupportedError: a layer is no convolution.
     """
+    if tolerance is not None and not 0 <= tolerance < math.inf:
+        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
         raise CheckpointError("C2A303", f"{file} holds no saved witnesses", "Write one by verify --save-witness.")
