@@ -7,7 +7,9 @@ import pytest
 import torch
 from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
 
-from conv2attn import check_span, convert
+from conv2attn import MultiHeadSelfAttention, check_span, convert
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.span import refinement, single_queries
 from conv2attn.span.kernel import decide_kernel
 from conv2attn.span.limits import limits_for
 from conv2attn.span.reading import read_array
@@ -203,3 +205,26 @@ def test_dependent_bases_may_fit_narrow_heads(second, expected):
     found, _ = decide_kernel(attention, read(conv), limits_for(attention, None, None), 2.0**-53)
     assert found.verdict is expected
     assert found.sentence
+
+
+@pytest.mark.parametrize("alpha", [12.0, 18.0, 28.0])
+def test_sharp_layers_are_refuted_at_a_query_alone_too(alpha):
+    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), alpha)
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
+    assert verdicts(check_span(layer, grid=(4, 5))) == [REFUTED] * 3
+
+
+def test_queries_that_were_not_looked_at_decide_nothing(monkeypatch):
+    heads = mixed(hard((9,), LINE), 1e5)
+    assert check_span(heads, 3, grid=(9,)).rows[0].condition("per-query").verdict is HOLDS
+    monkeypatch.setattr(single_queries, "AFFORDABLE", 5)
+    found = check_span(heads, 3, grid=(9,)).rows[0].condition("per-query")
+    assert found.verdict is UNDECIDED
+    assert found.residual == 1
+
+
+def test_where_floats_do_not_reach_all_queries_some_refute_and_none_hold(monkeypatch):
+    sharp, mixtures = soft((5, 6), 18.0), mixed(hard((40,), LINE), 1e5)
+    monkeypatch.setattr(refinement, "LARGEST", 4000)
+    assert check_span(sharp, grid=(5, 6)).verdict is REFUTED
+    assert check_span(mixtures, 3, grid=(40,)).verdict is UNDECIDED

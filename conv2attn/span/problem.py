@@ -61,6 +61,8 @@ class AttentionRows:
 
     def only(self, image: int) -> "AttentionRows":
         """One image of them."""
+        if self.images == 1:
+            return self
         given, first = self.rational, image * self.grid.shape[0]
         moved = None if given is None else lambda head, row: given(head, first + row)
         pieces = partial(alone, self.pieces, image)
