@@ -297,7 +297,7 @@ def test_zero_padding_is_not_what_unpadded_heads_do():
     """Unpadded hard heads read the nearest pixel: replicate padding, and not zeros (claim PAD)."""
     layer = nn.Conv2d(2, 2, 3, padding=1)
     given = torch.randn(1, 2, 6, 7)
-    for mode, verdict in (("zeros", Verdict.REFUTED), ("replicate", Verdict.UNDECIDED)):
+    for mode, verdict in (("zeros", Verdict.REFUTED), ("replicate", Verdict.HOLDS)):
         layer.padding_mode = mode
         bare = conv2attn.convert(layer)
         bare.padding, bare.sites = Padding.none(2), Sites.everywhere(2)

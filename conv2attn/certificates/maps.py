@@ -5,11 +5,12 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from conv2attn.attention import Weights
 from conv2attn.basis import Offset
-from conv2attn.certificates.exact import Sums, dense, differing, finite
+from conv2attn.certificates.exact import finite
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided, unsupported
+from conv2attn.certificates.places import different_sums, entry, places_used
 from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.strays import judge_strays
 from conv2attn.tables import counted
 
 
@@ -74,25 +75,6 @@ def compare_places(original: Reading, converted: Reading, places: tuple[Offset, 
     return holds("geometry")
 
 
-def judge_strays(original: Reading, converted: Reading) -> Finding:
-    """The finding on heads whose target can lie off the padded grid, where a softmax moves on to some other key."""
-    side = converted if converted.strays else original
-    head = side.strays[0]
-    sentence = f"head {head} attends to {side.offsets[head]}, which can lie off the padded grid"
-    padded = [*converted.padding.before, *converted.padding.after]
-    used = any(converted.starts[stray] in places_used(original) for stray in converted.strays)
-    if original.padding.mode == "zeros" and not original.strays and used and not any(padded):
-        return refuted("geometry", "C2A401", f"{sentence}: it reads a pixel there, and the convolution reads zero")
-    return undecided("geometry", "C2A401", f"{sentence}; where it does not, it is right")
-
-
-def places_used(reading: Reading) -> set[Offset]:
-    """The starts of heads or taps that are not zero."""
-    factor = reading.taps if reading.taps is not None else reading.weights.output
-    assert factor is not None
-    return {place for place, used in zip(reading.starts, factor.flatten(1).any(1).tolist(), strict=True) if used}
-
-
 def compare_weights(original: Reading, converted: Reading, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
     """Whether at each place that both have the weights add up to the same, and biases are equal, as real numbers."""
     both = torch.tensor([place in original.starts and place in converted.starts for place in places])
@@ -124,50 +106,3 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
         sentence = f"{counted(int(unequal.sum()), 'bias', 'biases')} off, the first in output channel {channel}: {pair}"
         return refuted("weights", "C2A402", sentence)
     return holds("weights")
-
-
-def different_sums(original: Reading, converted: Reading, places: tuple[Offset, ...]) -> Tensor:
-    """Where the weights at a place add up to different numbers: bool (places, d_out, d_in / groups).
-
-    One number is compared with one number where no sum and no product is to be formed, else modulo primes.
-    """
-    if original.weights.groups == converted.weights.groups and single(original) and single(converted):
-        assert original.taps is not None
-        assert converted.taps is not None
-        if original.taps.shape[1:] == converted.taps.shape[1:]:
-            ours, theirs = (at_places(side, places) for side in (original, converted))
-            return ~(ours == theirs)
-    sides = []
-    for side in (original, converted):
-        weights = side.weights if side.taps is None else Weights(None, side.taps, None, side.weights.groups)
-        if original.weights.groups != converted.weights.groups:
-            weights = dense(weights)
-        sides.append(Sums(weights, tuple(places.index(s) for s in side.starts), len(places)))
-    return differing(sides[0], sides[1])
-
-
-def single(reading: Reading) -> bool:
-    """Whether each place has one head, with a plain tap."""
-    return reading.taps is not None and len(set(reading.starts)) == len(reading.starts)
-
-
-def at_places(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
-    """The taps in the order of `places`, zero where there is none."""
-    assert reading.taps is not None
-    taps = reading.taps.cpu()
-    zero = torch.zeros_like(taps[0])
-    index = {start: term for term, start in enumerate(reading.starts)}
-    return torch.stack([taps[index[place]] if place in index else zero for place in places])
-
-
-def entry(reading: Reading, place: Offset, out: int, inp: int) -> Fraction:
-    """One number of the sum at a place, exactly; `inp` counts all input channels, those of other groups too."""
-    weights, total = dense(reading.weights), Fraction(0)
-    for head in [h for h, s in enumerate(reading.starts) if s == place]:
-        rows = None if weights.output is None else [Fraction(x) for x in weights.output[head, out].tolist()]
-        columns = None if weights.value is None else [Fraction(x) for x in weights.value[head, :, inp].tolist()]
-        if rows is not None and columns is not None:
-            total += sum((a * b for a, b in zip(rows, columns, strict=True)), Fraction(0))
-        else:
-            total += rows[inp] if rows is not None else columns[out] if columns is not None else 0
-    return total

@@ -1,0 +1,65 @@
+"""What the heads or taps of a reading do with each pixel that they copy: sums of weights, compared exactly."""
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention import Weights
+from conv2attn.basis import Offset
+from conv2attn.certificates.exact import Sums, dense, differing
+from conv2attn.certificates.reading import Reading
+
+
+def places_used(reading: Reading) -> set[Offset]:
+    """The starts of heads or taps that are not zero."""
+    factor = reading.taps if reading.taps is not None else reading.weights.output
+    assert factor is not None
+    return {place for place, used in zip(reading.starts, factor.flatten(1).any(1).tolist(), strict=True) if used}
+
+
+def different_sums(original: Reading, converted: Reading, places: tuple[Offset, ...]) -> Tensor:
+    """Where the weights at a place add up to different numbers: bool (places, d_out, d_in / groups).
+
+    One number is compared with one number where no sum and no product is to be formed, else modulo primes.
+    """
+    if original.weights.groups == converted.weights.groups and single(original) and single(converted):
+        assert original.taps is not None
+        assert converted.taps is not None
+        if original.taps.shape[1:] == converted.taps.shape[1:]:
+            ours, theirs = (at_places(side, places) for side in (original, converted))
+            return ~(ours == theirs)
+    sides = []
+    for side in (original, converted):
+        weights = side.weights if side.taps is None else Weights(None, side.taps, None, side.weights.groups)
+        if original.weights.groups != converted.weights.groups:
+            weights = dense(weights)
+        sides.append(Sums(weights, tuple(places.index(s) for s in side.starts), len(places)))
+    return differing(sides[0], sides[1])
+
+
+def single(reading: Reading) -> bool:
+    """Whether each place has one head, with a plain tap."""
+    return reading.taps is not None and len(set(reading.starts)) == len(reading.starts)
+
+
+def at_places(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
+    """The taps in the order of `places`, zero where there is none."""
+    assert reading.taps is not None
+    taps = reading.taps.cpu()
+    zero = torch.zeros_like(taps[0])
+    index = {start: term for term, start in enumerate(reading.starts)}
+    return torch.stack([taps[index[place]] if place in index else zero for place in places])
+
+
+def entry(reading: Reading, place: Offset, out: int, inp: int) -> Fraction:
+    """One number of the sum at a place, exactly; `inp` counts all input channels, those of other groups too."""
+    weights, total = dense(reading.weights), Fraction(0)
+    for head in [h for h, s in enumerate(reading.starts) if s == place]:
+        rows = None if weights.output is None else [Fraction(x) for x in weights.output[head, out].tolist()]
+        columns = None if weights.value is None else [Fraction(x) for x in weights.value[head, :, inp].tolist()]
+        if rows is not None and columns is not None:
+            total += sum((a * b for a, b in zip(rows, columns, strict=True)), Fraction(0))
+        else:
+            total += rows[inp] if rows is not None else columns[out] if columns is not None else 0
+    return total
