@@ -164,6 +164,15 @@ def demo(output: str | None, form: str, report: str | None, force: bool) -> None
     "--extra-tokens", type=click.IntRange(0), default=0, help="Leading tokens that are no pixels: a class token, say."
 )
 @click.option(
+    "--memory-limit",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    metavar="MIB",
+    help="MiB of temporary arrays.",
+    callback=lambda context, parameter, value: value * 2**20,
+)
+@click.option(
     "--exact", is_flag=True, help="The arrays are exact: floats as the rationals they are, integers as weights."
 )
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
@@ -173,12 +182,20 @@ def check_span(
     model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any
 ) -> None:
     """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
+    from conv2attn.span.sharing import processes_of_torchrun
     from conv2attn.span_commands import check_file
 
-    check_free(force, output, report, plot)
-    result = check_file(model, plot=plot, force=force, **given)
-    finish(result, form, report, force, output)
-    sys.exit(result.exit_code)
+    def checked(speaks: bool) -> int:
+        if speaks:
+            check_free(force, output, report, plot)
+        result = check_file(model, plot=plot if speaks else None, force=force, **given)
+        if speaks:
+            finish(result, form, report, force, output)
+        return result.exit_code
+
+    with processes_of_torchrun() as crew:
+        code = crew.together(lambda: checked(crew.rank == 0))
+    sys.exit(code)
 
 
 @main.command()

@@ -22,8 +22,11 @@ from conv2attn.span.problem import Array, AttentionRows, Targets
 
 UNIT = {kind: float(np.finfo(kind).eps) / 2 for kind in (np.float64, np.longdouble)}
 """Unit roundoff of the two arithmetics: float64, fast, and the longest float of the machine where that cannot tell."""
-PARTS = 256
+PARTS = 64
 """Parts of a sum that are held before they are summed up."""
+SUMS = ("gain", "mass", "peak", "square", "asked", "met", "weight")
+CANDIDATES = 16
+"""Mixings a head that are looked at together: what they leave is the largest array that there is."""
 Precision = type[np.float64] | type[np.longdouble]
 
 
@@ -71,29 +74,16 @@ def evaluate(
     given = np.concatenate([wanted[:, None], mixings], 1)
     once, back = np.unique(given, axis=0, return_inverse=True)
     mixings, wanted = once[:, 1:], once[:, 0].astype(np.int64)
-    count, sums = len(mixings), Sums(("gain", "mass", "peak", "square", "asked", "met", "weight"))
+    count, sums = len(mixings), Sums(SUMS)
+    step = CANDIDATES * attention.heads
     worst, largest_row, longest = np.zeros(count), 0.0, 1
     for portion in shared(attention, targets, chosen):
-        left, asked = residuals(portion, targets.coefficients[wanted], mixings, precision)
-        flat = portion.attention.reshape(attention.heads, -1).T.astype(precision, copy=False)
-        times = portion.times.astype(precision)
         largest_row = max(largest_row, float(portion.attention.sum(-1).max()))
-        longest = max(longest, len(flat) + len(times))
-        coefficients, at_keys = asked
-        weighted = left if (times == 1).all() else left * times[:, None]
-        parts = {
-            "gain": (at_keys * coefficients).sum(1) @ times,
-            "mass": np.abs(at_keys * coefficients).sum(1) @ times,
-            "square": np.einsum("cqk,cqk->cq", left, left) @ times,
-            "asked": (coefficients**2).sum(1) @ times,
-            "met": weighted.reshape(count, -1) @ flat,
-        }
-        size = np.abs(left, out=left)
-        worst = np.maximum(worst, size.sum(-1).max(-1))
-        parts["peak"] = size.max(-1) @ times
-        weighted = size if weighted is left else np.abs(weighted, out=weighted)
-        parts["weight"] = weighted.reshape(count, -1) @ flat
-        sums.add(parts)
+        longest = max(longest, portion.attention[0].size + len(portion.queries))
+        groups = [slice(start, start + step) for start in range(0, count, step)]
+        parts = [parts_of(portion, targets.coefficients[wanted[g]], mixings[g], precision) for g in groups]
+        worst = np.maximum(worst, np.concatenate([part.pop("residual") for part in parts]))
+        sums.add({name: np.concatenate([part[name] for part in parts]) for name in SUMS})
     parts_of_all = attention.crew.gathered((worst, largest_row, longest, sums.held()))
     worst = np.max([part[0] for part in parts_of_all], axis=0)
     largest_row, longest = max(part[1] for part in parts_of_all), max(part[2] for part in parts_of_all)
@@ -111,9 +101,26 @@ def evaluate(
     return Worth(*(each[back.reshape(-1)] for each in found))
 
 
-def residuals(
-    portion: Portion, coefficients: Array, mixings: Array, precision: Precision
-) -> tuple[Any, tuple[Array, Any]]:
+def parts_of(portion: Portion, coefficients: Array, mixings: Array, precision: Precision) -> dict[str, Any]:
+    """The largest residual of each candidate in a portion, and what the portion adds to each of the sums."""
+    left, asked, at_keys = residuals(portion, coefficients, mixings, precision)
+    flat = portion.attention.reshape(len(portion.attention), -1).T.astype(precision, copy=False)
+    times = portion.times.astype(precision)
+    weighted = left if (times == 1).all() else left * times[:, None]
+    parts = {
+        "gain": (at_keys * asked).sum(1) @ times,
+        "mass": np.abs(at_keys * asked).sum(1) @ times,
+        "square": np.einsum("cqk,cqk->cq", left, left) @ times,
+        "asked": (asked**2).sum(1) @ times,
+        "met": weighted.reshape(len(mixings), -1) @ flat,
+    }
+    size = np.abs(left, out=left)
+    weighted = size if weighted is left else np.abs(weighted, out=weighted)
+    weight = weighted.reshape(len(mixings), -1) @ flat
+    return {**parts, "weight": weight, "peak": size.max(-1) @ times, "residual": size.sum(-1).max(-1)}
+
+
+def residuals(portion: Portion, coefficients: Array, mixings: Array, precision: Precision) -> tuple[Any, Array, Any]:
     """`e - phi A` (candidates, queries, keys), and where something is asked for, (candidates, taps, queries): what,
     and what is left there; both 0 beyond the grid."""
     heads, queries, keys = portion.attention.shape
@@ -126,7 +133,7 @@ def residuals(
         left[:, there, places[there]] += coefficients[:, tap, None]
     for places in portion.places:
         at_keys.append(np.where(places >= 0, left[:, np.arange(queries), places], 0))
-    return left, (asked, np.stack(at_keys, 1))
+    return left, asked, np.stack(at_keys, 1)
 
 
 @final

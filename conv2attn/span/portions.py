@@ -41,6 +41,14 @@ class Portion:
         """How many queries each stands for."""
         return np.bincount(self.kind, minlength=len(self.queries))
 
+    def parts(self, step: int) -> Iterator["Portion"]:
+        """At most so many queries at a time, where each stands for itself."""
+        if self.keys is not None or len(self.queries) <= step:
+            yield self
+            return
+        for start in range(0, len(self.queries), step):
+            yield self.only(np.arange(start, min(start + step, len(self.queries))))
+
     def only(self, places: Whole) -> "Portion":
         """Some of its queries, each for itself."""
         mine = self.queries[places]

@@ -1,5 +1,6 @@
 """The condition as the paper prints it: at each query, a mixing of its own."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from conv2attn.bounds import gamma
 from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, Target
 from conv2attn.span.decision import AFFORDABLE, count, strength_of
-from conv2attn.span.evaluation import UNIT, Precision, rounding_of, uncertainty
+from conv2attn.span.evaluation import CANDIDATES, UNIT, Precision, rounding_of, uncertainty
 from conv2attn.span.factors import propose, split, triangular, widened
 from conv2attn.span.limits import Limits
 from conv2attn.span.portions import Portion, shared
@@ -24,11 +25,10 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
 
     For bitwise one-hot rows that is so where one of the heads attends to each target.
     """
-    everywhere = np.ones(targets.places.shape[1], dtype=bool)
     worst = WorstQueries.of_none(targets)
     shadows = attention.exact and not attention.one_hot
     keep_below, serves = (np.inf, -np.inf) if shadows else (limits.eps, limits.eps)
-    for portion in shared(attention, targets, everywhere):
+    for portion in parts(attention, targets):
         (chosen, high), (low, against) = best_of_each(attention, targets, portion, limits)
         open_still = np.flatnonzero(((high > limits.eps) & (low <= limits.eps)).any(1))
         if 0 < len(open_still) * portion.attention[:, 0].size * len(targets) <= AFFORDABLE // 10:
@@ -54,6 +54,12 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
             target = look_again(alone, targets, limits, target, worst.rows(j), left)
         found.append(target)
     return summed_up(attention, targets, found, limits)
+
+
+def parts(attention: AttentionRows, targets: Targets) -> Iterator[Portion]:
+    """Portions in which what a mixing of each target leaves takes no more room than what is looked at together."""
+    for portion in shared(attention, targets, np.ones(targets.places.shape[1], dtype=bool)):
+        yield from portion.parts(max(1, CANDIDATES * attention.heads * len(portion.queries) // max(1, len(targets))))
 
 
 def summed_up(attention: AttentionRows, targets: Targets, found: list[Target], limits: Limits) -> Condition:
@@ -93,28 +99,35 @@ def best_of_each(
     proposals = propose(factor, attention.heads, limits.max_phi).proposals
     best, high = np.zeros_like(proposals[:, 0]), np.full(proposals[:, 0, :, 0].shape, np.inf)
     against, low = np.zeros_like(best), np.full(high.shape, -np.inf)
-    error = gamma(portion.attention.shape[2] + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
-    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
-    exact: Any = portion.attention.swapaxes(0, 1).astype(precision, copy=False)
-    everyone, coefficients = np.arange(len(portion.queries)), asked[..., attention.heads :].swapaxes(1, 2)
     for mixing in np.moveaxis(proposals, 1, 0):
-        left = -mixing.astype(precision) @ exact
-        for tap, places in enumerate(portion.places):
-            there = np.flatnonzero(places >= 0)
-            left[there, :, places[there]] += targets.coefficients[:, tap]
-        met = left @ exact.swapaxes(1, 2)
-        at_keys = np.moveaxis(left[everyone, :, portion.places], 0, -1)
-        gain = (at_keys * coefficients).sum(-1) - error * np.abs(at_keys * coefficients).sum(-1)
-        size = np.abs(left, out=left)
-        norm = np.abs(mixing).sum(-1)
-        residual = size.sum(-1) * (1 + error) + rounding_of(mixing, targets.coefficients, row_sum, precision)
-        residual = np.where(norm <= limits.max_phi, residual, np.inf).astype(np.float64)
-        doubt = (uncertainty(attention) + 2 * error) * (size @ exact.swapaxes(1, 2))
-        blocked = (np.abs(met) + doubt).max(-1) * limits.max_phi * (1 + error)
-        peak = size.max(-1)
-        missed = np.full(peak.shape, -np.inf, dtype=precision)
-        floor = (np.divide(gain - blocked, peak, out=missed, where=peak > 0) * (1 - 1e-15)).astype(np.float64)
+        residual, floor = worth_of_each(attention, targets, portion, mixing, limits, precision)
         better, higher = residual < high, floor > low
         high, best = np.where(better, residual, high), np.where(better[..., None], mixing, best)
         low, against = np.where(higher, floor, low), np.where(higher[..., None], mixing, against)
     return (best, high), (low, against)
+
+
+def worth_of_each(
+    attention: AttentionRows, targets: Targets, portion: Portion, mixing: Array, limits: Limits, precision: Precision
+) -> tuple[Array, Array]:
+    """Residual and floor, (queries, targets), of a mixing (queries, targets, heads), as `evaluation` defines them."""
+    exact: Any = portion.attention.swapaxes(0, 1).astype(precision, copy=False)
+    left: Any = (-mixing).astype(precision) @ exact
+    asked = np.zeros((*left.shape[:2], len(portion.places)))
+    for tap, places in enumerate(portion.places):
+        there = np.flatnonzero(places >= 0)
+        left[there, :, places[there]] += targets.coefficients[:, tap]
+        asked[there, :, tap] = targets.coefficients[:, tap]
+    met = left @ exact.swapaxes(1, 2)
+    at_keys = np.moveaxis(left[np.arange(len(left)), :, portion.places], 0, -1)
+    size, norm = np.abs(left, out=left), np.abs(mixing).sum(-1)
+    error = gamma(left.shape[2] + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
+    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
+    residual = size.sum(-1) * (1 + error) + rounding_of(mixing, targets.coefficients, row_sum, precision)
+    gain = (at_keys * asked).sum(-1) - error * np.abs(at_keys * asked).sum(-1)
+    doubt = (uncertainty(attention) + 2 * error) * (size @ exact.swapaxes(1, 2))
+    blocked = (np.abs(met) + doubt).max(-1) * limits.max_phi * (1 + error)
+    peak = size.max(-1)
+    missed = np.full(peak.shape, -np.inf, dtype=precision)
+    floor = np.divide(gain - blocked, peak, out=missed, where=peak > 0) * (1 - 1e-15)
+    return np.where(norm <= limits.max_phi, residual, np.inf).astype(np.float64), floor.astype(np.float64)

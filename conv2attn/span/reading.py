@@ -41,7 +41,7 @@ def read_array(
     if array.dtype.kind not in "fbiu":
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
     whole = stacked(name, array)
-    came_in = dtype_of(whole, dtype)
+    came_in = dtype_of(whole, dtype, memory_limit)
     roundoff = ROUNDOFF[came_in]
     check_rows(name, whole, roundoff)
     notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
@@ -51,8 +51,8 @@ def read_array(
     sides = sides_for(name, whole.shape[2], grid, dimensions)
     if grid is None and len(sides) > 1:
         notes.append(f"grid {'x'.join(map(str, sides))} inferred from {whole.shape[2]} tokens")
-    one_hot = bool((((whole == 0) | (whole == 1)).all(-1)).all())
-    share = content_share(whole)
+    one_hot = all(bool(((block == 0) | (block == 1)).all()) for _, _, block in chunks(whole, memory_limit))
+    share = content_share(whole, memory_limit)
     return AttentionRows(
         name,
         whole.shape[1],
@@ -100,7 +100,7 @@ def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = ()) -
             yield image, rows, whole[image, :, rows].astype(np.float64)
 
 
-def dtype_of(whole: NDArray[Any], dtype: str) -> str:
+def dtype_of(whole: NDArray[Any], dtype: str, memory_limit: int) -> str:
     """The dtype that the attention was computed in: a narrower one than the array's where only its rounding explains
     the sums of the rows, and every entry is a number of it."""
     wide = dtype if dtype in ROUNDOFF else "float64"
@@ -108,8 +108,9 @@ def dtype_of(whole: NDArray[Any], dtype: str) -> str:
     for format_name, roundoff in ROUNDOFF.items():
         if roundoff < ROUNDOFF[wide] or not away <= row_error(whole.shape[3], roundoff):
             continue
-        values = torch.from_numpy(whole.astype(np.float64))
-        if format_name == wide or torch.equal(values.to(getattr(torch, format_name)).double(), values):
+        narrow = getattr(torch, format_name)
+        blocks = (torch.from_numpy(block) for _, _, block in chunks(whole, memory_limit))
+        if format_name == wide or all(torch.equal(block.to(narrow).double(), block) for block in blocks):
             return format_name
     return wide
 
@@ -127,19 +128,21 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
     """
     allowed = row_error(whole.shape[3], roundoff)
     for image, attention in enumerate(whole):
-        values = attention.astype(np.float64)
-        if not np.isfinite(values).all():
-            head, query, key = np.argwhere(~np.isfinite(values))[0]
-            found = values[head, query, key]
+        sums = attention.sum(-1, dtype=np.float64)
+        if not np.isfinite(sums).all():
+            head, query = np.argwhere(~np.isfinite(sums))[0]
+            key = int(np.isfinite(attention[head, query]).argmin())
+            found = attention[head, query, key]
             raise UsageError("C2A502", f"{name}: image {image}, head {head}, query {query}, key {key} is {found}")
-        if values.min() < 0:
-            head, query, key = np.unravel_index(values.argmin(), values.shape)
-            raise UsageError("C2A502", f"{name}: image {image}, head {head} has {values.min():g} at ({query}, {key})")
-        away = np.abs(values.sum(-1) - 1)
+        if attention.min() < 0:
+            head, query, key = np.unravel_index(attention.argmin(), attention.shape)
+            least = float(attention[head, query, key])
+            raise UsageError("C2A502", f"{name}: image {image}, head {head} has {least:g} at ({query}, {key})")
+        away = np.abs(sums - 1)
         if not away.max() <= allowed:
             head, query = np.unravel_index(away.argmax(), away.shape)
-            total = values[head, query].sum()
-            if np.abs(values.sum(-2) - 1).max() <= allowed:
+            total = sums[head, query]
+            if np.abs(attention.sum(-2, dtype=np.float64) - 1).max() <= allowed:
                 raise UsageError(
                     "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
                 )
@@ -182,13 +185,18 @@ def sides_for(name: str, tokens: int, grid: Sides | None, dimensions: int) -> Si
     return (side,) * dimensions
 
 
-def content_share(whole: NDArray[Any]) -> float:
+def content_share(whole: NDArray[Any], memory_limit: int = MEMORY_LIMIT) -> float:
     """The share of the squared attention that varies over the images: 0 for positions alone."""
-    if len(whole) == 1 or (whole == whole[:1]).all():
+    images, heads, queries, keys = whole.shape
+    if all(np.array_equal(*pair) for image in whole[1:] for pair in zip(image, whole[0], strict=True)):
         return 0.0
-    mean = whole.mean(0, dtype=np.float64)
-    varying = sum(float(((image - mean) ** 2).sum()) for image in whole)
-    return varying / sum(float((image.astype(np.float64) ** 2).sum()) for image in whole)
+    varying = squares = 0.0
+    step = rows_at_once(images * heads, keys, memory_limit)
+    for start in range(0, queries, step):
+        block = whole[:, :, start : start + step].astype(np.float64)
+        squares += float((block**2).sum())
+        varying += float(((block - block.mean(0)) ** 2).sum())
+    return varying / squares
 
 
 def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:

@@ -21,6 +21,8 @@ from conv2attn.errors import Conv2AttnError
 Result = TypeVar("Result")
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for one that neither answers nor ends; the parts that it waits for take about as long."""
+INTERNAL = 70
+"""Exit code of a bug of ours."""
 STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells the processes that it starts."""
 TOLD = "told to all processes by"
@@ -117,7 +119,8 @@ def unless_refused(task: Callable[[], Any]) -> Any:
 def processes_of_torchrun() -> Iterator[Crew]:
     """The processes that torchrun started, joined until the end; this one alone where there are none.
 
-    They speak over gloo, and over NCCL what is on a GPU.
+    They speak over gloo, and over NCCL what is on a GPU. An error is the first one's to tell; the others end with its
+    exit code.
     """
     started = all(name in os.environ for name in STARTED_BY) and int(os.environ["WORLD_SIZE"]) > 1
     if not started or dist.is_initialized():
@@ -128,7 +131,12 @@ def processes_of_torchrun() -> Iterator[Crew]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, timeout=TIMEOUT)
+    crew = all_processes()
     try:
-        yield all_processes()
+        yield crew
+    except Exception as error:
+        if crew.rank == 0:
+            raise
+        raise SystemExit(getattr(error, "exit_code", INTERNAL)) from None
     finally:
         dist.destroy_process_group()
