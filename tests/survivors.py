@@ -20,10 +20,10 @@ reason why no test should fail on it; one without a reason makes `make mutants` 
 
 Changed are: comparisons, arithmetic, `and` and `or` and each of their operands, `not` and signs, numbers (also those
 of module constants), strings without a space, `min` and `max`, `any` and `all`, `up` and `down`, `floor` and `ceil`,
-arguments of calls (left out), values of `if ... else`, conditions of `if`, `while` and comprehensions, returned values
-(None), `break` and `continue`; statements that only call, add up or raise are left out. Not changed are: docstrings,
-texts with a space in them, f-strings and what is raised (but it may not be raised), annotations and aliases of types,
-decorators, imports, `__all__`, `assert`, and `strict` of `zip`.
+what `up` gives (half of it), arguments of calls (left out), values of `if ... else`, conditions of `if`, `while` and
+comprehensions, returned values (None), `break` and `continue`; statements that only call, add up or raise are left out.
+Not changed are: docstrings, texts with a space in them, f-strings and what is raised (but it may not be raised),
+annotations and aliases of types, decorators, imports, `__all__`, `assert`, and `strict` of `zip`.
 
 Beside these stand {len(MUTANTS)} mistakes of the domain, in tests/mutants.py, each with the test that must find it: all
 are found, or `make test` fails.

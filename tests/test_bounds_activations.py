@@ -1,4 +1,4 @@
-"""What is stated of each activation function is its supremum, rounded up to five digits; computed values stay near it."""
+"""What is stated of each activation is its supremum, rounded up to five digits; computed values stay near it."""
 
 import math
 from fractions import Fraction

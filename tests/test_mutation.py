@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import survivors
+from mutation import main
 from mutations import mutants_of
 
+pytestmark = pytest.mark.slow
 SOURCE = '''
 """A small package."""
 
@@ -134,6 +137,11 @@ def f(x: int | None = None) -> "int":
     ]
 
 
+def test_a_bound_is_halved():
+    changes = [mutant.change for mutant in mutants_of("a.py", "def f(x):\n    return up(x)\n")]
+    assert changes == ["return None", "half of up(x)", "up -> down"]
+
+
 def test_survivors_need_a_reason_which_is_kept_until_it_is_stale(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(survivors, "ROOT", tmp_path)
     (tmp_path / "docs").mkdir()
@@ -154,3 +162,22 @@ def test_survivors_need_a_reason_which_is_kept_until_it_is_stale(tmp_path, capsy
     assert update("killed", "killed") == 0
     assert "stale: a test kills | a/b.py | f | x < 0 | x <= 0" in capsys.readouterr().out
     assert json.loads(path.read_text())["survivors"] == []
+
+
+def test_the_files_that_are_run_are_files_of_the_package(capsys):
+    for arguments, sentence in ((["--files", "absent"], "absent: no file or folder in"), (["--jobs", "0"], "--jobs 0")):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments)
+        assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", [path.stem for path in sorted(survivors.STORE.glob("*.json"))])
+def test_the_committed_table_is_whole(part):
+    """Every file of the folder was mutated, 95 of 100 mutants were killed, and the others have their reasons."""
+    table = json.loads((survivors.STORE / f"{part}.json").read_text())
+    folder = survivors.ROOT / "conv2attn" / part
+    assert [*table["files"]] == sorted(str(path.relative_to(survivors.ROOT)) for path in folder.rglob("*.py"))
+    mutants, killed = (sum(counts[name] for counts in table["files"].values()) for name in ("mutants", "killed"))
+    assert killed >= 0.95 * mutants > 0
+    assert len(table["survivors"]) == mutants - killed
+    assert all(entry["reason"] for entry in table["survivors"])
