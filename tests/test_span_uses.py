@@ -1,6 +1,8 @@
 """What the span is used for: convolutions written with given heads, recovered from them, and counted in heads."""
 
+import doctest
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ import torch
 from attentions import OFFSETS
 from torch import nn
 
-from conv2attn import MultiHeadSelfAttention, convert, express, recover
+from conv2attn import MultiHeadSelfAttention, convert, express, load, recover
 from conv2attn.attention import QuadraticEncoding
+from conv2attn.models import attention_layers
 from conv2attn.span import expression, fewest_heads, head_offsets, profiles, redundant_heads
 from conv2attn.verdicts import Verdict
 
@@ -138,3 +141,24 @@ def test_profiles_tell_one_convolution_from_a_mixture():
     assert profiles(layer, grid=(5, 6)).reads_as == "one sparse convolution"
     layer.encoding.alpha.data[:3] = 0.5
     assert profiles(layer, grid=(5, 6)).reads_as == "a mixture of 2 convolutions"
+
+
+def test_the_examples_of_the_documentation_run(monkeypatch):
+    root = Path(__file__).parent.parent
+    monkeypatch.chdir(root)
+    results = doctest.testfile(str(root / "docs" / "check-span.md"), module_relative=False)
+    assert results.attempted >= 20
+    assert results.failed == 0
+
+
+@pytest.mark.parametrize("name", ["quadratic", "learned"])
+def test_the_uses_work_on_the_trained_examples(name):
+    root = Path(__file__).parent.parent
+    for layer in attention_layers(load(root / "examples" / f"attention-{name}.pt")).values():
+        assert [reading.head for reading in head_offsets(layer, grid=7)] == list(range(9))
+        assert redundant_heads(layer, grid=7).removable == ()
+        assert sorted(h for pattern in profiles(layer, grid=7).patterns for h in pattern.heads) == list(range(9))
+        found = recover(layer, grid=7)
+        assert 0 < found.share < 0.8
+        heads = fewest_heads(found.module)
+        assert (heads.hard, heads.free) == (9, 9)
