@@ -75,7 +75,7 @@ def read_exact(
     direct = kind == "f" and not extra_tokens
     shadow = whole.astype(np.float64) if direct else rationals.shadow()
     sides = sides_for(name, shadow.shape[2], grid, dimensions)
-    share = content_share(shadow)
+    share = content_share(shadow, memory_limit)
     dropped = [f"{extra_tokens} leading tokens dropped, rows divided by what remained"] if extra_tokens else []
     return AttentionRows(
         name,
