@@ -75,6 +75,11 @@ def test_every_mutant_is_killed_where_a_test_pins_the_result(tmp_path):
     assert run(tmp_path, PINNING) == dict.fromkeys(ALL, "killed")
 
 
+def test_a_constant_is_pinned_by_a_test_that_calls_nothing(tmp_path):
+    outcomes = run(tmp_path, "import small\n\ndef test():\n    assert small.STEP == 2\n")
+    assert [change for change, outcome in outcomes.items() if outcome == "killed"] == ALL[:2]
+
+
 def test_every_mutant_survives_tests_without_an_assertion(tmp_path):
     assert run(tmp_path, EMPTIED) == dict.fromkeys(ALL, "survived")
 
