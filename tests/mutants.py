@@ -220,7 +220,8 @@ def copy_package(folder: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for part in ("conv2attn", "tests", "benchmarks", "examples", "docs", "proofs"):
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    for file in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / file, folder)
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
 
