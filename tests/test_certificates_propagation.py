@@ -312,13 +312,18 @@ def test_activations_are_as_accurate_on_this_device_as_is_assumed(name):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     every = every[every.isfinite() & (every.abs() < 1e4)]
     noisy = every * torch.linspace(1, 1.001, len(every))
-    exact = function(torch.cat([every, noisy]).double())
     for dtype, u in ((torch.float32, 2.0**-24), (torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)):
-        given = torch.cat([every, noisy]).to(dtype)
-        exact = function(given.double())
-        off = (function(given.clone()).double() - exact).abs()
-        least = activation.roundings * (u * (given.double().abs() + 1) + 2.0**-24) + 2 * activation.jump
-        assert bool((off <= least).all()), (dtype, (off / least).max())
+        numbers = torch.cat([every, noisy]).to(dtype)
+        off = (function(numbers.clone()).double() - function(numbers.double())).abs()
+        size = 1 if activation.saturates else numbers.double().abs() + 1
+        allowed = activation.roundings * (u * size + 2.0**-24) + 2 * activation.jump
+        assert bool((off <= allowed).all()), (dtype, (off / allowed).max())
+
+
+def test_a_gate_does_not_grow_with_what_it_is_asked():
+    """The rounding of a sigmoid is that of a number below 1, however large its argument."""
+    bound, _ = carried_through(Apply(lambda x: torch.sigmoid(1e30 * x)), 1.0, 1.0)
+    assert 1 <= bound < 1.0001
 
 
 STOPS = {

@@ -23,6 +23,7 @@ class Activation:
         width: |f(x) - f(x')| is never above this.
         roundings: |computed f(x) - f(x)| <= roundings u (|x| + 1), u of the format in which the result is stored.
         jump: what the function that is computed differs by from f beside that.
+        saturates: the same without |x|, as where exp of a large number only decides between 0 and 1.
     """
 
     slope: float
@@ -31,23 +32,24 @@ class Activation:
     width: float = math.inf
     roundings: int = 0
     jump: float = 0.0
+    saturates: bool = False
 
 
 RELU = Activation(1.0)
-SIGMOID = Activation(0.25, 0.5, 1.0, 1.0, LIBRARY)
-TANH = Activation(1.0, 0.0, 1.0, 2.0, LIBRARY)
-SOFTSIGN = Activation(1.0, 0.0, 1.0, 2.0, 4)
+SIGMOID = Activation(0.25, 0.5, 1.0, 1.0, LIBRARY, saturates=True)
+TANH = Activation(1.0, 0.0, 1.0, 2.0, LIBRARY, saturates=True)
+SOFTSIGN = Activation(1.0, 0.0, 1.0, 2.0, 4, saturates=True)
 SINE = Activation(1.0, 0.0, 1.0, 2.0, LIBRARY)
 COSINE = Activation(1.0, 1.0, 1.0, 2.0, LIBRARY)
-ARCTANGENT = Activation(1.0, 0.0, 1.5708, 3.1416, LIBRARY)
-ERF = Activation(1.1283792, 0.0, 1.0, 2.0, LIBRARY)  # 2 / sqrt(pi), at 0
+ARCTANGENT = Activation(1.0, 0.0, 1.5708, 3.1416, LIBRARY, saturates=True)
+ERF = Activation(1.1283792, 0.0, 1.0, 2.0, LIBRARY, saturates=True)  # 2 / sqrt(pi), at 0
 LOG_SIGMOID = Activation(1.0, 0.69314719, roundings=2 * LIBRARY)  # log 2 at 0
 GELU = Activation(1.1289042, roundings=LIBRARY)  # Phi(x) + x phi(x), at sqrt(2)
 GELU_TANH = Activation(1.1289931, roundings=LIBRARY)  # near 1.4185
 SILU = Activation(1.0998394, roundings=LIBRARY)  # at the root 2.3994 of x tanh(x / 2) = 2
 MISH = Activation(1.0884982, roundings=3 * LIBRARY)  # near 1.4906
 HARDSWISH = Activation(1.5, roundings=4)  # x (x + 3) / 6 has slope (2 x + 3) / 6, at 3
-HARDSIGMOID = Activation(1 / 6 + 2.0**-54, 0.5, 1.0, 1.0, 4)
+HARDSIGMOID = Activation(1 / 6 + 2.0**-54, 0.5, 1.0, 1.0, 4, saturates=True)
 TANHSHRINK = Activation(1.0, roundings=LIBRARY)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 

@@ -1,12 +1,12 @@
 """The other question: is the difference at most E for all inputs with |x| <= r?"""
 
-import torch
+from torch import Tensor
 
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.outputs import Outputs
 from conv2attn.certificates.propagation import SLACK, Carried, LayerRule, affine
 from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import difference_bounds, summed
+from conv2attn.certificates.rounding import difference_bounds, plain, summed
 from conv2attn.certificates.witness import Witness
 from conv2attn.verdicts import Strength
 
@@ -19,14 +19,14 @@ def claim(tolerance: float, input_range: float) -> str:
 def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> LayerRule:
     """How a pair of layers carries a bound on, for images with these padded sides."""
     original, converted = readings
-    weight = summed(original, tuple(dict.fromkeys(original.starts))).abs().sum(0) * SLACK
+    blocks = absolute_blocks(original) * SLACK
 
     def rule(given: Carried) -> Carried:
         grid = range(given.size.ndim - len(sides), given.size.ndim)
         channels = given.largest_over(grid).expanded(
-            [*given.size.shape[: -len(sides) - 1], weight.shape[1], *[1 for _ in grid]]
+            [*given.size.shape[: -len(sides) - 1], original.channels[0], *[1 for _ in grid]]
         )
-        passed = affine(weight, original.weights.bias, channels.along(torch.Tensor.flatten), 0.0, 0.0)
+        passed = affine(blocks, original.weights.bias, channels.along(Tensor.flatten), 0.0, 0.0)
         added = difference_bounds(original, converted, given.reach, sides)
         own = passed.error.new_tensor(added if added is not None else [float("inf")])
         shape = [-1 if axis == grid[0] - 1 else 1 for axis in range(given.size.ndim)]
@@ -34,6 +34,14 @@ def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> Lay
         return both.along(lambda each: each.reshape(shape))
 
     return rule
+
+
+def absolute_blocks(reading: Reading) -> Tensor:
+    """The sum over all places of |the weights there|: its diagonal blocks, (groups, outputs, inputs) of a group."""
+    if plain(reading):
+        assert reading.taps is not None
+        return reading.taps.cpu().double().abs().sum(0).unflatten(0, (reading.weights.groups, -1))
+    return summed(reading, tuple(dict.fromkeys(reading.starts))).abs().sum(0)[None]
 
 
 def judge_layer(bound: float | None, tolerance: float, witness: Witness | None) -> Finding:

@@ -49,7 +49,8 @@ def activated(given: Carried, activation: Activation, dtype: torch.dtype, slope:
     steep = activation.slope if slope is None else slope
     through = Carried((given.size * steep + activation.at_zero) * SLACK, given.error * steep * SLACK)
     through = through.at_most(activation.largest, activation.width)
-    passed = through.rounded(activation.roundings, dtype, (given.size + given.error + 1))
+    largest = torch.ones(()) if activation.saturates else given.size + given.error + 1
+    passed = through.rounded(activation.roundings, dtype, largest.double())
     return Carried(passed.size + activation.jump, (passed.error + 2 * activation.jump) * SLACK)
 
 

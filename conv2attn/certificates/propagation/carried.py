@@ -87,11 +87,18 @@ class Carried:
 LayerRule = Callable[[Carried], Carried]
 
 
-def affine(weight: Tensor, bias: Tensor | None, given: Carried, factor: float, absolute: float) -> Carried:
-    """`|W|` applied to both bounds of vectors, and each side's rounding: factor |W| reach + absolute."""
-    size = weight @ given.size
+def affine(blocks: Tensor, bias: Tensor | None, given: Carried, factor: float, absolute: float) -> Carried:
+    """`|W|` applied to both bounds of vectors, and each side's rounding: factor |W| reach + absolute.
+
+    Args:
+        blocks: the diagonal blocks of |W|, (groups, outputs, inputs) of a group.
+    """
+
+    def applied(vector: Tensor) -> Tensor:
+        return (blocks @ vector.reshape(len(blocks), -1, 1)).flatten()
+
+    size, error = applied(given.size), applied(given.error)
     if bias is not None:
         size = size + bias.detach().cpu().double().abs()
-    error = weight @ given.error
     one_side = factor * (size + error) + absolute
     return Carried((size + one_side) * SLACK, (error + 2 * one_side) * SLACK)

@@ -69,12 +69,18 @@ class Carrier(TorchFunctionMode):
             value = forward(*args, **kwargs)
             given = self.bounds(next(tensors_in((args, kwargs))))
             passed = [rule(given) for rule in rules]
-            self.known[value] = Carried(largest(each.size for each in passed), largest(each.error for each in passed))
+            self.note(value, Carried(largest(each.size for each in passed), largest(each.error for each in passed)))
             return value
         except Stop as stop:
             raise self.stop(stop.where) from None
         finally:
             self.inside = False
+
+    def note(self, tensor: Tensor, bounds: Carried) -> None:
+        """Keeps the bounds of a tensor, as long as they are numbers."""
+        if not math.isfinite(bounds.reach):
+            raise Stop("an infinite bound")
+        self.known[tensor] = bounds
 
     def stop(self, reason: str) -> Stop:
         """The first reason to stop, with the module that was running."""
@@ -140,7 +146,7 @@ class Carrier(TorchFunctionMode):
             for each in (piece.size, piece.error):
                 if each.ndim > tensor.ndim or torch.broadcast_shapes(each.shape, tensor.shape) != tensor.shape:
                     raise Stop(f"{name_of(func)}, whose bounds have another shape")
-            self.known[tensor] = piece.with_axes(tensor.ndim)
+            self.note(tensor, piece.with_axes(tensor.ndim))
         return value
 
     def is_computed(self, tensor: Tensor) -> bool:

@@ -19,7 +19,7 @@ def _(call: Call) -> Carried:
     kind = Arithmetic.of(weight.device.type).format(FORMATS[weight.dtype])
     rounding = convolution_bound(weight.shape[-1], kind, bias=True, casts=2)
     given = call.given.largest_over(range(tensor.ndim - 1)).expanded((*(1,) * (tensor.ndim - 1), weight.shape[1]))
-    rows = weight.detach().cpu().double().abs()
+    rows = weight.detach().cpu().double().abs()[None]
     passed = affine(rows, bias, given.along(torch.Tensor.flatten), rounding.factor, rounding.absolute)
     return passed.along(lambda each: each.reshape((*(1,) * (tensor.ndim - 1), -1)))
 
