@@ -172,3 +172,10 @@ def test_exact_arrays_from_the_command_line(tmp_path):
     refused = CliRunner().invoke(main, ["check-span", str(tmp_path / "thirds.npy"), *common])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "leave out exact (--exact)" in refused.stderr
+
+
+def test_the_floats_of_exact_rows_decide_nothing():
+    heads = fractions(np.eye(5, dtype=np.int64)[None])
+    heads[0, 2, 2:4] = 1 - Fraction(1, 10**60), Fraction(1, 10**60)
+    assert check_span(heads, 1, grid=(5,), eps=1.2e-60).verdict is UNDECIDED
+    assert check_span(heads, 1, grid=(5,), eps=2.2e-60).strength is Strength.PROVED

@@ -228,3 +228,10 @@ def test_where_floats_do_not_reach_all_queries_some_refute_and_none_hold(monkeyp
     monkeypatch.setattr(refinement, "LARGEST", 4000)
     assert check_span(sharp, grid=(5, 6)).verdict is REFUTED
     assert check_span(mixtures, 3, grid=(40,)).verdict is UNDECIDED
+
+
+def test_a_phi_just_beyond_the_bound_does_not_hold():
+    heads = mixed(hard((40,), LINE), 1e5)
+    needed = check_span(heads, 3, grid=(40,)).rows[0].deciding.norm
+    assert check_span(heads, 3, grid=(40,), max_phi=needed * 1.0001).verdict is HOLDS
+    assert check_span(heads, 3, grid=(40,), max_phi=needed * 0.9999).verdict is not HOLDS
