@@ -10,7 +10,7 @@ from attentions import LINE, OFFSETS, hard, mixed, soft
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.span.checker import confirms_holds, confirms_null_vector, confirms_refuted
+from conv2attn.span.checker import confirms_holds, confirms_null_vector, confirms_refuted, largest_norm
 from conv2attn.span.condition import Mixing, NullVector
 from conv2attn.span.confirmation import confirm
 from conv2attn.span.decision import decide
@@ -182,3 +182,27 @@ def test_the_checker_alone():
     assert confirms_null_vector(attention[:1], asked, [(0, 1, 1)], Fraction(1, 2))
     assert not confirms_null_vector(attention[:1], asked, [(0, 0, 1)], 0)
     assert not confirms_null_vector(attention, asked, [(0, 1, 1)], 0)
+
+
+def test_the_checker_bounds_norms():
+    attention, asked, eye = [[[1, 0]], [[0, 1]]], [{0: 1}], [[1, 0], [0, 1]]
+    tenth = Fraction(1, 10)
+    assert largest_norm(attention, asked, eye, Fraction(0), Fraction(0), [0]) == 1
+    assert largest_norm(attention, asked, eye, tenth, Fraction(0), [0]) == Fraction(12, 10)
+    assert largest_norm(attention, asked, eye, tenth, tenth, [0]) == Fraction(12, 9)
+    assert largest_norm(attention, asked, eye, tenth, Fraction(1), [0]) is None
+    assert largest_norm(attention, asked, [[0, 0], [0, 1]], tenth, Fraction(0), [0]) is None
+
+
+@pytest.mark.parametrize("power", [1, 6, 26, 60])
+def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal(power):
+    encoding = QuadraticEncoding(torch.tensor(LINE, dtype=torch.float64), power * float(np.log(2)))
+    attention = read_layer("ideal", MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64), (7,), 2**24)
+    largest = 0
+    for _, _, block in attention.pieces():
+        for head, query in np.ndindex(3, 7):
+            ideal = attention.rational(head, query)
+            away = [abs(Fraction(x) / a - 1) for x, a in zip(block[head, query].tolist(), ideal, strict=True) if x]
+            largest = max(largest, *away)
+    assert largest <= attention.ulps * Fraction(attention.roundoff)
+    assert largest > Fraction(attention.roundoff) * (4 if power > 6 else 0)
