@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from importlib.machinery import SourceFileLoader
+from importlib.util import cache_from_source
 from itertools import accumulate
 from pathlib import Path
 from types import FunctionType
@@ -115,6 +116,7 @@ class Run:
 
         def loop(session: Session) -> None:
             sys.settrace(None)
+            sys.dont_write_bytecode = True
             living: dict[str, list[FunctionType]] = {file: [] for file in self.files}
             for thing in gc.get_objects():
                 if type(thing) is FunctionType and thing.__code__.co_filename in tracing.files:
@@ -149,6 +151,7 @@ class Run:
             )
             os._exit(SURVIVED)
 
+        sys.dont_write_bytecode = False  # what is compiled here serves all who import anew
         sys.settrace(tracing)
         self.pytest(self.tests, Session(loop, UNUSABLE, tracing))
         os._exit(UNUSABLE)
@@ -156,12 +159,17 @@ class Run:
     def import_anew(self, mutant: Mutant | None) -> None:
         """In a fork: imports the package, with one file changed, and runs the tests that may notice."""
         read = SourceFileLoader.get_data
-        texts = {str(self.folder / file): text for file, text in self.texts.items()}
-        chosen = list(self.covered.seconds)
-        if mutant:
-            texts[str(self.folder / mutant.file)] = mutant.source
-            chosen = self.tests_of(mutant)
-        SourceFileLoader.get_data = lambda self, path: texts[path].encode() if path in texts else read(self, path)
+        chosen = self.tests_of(mutant) if mutant else list(self.covered.seconds)
+        changed = str(self.folder / mutant.file) if mutant else ""
+
+        def read_changed(loader: SourceFileLoader, path: str) -> bytes:
+            if mutant and path == changed:
+                return mutant.source.encode()
+            if mutant and path == cache_from_source(changed):
+                raise OSError(f"{path} is of the unchanged file")
+            return read(loader, path)
+
+        SourceFileLoader.get_data = read_changed
 
         def loop(session: Session) -> None:
             if mutant:
@@ -170,13 +178,24 @@ class Run:
             session.run([test for test in chosen if test in session.items] + new, self.covered.seconds)
             os._exit(SURVIVED)
 
-        signal.setitimer(signal.ITIMER_PROF, COLLECTING)
-        files = dict.fromkeys(test.partition("::")[0] for test in chosen)
+        def attempt(files: list[str]) -> None:
+            signal.setitimer(signal.ITIMER_PROF, COLLECTING)
+            code = KILLED if mutant else UNUSABLE
+            self.pytest(files, Session(loop, code))
+            os._exit(code)
+
+        files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
         if not files:
             os._exit(SURVIVED)
-        code = KILLED if mutant else UNUSABLE
-        self.pytest(files, Session(loop, code))
-        os._exit(code)
+        if mutant and len(files) > 1:  # to collect one file is quicker, and mostly enough
+            if (child := os.fork()) == 0:
+                attempt(files[:1])
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if code < 0:
+                os.kill(os.getpid(), -code)
+            if code != SURVIVED:
+                os._exit(code)
+        attempt(files)
 
 
 def run_part(part: str, given: list[str], jobs: int) -> int:

@@ -115,7 +115,9 @@ def test_target_has_the_largest_score_up_to_the_separating_side(name):
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_separating_side_is_where_two_errors_stay_under_the_gap(name, dimensions):
-    largest = largest_separating_side(dimensions, name) // 2
+    side = largest_separating_side(dimensions, name)
+    largest = side // 2
+    assert side == 2 * largest + 1
     assert 2 * absolute_score_error(1.0, largest, dimensions, name) < 1
     assert 2 * absolute_score_error(1.0, largest + 1, dimensions, name) >= 1
 
