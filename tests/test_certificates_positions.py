@@ -1,20 +1,26 @@
 """Heads centred between pixels: what they leak, against exact arithmetic, and what the certificate says of them."""
 
+import hashlib
+import json
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import mpmath
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.bounds import leak_reached, leaked_mass_diagonal, sharpness_on_a_pixel
+from conv2attn.bounds import leak_reached, leaked_mass_covariance, leaked_mass_diagonal, sharpness_on_a_pixel
 from conv2attn.certificates import certify, leak
+from conv2attn.cli import main
 from conv2attn.errors import AlphaError, UsageError
+from conv2attn.models.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
 
 PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)
@@ -200,3 +206,54 @@ def test_double_precision_asks_for_more():
     assert leak_found(1024, 0.1, dtype=torch.float64)[0] == PROVED
     assert leak_found(128, 0.4, dtype=torch.float64)[0] == REFUTED
     assert leak_found(128, 0.4)[0] == BOUNDED
+
+
+def exact_covariance_leak(precision, shift, reach=5):
+    """The mass off the pixel that is `shift` away from the centre, in 60 digits."""
+    with mpmath.workdps(60):
+        matrix, away = mpmath.matrix(precision), mpmath.matrix(shift)
+        scores = [
+            -((mpmath.matrix(key) - away).T * matrix * (mpmath.matrix(key) - away))[0]
+            for key in product(*[range(-reach, reach + 1)] * len(shift))
+        ]
+        own = mpmath.exp(-(away.T * matrix * away)[0])
+        return 1 - own / sum(map(mpmath.exp, scores))
+
+
+@given(st.floats(0.5, 9), st.floats(0.5, 9), st.floats(-0.9, 0.9), st.floats(-0.5, 0.5), st.floats(-0.5, 0.5))
+def test_a_covariance_between_pixels(first, second, correlation, row, column):
+    mixed = correlation * (first * second) ** 0.5
+    precision, shift = [[first, mixed + 0.25], [mixed - 0.25, second]], [row, column]
+    bound = leaked_mass_covariance(precision, shift)
+    assert exact_covariance_leak(precision, shift) <= bound <= 1
+    assert leaked_mass_covariance(precision, [0.0, 0.0]) == leaked_mass_covariance(precision) <= bound
+
+
+def test_a_covariance_between_pixels_is_close_and_its_shift_counts():
+    precision, shift = [[20.0, 0.5], [0.5, 20.0]], [0.1, 0.0]
+    exact = exact_covariance_leak(precision, shift)
+    assert leaked_mass_covariance(precision) < exact <= leaked_mass_covariance(precision, shift) < 20 * exact
+    assert leaked_mass_covariance(precision, [0.5, 0.0]) == 1
+    with pytest.raises(UsageError, match="shift"):
+        leaked_mass_covariance(precision, [0.1])
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0.05, 0), (0.2, 1)])
+def test_a_stored_certificate_of_centres_between_pixels_is_checked_again(shift, expected, tmp_path, monkeypatch):
+    """Proved at 0.05; at 0.2 only bounded, so that a second look at a certificate that says proved refutes it."""
+    monkeypatch.chdir(tmp_path)
+    network = build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")).eval()
+    conv2attn.save(network, "net.pt")
+    converted = conv2attn.convert(network)
+    converted.conv1.encoding.center.data[0, 1] += 0.05
+    conv2attn.save(converted, "net.attn.pt")
+    arguments = ["verify", "net.pt", "net.attn.pt", "--input-size", "3x12x10", "--report", "c.json"]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    converted.conv1.encoding.center.data[0, 1] += shift - 0.05
+    Path("net.attn.pt").unlink()
+    conv2attn.save(converted, "net.attn.pt")
+    told = json.loads(Path("c.json").read_text())
+    told["circumstances"]["converted sha256"] = hashlib.sha256(Path("net.attn.pt").read_bytes()).hexdigest()
+    Path("c.json").write_text(json.dumps(told))
+    result = CliRunner().invoke(main, ["verify", "--certificate", "c.json"])
+    assert result.exit_code == expected, result.stdout

@@ -20,11 +20,14 @@ def of_layer(name: str, plan: dict[str, Any], ours: dict[str, Tensor], theirs: d
     weight, bias, other = ours[f"{name}weight"], ours.get(f"{name}bias"), theirs.get(f"{name}bias")
     if not (bias is other is None or (bias is not None and other is not None and identical(bias, other))):
         yield f"{name}bias differs"
-    least = theirs[f"{name}encoding.alpha"].min().item()
+    center = theirs[f"{name}encoding.center"]
+    nearest = center.round() if plan["encoding"] == "quadratic" else center
+    gaps = 1 - 2 * (center - nearest).abs().amax(1)  # from the nearest pixel to the next, in pixels squared
+    least = (theirs[f"{name}encoding.alpha"] * gaps).min().item()
     if not least >= (1 - SMALLEST[weight.dtype]) * math.log(2):
         yield f"{name}encoding.alpha is {least:g}"
     yield from of_geometry(name, plan, ours)
-    centers = [tuple(center) for center in theirs[f"{name}encoding.center"].tolist()]
+    centers = [tuple(pixel) for pixel in nearest.tolist()]
     value, output = theirs.get(f"{name}value"), theirs.get(f"{name}output")
     sides = weight.shape[2:]
     for tap in itertools.product(*map(range, sides)):
