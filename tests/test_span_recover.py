@@ -13,6 +13,7 @@ from conv2attn import MultiHeadSelfAttention, convert, recover
 from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.span.layers import read_layer
 from conv2attn.theorem import read
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -210,14 +211,17 @@ def test_soft_layers_come_nearer_to_their_convolution():
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [((3, 3), (1, 1)), ((1, 2), (1, 1)), ((2, 2), (2, 1))])
-def test_no_other_taps_are_nearer(kernel, dilation):
-    layer, grid, keys = softened(0.7), (5, 6), (7, 8)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_no_other_taps_are_nearer(kernel, dilation, dtype):
+    layer, grid, keys = softened(0.7, nn.Conv2d(2, 3, 3, padding=1).to(dtype)), (5, 6), (7, 8)
     found = recover(layer, kernel_size=kernel, dilation=dilation, grid=grid)
     convolution = found.module[-1] if isinstance(found.module, nn.Sequential) else found.module
-    taps = convolution.weight.detach().flatten(2).permute(2, 0, 1)
+    taps = convolution.weight.detach().double().flatten(2).permute(2, 0, 1)
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(kernel, dilation, strict=True)]
-    attention = layer.attention(sides=grid)[0].detach()
-    dense = torch.einsum("hqk,hoi->oqik", attention, layer.output.detach()).unflatten(-1, keys).unflatten(1, grid)
+    attention = torch.from_numpy(next(read_layer("soft", layer, grid, 2**24).pieces())[2])
+    dense = (
+        torch.einsum("hqk,hoi->oqik", attention, layer.output.detach().double()).unflatten(-1, keys).unflatten(1, grid)
+    )
     left, whole, count, sums = 0.0, 0.0, 0, torch.zeros_like(taps)
     for row, column in product(range(5), range(6)):
         places = [(row + 1 + i, column + 1 + j) for i, j in product(*along)]
@@ -227,7 +231,9 @@ def test_no_other_taps_are_nearer(kernel, dilation):
             for t, (r, c) in enumerate(places):
                 theirs[:, :, r, c], sums[t] = taps[t], sums[t] + ours[:, :, r, c]
             left, whole, count = left + (ours - theirs).square().sum(), whole + ours.square().sum(), count + 1
-    assert torch.allclose(sums / count, taps, atol=1e-12)
+    assert convolution.weight.dtype == dtype
+    assert torch.equal((sums / count).to(dtype).double(), taps) or dtype == torch.float64
+    assert torch.allclose(sums / count, taps, atol=1e-12 if dtype == torch.float64 else 1e-2)
     assert found.residual == pytest.approx(float(left.sqrt()), rel=1e-9)
     assert found.share == pytest.approx(float(1 - left / whole), rel=1e-9)
 
