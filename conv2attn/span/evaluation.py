@@ -10,6 +10,7 @@ so psi has a query whose residual is at least the right side over `sum_q |y_q|_m
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import fsum
 from typing import Any, final
 
@@ -73,14 +74,17 @@ def evaluate(
     """The worth of `mixings` (candidates, heads), candidate c for target `wanted[c]`, over the chosen queries."""
     given = np.concatenate([wanted[:, None], mixings], 1)
     once, back = np.unique(given, axis=0, return_inverse=True)
+    order = np.argsort(once[:, 1:].any(1), kind="stable")
+    once, back = once[order], np.argsort(order)[back.reshape(-1)]
     mixings, wanted = once[:, 1:], once[:, 0].astype(np.int64)
-    count, sums = len(mixings), Sums(SUMS)
+    count, sums, none = len(mixings), Sums(SUMS), int((~mixings.any(1)).sum())
     step = CANDIDATES * attention.heads
+    starts = [*([0] if none else []), *range(none, count, step)]
+    groups = [slice(*ends) for ends in pairwise([*starts, count])]
     worst, largest_row, longest = np.zeros(count), 0.0, 1
     for portion in shared(attention, targets, chosen):
         largest_row = max(largest_row, float(portion.attention.sum(-1).max()))
         longest = max(longest, portion.attention[0].size + len(portion.queries))
-        groups = [slice(start, start + step) for start in range(0, count, step)]
         parts = [parts_of(portion, targets.coefficients[wanted[g]], mixings[g], precision) for g in groups]
         worst = np.maximum(worst, np.concatenate([part.pop("residual") for part in parts]))
         sums.add({name: np.concatenate([part[name] for part in parts]) for name in SUMS})
@@ -98,11 +102,13 @@ def evaluate(
     floor = np.divide(gain, peak, out=np.zeros(count), where=peak > 0) * (1 - 1e-15)
     share = np.divide(whole["square"], whole["asked"], out=np.zeros(count), where=whole["asked"] > 0)
     found = (residual, floor, np.abs(mixings).sum(-1), np.sqrt(share))
-    return Worth(*(each[back.reshape(-1)] for each in found))
+    return Worth(*(each[back] for each in found))
 
 
 def parts_of(portion: Portion, coefficients: Array, mixings: Array, precision: Precision) -> dict[str, Any]:
     """The largest residual of each candidate in a portion, and what the portion adds to each of the sums."""
+    if not mixings.any():
+        return parts_of_nothing(portion, coefficients, precision)
     left, asked, at_keys = residuals(portion, coefficients, mixings, precision)
     flat = portion.attention.reshape(len(portion.attention), -1).T.astype(precision, copy=False)
     times = portion.times.astype(precision)
@@ -118,6 +124,18 @@ def parts_of(portion: Portion, coefficients: Array, mixings: Array, precision: P
     weighted = size if weighted is left else np.abs(weighted, out=weighted)
     weight = weighted.reshape(len(mixings), -1) @ flat
     return {**parts, "weight": weight, "peak": size.max(-1) @ times, "residual": size.sum(-1).max(-1)}
+
+
+def parts_of_nothing(portion: Portion, coefficients: Array, precision: Precision) -> dict[str, Any]:
+    """The same of mixings that are zero: all that is asked for is left, at few keys."""
+    there, times = portion.places >= 0, portion.times.astype(precision)
+    asked: Any = np.where(there, coefficients[:, :, None], 0).astype(precision)
+    read = np.where(there, portion.attention[:, np.arange(there.shape[1]), portion.places], 0)
+    flat: Any = read.reshape(len(read), -1).T.astype(precision)
+    size, squares = np.abs(asked), (asked**2).sum(1) @ times
+    met, weight = ((each * times).reshape(len(asked), -1) @ flat for each in (asked, size))
+    sums = {"gain": squares, "mass": squares, "square": squares, "asked": squares, "met": met, "weight": weight}
+    return {**sums, "peak": size.max(1) @ times, "residual": size.sum(1).max(-1)}
 
 
 def residuals(portion: Portion, coefficients: Array, mixings: Array, precision: Precision) -> tuple[Any, Array, Any]:

@@ -21,6 +21,8 @@ NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0 in one of the proposals."""
 
 HALF = 0.5 + 2.0**-30
+NEAR = 0.25
+"""Distance from the integers within which a mixing may be meant to be one of them, and told which."""
 
 
 @final
@@ -81,7 +83,8 @@ def propose(factor: Array, heads: int, bound: float) -> Factors:
     """Least-squares mixings from R (..., rows, heads + targets): none, plain, rounded to integers, and two regularised.
 
     The regularised ones are the best lower bound on the distance of all mixings of norm `bound`, and the best mixing
-    whose norm is within it.
+    whose norm is within it. What proposes nothing new is the plain one again, bit for bit, and costs nothing more:
+    integers far from it, and regularisation by nothing.
     """
     left, singular, right = np.linalg.svd(factor[..., :heads], full_matrices=False)
     asked = np.swapaxes(left, -1, -2) @ factor[..., heads:]
@@ -97,6 +100,7 @@ def propose(factor: Array, heads: int, bound: float) -> Factors:
     first = np.argmax(fits, 0)
     cut = np.where(singular > NEGLIGIBLE * singular[..., :1], 1.0, 0.0)[..., None]
     plain = np.divide(asked * cut, singular[..., None], out=np.zeros_like(asked), where=cut > 0)
+    plain = np.where((cut > 0).all(-2, keepdims=True), shrunk[0], plain)
     chosen = [plain, *(np.take_along_axis(shrunk, at[None, ..., None, :], 0)[0] for at in (best, first))]
     mixings = [np.swapaxes(np.swapaxes(right, -1, -2) @ each, -1, -2) for each in chosen]
     nothing = np.zeros_like(mixings[0])
@@ -104,5 +108,8 @@ def propose(factor: Array, heads: int, bound: float) -> Factors:
 
 
 def integers(mixings: Array) -> Array:
-    """The nearest integers; a half goes away from zero, however it was rounded."""
-    return np.copysign(np.floor(np.abs(mixings) + HALF), mixings)
+    """The nearest integers, rows (..., heads) that are not near any as they are; a half goes away from zero, however
+    it was rounded."""
+    whole = np.copysign(np.floor(np.abs(mixings) + HALF), mixings)
+    near = (np.abs(whole - mixings) <= NEAR).all(-1, keepdims=True)
+    return np.where(near, whole, mixings)

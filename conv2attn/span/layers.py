@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UsageError
 from conv2attn.span.ideal import rational_rows
@@ -76,6 +76,10 @@ def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int
 
     A score is off by its size times a few roundings, that of the softmax's subtraction among them.
     """
+    if isinstance(layer.encoding, QuadraticEncoding):
+        parts = (layer.encoding.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
+        largest = float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
+        return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
     starts = range(0, grid.shape[0], step)
     chunks = (torch.arange(start, min(start + step, grid.shape[0])) for start in starts)
     largest = max(float(layer.encoding.scores(grid, rows, torch.float64).abs().max()) for rows in chunks)

@@ -99,7 +99,11 @@ def best_of_each(
     proposals = propose(factor, attention.heads, limits.max_phi).proposals
     best, high = np.zeros_like(proposals[:, 0]), np.full(proposals[:, 0, :, 0].shape, np.inf)
     against, low = np.zeros_like(best), np.full(high.shape, -np.inf)
+    tried: list[Array] = []
     for mixing in np.moveaxis(proposals, 1, 0):
+        if any(np.array_equal(mixing, before) for before in tried):
+            continue
+        tried.append(mixing)
         residual, floor = worth_of_each(attention, targets, portion, mixing, limits, precision)
         better, higher = residual < high, floor > low
         high, best = np.where(better, residual, high), np.where(better[..., None], mixing, best)
@@ -111,6 +115,21 @@ def worth_of_each(
     attention: AttentionRows, targets: Targets, portion: Portion, mixing: Array, limits: Limits, precision: Precision
 ) -> tuple[Array, Array]:
     """Residual and floor, (queries, targets), of a mixing (queries, targets, heads), as `evaluation` defines them."""
+    sums = (sums_of_each if mixing.any() else sums_of_nothing)(targets, portion, mixing, precision)
+    total, peak, gain, mass, met, weight = sums
+    error = gamma(portion.attention.shape[2] + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
+    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
+    residual = total * (1 + error) + rounding_of(mixing, targets.coefficients, row_sum, precision)
+    doubt = (uncertainty(attention) + 2 * error) * weight
+    blocked = (np.abs(met) + doubt).max(-1) * limits.max_phi * (1 + error)
+    missed = np.full(peak.shape, -np.inf, dtype=precision)
+    floor = np.divide(gain - error * mass - blocked, peak, out=missed, where=peak > 0) * (1 - 1e-15)
+    fits = np.abs(mixing).sum(-1) <= limits.max_phi
+    return np.where(fits, residual, np.inf).astype(np.float64), floor.astype(np.float64)
+
+
+def sums_of_each(targets: Targets, portion: Portion, mixing: Array, precision: Precision) -> tuple[Any, ...]:
+    """With `y = e - phi A` at each query: |y|_1, |y|_max, <y, e>, <|y|, |e|>, and <A_h, y>, <A_h, |y|> of each head."""
     exact: Any = portion.attention.swapaxes(0, 1).astype(precision, copy=False)
     left: Any = (-mixing).astype(precision) @ exact
     asked = np.zeros((*left.shape[:2], len(portion.places)))
@@ -119,15 +138,16 @@ def worth_of_each(
         left[there, :, places[there]] += targets.coefficients[:, tap]
         asked[there, :, tap] = targets.coefficients[:, tap]
     met = left @ exact.swapaxes(1, 2)
-    at_keys = np.moveaxis(left[np.arange(len(left)), :, portion.places], 0, -1)
-    size, norm = np.abs(left, out=left), np.abs(mixing).sum(-1)
-    error = gamma(left.shape[2] + len(targets.offsets) + 4, UNIT[precision]) + 4 * UNIT[np.float64]
-    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
-    residual = size.sum(-1) * (1 + error) + rounding_of(mixing, targets.coefficients, row_sum, precision)
-    gain = (at_keys * asked).sum(-1) - error * np.abs(at_keys * asked).sum(-1)
-    doubt = (uncertainty(attention) + 2 * error) * (size @ exact.swapaxes(1, 2))
-    blocked = (np.abs(met) + doubt).max(-1) * limits.max_phi * (1 + error)
-    peak = size.max(-1)
-    missed = np.full(peak.shape, -np.inf, dtype=precision)
-    floor = np.divide(gain - blocked, peak, out=missed, where=peak > 0) * (1 - 1e-15)
-    return np.where(norm <= limits.max_phi, residual, np.inf).astype(np.float64), floor.astype(np.float64)
+    gains = np.moveaxis(left[np.arange(len(left)), :, portion.places], 0, -1) * asked
+    size = np.abs(left, out=left)
+    weight = size @ exact.swapaxes(1, 2)
+    return size.sum(-1), size.max(-1), gains.sum(-1), np.abs(gains).sum(-1), met, weight
+
+
+def sums_of_nothing(targets: Targets, portion: Portion, mixing: Array, precision: Precision) -> tuple[Any, ...]:
+    """The same of a mixing that is zero: y is e."""
+    there = (portion.places >= 0).T[:, None]
+    asked: Any = np.where(there, targets.coefficients, 0).astype(precision)
+    read: Any = np.moveaxis(portion.attention[:, np.arange(len(mixing)), portion.places], 2, 0).astype(precision)
+    size, squares = np.abs(asked), (asked**2).sum(-1)
+    return size.sum(-1), size.max(-1), squares, squares, asked @ read.swapaxes(1, 2), size @ read.swapaxes(1, 2)
