@@ -57,6 +57,20 @@ def test_sides_are_those_of_the_padded_image():
     assert compared("a").sides("a") == (7, 8)
 
 
+def test_sides_are_those_of_the_second_and_overflow_is_that_of_the_first():
+    made = compared("")
+    ours, theirs = made.readings[""]
+    wider = replace(theirs, padding=theirs.padding.extended((2, 3)))
+    assert compared("", readings={"": (ours, wider)}).sides("") == (9, 11)
+    weights = replace(theirs.weights, output=theirs.weights.output * 1e30)
+    large = replace(theirs, weights=weights, taps=weights.output)
+    seen = {"": {"input_range": 1e9}}
+    assert compared("", readings={"": (ours, large)}, seen=seen).overflow() == ""
+    assert compared("", readings={"": (large, ours)}, seen=seen).overflow() != ""
+    assert "nothing is proved" not in compared("", readings={"": (ours, large)}).judge_layer(1.0, 1e9)[0].sentence
+    assert "nothing is proved" in compared("", readings={"": (large, ours)}).judge_layer(math.inf, 1e9)[0].sentence
+
+
 def test_a_bound_is_one_of_direct_sums_at_the_same_places():
     assert compared("").bounded("")
     assert compared("a").bounded("a")
@@ -151,6 +165,12 @@ def test_layers_are_compared_by_name_and_what_both_return_is_kept():
     assert found.failure == ""
     assert found.rows["0"].part("weights") == holds("weights")
     assert compare_layers(net, converted, images(), "images", exactly=False).rows["0"].part("weights") is None
+
+
+def test_networks_that_nobody_converted_are_compared():
+    net = nn.Sequential(layer(), nn.ReLU())
+    found = compare_layers(net, nn.Sequential(layer(), nn.ReLU()), images(), "images", exactly=True)
+    assert [(row.name, row.skipped, row.verdict) for row in found.rows.values()] == [("0", False, Verdict.HOLDS)]
 
 
 def test_a_pair_that_cannot_be_read_is_a_row_without_a_reading():

@@ -52,7 +52,8 @@ def test_a_layer_that_is_the_same_map_is_proved_and_bounded():
     assert found == LayerCertificate(
         (holds("geometry"), holds("weights"), holds("leak"), SAMPLED), 0.0, 2.0, 1e-6, BOUNDS
     )
-    assert found.bound == max(BOUNDS)
+    assert found.bound == max(BOUNDS) > min(BOUNDS)
+    assert certify_layer(ORIGINAL, CONVERTED, seen(max_error=found.bound)).findings[-1] == SAMPLED
     assert strength_of(found.findings) is Strength.PROVED
     assert LayerCertificate((), 0.0) == LayerCertificate((), 0.0, None, None, ())
     assert LayerCertificate((), 0.0).bound is None
@@ -96,6 +97,14 @@ def test_another_geometry_has_no_bound():
     found = certify_layer(ORIGINAL, moved, seen(max_error=1.0))
     assert found.findings[0].verdict is Verdict.REFUTED
     assert (found.findings[-1], found.bounds, found.max_error) == (SAMPLED, (), 1.0)
+
+
+def test_other_weights_at_the_same_places_are_bounded():
+    other = replace(CONVERTED, weights=replace(CONVERTED.weights, bias=CONVERTED.weights.bias + 1))
+    found = certify_layer(ORIGINAL, other, seen(max_error=1.0))
+    assert [finding.verdict for finding in found.findings[:2]] == [Verdict.HOLDS, Verdict.REFUTED]
+    assert found.bounds == tuple(difference_bounds(ORIGINAL, other, 2.0, (7, 9)))
+    assert found.bound > 1
 
 
 def test_a_layer_that_is_no_direct_sum_has_no_bound():
@@ -247,6 +256,15 @@ def test_a_transposed_layer_sees_a_spike_where_it_is_spread(monkeypatch):
         module = nn.ConvTranspose2d(3, 4, 3, stride=(2, 3))
     _, [(*_, where)] = reach(monkeypatch, module)
     assert where == (slice(4, 8), slice(9, 13))
+
+
+def test_a_spike_that_no_output_sees_leaves_a_trace_in_none(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "conv2attn.certificates.arithmetic.spread_of_spike", lambda *arguments: asked.append(arguments) or 0.0
+    )
+    spread_of(layer(), replace(ORIGINAL, starts=((9, 0), (8, 1))), seen())
+    assert asked[0][-1] == (slice(0, 0), slice(2, 5))
 
 
 @pytest.mark.parametrize("changes", [{"like": None}, {"shape": (3, 5, 7)}, {"shape": (1, 2, 3, 5, 7)}])

@@ -123,6 +123,19 @@ def test_heads_elsewhere_are_named_with_what_is_needed():
     assert compare_maps(read(), less)[1] == holds("weights")
 
 
+def test_the_first_head_elsewhere_is_named_whatever_it_does():
+    twice = moved(moved(read(), 4, (7, 7)), 2, (8, 8))
+    assert compare_maps(read(), twice)[0].sentence.startswith("head 2 attends to (8, 8); the convolution needs (0, 1)")
+    few = moved(read(), 4, (7, 7))
+    few.taps[4] = 0.0
+    few.taps[4, 3, 2] = 1.0
+    rest = read()
+    rest.taps[4] = 0.0
+    told = "head 4 attends to (7, 7); the convolution has no tap there"
+    assert compare_maps(rest, few)[0] == geometry(told)
+    assert compare_maps(few, rest)[0] == geometry("no head attends to (7, 7)")
+
+
 def test_heads_that_add_up_to_nothing_copy_nothing():
     idle = moved(read(), 4, (7, 7))
     idle.taps[4] = 0.0

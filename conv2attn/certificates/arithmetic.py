@@ -52,4 +52,4 @@ def padding_copies_middle(reading: Reading, sides: Sides) -> bool:
     """Whether the padding may copy the pixel in the middle."""
     padding = reading.padding
     amounts = zip(padding.before, padding.after, sides, strict=True)
-    return padding.mode != "zeros" and any(max(b, a) >= min(side // 2, side - 1 - side // 2) for b, a, side in amounts)
+    return padding.mode != "zeros" and any(max(b, a) >= (side - 1) // 2 for b, a, side in amounts)

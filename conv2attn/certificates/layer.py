@@ -42,7 +42,7 @@ def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exac
     findings = [*maps, leaking] if exactly else [each for each in maps if len(maps) == 1 or each.part == "geometry"]
     if any(finding.part == "support" for finding in findings) or not seen.calls:
         return LayerCertificate(tuple(findings), leak)
-    placed = len(maps) == 2 and maps[0].verdict is Verdict.HOLDS
+    placed = maps[0].verdict is Verdict.HOLDS
     sides = tuple(converted.padding.sides(seen.sides))
     beyond = overflow(original, seen.input_range)
     direct = not seen.spread > 0 and not beyond
