@@ -281,8 +281,9 @@ def test_a_tolerance_is_asked_of_a_layer_at_its_own_row_and_of_a_network_between
     assert [f.part for f in report.between] == ["structure", "outputs", "tolerance"]
     assert report.rows[0].strength is Strength.BOUNDED
     assert certify(net, conv2attn.convert(net), images=images()).claim.startswith("the second is the same map")
-    with pytest.raises(UsageError, match=r"tolerance=-1\.0 is not a finite number of at least 0"):
-        certify(net, net, images=images(), tolerance=-1.0)
+    for tolerance in (-1.0, math.inf, math.nan):
+        with pytest.raises(UsageError, match=rf"tolerance={tolerance!r} is not a finite number of at least 0"):
+            certify(net, net, images=images(), tolerance=tolerance)
 
 
 def test_what_a_bound_leaves_of_a_strength():

@@ -258,6 +258,12 @@ def test_a_bias_of_another_dtype_is_another_bias():
     assert found[1] == weights("the bias is torch.float64 (6,)")
 
 
+def test_no_bias_is_a_bias_of_zeros_of_the_same_dtype():
+    zero, without = layer(dtype=torch.float64), read(bias=False, dtype=torch.float64)
+    zero.bias.data.zero_()
+    assert compare_maps(without, reading_of(zero)) == compare_maps(reading_of(zero), without) == SAME
+
+
 def test_numbers_are_compared_as_they_are_where_nothing_is_summed(monkeypatch):
     ours, theirs = read(groups=2), read(groups=2)
     theirs.taps[1, 2, 1] = torch.nextafter(theirs.taps[1, 2, 1], torch.tensor(9.0))
