@@ -58,3 +58,13 @@ def test_peak_is_at_least_the_attention_however_large_the_parent():
     measured = peak("3x3", "dense unchunked", 28, 1)
     assert measured.mebibytes >= 9 * 28**2 * 30**2 * 4 / MIB
     assert measured.mebibytes < len(ballast) / MIB
+
+
+def test_spans_are_measured_in_processes_of_their_own():
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.spans", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    head, _, *rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in (head, *rows)}) == 1
+    assert [row.split("|")[1].strip() for row in rows] == ["soft", "hard", "stem"]
+    assert [row.split("|")[4].strip() for row in rows] == ["refuted", "holds", "holds"]
