@@ -235,3 +235,9 @@ def test_a_phi_just_beyond_the_bound_does_not_hold():
     needed = check_span(heads, 3, grid=(40,)).rows[0].deciding.norm
     assert check_span(heads, 3, grid=(40,), max_phi=needed * 1.0001).verdict is HOLDS
     assert check_span(heads, 3, grid=(40,), max_phi=needed * 0.9999).verdict is not HOLDS
+
+
+def test_of_many_heads_float64_has_the_last_word(monkeypatch):
+    heads = mixed(hard((40,), LINE), 1e5)
+    monkeypatch.setattr(refinement, "MOST_HEADS", 2)
+    assert verdicts(check_span(heads, 3, grid=(40,))) == [UNDECIDED, REFUTED, UNDECIDED]

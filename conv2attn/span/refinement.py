@@ -24,6 +24,8 @@ from conv2attn.span.problem import AttentionRows, Targets
 
 LARGEST = 2 * 10**6
 """Exact numbers (heads and candidates, queries, keys) that are a matter of seconds; of more queries, some are taken."""
+MOST_HEADS = 32
+"""Heads whose equations are solved to hundreds of bits in well under a second; of more, float64 has the last word."""
 
 
 @final
@@ -54,6 +56,8 @@ def refine(
     attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], limits: Limits, wanted: Sequence[int]
 ) -> dict[int, list[Refined]]:
     """For each wanted target: the mixing of least squares within the norm, and the one that shows most against it."""
+    if attention.heads > MOST_HEADS:
+        return {}
     some = affordable(attention, chosen, len(wanted))
     coefficients = Coefficients.exactly(targets.coefficients[list(wanted)])
     given = products(integer_rows(attention, targets, some), attention.heads, coefficients)
