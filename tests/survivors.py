@@ -47,8 +47,8 @@ def update(part: str, files: list[str], outcomes: dict[tuple[str, ...], str], st
             survivors.append({**dict(zip(KEY, key, strict=True)), "reason": reasons.pop(key, "")})
         elif reasons.pop(key, None):
             print("stale: a test kills", *key, sep=" | ")
-    for key in reasons:
-        if key[0] in files:
+    for key, reason in reasons.items():
+        if reason and key[0] in files:
             print("stale: no longer there", *key, sep=" | ")
     survivors.sort(key=lambda entry: entry["file"])
     store.mkdir(exist_ok=True)

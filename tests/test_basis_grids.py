@@ -3,10 +3,11 @@
 import math
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from conv2attn.basis import AttentionGrid, Padding
+from conv2attn.basis.padding import ZERO
 from conv2attn.testing import grids, sites_on
 
 LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))
@@ -20,6 +21,16 @@ def test_paddings_that_add_nothing():
         for padding in (Padding(once, (0, 0)), Padding((0, 0), once), Padding((0, 0), (0, 0), "zeros", (2, 1))):
             assert padding.is_identity is False
     assert Padding((1, 2), (3, 4), "circular").extended((5, -6)) == Padding((1, 2), (8, -2), "circular")
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(-3, 4), st.integers(-3, 4))
+def test_zeros_are_where_no_pixel_moves_to(side, spacing, before, after):
+    padding = Padding((before,), (after,), "zeros", (spacing,))
+    moved = {before + pixel * spacing: pixel for pixel in range(side)}
+    length = before + (side - 1) * spacing + 1 + after
+    assert padding.sides((side,)) == (length,)
+    assume(length >= 0)
+    assert padding.source(0, side).tolist() == [moved.get(place, ZERO) for place in range(length)]
 
 
 @given(st.data(), LINES)

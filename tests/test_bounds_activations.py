@@ -73,6 +73,17 @@ def test_what_is_stated_is_reached(name):
         assert abs(y - function(mpf(x))) <= roundings * mpf(2) ** -24 * (abs(x) + 1)
 
 
+def test_what_saturates_is_computed_as_well_far_out():
+    saturating = {name for name in FUNCTIONS if getattr(known, name).saturates is True}
+    assert saturating == {"SIGMOID", "TANH", "SOFTSIGN", "ARCTANGENT", "ERF", "HARDSIGMOID"}
+    assert not any(value.saturates for value in (leaky(0.1), elu(), softplus(), softshrink(), clipped(0.0, 1.0)))
+    points = torch.tensor([-1e6, -300.0, -90.0, -20.0, 20.0, 90.0, 300.0, 1e6])
+    for name in saturating:
+        function, computed, *_, roundings = FUNCTIONS[name]
+        for x, y in zip(points.tolist(), computed(points).tolist(), strict=True):
+            assert abs(y - function(mpf(x))) <= roundings * mpf(2) ** -24
+
+
 def test_one_call_of_a_library_is_20_ulps_and_24_steps():
     assert known.LIBRARY == 2 * 20 + 24
     assert Fraction(known.HARDSIGMOID.slope) >= Fraction(1, 6)
@@ -99,6 +110,7 @@ def test_elu_is_steepest_at_zero_from_either_side():
     assert elu(1.0, -4.0) == elu(1.0, 4.0) == Activation(4 * grown, roundings=256)
     assert elu(0.25, 0.5) == Activation(0.5 * grown, roundings=64)
     assert elu(0.25, 1.0, -8.0) == elu(0.25, 1.0, 8.0) == Activation(2 * grown, roundings=64)
+    assert elu(input_scale=8.0) == Activation(8 * grown, roundings=64)
     assert elu(1.01).roundings == 65
 
 
