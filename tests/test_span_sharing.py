@@ -58,6 +58,12 @@ if rank == 1:
     portions.portions = lambda *given: (portion for portion in everything(*given) if 7 not in portion.members)
 check_span(soft((5, 6), 2.0), grid=(5, 6), memory_limit=1)
 """
+VANISHES = """
+if rank == 1:
+    import os
+    evaluation.parts_of = lambda *given: os._exit(9)
+check_span(soft((5, 6), 2.0), grid=(5, 6), memory_limit=10**6)
+"""
 
 
 def start(script, rank, world, folder, root):
@@ -133,6 +139,13 @@ def test_an_error_in_one_process_ends_both(script, message, tmp_path, request):
     assert time.monotonic() - began < 100
     assert all(message in printed(name, "txt") for name, _ in started)
     assert all("told to all processes by" in printed(name, "txt") for name, _ in started)
+
+
+def test_a_process_that_vanishes_ends_the_other(tmp_path, request):
+    started = [start(VANISHES, rank, 2, tmp_path, request.config.rootpath) for rank in (0, 1)]
+    first, second = (run.wait(timeout=120) for _, run in started)
+    assert (first, second) == (1, 9)
+    assert printed(started[0][0], "txt").count("another process has ended or does not answer") == 1
 
 
 def torchrun(arguments, folder):

@@ -26,6 +26,8 @@ INTERNAL = 70
 STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells the processes that it starts."""
 TOLD = "told to all processes by"
+LOST = "another process has ended or does not answer"
+"""Notes on errors that need not be told again."""
 
 
 @final
@@ -55,14 +57,18 @@ class Crew:
         try:
             return self.gathered(task())
         except Exception as error:
-            if self.size > 1 and not any(TOLD in note for note in getattr(error, "__notes__", ())):
+            if self.size > 1 and not any(note.startswith((TOLD, LOST)) for note in getattr(error, "__notes__", ())):
                 self.exchanged((None, error))
             raise
 
     def exchanged(self, own: tuple[Any, Exception | None]) -> list[Any]:
         """What each process has, unless one of them has an error, which is raised."""
         everyone: list[Any] = [None] * self.size
-        dist.all_gather_object(everyone, (own[0], None if own[1] is None else sendable(own[1])))
+        try:
+            dist.all_gather_object(everyone, (own[0], None if own[1] is None else sendable(own[1])))
+        except RuntimeError as error:
+            error.add_note(LOST)
+            raise
         for rank, (_, error) in enumerate(everyone):
             if error is not None:
                 error.add_note(f"{TOLD} process {rank}")
