@@ -16,8 +16,10 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention import QuadraticEncoding
+from conv2attn.basis import Sites
 from conv2attn.bounds import leak_reached, leaked_mass_covariance, leaked_mass_diagonal, sharpness_on_a_pixel
 from conv2attn.certificates import certify, leak
+from conv2attn.certificates.positions import Positions
 from conv2attn.cli import main
 from conv2attn.errors import AlphaError, UsageError
 from conv2attn.models.resnet import ResNetPlan, build
@@ -257,3 +259,19 @@ def test_a_stored_certificate_of_centres_between_pixels_is_checked_again(shift, 
     Path("c.json").write_text(json.dumps(told))
     result = CliRunner().invoke(main, ["verify", "--certificate", "c.json"])
     assert result.exit_code == expected, result.stdout
+
+
+def test_between_what_is_bounded_and_what_is_certain_nothing_is_said():
+    """One neighbour weighs exp(-0.4 alpha) = 4.2e-8, below the roundoff 6.0e-8; as computed it is bounded by two."""
+    assert exact_leak(42.45, [0.0, 0.3]) < ROUNDOFF
+    assert leak_found(42.45, 0.3)[0][0] is Verdict.UNDECIDED
+
+
+def test_what_is_beyond_the_grid_takes_from_the_sharpness():
+    encoding = QuadraticEncoding([[-2.25, 1.0], [0.0, 0.0]], 64.0)
+    found = Positions.of(encoding, Sites((1, 1), (1, 0), (0, 1)), torch.float32, "layer")
+    assert found.strays == (0,)
+    assert 1.25**2 <= found.distances[0] < 1.25**2 * (1 + 1e-9)
+    assert found.distances[1] == 0
+    assert found.sharpness(0, "float32") == sharpness_on_a_pixel(64.0, [0.25, 0.0], found.distances[0], "float32")
+    assert found.sharpness(1, "float32") == 64

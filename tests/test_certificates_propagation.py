@@ -416,3 +416,11 @@ def test_functional_networks_are_bounded_to_the_end(seed, alpha, reach):
 def test_the_outputs_may_be_many():
     bound, _ = carried_through(Apply(lambda x: {"a": x, "b": [2 * x, torch.zeros(3)]}), 1.0, 0.1)
     assert 0.2 <= bound < 0.21
+
+
+def test_where_softplus_changes_to_a_line_it_jumps():
+    module = nn.Softplus(2.0, 3.0)
+    near = torch.tensor([1.5 - 2.0**-12, 1.5 + 2.0**-12], dtype=torch.float64)
+    jump = module(near).diff().abs().item()
+    assert 10 * 2.0**-11 < 0.02 < jump
+    assert jump <= carried_through(module, 2.0, 2.0**-11)[0]

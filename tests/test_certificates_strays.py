@@ -216,3 +216,21 @@ def test_an_enumeration_picks_pixels_of_other_rows():
             pixel = tuple(k - 1 for k in key)
             expected = pixel if all(0 <= x < side for x, side in zip(pixel, (6, 7), strict=True)) else ()
             assert border.nearest(reading, (6, 7), divmod(query, 7), start) == expected
+
+
+def test_an_axis_that_begins_with_zeros_hides_nothing_of_another():
+    torch.manual_seed(0)
+    original = nn.Conv2d(1, 1, (1, 3), padding=(1, 1))
+    assert geometry(original, less_padded(original, (0, 1), (0, 1), "zeros")).verdict is Verdict.REFUTED
+
+
+def test_other_pixels_with_weights_that_cancel_there_are_the_same_map():
+    original = nn.Conv1d(1, 1, 2, stride=2, padding=2)
+    original.weight.data = torch.tensor([[[0.7, -0.7]]])
+    layer = less_padded(original, (2,), (0,), "zeros")
+    assert same_everywhere(original, layer)
+    assert geometry(original, layer).verdict is Verdict.HOLDS
+    original.weight.data[0, 0, 1] = -0.5
+    layer = less_padded(original, (2,), (0,), "zeros")
+    assert not same_everywhere(original, layer)
+    assert geometry(original, layer).verdict is Verdict.REFUTED
