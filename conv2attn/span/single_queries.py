@@ -10,6 +10,7 @@ from conv2attn.span.condition import Mixing, Mixings, NullVector, Row, Target, W
 from conv2attn.span.decision import decide
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import AttentionRows, Targets, selected
+from conv2attn.span.refinement import MOST_HEADS
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 1000
@@ -27,7 +28,8 @@ def look_again(
     j, per_image = targets.labels.index(before.label), targets.places.shape[1]
     part = replace(targets, coefficients=targets.coefficients[[j]], labels=(before.label,))
     found, known, last = list(rows), [before], -1
-    for row, alone in queries_alone(attention, part, left[:AFFORDABLE]):
+    looked = left[:AFFORDABLE] if attention.exact or attention.heads <= MOST_HEADS else []
+    for row, alone in queries_alone(attention, part, looked):
         known.append(decide("per-query", alone, part, np.arange(per_image) == row % per_image, limits).targets[0])
         last = row
         if known[-1].verdict is Verdict.REFUTED:
