@@ -166,6 +166,14 @@ def test_a_sharpness_without_the_rounding_of_scores_would_be_seen():
     assert found > 30
 
 
+def test_every_rounding_of_a_score_is_counted():
+    """Difference, its square twice over, the square's own, alpha cast and multiplied by, one sum: six along one axis."""
+    u = Fraction(1, 2**24)
+    relative = 6 * u / (1 - 6 * u)
+    expected = (1 - u) * (Fraction(1, 2) * (1 - relative) - 2 * relative / 16)
+    assert 0 <= expected - Fraction(sharpness_on_a_pixel(1.0, [0.25], 0.0625, "float32")) < Fraction(1, 2**52)
+
+
 def test_a_head_on_a_pixel_keeps_its_sharpness_and_one_between_two_has_none():
     assert sharpness_on_a_pixel(46.0, [0.0, 0.0], 0.0, "float32") == 46.0
     assert sharpness_on_a_pixel(46.0, [0.5], 0.25, "float32") == 0.0
