@@ -167,7 +167,7 @@ def test_a_sharpness_without_the_rounding_of_scores_would_be_seen():
 
 
 def test_every_rounding_of_a_score_is_counted():
-    """Difference, its square twice over, the square's own, alpha cast and multiplied by, one sum: six along one axis."""
+    """The difference, twice in its square, the square, alpha cast, alpha multiplied, and a sum: six along one axis."""
     u = Fraction(1, 2**24)
     relative = 6 * u / (1 - 6 * u)
     expected = (1 - u) * (Fraction(1, 2) * (1 - relative) - 2 * relative / 16)
