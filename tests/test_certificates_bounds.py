@@ -65,12 +65,12 @@ def with_factors(reading, value, output):
     return replace(reading, weights=weights, taps=None)
 
 
-def placed(alphas, *shifts, distance=0.0):
+def placed(alphas, *shifts, distances=()):
     """A reading with heads of these alphas, each shifted so along each axis."""
     count = len(alphas)
     return replace(
         attending(layer()),
-        positions=Positions(((0, 0),) * count, alphas, shifts, (distance,) * count, (), by_enumeration=False),
+        positions=Positions(((0, 0),) * count, alphas, shifts, distances or (0.0,) * count, (), by_enumeration=False),
     )
 
 
@@ -200,7 +200,7 @@ def test_hard_heads_leak_only_what_is_counted_in_the_means(axes, alpha):
 @pytest.mark.parametrize(("axes", "sides"), [(2, (7, 9)), (1, (7, 9)), (1, (7,))])
 def test_soft_heads_leak_what_the_softmax_does_and_round_as_it_does(kind, inner, axes, sides):
     far = 0.25 if axes == 1 else 0.0
-    reading = placed((2.0, 3.0), (0.25,) * axes, (0.0,) * axes, distance=far)
+    reading = placed((2.0, 3.0), (0.25,) * axes, (0.0,) * axes, distances=(far, far / 2))
     leak, means = mixing_bound(reading, sides, kind)
     reaches = [(2 * (side + math.sqrt(far))) ** 2 for side in sides]
     farthest = sum(reaches) if axes == len(sides) else math.prod(reaches)
@@ -330,11 +330,11 @@ def test_where_sums_are_formed_their_rounding_is_a_doubt():
     formed = with_factors(first, torch.eye(2).repeat(9, 2, 1), first.taps)
     assert (plain(first), plain(formed), plain(replace(first, starts=(first.starts[0],) * 9))) == (True, False, False)
     magnitudes = first.taps.double().abs().sum((0, 2))
-    assert torch.allclose(first.magnitudes, magnitudes, rtol=1e-12)
+    assert torch.allclose(first.magnitudes, magnitudes, rtol=1e-12, atol=0)
     for sides in ((first, formed), (formed, first), (formed, formed)):
-        assert torch.allclose(tap_differences(*sides), 2 * magnitudes * 2.0**-30, rtol=1e-9)
+        assert torch.allclose(tap_differences(*sides), 2 * magnitudes * 2.0**-30, rtol=1e-9, atol=0)
     doubled = replace(first, starts=(first.starts[0],) * 9)
-    assert torch.allclose(tap_differences(doubled, doubled), 2 * magnitudes * 2.0**-30, rtol=1e-9)
+    assert torch.allclose(tap_differences(doubled, doubled), 2 * magnitudes * 2.0**-30, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -361,4 +361,7 @@ def test_what_a_layer_reaches_is_held_against_the_end_of_its_format():
     assert overflow(reading, reach * (1 + 1e-9)).endswith(
         f"reach {limit / ROUNDED:.3g}, and float16 ends at {limit:.3g}"
     )
+    wide = read(layer(dtype=torch.float64, groups=1))
+    wide.weights.bias.fill_(1e300)
+    assert overflow(wide, 1.0) == ""
     assert overflow(reading, math.inf) == overflow(reading, math.nan) == "its inputs are not finite"

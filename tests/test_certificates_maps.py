@@ -300,6 +300,7 @@ def test_taps_at_places_are_in_their_order_and_zero_elsewhere():
 def test_places_are_used_by_taps_that_are_not_zero():
     reading = read()
     reading.taps[2] = 0.0
+    reading.taps[3, 1] = 0.0
     used = {start for number, start in enumerate(reading.starts) if number != 2}
     assert places_used(reading) == used
     assert places_used(halved(reading)) == used

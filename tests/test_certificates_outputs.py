@@ -146,6 +146,9 @@ def test_classes_and_margins_are_counted_for_each_image():
     assert found == Outputs("i", 4, 2.25, 5.0, 3, (2, 3), 1, 0.75, False, 2)
     assert compare_outputs(first, first, "i", None, 1.0).stable_by_bound == 1
     assert compare_outputs(first, first, "i", None).stable == 4
+    near, off = torch.tensor([[5.0, 0.0]]), torch.tensor([[3.0, 0.0]])
+    assert compare_outputs(near, off, "i", None).stable == 1
+    assert compare_outputs((ONE, torch.ones(2)), (ONE, INF), "i", None) is None
     ties = torch.tensor([[1.0, 1.0]])
     assert compare_outputs(ties, ties, "i", None).stable == 0
     two = torch.tensor([[2.0, 1.0]])

@@ -232,6 +232,11 @@ def test_the_report_for_a_program_is_this_json():
     assert json.loads(Certificate(()).to_json())["outputs"] is None
 
 
+def test_what_json_cannot_say_is_not_written():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Certificate((), circumstances=(("share", math.nan),)).to_json()
+
+
 @pytest.mark.parametrize(("number", "told"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (1.5, 1.5)])
 def test_numbers_that_json_cannot_say_are_words(number, told):
     assert plain(Outputs("i", 1, number, 2.0))["max_difference"] == told
