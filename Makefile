@@ -1,7 +1,7 @@
 # Each target sets up .venv from nothing first; a second run is quick.
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
-#   make bench    the table of speeds                make mutants  do the tests find mistakes? an hour
+#   make bench    the table of speeds                make mutants  do the tests find mistakes? hours
 #   make clean    remove what make made
 # PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
 # PyTorch's index of CPU wheels saves a large download.

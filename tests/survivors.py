@@ -15,8 +15,9 @@ KEY = ("file", "scope", "line", "change")
 HEAD = f"""# Mutants
 
 `make mutants` changes each file of `conv2attn/bounds`, `conv2attn/basis` and `conv2attn/certificates`, one small change
-at a time, and runs the tests of its folder against each change. It writes this page. A survivor stands here with the
-reason why no test should fail on it; one without a reason makes `make mutants` exit 1.
+at a time, and runs the tests of its folder against each change: those that execute it, fastest first, for at most half
+a minute. It writes this page. A survivor stands here with the reason why no test should fail on it; one without a
+reason makes `make mutants` exit 1.
 
 Changed are: comparisons, arithmetic, `and` and `or` and each of their operands, `not` and signs, numbers (also those
 of module constants), strings without a space, `min` and `max`, `any` and `all`, `up` and `down`, `floor` and `ceil`,

@@ -37,6 +37,13 @@ def test_the_shift_takes_twice_that_length_from_the_sharpness():
     assert leaked_mass_covariance([[8.0]], (0.25,)) == pytest.approx(leaked_mass(4.0, 1), rel=1e-12)
 
 
+def test_what_is_left_is_rounded_down_and_must_be_positive():
+    least = smallest_eigenvalue_at_least([[8.0]])
+    assert leaked_mass_covariance([[8.0]], (2.0**-60,)) == leaked_mass(math.nextafter(least, 0), 1)
+    assert leaked_mass_covariance([[8.0]], (least / 16,)) == 1.0  # exactly nothing is left
+    assert leaked_mass_covariance([[1.0]], (0.25,)) == pytest.approx(leaked_mass(0.5, 1), rel=1e-12)
+
+
 def test_the_leak_between_pixels_is_covered():
     symmetric = mpmath.matrix([[9, 2], [2, 6]])
 

@@ -186,3 +186,7 @@ def test_the_committed_table_is_whole(part):
     assert killed >= 0.95 * mutants > 0
     assert len(table["survivors"]) == mutants - killed
     assert all(entry["reason"] for entry in table["survivors"])
+
+
+def test_the_page_shows_the_committed_table():
+    assert survivors.page() == (survivors.ROOT / survivors.PAGE).read_text()
