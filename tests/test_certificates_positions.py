@@ -153,7 +153,7 @@ def test_computed_scores_are_apart_as_those_of_the_sharpness_on_a_pixel(alpha, c
 
 
 def test_a_sharpness_without_the_rounding_of_scores_would_be_seen():
-    """A centre 60.4 pixels beyond the grid: its scores agree in many digits, and rounding takes from the gap."""
+    """Rounding takes from the gap of one head in ten and more, in a digit that the claim holds in."""
     alpha, center = 3.3, 3.3
     exact, wrong = sharpness_on_a_pixel(alpha, [center - 3], (center - 3) ** 2, "float32"), alpha * (1 - 2 * 0.3)
     assert exact < wrong < exact * (1 + 1e-5)
