@@ -50,13 +50,19 @@ if rank == 1:
     def planted(*arguments):
         raise ValueError("planted in one process")
     evaluation.parts_of = planted
-check_span(soft((5, 6), 2.0), grid=(5, 6), memory_limit=10**6)
+try:
+    check_span(soft((5, 6), 2.0), grid=(5, 6), memory_limit=10**6)
+finally:
+    dist.destroy_process_group()
 """
 DROPS = """
 if rank == 1:
     everything = portions.portions
     portions.portions = lambda *given: (portion for portion in everything(*given) if 7 not in portion.members)
-check_span(soft((5, 6), 2.0), grid=(5, 6), memory_limit=1)
+try:
+    check_span(soft((5, 6), 2.0), grid=(5, 6), memory_limit=1)
+finally:
+    dist.destroy_process_group()
 """
 VANISHES = """
 if rank == 1:
@@ -144,7 +150,8 @@ def test_an_error_in_one_process_ends_both(script, message, tmp_path, request):
 def test_a_process_that_vanishes_ends_the_other(tmp_path, request):
     started = [start(VANISHES, rank, 2, tmp_path, request.config.rootpath) for rank in (0, 1)]
     first, second = (run.wait(timeout=120) for _, run in started)
-    assert (first, second) == (1, 9)
+    assert first != 0
+    assert second == 9
     assert printed(started[0][0], "txt").count("another process has ended or does not answer") == 1
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from conv2attn.bounds import gamma
 from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, Target
 from conv2attn.span.decision import AFFORDABLE, count, strength_of
-from conv2attn.span.evaluation import CANDIDATES, UNIT, Precision, rounding_of, uncertainty
+from conv2attn.span.evaluation import CANDIDATES, UNIT, rounding_of, uncertainty
 from conv2attn.span.factors import propose, split, triangular, widened
 from conv2attn.span.limits import Limits
 from conv2attn.span.portions import Portion, shared
 from conv2attn.span.problem import Array, AttentionRows, Targets
+from conv2attn.span.residuals import Precision
 from conv2attn.span.sharing import ALONE
 from conv2attn.span.single_queries import look_again
 from conv2attn.span.worst import WorstQueries

@@ -66,8 +66,8 @@ class Crew:
         everyone: list[Any] = [None] * self.size
         try:
             dist.all_gather_object(everyone, (own[0], None if own[1] is None else sendable(own[1])))
-        except RuntimeError as error:
-            error.add_note(LOST)
+        except RuntimeError as lost:
+            lost.add_note(LOST)
             raise
         for rank, (_, error) in enumerate(everyone):
             if error is not None:
