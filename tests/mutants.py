@@ -67,7 +67,7 @@ MUTANTS = {
     "the cast is not counted": Mutant("bounds/rounding.py", "(1 + cast) ** casts - 1", "1 - 1", ROUNDING),
     "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
-        "certificates/maps.py",
+        "certificates/places.py",
         "return ~(ours == theirs)",
         "return (ours - theirs).abs() > 1e-6",
         f"{PLANTED}[one weight by one ulp]",
@@ -85,19 +85,22 @@ MUTANTS = {
         f"{PLANTED}[stride that shows at some sizes only]",
     ),
     "heads off the grid": Mutant(
-        "certificates/reading.py",
-        "if not all(-b <= o <= a for",
-        "if not any(True for",
+        "certificates/maps.py",
+        "return judge_strays(original, converted)",
+        'return holds("geometry")',
         f"{NETWORKS}::test_zero_padding_is_not_what_unpadded_heads_do",
     ),
     "any leak": Mutant(
         "certificates/leak.py",
-        "if least > roundoff:\n        head",
-        "if least > 1:\n        head",
+        "if not least > roundoff:",
+        "if not least > 1:",
         f"{PLANTED}[leak above the roundoff]",
     ),
     "bounded called proved": Mutant(
-        "certificates/leak.py", "if leak == 0:", "if leak <= 1e-15:", f"{NETWORKS}::test_strength_follows_alpha"
+        "certificates/leak.py",
+        "if not any(computed):",
+        "if max(computed) <= 1e-15:",
+        f"{NETWORKS}::test_strength_follows_alpha",
     ),
     "one prime": Mutant(
         "certificates/exact.py",
