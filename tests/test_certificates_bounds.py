@@ -260,7 +260,11 @@ def test_permutations_and_powers_of_two_form_products_exactly():
     order = torch.eye(2).flip(0).repeat(2, 3, 1)
     assert formed_exactly(Weights(order, taps, None, 3))
     assert formed_exactly(Weights(order * 8, taps, None, 3))
-    assert not formed_exactly(Weights(order * 3, taps, None, 3))
+    assert formed_exactly(Weights(order * 3, taps, None, 3)) is False
+    some, others = torch.ones(2, 6, 2), torch.ones(2, 6, 2)
+    some[:, 0], others[:, :, 0] = 0.0, torch.tensor([1.0, 0.0] * 3)
+    assert formed_exactly(Weights(others, some, None, 3)) is False
+    assert formed_exactly(Weights(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]), torch.ones(1, 2, 2), None, 1)) is False
     assert not formed_exactly(Weights(order.double(), taps.double(), None, 3))
     full = torch.randn(2, 6, 2, generator=torch.Generator().manual_seed(1))
     assert not formed_exactly(Weights(full, taps, None, 3))

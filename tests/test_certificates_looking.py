@@ -1,5 +1,6 @@
 """What is looked at to tell two layers apart: inputs constructed, calls watched, outputs looked at again."""
 
+import contextlib
 import json
 import math
 from dataclasses import replace
@@ -326,6 +327,9 @@ def test_a_departure_is_from_the_formula_in_float32(axes, bias):
 
 
 def test_calls_are_counted_and_the_worst_is_kept():
+    fresh = Measured()
+    fresh.add(0.0, torch.zeros(2, 0), torch.zeros(6, 7, 8), 2)
+    assert (fresh.input_range, fresh.grid) == (0.0, (7, 8))
     seen = Measured()
     assert vars(Measured()) == {
         "max_error": 0.0,
@@ -374,9 +378,23 @@ def test_the_second_layer_runs_on_what_the_first_was_called_on():
         assert (seen.max_error, seen.trouble, seen.calls, seen.sides, seen.grid) == (0.0, "", 1, (5, 6), (5, 6))
         assert seen.input_range == given.abs().max().item()
     assert 0 < watched(layer(1), given).max_error < math.inf
+    made = layer()
+    watch = Watch(nn.Identity())
+    watch.other.forward = lambda first, second: made(first)
+    watch(made, (given, torch.full((1, 2, 9, 9), 50.0)), {}, made(given))
+    assert (watch.seen.sides, watch.seen.input_range < 50) == ((5, 6), True)
     wrong = watched(layer(channels=(2, 4)), given)
     assert (wrong.max_error, wrong.trouble) == (math.inf, "an output has shape (1, 4, 5, 6), not (1, 3, 5, 6)")
     assert watched(layer(padding=0), image(sides=(9, 9))).sides == (9, 9)
+
+
+def test_what_the_first_is_off_by_is_kept(monkeypatch):
+    monkeypatch.setattr("conv2attn.certificates.measure.departure", lambda *args: 0.5)
+    monkeypatch.setattr("conv2attn.certificates.calls.departure_of", lambda *args: 0.25)
+    assert watched(layer(), image()[None]).departure == 0.5
+    net = Inner()
+    [met] = compare_calls(net, conv2attn.convert(net, example_input=image()[None]), image()[None])
+    assert met.seen.departure == 0.25
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, IndexError, TypeError, ValueError, AttributeError])
@@ -420,11 +438,16 @@ def test_heads_that_depend_on_positions_alone_are_evaluated_as_softmaxes():
 
 def test_both_networks_run_on_the_same_random_numbers():
     noise = nn.Dropout().train()
+    first = run(noise, torch.ones(99))
+    torch.rand(1)
+    assert torch.equal(first, run(noise, torch.ones(99)))
     before = torch.random.get_rng_state()
     assert torch.equal(run(noise, torch.ones(99)), run(noise, torch.ones(99)))
     assert torch.equal(torch.random.get_rng_state(), before)
     assert not run(layer(), image()[None]).requires_grad
-    assert torch.equal(run_second(noise, torch.ones(99))[0], run(noise, torch.ones(99)))
+    second, failure = run_second(noise, torch.ones(99))
+    assert torch.equal(second, first)
+    assert failure == ""
 
 
 def test_layers_are_watched_in_a_copy():
@@ -484,6 +507,50 @@ def test_functional_calls_are_compared_where_they_attend():
     assert {name for name in resting if "attending_calls" not in name} == {"layer"}
     left = conv2attn.convert(net, example_input=image()[None], skip="first*")
     assert [call.name for call in compare_calls(net, left, image()[None])] == ["second:conv2d", "(root):conv2d"]
+
+
+class Trying(nn.Module):
+    """Runs a module that fails, and convolves all the same; or has a hook that convolves."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.weight = Inner(), nn.Parameter(torch.ones(2, 2, 1, 1))
+
+    def forward(self, given):
+        with contextlib.suppress(TypeError):
+            self.inner("no tensor")
+        return F.conv2d(self.inner(given), self.weight)
+
+
+def test_a_call_belongs_to_the_module_that_makes_it():
+    net = Trying()
+    converted = conv2attn.convert(net, example_input=image()[None])
+    assert [call.name for call in compare_calls(net, converted, image()[None])] == ["inner:conv2d", "(root):conv2d"]
+    only = conv2attn.convert(net, example_input=image()[None], skip="(root)*")
+    names = [call.name for call in compare_calls(net, only, image()[None])]
+    assert names == [name for name in ("inner:conv2d", "(root):conv2d") if name in names]
+
+
+class Kinds(nn.Module):
+    """Two functions in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 2, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv_transpose2d(given, self.weight)[:, :, 2:-2, 2:-2]
+
+
+def test_functions_left_alone_are_not_compared():
+    net = Kinds()
+    whole = conv2attn.convert(net, example_input=image()[None])
+    assert [call.name for call in compare_calls(net, whole, image()[None])] == [
+        "(root):conv2d",
+        "(root):conv_transpose2d",
+    ]
+    part = conv2attn.convert(net, example_input=image()[None], skip="*transpose2d")
+    assert [call.name for call in compare_calls(net, part, image()[None])] == ["(root):conv2d"]
 
 
 def test_what_attends_wrongly_or_not_at_all_is_seen():

@@ -69,6 +69,10 @@ class Frozen:
     number: float
 
 
+class Read(property):
+    """A property, whose function its dictionary does not show."""
+
+
 class Named(str):
     """A text with attributes."""
 
@@ -83,6 +87,9 @@ def function(number, default=0, *, word=0):
         return x + number + y + z
 
     return remembers
+
+
+ALIKE = [type("Alike", (), {}) for _ in range(3)]
 
 
 def with_attribute(thing, **attributes):
@@ -112,6 +119,7 @@ MAKERS = {
     "device": lambda n: torch.device("cpu" if n > 1 else "meta"),
     "size": lambda n: torch.Size((n, 3)),
     "class": lambda n: Plain if n > 1 else Told,
+    "class of the same name": lambda n: ALIKE[n],
     "slice": lambda n: slice(n, None),
     "tensor": lambda n: torch.tensor([1.0, n]),
     "parameter": lambda n: nn.Parameter(torch.tensor([1.0, n])),
@@ -156,6 +164,7 @@ UNKNOWN = {
     "iterator": lambda n: itertools.count(n),
     "generator": lambda n: torch.Generator().manual_seed(n),
     "object": lambda n: object(),
+    "property": lambda n: Read(lambda self: n),
     "text with attributes": lambda n: with_attribute(Named("a"), a=n),
 }
 
@@ -199,6 +208,43 @@ def test_state_is_told_only_where_it_is_whole():
     assert state_of(Plain()) is not None
     for make in UNKNOWN.values():
         assert state_of(make(1)) is None
+
+
+def test_builtin_methods_are_those_of_one_object():
+    things = []
+    assert found(things.append, things.append) == ([], [])
+    assert found(things.append, [].append) == (["0: thing differs"], [])
+    assert Comparison(nn.ReLU(), nn.ReLU(), set()).same(1, "1", "there") is False
+
+
+def test_an_attribute_of_either_side_counts():
+    first, second = nn.ReLU(), nn.ReLU()
+    vars(first)["thing"] = 1
+    for sides in ((first, second), (second, first)):
+        assert Comparison(*sides, set()).run().different == ["the network: thing differs"]
+
+
+def test_hooks_are_the_same_whatever_their_handles():
+    first, second = nn.ReLU(), nn.ReLU()
+    second.register_forward_hook(min).remove()
+    for side in (first, second):
+        side.register_forward_hook(print)
+    assert list(first._forward_hooks) != list(second._forward_hooks)
+    assert Comparison(first, second, set()).run().different == []
+    second.register_forward_hook(min)
+    assert Comparison(first, second, set()).run().different == ["the network: _forward_hooks differs"]
+    assert hooks([1]) == [1]
+    for side, number in ((first, 1), (second, 2)):
+        side.own_hooks = [number]
+    assert "the network: own_hooks differs" in Comparison(first, second, set()).run().different
+
+
+def test_a_module_of_two_names_is_two_modules():
+    shared = nn.ReLU()
+    first, second = nn.Sequential(shared, shared), nn.Sequential(nn.ReLU(), nn.ReLU())
+    assert Comparison(first, second, set()).run().different == []
+    second[1].eval()
+    assert Comparison(first, second, set()).run().different == ["1: one is in training mode"]
 
 
 def test_modules_in_attributes_are_known_by_their_names():
@@ -311,7 +357,15 @@ def test_a_network_that_attends_differs_only_in_its_layers():
     converted = conv2attn.convert(original, example_input=torch.ones(1, 2, 3, 4))
     assert "forward" in vars(converted[0])
     assert "forward" not in attributes_of(converted[0])
+    vars(converted[0])["nothing"] = None
+    assert "nothing" in attributes_of(converted[0])
     assert Comparison(original, converted, set()).run().different == []
+    again = conv2attn.convert(original, example_input=torch.ones(1, 2, 3, 4))
+    for net in (converted, again):
+        net[0].more = nn.ReLU()
+    again[0]._modules = dict(reversed(again[0]._modules.items()))
+    assert Comparison(converted, again, set()).run().different == []
+    del converted[0].more, again[0].more
     moved = conv2attn.convert(original, example_input=torch.ones(1, 2, 3, 4))
     vars(converted[0])["forward"] = vars(moved[0])["forward"]
     assert attributes_of(converted[0])["forward"] is vars(moved[0])["forward"]
@@ -377,7 +431,7 @@ def test_bits_are_compared_not_numbers():
     assert same_bits(numbers, numbers.clone())
     assert same_bits(numbers, numbers.t().contiguous().t())
     assert not same_bits(numbers, numbers * torch.tensor([-1.0, 1, 1]))
-    assert not same_bits(numbers, numbers.double())
+    assert same_bits(numbers, numbers.double()) is False
     assert not same_bits(numbers, numbers[:1])
     assert not same_bits(torch.ones(1), torch.ones(1, 1))
     assert same_bits(torch.empty(0, 3), torch.empty(0, 3))

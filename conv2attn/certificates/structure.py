@@ -59,7 +59,7 @@ class Comparison:
         """The modules that are compared here, by name."""
         inside = tuple(f"{name}." if name else "" for name in self.apart)
         for name, module in side.named_modules(remove_duplicate=False):
-            if name not in self.apart and not f"{name}.".startswith(inside) and CHILD not in name.split("."):
+            if not f"{name}.".startswith(inside) and CHILD not in name.split("."):
                 yield name, module
 
     def compare_module(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
@@ -95,15 +95,14 @@ class Comparison:
         """Whether two attributes are the same; a note where neither answer is known, which counts as the same."""
         if ours is theirs or (id(ours), id(theirs)) in self.seen:
             return True
-        if isinstance(ours, nn.Module) and isinstance(theirs, nn.Module):
+        if isinstance(ours, nn.Module):
             return self.names.get(id(ours)) == self.names.get(id(theirs)) is not None
         if type(ours) is not type(theirs):
             return False
         if isinstance(ours, Tensor):
             return same_bits(ours, theirs)
         if isinstance(ours, type) or (isinstance(ours, PLAIN) and not hasattr(ours, "__dict__")):
-            equal = bool(ours == theirs) or (ours != ours and theirs != theirs)
-            return equal and repr(ours) == repr(theirs)  # the second tells 0.0 from -0.0
+            return repr(ours) == repr(theirs) and bool(ours == theirs or ours != ours)  # -0.0 is not 0.0, a NaN is one
         if isinstance(ours, CODE) and not isinstance(ours, types.FunctionType):
             return bool(ours == theirs)
         self.seen[id(ours), id(theirs)] = ours, theirs
@@ -111,7 +110,7 @@ class Comparison:
             return ours.__code__ is theirs.__code__ and self.same(bindings(ours), bindings(theirs), where)
         if type(ours) in (dict, OrderedDict):
             keys = [list(side) for side in (ours, theirs)]
-            return keys[0] == keys[1] and all(self.same(ours[k], theirs[k], where) for k in keys[0])
+            return keys[0] == keys[1] and all(self.same(ours[key], theirs[key], where) for key in ours)
         if type(ours) in (list, tuple):
             return len(ours) == len(theirs) and all(self.same(*pair, where) for pair in zip(ours, theirs, strict=True))
         if type(ours) in (set, frozenset):
