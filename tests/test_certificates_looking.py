@@ -262,11 +262,15 @@ def test_an_output_is_what_the_heads_add_up_to():
     tap = reading.taps[5]
     expected = Fraction(tap[4, 0].item()) * column[2] + Fraction(tap[4, 1].item()) * column[3]
     assert contribution(reading, 5, 4, column) == expected
+    first = Fraction(tap[1, 0].item()) * column[0] + Fraction(tap[1, 1].item()) * column[1]
+    assert contribution(reading, 5, 1, column) == first
     value = torch.arange(9 * 6 * 2.0).reshape(9, 6, 2) - 50
     output = torch.arange(9 * 6 * 3.0).reshape(9, 6, 3) / 8
     formed = replace(reading, weights=Weights(value, output, None, 2), taps=None)
     product = (output[5, 4] @ value[5, 3:]).tolist()
     assert contribution(formed, 5, 4, column) == sum(Fraction(w) * x for w, x in zip(product, column[2:], strict=True))
+    product = (output[5, 1] @ value[5, :3]).tolist()
+    assert contribution(formed, 5, 1, column) == sum(Fraction(w) * x for w, x in zip(product, column[:2], strict=True))
     centre = contribution(reading, 4, 4, [Fraction(1)] * 4)
     assert (
         exact_value(replace(reading, starts=((0, 0),), taps=reading.taps[4:5]), torch.ones(4, 3, 3), (4, 1, 2))
@@ -292,7 +296,8 @@ def test_rounding_allows_what_the_bound_of_the_right_conversion_does():
     reach = given.abs().max().item()
     assert rounding_allowed(original, ours, given) == difference_bounds(ours, right, reach, (7, 8))
     assert rounding_allowed(converted, right, given) == difference_bounds(right, right, reach, (7, 8))
-    assert all(bound > 0 for bound in rounding_allowed(original, ours, given[:, :0]))
+    nothing = given[:, :0]
+    assert rounding_allowed(original, ours, nothing) == difference_bounds(ours, right, 0.0, (2, 8))
 
 
 def test_half_precision_on_a_processor_is_looked_at_again():
@@ -588,7 +593,7 @@ def test_what_attends_wrongly_or_not_at_all_is_seen():
         ({"image": torch.ones(2, 3), "place": (0, 1)}, False),
         ({"layer": "a", "image": [1.0], "place": (0,)}, False),
         ({"layer": "a", "image": torch.ones(2, 3, dtype=torch.int64), "place": (0, 1)}, False),
-        ({"layer": "a", "image": torch.full((2, 3), torch.inf), "place": (0, 1)}, False),
+        ({"layer": "a", "image": torch.tensor([[1.0, torch.inf]]), "place": (0, 1)}, False),
         ({"layer": "a", "image": torch.ones(2, 3), "place": [0, 1]}, False),
         ({"layer": "a", "image": torch.ones(2, 3), "place": (0,)}, False),
         ({"layer": "a", "image": torch.ones(2, 3), "place": (0, -1)}, False),
@@ -660,6 +665,46 @@ def test_saved_inputs_are_shown_on_their_layer():
     assert replay(entry(), "f.pt", *layers, tolerance=0.0).verdict is Verdict.REFUTED
 
 
+def test_a_difference_below_rounding_is_shown_again_in_exact_arithmetic():
+    def change(made):
+        made.output.data[4, 1, 0] = torch.nextafter(made.output.data[4, 1, 0], torch.tensor(9.0))
+
+    layers, _ = pair(change)
+    [shown] = replay(entry(), "f.pt", *layers).shown
+    assert shown.verdict is Verdict.REFUTED
+    assert "in exact arithmetic it is off by" in shown.sentence
+
+
+def test_seconds_of_other_kinds_are_refuted_or_do_not_run():
+    layers, _ = pair()
+    [shown] = replay(entry(), "f.pt", layers[0], conv2attn.convert(layer().double())).shown
+    assert (shown.layer, shown.verdict) == ("(root)", Verdict.REFUTED)
+    assert shown.sentence.startswith("the second does not run on it: ")
+    assert "\n" not in shown.sentence
+    grown = conv2attn.convert(layer(padding=2))
+    [shown] = replay(entry(), "f.pt", layers[0], grown).shown
+    assert shown == Shown("(root)", Verdict.REFUTED, "the outputs are of other shapes")
+    with pytest.raises(CheckpointError, match=r"which \(root\) has not"):
+        replay(entry(place=(0, 6, 7)), "f.pt", layers[0], grown)
+
+
+def test_an_original_that_attends_by_its_values_is_shown_too():
+    attention = conv2attn.convert(layer(channels=(4, 2)))
+    assert attention.output is None
+    assert replay(entry(given=image(4), place=(1, 0, 0)), "f.pt", attention, attention).verdict is Verdict.UNDECIDED
+
+
+def test_the_first_line_says_why_an_original_does_not_run(monkeypatch):
+    layers, _ = pair()
+
+    def fail(*args):
+        raise RuntimeError("first\nsecond")
+
+    layers[0].register_forward_pre_hook(fail)
+    with pytest.raises(UsageError, match=r"does not run on the input in f\.pt: first\."):
+        replay(entry(), "f.pt", *layers)
+
+
 @pytest.mark.parametrize(
     ("content", "error", "told"),
     [
@@ -667,6 +712,7 @@ def test_saved_inputs_are_shown_on_their_layer():
         ({"witnesses": []}, CheckpointError, "Write one by verify --save-witness"),
         ({"witnesses": 3}, CheckpointError, "f.pt holds no saved witnesses"),
         ({"witnesses": ["a"]}, CheckpointError, "f.pt holds no saved witnesses"),
+        ({"witnesses": [*entry()["witnesses"], "a"]}, CheckpointError, "f.pt holds no saved witnesses"),
         (entry("nowhere"), UsageError, "f.pt is of a layer nowhere, which these networks have not"),
         (
             entry(given=image().double()),

@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -174,6 +175,7 @@ def test_one_plain_head_is_compared_number_for_number():
     assert not same_map(tap, [0], heads, None, 1)
     assert not same_map(tap, [1], None, None, 1)
     assert not same_map(tap, [1], None, heads.double(), 1)
+    assert not same_map(tap, [1], heads.double(), None, 1)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -238,6 +240,29 @@ def test_layers_are_looked_at_again_and_all_else_is_the_same():
     assert "layer1.0.conv1.weight differs" in list(disagreements(ours, {"state_dict": theirs}, [name]))
 
 
+def test_every_layer_is_looked_at_and_one_that_is_not_there_differs():
+    ours, theirs = states()
+    names = [f"layer1.{block}.conv1." for block in range(3)]
+    first, second = ({key.replace("layer1.0", f"layer1.{n}"): x.clone() for key, x in side.items() for n in range(3)}
+                     for side in (ours, theirs))  # fmt: skip
+    told = {"state_dict": second, "layers": {name.rstrip("."): PLAN for name in names}}
+    assert list(disagreements(first, told, names)) == []
+    second[f"{names[2]}bias"] += 1
+    assert list(disagreements(first, told, names)) == [f"{names[2]}bias differs"]
+    found = list(disagreements({}, {"state_dict": theirs, "layers": {names[0].rstrip("."): PLAN}}, names[:1]))
+    assert set(found) == {f"{key} differs" for key in theirs} | {f"{names[0]}{key} differs" for key in PLAN}
+
+
+def test_taps_of_even_and_of_large_kernels_are_where_a_convolution_has_them():
+    made = nn.Conv2d(2, 4, 2)
+    ours, theirs = ({f"a.{key}": x for key, x in each.state_dict().items()} for each in (made, conv2attn.convert(made)))
+    assert all(line.startswith(("a.padding", "a.sites")) for line in of_layer("a.", PLAN, ours, theirs))
+    wide = {"conv1.weight": torch.zeros(1, 1, 7, 7)}
+    plan = {**changed("padding", before=(3, 3), after=(3, 3))}
+    plan["sites"] = {"before": (3, 3), "after": (3, 3), "stride": (2, 2)}
+    assert list(of_geometry("conv1.", plan, wide)) == []
+
+
 def test_two_attentions_are_the_same_in_numbers_and_geometry():
     _, theirs = states()
     name = "layer1.0.conv1."
@@ -253,7 +278,8 @@ def test_two_attentions_are_the_same_in_numbers_and_geometry():
     assert list(disagreements(first, moved, [name])) == [f"{name}bias differs"]
 
 
-@pytest.mark.parametrize(("stem", "side", "wrong"), [("imagenet", 7, False), ("imagenet", 3, True), ("cifar", 3, False),
+@pytest.mark.parametrize(("stem", "side", "wrong"), [(None, 7, False), ("imagenet", 7, False),
+                                                     ("imagenet", 3, True), ("cifar", 3, False),
                                                     ("cifar", 7, True), ("", 7, False), (None, 3, False)])  # fmt: skip
 def test_the_stem_is_that_of_its_first_layer(stem, side, wrong):
     ours = {"conv1.weight": torch.ones(1, 1, 3, side)}
@@ -262,6 +288,10 @@ def test_the_stem_is_that_of_its_first_layer(stem, side, wrong):
     assert list(disagreements(ours, {"state_dict": ours, "architecture": ["resnet", architecture]}, [])) == told
     assert (
         list(disagreements({"a": torch.ones(1)}, {"state_dict": {"a": torch.ones(1)}, "architecture": None}, [])) == []
+    )
+    assert (
+        list(disagreements({"conv1.weight": torch.ones(1, 1, 7, 7)}, {"conv1.weight": torch.ones(1, 1, 7, 7)}, []))
+        == []
     )
     other = {"state_dict": {"a": torch.ones(1)}, "architecture": ["x", {"stem": "imagenet"}]}
     assert list(disagreements({"a": torch.ones(1)}, other, [])) == []
@@ -334,6 +364,25 @@ def test_files_that_changed_are_told_before_anything_is_read(files):
     )
     (files.folder / "a.pt").write_bytes(b"something else")
     assert len(recheck(path).wrong) == 2
+
+
+def test_what_disagrees_behind_the_right_hashes_is_told(files):
+    _, theirs = states()
+    theirs["layer1.0.conv1.output"][4, 1, 0] += 1
+    torch.save({"state_dict": theirs, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
+    path = files()
+    told = "layer1.0.conv1.: the tap at (0.0, 0.0) is not what heads [4] do"
+    assert recheck(path) == Recheck(path, "holds", 1, (told,))
+
+
+class Foreign:
+    """What only an unsafe load would make."""
+
+
+def test_nothing_but_tensors_is_loaded(files):
+    torch.save({"state_dict": {}, "more": Foreign()}, files.folder / "b.pt")
+    with pytest.raises(UnpicklingError):
+        recheck(files())
 
 
 def test_a_layer_at_the_root_is_named_by_nothing(files):

@@ -73,6 +73,14 @@ def test_a_pair_of_several_names_comes_once_and_is_known_by_all():
     assert all_names(first, nn.ModuleDict({"a": other}), {"a": pairs["a"]}) == {"a"}
 
 
+def test_one_second_for_two_layers_is_two_pairs():
+    shared = conv2attn.convert(layer())
+    first, second = nn.ModuleDict({"a": layer(), "b": layer(1)}), nn.ModuleDict({"a": shared, "b": shared})
+    pairs = pair_layers(first, second)
+    assert list(pairs) == ["a", "b"]
+    assert all_names(first, second, pairs) == {"a", "b"}
+
+
 def test_layers_that_cannot_be_read_are_compared_only_with_attention():
     first = nn.ModuleDict({"a": content(), "b": content()})
     second = nn.ModuleDict({"a": layer(), "b": conv2attn.convert(layer())})
