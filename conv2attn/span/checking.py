@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,18 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
+from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.decision import decide
-from conv2attn.span.kernel import decide_kernel
+from conv2attn.span.kernel import as_convolution, decide_kernel
 from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.positions import named_layers, unread_row
 from conv2attn.span.problem import AttentionRows, Targets, shifts
 from conv2attn.span.queries import decide_per_query
 from conv2attn.span.questions import rows_of
-from conv2attn.span.reading import MEMORY_LIMIT, as_sides
+from conv2attn.span.reading import MEMORY_LIMIT
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.span.sharing import Crew, shared_out
-from conv2attn.theorem import Convolution, read
+from conv2attn.theorem import Convolution
 
 CONDITIONS = ("per-query", "joint", "interior", "kernel")
 
@@ -74,6 +76,7 @@ def check_span(
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     """
     layers = named_layers(attention, grid, position_only)
+    offsets = None if offsets is None else as_offsets(offsets)
     read_as = None if convolution is None else as_convolution(convolution)
     if condition not in CONDITIONS or (condition == "kernel" and read_as is None):
         known = ", ".join(CONDITIONS)
@@ -137,11 +140,6 @@ def check(
     )
 
 
-def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
-    """A convolution layer as what it computes."""
-    return convolution if isinstance(convolution, Convolution) else read(convolution)
-
-
 def axes_of(
     given: Any,
     kernel_size: int | Sequence[int],
@@ -158,8 +156,8 @@ def axes_of(
         "the layer": axes_of_layer(given),
         "the convolution": None if convolution is None else len(convolution.kernel_size),
         "offsets": len(offsets[0]) if offsets else None,
-        "kernel_size": None if isinstance(kernel_size, int) else len(kernel_size),
-        "grid": None if grid is None or isinstance(grid, int) else len(grid),
+        "kernel_size": axes_named(kernel_size),
+        "grid": axes_named(grid),
     }
     numbers = {name: number for name, number in told.items() if number is not None}
     if len(set(numbers.values())) > 1:
@@ -189,14 +187,15 @@ def offsets_of(
         UsageError: none, one twice, of too many axes, or sizes that are not positive (C2A504).
     """
     if offsets is not None:
-        given = tuple(tuple(int(x) for x in offset) for offset in offsets)
-        if not given or len(set(given)) < len(given) or {len(each) for each in given} != {dimensions}:
-            raise UsageError("C2A504", f"offsets {given} are not distinct, with {dimensions} axes each")
-        return given
+        if not offsets or len(set(offsets)) < len(offsets) or {len(each) for each in offsets} != {dimensions}:
+            raise UsageError("C2A504", f"offsets {tuple(offsets)} are not distinct, with {dimensions} axes each")
+        check_extent(len(offsets), max(abs(x) for offset in offsets for x in offset))
+        return tuple(offsets)
     sizes, steps = as_sides(kernel_size, dimensions), as_sides(dilation, dimensions)
     assert sizes is not None
     assert steps is not None
     if len(steps) != dimensions or min(sizes + steps) < 1:
         raise UsageError("C2A504", f"kernel_size={kernel_size} and dilation={dilation} are not {dimensions} positive")
+    check_extent(prod(sizes), max(d * (k - 1) for k, d in zip(sizes, steps, strict=True)))
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(sizes, steps, strict=True)]
     return tuple(product(*along))

@@ -37,10 +37,12 @@ class Exactly:
 
 
 def solve(equations: Equations, prime: int) -> list[Exactly | None] | None:
-    """The answer for each target, or None if the rank modulo `prime` is not the rank."""
+    """The answer for each target, or None if the rank modulo `prime` is not the rank, or not defined."""
     heads, sides = equations.attention, equations.asked
     if not heads:
         return [None if any(row) else Exactly(True, ()) for row in zip(*sides, strict=True)]
+    if any(x.denominator % prime == 0 for row in heads for x in row):
+        return None
     entries = [[residue(x, prime) for x in row] for row in heads]
     modular = flint.nmod_mat(entries, prime)
     basis = pivots(modular.transpose())

@@ -1,5 +1,6 @@
 """Lemma 3 used: a convolution written with the attention heads that are there."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import final
@@ -9,17 +10,17 @@ import torch
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Sides
 from conv2attn.errors import UsageError
+from conv2attn.span.arguments import as_sides
 from conv2attn.span.condition import Condition
 from conv2attn.span.decision import decide
 from conv2attn.span.factors import LEAST_SQUARES, propose, triangle
-from conv2attn.span.kernel import head_taps, kernel_targets
-from conv2attn.span.layers import read_layer
+from conv2attn.span.kernel import as_convolution, head_taps, kernel_targets
+from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.problem import Array, AttentionRows, Targets, shifts
 from conv2attn.span.reading import MEMORY_LIMIT
-from conv2attn.theorem import Convolution, read
+from conv2attn.theorem import Convolution
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict
 
@@ -40,14 +41,14 @@ class Expression:
 
 
 def express(
-    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sides | None = None
+    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> MultiHeadSelfAttention:
     """`convolution` computed by the heads of `layer`: the layer of `expression`."""
     return expression(convolution, layer, grid=grid).layer
 
 
 def expression(
-    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sides | None = None
+    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> Expression:
     """The layer that has the positions of `layer` and the padding, strides and bias of `convolution`.
 
@@ -57,14 +58,15 @@ def expression(
         grid: sides of the input for which soft heads are fitted; three kernels a side by default. Hard heads are fitted
             the same at every size.
     Raises:
-        UsageError: the axes differ (C2A504), or attention depends on the image (C2A502).
+        UsageError: the axes differ (C2A504), it is no such layer, or its attention depends on the image (C2A502).
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
-    given = convolution if isinstance(convolution, Convolution) else read(convolution)
+    check_ours(layer)
+    given = as_convolution(convolution)
     if len(given.kernel_size) != layer.dimensions:
         raise UsageError("C2A504", f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}")
     spans = [d * (k - 1) + 1 for d, k in zip(given.dilation, given.kernel_size, strict=True)]
-    sides = tuple(3 * span for span in spans) if grid is None else tuple(grid)
+    sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
     shell = with_taps(given, layer, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
     attention = read_layer("expressed", shell, sides, MEMORY_LIMIT)
     roundoff = ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")]
@@ -81,7 +83,8 @@ def expression(
 def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
     """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
     if all(target.residual <= limits.eps for target in found.targets):
-        return np.array([[float(w) for w in target.weights] for target in found.targets])
+        rows = [[float(w) for w in target.weights] for target in found.targets]
+        return np.array(rows).reshape(len(rows), attention.heads)
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     chosen = targets.interior if targets.interior.any() else everywhere
     return propose(triangle(attention, targets, chosen), attention.heads, limits.max_phi).proposals[LEAST_SQUARES]

@@ -8,11 +8,11 @@ import numpy as np
 from torch import nn
 
 from conv2attn.basis import Offset
-from conv2attn.span.kernel import combinations, tap_matrix
+from conv2attn.span.kernel import as_convolution, combinations, tap_matrix
 from conv2attn.span.limits import ROUNDOFF
 from conv2attn.span.problem import Array
 from conv2attn.span.simplex import positive_combination
-from conv2attn.theorem import Convolution, read
+from conv2attn.theorem import Convolution
 
 
 @final
@@ -40,7 +40,7 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
 
     Source: claim HEADS of proofs/.
     """
-    given = convolution if isinstance(convolution, Convolution) else read(convolution)
+    given = as_convolution(convolution)
     matrix = tap_matrix(given)
     used = np.flatnonzero(np.abs(matrix).max(1) > 0)
     columns = combinations(matrix[used], ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])

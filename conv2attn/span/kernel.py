@@ -3,15 +3,28 @@
 from dataclasses import replace
 
 import numpy as np
+from torch import nn
 
+from conv2attn.errors import UsageError
 from conv2attn.span.condition import Condition
 from conv2attn.span.decision import decide
 from conv2attn.span.limits import Limits
 from conv2attn.span.problem import Array, AttentionRows, Targets, shifts
-from conv2attn.theorem import Convolution
+from conv2attn.theorem import Convolution, read
 from conv2attn.verdicts import Verdict
 
-UNIT = 2.0**-53
+
+def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
+    """A convolution layer as what it computes.
+
+    Raises:
+        UnsupportedError: it is no convolution (C2A101).
+        UsageError: its weights are not finite (C2A408).
+    """
+    found = convolution if isinstance(convolution, Convolution) else read(convolution)
+    if not bool(found.weight.isfinite().all()):
+        raise UsageError("C2A408", "the weights of the convolution are not finite")
+    return found
 
 
 def tap_matrix(convolution: Convolution) -> Array:

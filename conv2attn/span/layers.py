@@ -18,6 +18,16 @@ SCORE_ROUNDINGS = 5
 """Of a quadratic score: the displacement from its centre, its square, the sum over axes, alpha, the subtraction."""
 
 
+def check_ours(layer: object) -> None:
+    """Refuses what is no layer of ours, whose values and outputs could be read or replaced.
+
+    Raises:
+        UsageError: it is not (C2A502).
+    """
+    if not isinstance(layer, MultiHeadSelfAttention):
+        raise UsageError("C2A502", f"a {type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+
+
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:
     """The rows of a layer whose attention does not depend on the image, for inputs with these sides.
 

@@ -128,7 +128,7 @@ class Targets:
 def shifts(grid: AttentionGrid, offsets: Sequence[Offset]) -> Targets:
     """One target for each offset."""
     sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
-    asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64)[:, None]
+    asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))
     inside = np.asarray(((asked >= 0) & (asked < np.array(grid.keys))).all(-1))
     flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], asked, 0), -1, 0)), grid.keys)
     labels = tuple(",".join(map(str, offset)) for offset in offsets)

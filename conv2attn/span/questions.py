@@ -8,6 +8,7 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
+from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.heads import HeadReading, Redundancy, read_heads, redundancy
 from conv2attn.span.layers import read_layer
 from conv2attn.span.limits import limits_for
@@ -15,7 +16,7 @@ from conv2attn.span.positions import read_positions
 from conv2attn.span.problem import AttentionRows
 from conv2attn.span.profiles import Profiles, sort_into_patterns
 from conv2attn.span.rationals import read_exact
-from conv2attn.span.reading import MEMORY_LIMIT, as_sides, read_array
+from conv2attn.span.reading import MEMORY_LIMIT, read_array
 
 
 def rows_of(
@@ -64,7 +65,7 @@ def rows_of(
 
 def axes(grid: Sequence[int] | int | None) -> int:
     """Number of axes that a grid names, otherwise two."""
-    return 2 if grid is None or isinstance(grid, int) else len(grid)
+    return axes_named(grid) or 2
 
 
 def head_offsets(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.errors import UsageError
+from conv2attn.span.arguments import as_array
 from conv2attn.span.integer_rows import over_power_of_two
 from conv2attn.span.problem import AttentionRows
 from conv2attn.span.reading import chunks, content_share, sides_for, stacked
@@ -60,9 +61,8 @@ def read_exact(
         UsageError: it is not attention, or a row of floats or fractions does not sum to 1 exactly (C2A502); its tokens
             are not those of the grid (C2A503).
     """
-    tensor = given.detach().cpu() if hasattr(given, "detach") else given
-    array = np.asarray(tensor.double().numpy() if hasattr(tensor, "double") and tensor.is_floating_point() else tensor)
-    kind = "i" if array.dtype.kind in "iu" else array.dtype.kind
+    array = as_array(name, given)
+    kind = "i" if array.dtype.kind in "biu" else array.dtype.kind
     if kind not in NOTES:
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
     whole = stacked(name, array)
@@ -70,7 +70,8 @@ def read_exact(
     if extra_tokens and not 0 < extra_tokens < whole.shape[2]:
         raise UsageError("C2A503", f"{name}: {extra_tokens} extra tokens of {whole.shape[2]}")
     if not (whole[:, :, extra_tokens:, extra_tokens:] != 0).any(-1).all():
-        raise UsageError("C2A502", f"{name}: a query attends to nothing but {extra_tokens} leading tokens")
+        but = f" but {extra_tokens} leading tokens" if extra_tokens else ""
+        raise UsageError("C2A502", f"{name}: a query attends to nothing{but}")
     rationals = Rationals(whole, extra_tokens)
     direct = kind == "f" and not extra_tokens
     shadow = whole.astype(np.float64) if direct else rationals.shadow()

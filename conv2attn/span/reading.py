@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
+from conv2attn.span.arguments import as_array
 from conv2attn.span.limits import ROUNDOFF, ULPS
 from conv2attn.span.problem import Array, AttentionRows, Piece
 
@@ -36,8 +37,8 @@ def read_array(
     Raises:
         UsageError: it is not attention (C2A502), or its tokens are not those of the grid (C2A503).
     """
+    array = as_array(name, given)
     dtype = str(given.dtype).removeprefix("torch.")
-    array = np.asarray(given.detach().cpu().double().numpy() if hasattr(given, "detach") else given)
     if array.dtype.kind not in "fbiu":
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
     whole = stacked(name, array)
@@ -197,10 +198,3 @@ def content_share(whole: NDArray[Any], memory_limit: int = MEMORY_LIMIT) -> floa
         squares += float((block**2).sum())
         varying += float(((block - block.mean(0)) ** 2).sum())
     return varying / squares
-
-
-def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
-    """Sides as a tuple; one number is a side of all axes."""
-    if grid is None:
-        return None
-    return (grid,) * dimensions if isinstance(grid, int) else tuple(int(side) for side in grid)

@@ -14,10 +14,11 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, Weigh
 from conv2attn.attention.hardness import first_stray
 from conv2attn.basis import AttentionGrid, Offset, Padding
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.span.layers import read_layer
+from conv2attn.span.arguments import as_sides
+from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.modules import module_of
 from conv2attn.span.problem import selected, shifts
-from conv2attn.span.reading import MEMORY_LIMIT, as_sides
+from conv2attn.span.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution
 
 
@@ -54,9 +55,11 @@ def recover(
         kernel_size, dilation: of the nearest convolution; a hard layer has its own.
         grid: sides of the input on which the nearest is nearest; three dilated kernels a side by default.
     Raises:
-        UsageError: its attention depends on the image (C2A505), or no query has the kernel on the grid (C2A504).
+        UsageError: it is no such layer (C2A502), its attention depends on the image (C2A505), or no query has the
+            kernel on the grid (C2A504).
         UnsupportedError: torch.nn has no layer of this geometry (C2A101).
     """
+    check_ours(layer)
     if layer.has_content:
         raise UsageError("C2A505", f"{layer.name}: its attention depends on the image")
     taps = Weights(layer.value, layer.output, None, layer.groups).taps().detach()

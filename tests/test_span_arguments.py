@@ -1,0 +1,109 @@
+"""Arguments as libraries give them are taken as they are; what is meant by nobody is refused in a sentence."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from conv2attn import check_span, convert, express, recover
+from conv2attn.errors import UsageError
+from conv2attn.span import expression, fewest_heads, head_offsets
+from conv2attn.span.exact import PRIMES
+from conv2attn.verdicts import Strength, Verdict
+
+EYE = np.eye(9)[None]
+LAYER = convert(nn.Conv2d(2, 3, 3, padding=1))
+
+
+def filled(number, *arguments):
+    convolution = nn.Conv2d(*arguments)
+    nn.init.constant_(convolution.weight, number)
+    return convolution
+
+
+@pytest.mark.parametrize(
+    ("attention", "options"),
+    [
+        (EYE, {"kernel_size": np.int64(1), "grid": np.int64(3)}),
+        (EYE, {"kernel_size": np.array([1, 1]), "grid": torch.tensor([3, 3]), "dilation": np.int32(2)}),
+        (EYE, {"offsets": np.array([[0, 0]])}),
+        (EYE, {"offsets": torch.tensor([[0, 0]])}),
+        (EYE.astype(bool), {"kernel_size": 1, "exact": True}),
+        (torch.stack([torch.eye(9).to_sparse()]), {"kernel_size": 1}),
+        (torch.eye(9, requires_grad=True)[None], {"kernel_size": 1}),
+        (torch.eye(9, dtype=torch.bfloat16)[None], {"kernel_size": 1, "exact": True}),
+    ],
+)
+def test_numbers_of_any_library(attention, options):
+    assert check_span(attention, **options).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("attention", "options", "message"),
+    [
+        (EYE.tolist(), {}, "C2A502 attention is a list, neither a layer, array nor tensor"),
+        (None, {}, "C2A502 attention is a NoneType"),
+        (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
+        (EYE, {"kernel_size": 1.0}, "C2A001 1.0 is neither an integer nor one for each axis"),
+        (EYE, {"kernel_size": "3x3"}, "C2A001 '3x3' is neither"),
+        (EYE, {"grid": (3.0, 3.0)}, r"C2A001 \(3.0, 3.0\) is neither"),
+        (EYE, {"offsets": [(0.5, 0)]}, r"C2A001 \(0.5, 0\) is neither"),
+        (EYE, {"offsets": 1}, "C2A001 1 is not a sequence of offsets"),
+        (EYE, {"offsets": [(10**30, 0)]}, "C2A504 an offset of 1000000000000000000000000000000 pixels is farther"),
+        (EYE, {"offsets": [(-(2**31), 0)]}, "C2A504 an offset of 2147483648 pixels is farther"),
+        (EYE, {"dilation": 2**31}, "C2A504 an offset of 4294967296 pixels is farther"),
+        (EYE, {"kernel_size": 65}, "C2A504 4225 offsets are more than 4096"),
+        (EYE, {"kernel_size": 10**20}, "C2A504 1000.* offsets are more"),
+        (np.array([[[0, 0], [1, 1]]]), {"grid": (2,), "exact": True}, "a query attends to nothing. "),
+        (EYE, {"convolution": filled(float("nan"), 1, 1, 3)}, "C2A408"),
+    ],
+)
+def test_what_nobody_means(attention, options, message):
+    with pytest.raises(UsageError, match=message):
+        check_span(attention, **options)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_heads_of_no_convolution_are_not_counted(number):
+    for question in (fewest_heads, lambda convolution: express(convolution, LAYER)):
+        with pytest.raises(UsageError, match="C2A408"):
+            question(filled(number, 2, 3, 3))
+
+
+def test_only_our_layers_have_values_to_replace_or_recover():
+    for question in (lambda: express(nn.Conv2d(2, 3, 3), EYE), lambda: recover(nn.Conv2d(2, 3, 3))):
+        with pytest.raises(UsageError, match=r"C2A502 a (ndarray|Conv2d) is no MultiHeadSelfAttention"):
+            question()
+    with pytest.raises(UsageError, match="C2A502 attention is a list"):
+        head_offsets(EYE.tolist())
+
+
+def test_one_number_is_a_grid_for_express_too():
+    convolution = nn.Conv2d(2, 3, 3, padding=1)
+    assert expression(convolution, LAYER, grid=7).condition == expression(convolution, LAYER, grid=(7, 7)).condition
+
+
+def test_a_convolution_of_zeros_asks_for_nothing_and_is_expressed_by_zeros():
+    zeros = filled(0.0, 2, 3, 3)
+    assert check_span(LAYER, grid=5, convolution=zeros, condition="kernel").verdict is Verdict.UNDECIDED
+    made = express(zeros, LAYER)
+    image = torch.randn(1, 2, 6, 6)
+    assert torch.equal(made(image), zeros.bias.detach()[:, None, None].expand(1, 3, 4, 4))
+
+
+@pytest.mark.parametrize("primes", [PRIMES[:1], PRIMES])
+def test_denominators_without_an_inverse_modulo_the_primes(primes):
+    p = int(np.prod([Fraction(prime) for prime in primes]))
+    identity, other = [[1, 0], [0, 1]], [[Fraction(p - 1, p), Fraction(1, p)], [Fraction(1, p), Fraction(p - 1, p)]]
+    heads = np.array([[[Fraction(x) for x in row] for row in head] for head in (identity, other)], dtype=object)
+    first = check_span(heads, 1, grid=(2,)).rows[0].condition("interior")
+    assert (first.verdict, first.strength) == (Verdict.HOLDS, Strength.PROVED)
+    assert check_span(heads[1:], 1, grid=(2,), eps=1e-60).verdict is Verdict.REFUTED
+
+
+def test_a_norm_whose_square_is_no_number():
+    soft = np.full((2, 9, 9), 1 / 9)
+    assert check_span(soft, 1, max_phi=1e300).verdict is Verdict.UNDECIDED
+    assert check_span(EYE, 1, max_phi=1e300).verdict is Verdict.HOLDS
