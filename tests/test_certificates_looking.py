@@ -103,6 +103,8 @@ def test_a_witness_in_exact_arithmetic_says_so():
     told = "an input 5x4 within +-3 shows it: output channel 1, row 2, column 3 is 2, not 1"
     assert witness(1.0, 2.0, 9.0, 0.25).in_words() == f"{told}, and in exact arithmetic off by 0.25"
     assert witness(1.0, 2.0, 0.5, 0.25).in_words() == told
+    uneven = Witness("a", torch.tensor([[1.0, -5.0]]), (0, 0), 1.0, 2.0)
+    assert uneven.in_words().startswith("an input 2 within +-5 shows it")
     empty = Witness("a", torch.zeros(2, 0), (0, 0), 1.0, 2.0)
     assert empty.in_words().startswith("an input 0 within +-0 shows it")
 
@@ -149,6 +151,28 @@ def test_a_difference_where_the_original_is_not_finite_is_none():
     assert (found.place[0], found.difference) == (0, math.inf)
     grown = conv2attn.convert(layer(padding=2))
     assert computed("a", (layers[0], grown), readings, image(), (0, 0, 0)) is None
+    assert witness_on("a", (layers[0], grown), readings, image(), (0, 0, 0)) is None
+
+
+def test_what_is_allowed_is_that_of_the_original_to_the_last_bit(monkeypatch):
+    layers, readings = pair()
+    for each in (layers[0].weight, layers[0].bias, layers[1].output, layers[1].bias):
+        each.data.zero_()
+    layers[1].bias.data[1] = 1.0
+    asked = []
+
+    def allowed(*arguments):
+        asked.append(arguments)
+        return [1.0] * 3
+
+    monkeypatch.setattr("conv2attn.certificates.witness.rounding_allowed", allowed)
+    given = image()
+    found = computed("a", layers, [reading_of(each) for each in layers], given, (1, 2, 3))
+    assert (found.place, found.exact, found.exceeds) == ((1, 2, 3), 1.0, False)
+    assert asked[0][0] is layers[0]
+    assert asked[0][1].positions is None
+    assert computed("a", layers, readings, given, (2, 2, 3), 1.0).place == (2, 2, 3)
+    assert computed("a", layers, readings, given, (2, 2, 3), 1.0 - 1e-12).place[0] == 1
 
 
 def test_where_nothing_is_known_of_rounding_nothing_exceeds_it(monkeypatch):
@@ -159,6 +183,7 @@ def test_where_nothing_is_known_of_rounding_nothing_exceeds_it(monkeypatch):
     assert math.isclose(found.exact, 1.0, rel_tol=1e-6)
     leaking = readings[0], reading_of(conv2attn.convert(layers[0], alpha=3))
     assert computed("a", layers, leaking, image(), (1, 0, 0)).exact is None
+    assert computed("a", layers, leaking[::-1], image(), (1, 0, 0)).exact is None
 
 
 def test_numbers_beyond_floats_are_infinite():
@@ -172,6 +197,8 @@ def test_the_best_witness_is_one_whose_numbers_speak():
     found = find_witness("a", layers, readings, 2.0)
     assert (found.layer, found.place[0], found.image.abs().max().item(), found.exceeds) == ("a", 2, 2.0, True)
     assert math.isclose(found.difference, 1.0, rel_tol=1e-5)
+    everywhere = pair(lambda made: made.output.data[:, 2, 1].add_(0.5))
+    assert math.isclose(find_witness("a", *everywhere, 2.0).difference, 9.0, rel_tol=1e-5)
     assert find_witness("a", *pair(), 2.0) is None
     assert find_witness("a", layers, readings, 2.0, tolerance=3.0) is None
     assert find_witness("a", layers, readings, 2.0, tolerance=0.9).allowed == 0.9
@@ -187,7 +214,7 @@ def test_a_second_layer_that_does_not_run_has_no_witness():
         def forward(self, given):
             if given.abs().max() > 0:
                 raise RuntimeError("only zeros")
-            return layers[0](given) + 1
+            return layers[0](given) * 2 + 1
 
     found = find_witness("a", (layers[0], Sometimes()), readings, 1.0)
     assert found.image.abs().max() == 0

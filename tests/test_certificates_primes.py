@@ -114,6 +114,8 @@ def test_as_many_primes_are_asked_as_can_hide_a_difference_and_no_more():
     assert (above.bits, below.bits) == (62, 62)
     assert differing(above, below).tolist() == [True]
     assert above.asked == below.asked == [first, second, third, fourth]
+    for sides in ((One(hidden + 1), One(1)), (One(1), One(hidden + 1))):
+        assert differing(*sides).tolist() == [True]
     smaller = One(2**61 - 1)
     assert differing(smaller, One(2**61 - 1)).tolist() == [False]
     assert smaller.asked == [first, second, third]

@@ -54,7 +54,9 @@ def content():
 
 def test_pairs_are_layers_of_one_name_where_both_are_convolutions_or_attention():
     first = nn.ModuleDict({"a": layer(), "b": nn.ReLU(), "c": layer(), "d": layer(), "e": conv2attn.convert(layer())})
+    first["f"] = nn.ReLU()
     second = nn.ModuleDict({"a": conv2attn.convert(first["a"]), "b": nn.ReLU(), "c": nn.ReLU(), "e": first["e"]})
+    second["f"] = conv2attn.convert(layer())
     pairs = pair_layers(first, second)
     assert list(pairs) == ["a", "e"]
     assert pairs["a"] == (first["a"], second["a"])
@@ -202,6 +204,8 @@ def test_numbers_of_attention_are_read_where_there_are_any():
     attention.encoding.alpha.data[3] = 50.0
     assert sharpness(attention) == 50.0
     attention.encoding.alpha = None
+    assert sharpness(attention) is None
+    del attention.encoding._parameters["alpha"]
     assert sharpness(attention) is None
     assert (signature_of(attention), signature_of(nn.ReLU())) == ("attention 2->3", "ReLU")
     empty = filled("a", "b", LayerCertificate((), 0.5), None, Measured(), Strength.PROVED)
