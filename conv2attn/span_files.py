@@ -2,7 +2,8 @@
 
 import importlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from conv2attn.basis import Sides
 from conv2attn.checkpoints import load
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.reading import read_tensors
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import position_attention
@@ -39,7 +40,8 @@ def attention_in(path: str, sides: Sides | None, inputs: str | None, arch: str |
     if not layers or any(layer.has_content for layer in layers.values()):
         if images is None:
             raise UsageError("C2A001", f"attention in {path} depends on the content", NEEDS_CONTENT)
-        return [(dict(capture(network, images)), sides)]
+        with told_of(network, images):
+            return [(dict(capture(network, images)), sides)]
     given = [sides] * len(layers) if sides else grids(network, layers, images)
     return [({name or "(root)": layer}, inside) for (name, layer), inside in zip(layers.items(), given, strict=True)]
 
@@ -84,11 +86,29 @@ def grids(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], imag
         layer.register_forward_pre_hook(lambda layer, args: seen.setdefault(layer, tuple(args[0].shape[2:])) and None)
         for layer in layers.values()
     ]
-    with torch.no_grad():
+    with torch.no_grad(), told_of(network, images):
         network(images[:1].to(like))
     for handle in handles:
         handle.remove()
     return [seen[layer] for layer in layers.values()]
+
+
+@contextmanager
+def told_of(network: nn.Module, images: Tensor) -> Iterator[None]:
+    """Whatever a network raises on these images, told as what they are.
+
+    Raises:
+        UsageError: it does not (C2A001).
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if isinstance(error, Conv2AttnError):
+            raise
+        shape = "x".join(map(str, images.shape))
+        told = str(error).splitlines()[0]
+        found = f"{type(network).__name__} does not run on images of {shape} numbers ({told})"
+        raise UsageError("C2A001", found, "Pass --inputs that it takes.") from error
 
 
 def arrays(path: str) -> dict[str, Any]:
@@ -117,7 +137,9 @@ def stored(path: str) -> dict[str, Any]:
         held = np.load(path, allow_pickle=False)
         return dict(held) if isinstance(held, np.lib.npyio.NpzFile) else {"attention": held}
     except (OSError, ValueError, ImportError, EOFError, zipfile.BadZipFile, SafetensorError) as error:
-        raise CheckpointError("C2A303", f"{path} does not hold arrays ({str(error).splitlines()[0]})") from error
+        told = str(error).splitlines()[0]
+        remedy = "Write it with numpy.save, numpy.savez or safetensors."
+        raise CheckpointError("C2A303", f"{path} does not hold arrays ({told})", remedy) from error
 
 
 def built(arch: str, path: str) -> nn.Module:
@@ -138,8 +160,10 @@ def built(arch: str, path: str) -> nn.Module:
             model = importlib.import_module("timm").create_model(name, pretrained=False)
         else:
             model = getattr(importlib.import_module(kind), name)()
-    except (ImportError, AttributeError, OSError, ValueError, RuntimeError) as error:
+    except (ImportError, AttributeError, OSError, ValueError, RuntimeError, TypeError) as error:
         raise UsageError("C2A001", f"--arch {arch} builds nothing here ({str(error).splitlines()[0]})") from error
+    if not isinstance(model, nn.Module):
+        raise UsageError("C2A001", f"--arch {arch} builds a {type(model).__name__}, not an nn.Module")
     state = stored(path) if Path(path).suffix == ".safetensors" else read_tensors(path)
     try:
         model.load_state_dict(state)
