@@ -12,6 +12,7 @@ import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.certificates import certify
+from conv2attn.certificates.genuine import foreign
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -417,6 +418,41 @@ def test_a_class_whose_code_was_replaced_is_not_proved(monkeypatch):
     report = certify(original, converted, images=image())
     assert {row.verdict for row in report.rows} == {Verdict.UNSUPPORTED}
     assert "forward was replaced" in report.rows[0].decisive.sentence
+
+
+class Doubled:
+    """A callable that is no function."""
+
+    def __call__(self, image):
+        return 2 * image
+
+
+CLASS_PATCHES = {
+    "a property": (MultiHeadSelfAttention, "has_content", property(lambda self: False)),
+    "a callable object": (MultiHeadSelfAttention, "forward", Doubled()),
+    "a static method": (QuadraticEncoding, "scores", staticmethod(lambda grid, rows, dtype: 0)),
+    "what every attribute passes": (
+        nn.Module,
+        "__getattribute__",
+        lambda self, name: object.__getattribute__(self, name),
+    ),
+    "what every module calls first": (nn.Module, "_compiled_call_impl", lambda self, image: image),
+}
+
+
+@pytest.mark.parametrize("way", CLASS_PATCHES)
+def test_whatever_replaces_code_of_a_class_is_seen(monkeypatch, way):
+    layer = conv2attn.convert(network()).square
+    place, name, held = CLASS_PATCHES[way]
+    monkeypatch.setattr(place, name, held, raising=False)
+    assert foreign(layer).endswith(f"{name} was replaced")
+
+
+def test_what_others_add_to_every_module_is_no_matter(monkeypatch):
+    """As libraries do that initialise weights: a new name, which nothing of torch looks up."""
+    layer = conv2attn.convert(network()).square
+    monkeypatch.setattr(nn.Module, "initialised_by_others", lambda self: self, raising=False)
+    assert foreign(layer) == ""
 
 
 @pytest.mark.parametrize("way", ["subclass", "patched", "heads"])
