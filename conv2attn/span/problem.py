@@ -1,5 +1,6 @@
 """What is asked and of what: attention rows in chunks of queries, and the shifts that they should span."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -70,7 +71,10 @@ class AttentionRows:
         return replace(self, images=1, pieces=pieces, rational=moved, hot=hot)
 
     def average(self) -> "AttentionRows":
-        """The mean over the images, as one image: exact only where the images were declared so."""
+        """The mean over the images, as one image: exact only where the images were declared so.
+
+        Each image that is added rounds once, and the division once; sums of zeros and ones are exact.
+        """
 
         def pieces() -> Iterator[Piece]:
             first, *others = (self.pieces(image) for image in range(self.images))
@@ -81,7 +85,9 @@ class AttentionRows:
 
         if self.exact:
             return replace(self, images=1, pieces=pieces, one_hot=False, rational=self.mean_row, hot=None)
-        return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=max(self.ulps, 1), hot=None)
+        rounded = 1 if self.one_hot else math.ceil(self.images * 2.0**-53 / self.roundoff)
+        ulps = self.ulps + rounded
+        return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=ulps, hot=None)
 
     def mean_row(self, head: int, query: int) -> list[Fraction]:
         """The exact mean over the images of one row."""

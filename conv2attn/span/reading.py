@@ -60,7 +60,7 @@ def read_array(
         whole.shape[0],
         AttentionGrid(sides, Sites.everywhere(len(sides))),
         roundoff,
-        0 if one_hot else ULPS,
+        0 if one_hot else renormalised(whole.shape[3], roundoff) if extra_tokens else ULPS,
         lambda *images: chunks(whole, memory_limit, images),
         one_hot=one_hot,
         sampled=share > 0 if sampled is None else sampled,
@@ -161,11 +161,17 @@ def without_leading(name: str, whole: Array, extra: int) -> Array:
     if not 0 < extra < whole.shape[2]:
         raise UsageError("C2A503", f"{name}: {extra} extra tokens of {whole.shape[2]}")
     kept = whole[:, :, extra:, extra:]
-    sums = kept.sum(-1, keepdims=True)
+    sums = kept.sum(-1, keepdims=True, dtype=np.longdouble).astype(np.float64)
     if not sums.min() > 0:
         raise UsageError("C2A502", f"{name}: a query attends to the {extra} leading tokens only")
     rest: Array = kept / sums
     return rest
+
+
+def renormalised(keys: int, roundoff: float) -> int:
+    """Ulps of an entry that was divided by what remained of its row: its own and those of the sum, which is taken in
+    the machine's longest float and rounded; of the division; and one for the products of these."""
+    return 2 * ULPS + 3 + math.ceil(keys * float(np.finfo(np.longdouble).eps) / roundoff)
 
 
 def sides_for(name: str, tokens: int, grid: Sides | None, dimensions: int) -> Sides:
