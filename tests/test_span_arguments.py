@@ -57,6 +57,7 @@ def test_numbers_of_any_library(attention, options):
         (EYE, {"kernel_size": 65}, "C2A504 4225 offsets are more than 4096"),
         (EYE, {"kernel_size": 10**20}, "C2A504 1000.* offsets are more"),
         (np.array([[[0, 0], [1, 1]]]), {"grid": (2,), "exact": True}, "a query attends to nothing. "),
+        (EYE, {"max_phi": 1e101}, r"C2A001 max_phi=1e\+101 is more than 1e\+100"),
         (EYE, {"convolution": filled(float("nan"), 1, 1, 3)}, "C2A408"),
     ],
 )
@@ -103,7 +104,12 @@ def test_denominators_without_an_inverse_modulo_the_primes(primes):
     assert check_span(heads[1:], 1, grid=(2,), eps=1e-60).verdict is Verdict.REFUTED
 
 
-def test_a_norm_whose_square_is_no_number():
-    soft = np.full((2, 9, 9), 1 / 9)
-    assert check_span(soft, 1, max_phi=1e300).verdict is Verdict.UNDECIDED
-    assert check_span(EYE, 1, max_phi=1e300).verdict is Verdict.HOLDS
+def test_the_largest_norm():
+    assert check_span(np.full((2, 9, 9), 1 / 9), 1, max_phi=1e100).verdict is Verdict.UNDECIDED
+    assert check_span(EYE, 1, max_phi=1e100).verdict is Verdict.HOLDS
+
+
+def test_names_need_not_be_text():
+    report = check_span({0: EYE, ("a", 1): EYE}, 1)
+    assert [row.name for row in report.rows] == ["0", "('a', 1)"]
+    assert "('a', 1)" in report.to_text()

@@ -123,6 +123,15 @@ def test_a_phi_beyond_the_bound_never_holds():
     assert one.verdict is not HOLDS
 
 
+def test_a_phi_beyond_the_bound_is_looked_at_again():
+    heads = fractions(np.array([[[101, 99], [99, 101]], [[99, 101], [101, 99]]]))
+    needed = check_span(heads, 1, grid=(2,)).rows[0].condition("joint")
+    assert (needed.verdict, needed.norm) == (HOLDS, 100)
+    assert check_span(heads, 1, grid=(2,), max_phi=100).verdict is HOLDS
+    assert check_span(heads, 1, grid=(2,), max_phi=99).verdict is REFUTED
+    assert check_span(heads, 1, grid=(2,), max_phi=99, eps=0.5).verdict is HOLDS
+
+
 def with_entry(value):
     weights = fractions(boxes())
     weights[1, 2, 3] = value

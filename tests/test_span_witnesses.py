@@ -10,7 +10,13 @@ from attentions import LINE, OFFSETS, hard, mixed, soft
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.span.checker import confirms_holds, confirms_null_vector, confirms_refuted, largest_norm
+from conv2attn.span.checker import (
+    confirms_counting,
+    confirms_holds,
+    confirms_null_vector,
+    confirms_refuted,
+    largest_norm,
+)
 from conv2attn.span.condition import Mixing, NullVector
 from conv2attn.span.confirmation import confirm
 from conv2attn.span.decision import decide
@@ -206,3 +212,14 @@ def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal(p
             largest = max(largest, *away)
     assert largest <= attention.ulps * Fraction(attention.roundoff)
     assert largest > Fraction(attention.roundoff) * (4 if power > 6 else 0)
+
+
+def test_the_checker_counts():
+    line = [[{q: 1} for q in range(4)], [{q + 1: 1} if q < 3 else {} for q in range(4)]]
+    assert confirms_counting(1, line, Fraction(74, 100), range(4))
+    assert not confirms_counting(1, line, Fraction(75, 100), range(4))
+    assert confirms_counting(1, line, Fraction(99, 100), [0])
+    assert not confirms_counting(2, line, Fraction(0), range(4))
+    assert not confirms_counting(1, line, Fraction(0), [])
+    assert not confirms_counting(1, [line[0], line[0]], Fraction(0), range(4))
+    assert not confirms_counting(1, [line[0], [{9: 2}] * 4], Fraction(0), range(4))

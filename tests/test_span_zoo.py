@@ -1,6 +1,7 @@
 """A zoo of attention with known answers, built from the mathematics: no wrong verdict anywhere."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.attention import QuadraticEncoding
+from conv2attn.bounds import down
 from conv2attn.span import refinement, single_queries
 from conv2attn.span.kernel import decide_kernel
 from conv2attn.span.limits import limits_for
@@ -45,6 +47,25 @@ def test_one_head_less_is_refuted_by_counting():
     assert interior.counting
     assert interior.counting.heads == 8
     assert [target.verdict for target in interior.targets] == [REFUTED, *[HOLDS] * 8]
+
+
+def test_counting_refutes_where_no_norm_is_too_large():
+    blind = np.full((2, 9, 9), 1 / 9)
+    interior = check_span(blind, (1, 3), max_phi=1e100).rows[0].condition("interior")
+    assert {target.verdict for target in interior.targets} == {Verdict.UNDECIDED}
+    assert (interior.verdict, interior.strength, interior.counting.least_residual) == (REFUTED, Strength.PROVED, 1)
+    assert check_span(blind[[0, 0, 0]], (1, 3), max_phi=1e100).verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("condition", ["joint", "interior", "per-query"])
+def test_counting_tells_no_more_than_is_left(condition):
+    # the head between two shifts leaves 1 of each; no head leaves n / Q of the shift that n of Q queries ask for
+    between = ((np.eye(6) + np.roll(np.eye(6), 1, 1)) / 2)[None]
+    options = {"offsets": [(0,), (1,)], "grid": (6,), "condition": condition}
+    least = check_span(between, **options).rows[0].deciding.counting.least_residual
+    assert least == (down(Fraction(5, 6)) if condition == "joint" else 1)
+    assert check_span(between, **options, eps=0.8).verdict is REFUTED
+    assert check_span(between, **options, eps=1.0).verdict is HOLDS
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(0.5, REFUTED), (2.0, REFUTED), (8.0, REFUTED), (46.0, HOLDS)])

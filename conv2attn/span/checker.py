@@ -103,6 +103,21 @@ def confirms_null_vector(
     return abs(gain) > exact(eps) * sum(largest.values(), Fraction(0))
 
 
+def confirms_counting(heads: int, shifts: Sequence[Asked], eps: Number, queries: Iterable[int]) -> bool:
+    """Whether heads are fewer than shifts, which ask for keys of their own at too many queries for a residual of `eps`.
+
+    Some c other than 0 makes `y = sum_t c_t e_t` meet no head, and the shift of the largest c_t leaves its share of
+    queries at one of them.
+    """
+    chosen = list(queries)
+    for query in chosen:
+        keys = [key for asked in shifts for key in asked[query]]
+        if len(set(keys)) < len(keys) or any(x != 1 for asked in shifts for x in asked[query].values()):
+            return False
+    least = min(sum(len(asked[query]) for query in chosen) for asked in shifts)
+    return heads < len(shifts) and least > exact(eps) * len(chosen)
+
+
 def residuals(
     attention: Attention, asked: Asked, weights: Sequence[Fraction], queries: Iterable[int]
 ) -> list[list[Fraction]]:

@@ -17,7 +17,7 @@ from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.decision import decide
 from conv2attn.span.kernel import as_convolution, decide_kernel
-from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
+from conv2attn.span.limits import MOST_PHI, ROUNDOFF, Limits, limits_for
 from conv2attn.span.positions import named_layers, unread_row
 from conv2attn.span.problem import AttentionRows, Targets, shifts
 from conv2attn.span.queries import decide_per_query
@@ -84,6 +84,8 @@ def check_span(
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
         if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
             raise UsageError("C2A001", f"{name}={value} is not a positive finite number")
+    if max_phi is not None and max_phi > MOST_PHI:
+        raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
     asked = {}
     for name, given in layers.items():
         if isinstance(given, Unread):

@@ -52,8 +52,12 @@ def confirm(
                 exact = table if attention.rational is None else ideal_rows(attention)
                 flat = [(image * per_image + query, key, value) for image, query, key, value in entries]
                 results.append(checker.confirms_null_vector(exact, asked, flat, limit))
-            case Counting(heads, count, least):
-                results.append(heads == attention.heads < count == len(targets) and least > limits.eps)
+            case Counting(heads, count, _):
+                shifts = [asked_of(targets, target, attention.images) for target in range(count)]
+                whole = [q for q in queries if all(asked[q] for asked in shifts)]
+                looked = whole[:1] if condition.name == "per-query" else queries
+                confirmed = checker.confirms_counting(attention.heads, shifts, limit, looked)
+                results.append(heads == attention.heads and confirmed)
     return all(results)
 
 

@@ -1,12 +1,12 @@
 """One condition decided: one Phi for all chosen queries, within eps and within the largest norm."""
 
 from collections.abc import Sequence
-from math import sqrt
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.bounds import up
+from conv2attn.bounds import down, up
 from conv2attn.span.condition import Condition, Counting, Target
 from conv2attn.span.containment import decide_exactly
 from conv2attn.span.evaluation import evaluate, improved
@@ -75,17 +75,15 @@ def strength_of(verdict: Verdict, found: Sequence[Target], counting: Counting | 
 
 
 def count(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], limits: Limits) -> Counting | None:
-    """Where it refutes: heads are fewer than the shifts, whose stacked rows are orthogonal.
+    """Where it refutes: heads are fewer than the shifts, whose rows ask for keys of their own.
 
-    The distances of T orthogonal rows of squared length n or more from a space of dimension H have squares that add up
-    to (T - H) n at least; so one is sqrt((T - H) n / T), and one of its Q queries has that over sqrt(Q).
-    Source: Eckart and Young 1936.
+    Some c other than 0 makes `y = sum_t c_t e_t` meet no head. A row r that is left of shift t, which n of the Q
+    queries ask for, has `|c_t| n = |<y, r>| <= Q max|c| max_q |r_q|`: for the largest c_t, n / Q at some query.
     """
     total, heads = len(targets), attention.heads
     if not targets.plain or heads >= total:
         return None
-    asked = int((targets.places[:, chosen] >= 0).sum(-1).min())
-    least = sqrt((total - heads) * asked / (total * int(chosen.sum()))) * (1 - 1e-12)
+    least = down(Fraction(int((targets.places[:, chosen] >= 0).sum(-1).min()), int(chosen.sum())))
     return Counting(heads, total, least) if least > limits.eps else None
 
 

@@ -17,8 +17,6 @@ RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 1.0)])
 """Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
 LEAST_SQUARES = 1
 """Place of the plain one among the proposals."""
-LARGEST = 1e150
-"""Norms whose square is a number; more is not told from it here."""
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0 in one of the proposals."""
 
@@ -96,7 +94,7 @@ def propose(factor: Array, heads: int, bound: float) -> Factors:
     held = squares + ridges
     shrunk = np.divide(singular[..., None] * asked, held, out=np.zeros_like(held + asked), where=held > 0)
     lost = np.divide(ridges * asked**2, held, out=np.zeros_like(held + asked), where=held > 0).sum(-2)
-    lower = lost + beyond - ridges[..., 0, :] * min(bound, LARGEST) ** 2
+    lower = lost + beyond - ridges[..., 0, :] * bound**2
     fits = np.sqrt((shrunk**2).sum(-2) * heads) <= bound
     best = np.argmax(np.where(np.isfinite(lower), lower, -np.inf), 0)
     first = np.argmax(fits, 0)

@@ -18,6 +18,8 @@ An assumption, since only whoever computed it knows: the softmax of the scores a
 exact has none."""
 LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
 """By roundoff: what four ulps of attention let through, times this, stays far from 1."""
+MOST_PHI = 1e100
+"""The largest that can be asked for: float64 holds the square of it times all that is multiplied with it."""
 
 
 @final

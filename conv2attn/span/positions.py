@@ -31,7 +31,8 @@ def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only
         raise UsageError("C2A001", f"a {type(attention).__name__} has no parameters to read positions from")
     if position_only:
         return position_attention(attention, as_sides(grid, 2))
-    return attention if isinstance(attention, Mapping) else {"attention": attention}
+    given = attention if isinstance(attention, Mapping) else {"attention": attention}
+    return {str(name): layer for name, layer in given.items()}
 
 
 def read_positions(name: str, given: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
