@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from conv2attn import check_span, convert
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.span.checker import confirms_null_vector
 from conv2attn.span.confirmation import confirm
 from conv2attn.span.limits import limits_for
 from conv2attn.span.problem import shifts
@@ -130,6 +131,17 @@ def test_a_phi_beyond_the_bound_is_looked_at_again():
     assert check_span(heads, 1, grid=(2,), max_phi=100).verdict is HOLDS
     assert check_span(heads, 1, grid=(2,), max_phi=99).verdict is REFUTED
     assert check_span(heads, 1, grid=(2,), max_phi=99, eps=0.5).verdict is HOLDS
+
+
+def test_a_null_vector_refutes_no_residual_that_is_large_enough():
+    # y = (-9, 1) meets no head and -9 times what is asked for: a residual of 1 at the query, not of 9
+    tenths = np.array([[[1, 9], [9, 1]]])
+    for eps, expected in ((0.99, REFUTED), (1.0, HOLDS)):
+        joint = check_span(tenths, 1, grid=(2,), exact=True, eps=eps, condition="joint").rows[0].deciding
+        assert joint.verdict is expected
+    assert confirms_null_vector([[[1, 9]]], [{0: 1}], [(0, 0, -9), (0, 1, 1)], 0.99)
+    assert not confirms_null_vector([[[1, 9]]], [{0: 1}], [(0, 0, -9), (0, 1, 1)], 1)
+    assert not confirms_null_vector([[[1, 9]]], [{}], [(0, 0, -9), (0, 1, 1)], 0)
 
 
 def with_entry(value):
