@@ -136,7 +136,7 @@ def test_a_phi_beyond_the_bound_is_looked_at_again():
 def test_a_null_vector_refutes_no_residual_that_is_large_enough():
     # y = (-9, 1) meets no head and -9 times what is asked for: a residual of 1 at the query, not of 9
     tenths = np.array([[[1, 9], [9, 1]]])
-    for eps, expected in ((0.99, REFUTED), (1.0, HOLDS)):
+    for eps, expected in ((0.99, REFUTED), (2.0, HOLDS)):
         joint = check_span(tenths, 1, grid=(2,), exact=True, eps=eps, condition="joint").rows[0].deciding
         assert joint.verdict is expected
     assert confirms_null_vector([[[1, 9]]], [{0: 1}], [(0, 0, -9), (0, 1, 1)], 0.99)
