@@ -127,6 +127,7 @@ def test_sums_that_are_too_long_or_none_have_no_bound_or_one_of_zero(monkeypatch
 
 
 def test_the_first_layers_that_are_refuted_have_a_witness():
+    assert MOST_WITNESSES == 4
     names = [*map(str, range(MOST_WITNESSES + 1)), ""]
     found = compared(*names, wrong=names[1:]).witnesses(1.5)
     assert [witness.layer for witness in found] == names[1 : MOST_WITNESSES + 1]
@@ -255,6 +256,7 @@ def test_the_certificate_tells_what_it_was_made_of():
     assert [finding.part for finding in report.between] == ["structure", "outputs"]
     assert report.outputs.bound is not None
     assert certify(net, converted, images=images(2), described="two of ours").outputs.images == "two of ours"
+    assert certify(net, converted, input_size=(2, 5, 6)).outputs.images == "1 random image 2x5x6 within +-1 (seed 0)"
     seen = certify(net, converted, input_size=(2, 5, 6), input_range=0.5, seed=3)
     assert seen.outputs.images == "1 random image 2x5x6 within +-0.5 (seed 3)"
     assert 0.4 < seen.rows[0].input_range <= 0.5
@@ -334,5 +336,7 @@ def test_random_images_have_an_end(monkeypatch):
     assert random_images(layer(), (2, 3, 4), 1.0, 0)[0].numel() == 24
     with pytest.raises(UsageError, match=r"an image 5x5 has more than 2\^26 numbers.*Pass a smaller input size"):
         random_images(layer(), (5, 5), 1.0, 0)
+    with pytest.raises(UsageError, match=r"an input range of 70000 is beyond torch.float16"):
+        random_images(layer().half(), (2, 3, 4), 7e4, 0)
     with pytest.raises(UsageError, match=r"an input range of 1e\+39 is beyond torch.float32"):
         random_images(layer(), (2, 3, 4), 1e39, 0)

@@ -206,6 +206,20 @@ def test_the_best_witness_is_one_whose_numbers_speak():
     assert (find_witness("a", *biased, 2.0).place[0], round(find_witness("a", *biased, 2.0).difference, 4)) == (0, 0.25)
 
 
+def test_layers_of_any_format_and_either_side_have_witnesses():
+    original = layer().double()
+    converted = conv2attn.convert(original)
+    converted.bias.data[1] += 1e-9
+    readings = reading_of(original), reading_of(converted)
+    assert find_witness("a", (original, converted), readings, 1.0).place[0] == 1
+    valued = conv2attn.convert(layer(channels=(4, 2)))
+    moved = conv2attn.convert(layer(channels=(4, 2)))
+    moved.bias.data[1] += 1.0
+    assert valued.output is None
+    readings = reading_of(valued), reading_of(moved)
+    assert find_witness("a", (valued, moved), readings, 1.0).place[0] == 1
+
+
 def test_a_second_layer_that_does_not_run_has_no_witness():
     layers, readings = pair()
     assert find_witness("a", (layers[0], conv2attn.convert(layer(channels=(4, 3)))), readings, 1.0) is None

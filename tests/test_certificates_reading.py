@@ -353,6 +353,10 @@ def test_a_leak_above_the_roundoff_is_refuted_with_the_head():
     assert apart.verdict is finding.verdict
 
 
+def test_an_alpha_below_1_is_an_alpha():
+    assert "leaks at least" in check_leak(placed((0.5,), ON))[0].sentence
+
+
 def test_what_is_neither_certain_nor_excluded_is_undecided(monkeypatch):
     monkeypatch.setattr("conv2attn.certificates.leak.certain_leak", lambda *args: "")
     finding, most = check_leak(placed((3.0,), ON))

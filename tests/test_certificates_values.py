@@ -39,6 +39,8 @@ IMAGES = Outputs("2 images", 2, 0.5, 3.0)
 
 
 def test_findings_say_their_part_verdict_strength_and_rule():
+    bare = Finding("leak", Verdict.HOLDS)
+    assert (bare.strength, bare.code, bare.sentence) == (Strength.PROVED, "", "")
     assert holds("leak") == Finding("leak", Verdict.HOLDS, Strength.PROVED, "", "")
     warned = holds("leak", Strength.BOUNDED, "C2A131", "warned")
     assert warned == Finding("leak", Verdict.HOLDS, Strength.BOUNDED, "C2A131", "warned")
