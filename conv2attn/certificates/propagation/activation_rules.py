@@ -107,6 +107,8 @@ def _(call: Call) -> Activation:
 @of_function
 def _(call: Call) -> Activation:
     alpha = float(call.argument(1, "alpha", 1.0))
+    if alpha <= 0:
+        raise Stop("celu that grows like exp")
     return known.elu(alpha, 1.0, 1 / alpha)
 
 
@@ -132,7 +134,7 @@ def _(call: Call) -> Activation:
 def _(call: Call) -> Carried:
     weight: Any = call.argument(1, "weight")
     slopes = call.bounds(weight)
-    if slopes.error.any():
+    if call.computed(weight):
         raise Stop("prelu with a slope that is computed")
     shape = [-1 if axis == 1 else 1 for axis in range(call.tensor.ndim)]
     steep = slopes.size.clamp(min=1.0).reshape(shape if weight.numel() > 1 else (1,) * call.tensor.ndim)

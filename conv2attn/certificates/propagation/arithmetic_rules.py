@@ -22,7 +22,7 @@ def pair(call: Call) -> tuple[Carried, Carried]:
 
 @rule("add", "add_", "sub", "sub_", "subtract", "rsub", "__rsub__", "__iadd__", "__isub__")
 def _(call: Call) -> Carried:
-    first, second = pair(call)
+    first, second = pair(call) if "rsub" not in call.function.__name__ else reversed(pair(call))
     factor = operand(call, call.kwargs.get("alpha", 1))
     size, error = (a + factor.size * b for a, b in ((first.size, second.size), (first.error, second.error)))
     summed = Carried(size * SLACK, error * SLACK)
@@ -48,9 +48,9 @@ def product(first: Carried, second: Carried) -> Carried:
 @rule("div", "div_", "divide", "true_divide", "__itruediv__")
 def _(call: Call) -> Carried:
     divisor = call.argument(1, "other")
-    known = operand(call, divisor)
-    if known.error.any() or call.kwargs.get("rounding_mode") is not None:
-        raise Stop("a quotient by what is computed" if known.error.any() else "a quotient that is rounded")
+    known, computed = operand(call, divisor), isinstance(divisor, Tensor) and call.computed(divisor)
+    if computed or call.kwargs.get("rounding_mode") is not None:
+        raise Stop("a quotient by what is computed" if computed else "a quotient that is rounded")
     given = operand(call, call.argument(0, "input"))
     return Carried(given.size / known.size * SLACK, given.error / known.size * SLACK).rounded(2, call.dtype)
 

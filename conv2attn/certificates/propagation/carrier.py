@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.bounds import format_of
 from conv2attn.certificates.outputs import leaves
 from conv2attn.certificates.propagation import (
     activation_rules,
@@ -18,6 +19,7 @@ from conv2attn.certificates.propagation import (
     pooling_rules,
 )
 from conv2attn.certificates.propagation.carried import SLACK, Carried, LayerRule, Stop
+from conv2attn.certificates.propagation.memory import Memory
 from conv2attn.certificates.propagation.rules import RULES, Call, functions_called, tensors_in
 from conv2attn.errors import UsageError
 
@@ -40,7 +42,7 @@ class Carrier(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = WeakTensorKeyDictionary()
+        self.known = Memory()
         self.running: list[str] = []
         self.inside = False
         self.stopped: Stop | None = None
@@ -49,7 +51,7 @@ class Carrier(TorchFunctionMode):
         """Makes `module` tell when it runs, and carries bounds over it by `rules`, if there are any."""
         forward = module.forward
         for tensor in tensors_in(vars(module)):
-            self.known[tensor] = None
+            self.known.note(tensor, None)
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             if self.inside:
@@ -77,10 +79,12 @@ class Carrier(TorchFunctionMode):
             self.inside = False
 
     def note(self, tensor: Tensor, bounds: Carried) -> None:
-        """Keeps the bounds of a tensor, as long as they are numbers."""
+        """Keeps the bounds of a tensor, as long as they are numbers and the tensor does not overflow."""
         if not math.isfinite(bounds.reach):
             raise Stop("an infinite bound")
-        self.known[tensor] = bounds
+        if tensor.dtype in FORMATS and bounds.reach > format_of(FORMATS[tensor.dtype]).largest:
+            raise Stop(f"numbers of up to {bounds.reach:.3g}, beyond {FORMATS[tensor.dtype]}")
+        self.known.note(tensor, bounds)
 
     def stop(self, reason: str) -> Stop:
         """The first reason to stop, with the module that was running."""
@@ -92,7 +96,7 @@ class Carrier(TorchFunctionMode):
         """The largest error of all that the network returns for an image within +-input_range."""
         shape = (1,) * image.ndim
         size = torch.full(shape, input_range, dtype=torch.float64)
-        self.known[image] = Carried(size, torch.zeros_like(size))
+        self.known.note(image, Carried(size, torch.zeros_like(size)))
         with self:
             output = network(image)
         errors = [self.bounds(tensor).error.max().item() * SLACK for _, tensor in leaves(output)]
@@ -102,9 +106,7 @@ class Carrier(TorchFunctionMode):
 
     def bounds(self, tensor: Tensor) -> Carried:
         """What is known of a tensor."""
-        if tensor not in self.known:
-            raise Stop("a tensor of unknown origin")
-        found = self.known[tensor]
+        found = self.known.of(tensor)
         return Carried.of_constant(tensor) if found is None else found
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,47 +125,37 @@ class Carrier(TorchFunctionMode):
         """`func` of the arguments, with its bounds."""
         tensors = list(tensors_in((args, kwargs)))
         shaped = func in MAKING and len(tensors) == 1
-        moving = [tensor for tensor in tensors if not shaped and self.is_computed(tensor)]
+        known = {id(tensor): self.known.of(tensor) for tensor in tensors}
         versions, noise = [tensor._version for tensor in tensors], noise_drawn(tensors)
-        known = {id(tensor): self.known.get(tensor) for tensor in tensors} if moving else {}
         value = func(*args, **kwargs)
-        if not moving:
+        changed = [tensor for tensor, version in zip(tensors, versions, strict=True) if tensor._version != version]
+        if shaped or not any(bounds is not None for bounds in known.values()):
             if not all(map(torch.equal, noise, noise_drawn(tensors))):
                 raise Stop(f"{name_of(func)}, which is random")
+            self.known.see_changes(changed)
             for tensor in tensors_in(value):
-                self.known[tensor] = None
+                self.known.note(tensor, None)
             return value
-        self.forget_views([t for t, version in zip(tensors, versions, strict=True) if t._version != version], value)
+        if any(known[id(tensor)] is None for tensor in changed):
+            raise Stop("a change in place of what does not come from the image")
+        self.known.forget_views(changed, value)
         if func not in RULES:
             raise Stop(name_of(func))
 
         def bounds(tensor: Tensor) -> Carried:
-            found = known.get(id(tensor))
+            found = known[id(tensor)]
             return Carried.of_constant(tensor) if found is None else found
 
-        found = RULES[func](Call(func, args, kwargs, value, bounds))
+        def computed(tensor: Tensor) -> bool:
+            return known[id(tensor)] is not None
+
+        found = RULES[func](Call(func, args, kwargs, value, bounds, computed))
         for tensor, piece in zip(tensors_in(value), found if isinstance(found, list) else [found], strict=False):
             for each in (piece.size, piece.error):
                 if each.ndim > tensor.ndim or torch.broadcast_shapes(each.shape, tensor.shape) != tensor.shape:
                     raise Stop(f"{name_of(func)}, whose bounds have another shape")
             self.note(tensor, piece.with_axes(tensor.ndim))
         return value
-
-    def is_computed(self, tensor: Tensor) -> bool:
-        """Whether a tensor may differ from one network to the other."""
-        if tensor not in self.known:
-            raise Stop("a tensor of unknown origin")
-        return self.known[tensor] is not None
-
-    def forget_views(self, changed: list[Tensor], value: Any) -> None:
-        """Whatever shares memory with tensors that were changed in place is known no longer; they are, if returned."""
-        for tensor in changed:
-            if tensor is not value:
-                raise Stop("a change in place of a part of a tensor")
-            place = tensor.untyped_storage().data_ptr()
-            for other in list(self.known.keys()):
-                if other is not tensor and other.untyped_storage().data_ptr() == place:
-                    del self.known[other]
 
 
 def noise_drawn(tensors: list[Tensor]) -> list[Tensor]:

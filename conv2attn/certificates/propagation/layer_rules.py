@@ -14,7 +14,7 @@ from conv2attn.certificates.propagation.rules import RULES, Call, rule
 def _(call: Call) -> Carried:
     """Each output is a sum of `in_features` products."""
     weight, bias, tensor = call.argument(1, "weight"), call.argument(2, "bias"), call.tensor
-    if any(call.bounds(each).error.any() for each in (weight, bias) if each is not None):
+    if any(call.computed(each) for each in (weight, bias) if each is not None):
         raise Stop("linear with a weight that is computed")
     kind = Arithmetic.of(weight.device.type).format(FORMATS[weight.dtype])
     rounding = convolution_bound(weight.shape[-1], kind, bias=True, casts=2)
@@ -31,7 +31,7 @@ def _(call: Call) -> Carried:
     if call.argument(5, "training", False) or mean is None or variance is None:
         raise Stop("batch_norm in training mode")
     numbers = (mean, variance, call.argument(3, "weight"), call.argument(4, "bias"))
-    if any(call.bounds(each).error.any() for each in numbers if each is not None):
+    if any(call.computed(each) for each in numbers if each is not None):
         raise Stop("batch_norm with statistics that are computed")
     mean, variance, weight, bias = (
         per_channel(each, default, call.tensor.ndim) for each, default in zip(numbers, (0, 1, 1, 0), strict=True)

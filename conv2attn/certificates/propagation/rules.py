@@ -16,13 +16,17 @@ SPACES = (torch, Tensor, F, torch.special)
 @final
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of a function of torch, what it returned, and the bounds of each tensor that it was given."""
+    """A call of a function of torch, what it returned, and the bounds of each tensor that it was given.
+
+    A tensor is `computed` if it comes from the image: then it may be other numbers for other images.
+    """
 
     function: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     value: Any
     bounds: Callable[[Tensor], Carried]
+    computed: Callable[[Tensor], bool]
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
         """An argument, given by its place or by its name."""
