@@ -188,7 +188,6 @@ LAYERS = {
     "leak above the roundoff": ("square", alpha_lowered, "leak"),
     "leak of one head": ("square", one_alpha_lowered, "leak"),
     "centre between pixels": ("square", between_pixels, "leak"),
-    "a hook": ("square", lambda layer: layer.register_forward_hook(lambda module, args, output: -output), "measured"),
     "alpha is NaN": ("square", lambda layer: layer.encoding.alpha.data.fill_(torch.nan), "leak"),
 }
 
@@ -225,6 +224,7 @@ BETWEEN = {
     "a layer added": lambda net: net.add_module("more", nn.Identity()),
     "a hook that does nothing here": lambda net: net.norm.register_forward_hook(lambda m, args, output: output + 0),
     "training mode": lambda net: net.norm.train(),
+    "a hook on a layer": lambda net: net.square.register_forward_hook(lambda module, args, output: -output),
     "a forward replaced": lambda net: setattr(net.last, "forward", torch.zeros_like),
 }
 PLANTED = {

@@ -253,9 +253,32 @@ def test_modules_in_attributes_are_known_by_their_names():
         for side, other in zip(sides, (1, place), strict=True):
             vars(side[0])["other"] = [side[other]]
         assert Comparison(*sides, set()).run().different == expected
-    for side in sides:
-        vars(side[0])["other"] = [nn.Tanh()]
+    for slope, expected in ((1.0, []), (2.0, ["0: other differs"])):
+        for side, each in zip(sides, (1.0, slope), strict=True):
+            vars(side[0])["other"] = [nn.Sequential(nn.LeakyReLU(each))]
+        assert Comparison(*sides, set()).run().different == expected
+    vars(sides[0][0])["other"] = [sides[0][1]]
     assert Comparison(*sides, set()).run().different == ["0: other differs"]
+
+
+def test_what_cannot_be_compared_inside_of_an_unregistered_module_is_told():
+    sides = [nn.Sequential(nn.ReLU()) for _ in range(2)]
+    for side in sides:
+        inner = nn.Tanh()
+        inner.queue, inner.outer = deque(), side[0]
+        vars(side[0])["other"] = [inner]
+    found = Comparison(*sides, set()).run()
+    assert not found.different
+    assert found.unknown == ["0: other: the network: queue is a deque, which cannot be compared"]
+
+
+def test_a_function_with_other_globals_is_another_function():
+    def scaled(tensor):
+        return tensor
+
+    sides = [nn.Sequential(nn.ReLU()) for _ in range(2)]
+    sides[0].scaled, sides[1].scaled = scaled, types.FunctionType(scaled.__code__, dict(scaled.__globals__))
+    assert Comparison(*sides, set()).run().different == ["the network: scaled differs"]
 
 
 def test_methods_are_those_of_the_same_object():

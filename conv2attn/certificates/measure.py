@@ -13,6 +13,7 @@ from conv2attn.certificates.faithful import departure
 from conv2attn.certificates.outputs import largest_difference, other_kind
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.discovery import copy_network
+from conv2attn.models.replacement import reparametrisations
 
 FAILURES = (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, AttributeError)
 
@@ -45,7 +46,10 @@ class Measured:
         self.max_error = error if not error <= self.max_error else self.max_error
         largest = image.abs().max().item() if image.numel() else 0.0
         self.input_range = self.input_range if largest <= self.input_range else largest
-        self.sides, self.grid = tuple(image.shape[-axes:]), tuple(output.shape[-axes:])
+        sides, grid = tuple(image.shape[-axes:]), tuple(output.shape[-axes:])
+        self.sides, self.grid = (
+            tuple(map(max, old or new, new)) for old, new in ((self.sides, sides), (self.grid, grid))
+        )
         self.calls, self.like, self.shape = self.calls + 1, image.new_empty(0), tuple(image.shape)
 
 
@@ -58,9 +62,9 @@ class Watch:
     seen: Measured = field(default_factory=Measured)
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        """A forward hook."""
+        """A forward hook that comes before the layer's own; those before the call have changed `args` already."""
         try:
-            theirs = self.other(*args, **kwargs)
+            theirs = alone(self.other, *args, **kwargs)
             error = largest_difference(output, theirs)
             if kind := other_kind(output, theirs):
                 self.seen.trouble = f"an output {kind}"
@@ -71,6 +75,14 @@ class Watch:
         image = args[0] if args else kwargs["input"]
         self.seen.departs(departure(module, image, output))
         self.seen.add(error, image, output, axes_of(module))
+
+
+def alone(layer: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    """What a layer makes of its input without its hooks, but for those that compute a weight."""
+    for hook in reparametrisations(layer).values():
+        hook(layer, ())
+    output: Tensor = layer.forward(*args, **kwargs)
+    return output
 
 
 def axes_of(layer: nn.Module) -> int:
@@ -103,7 +115,7 @@ def measure(original: nn.Module, layers: Mapping[str, nn.Module], images: Any) -
     trial = copy_network(original)
     watches = {name: Watch(layer) for name, layer in layers.items()}
     for name, watch in watches.items():
-        trial.get_submodule(name).register_forward_hook(watch, with_kwargs=True)
+        trial.get_submodule(name).register_forward_hook(watch, prepend=True, with_kwargs=True)
     first = run(trial, images)
     return {name: watch.seen for name, watch in watches.items()}, first
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from conv2attn.certificates.between import compiled, findings_between
 from conv2attn.certificates.certificate import Certificate
 from conv2attn.certificates.circumstances import machine
 from conv2attn.certificates.compared import compare_layers
 from conv2attn.certificates.outputs import compare_outputs, judge
 from conv2attn.certificates.propagation import propagate
 from conv2attn.certificates.rows import all_names, pair_layers
-from conv2attn.certificates.structure import compare_structure
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, weakest_strength
@@ -57,20 +57,25 @@ def certify(
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
         UsageError: nothing says what to run the networks on, it has more than 2^26 numbers or is beyond the dtype, the
-            original does not run on it, or the tolerance is no number of at least 0 (C2A001).
+            original does not run on it, the tolerance is no number of at least 0, or autocast is on (C2A001).
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
     if images is None:
         images, described = random_images(original, input_size, input_range, seed)
     described = described or f"{len(images)} given images"
+    if torch.is_autocast_enabled(images.device.type):
+        raise UsageError("C2A001", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
+    told = (*machine(original, images), *circumstances)
+    if unread := compiled(original, network):
+        return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=told)
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
     largest = images.abs().max().item() if images.numel() else 0.0
     reach = input_range if largest <= input_range else largest
     bound, stop = propagate(original, compared.rules(), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     apart = all_names(original, network, pair_layers(original, network))
-    structure = compare_structure(original, network, apart)
+    structure = findings_between(original, network, apart, list(compared.pairs), images)
     between = [*structure, judge(compared.first, compared.second, compared.failure, compared.overflow())]
     witnesses = compared.witnesses(input_range)
     rows = compared.rows
@@ -81,7 +86,6 @@ def certify(
         between.append(judge_network(outputs, tolerance, stop))
         rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
     asked = {} if tolerance is None else {"claim": claim(tolerance, input_range)}
-    told = (*machine(original, images), *circumstances)
     return Certificate(
         tuple(rows.values()), tuple(between), outputs, ASSUMPTIONS, circumstances=told, witnesses=witnesses, **asked
     )

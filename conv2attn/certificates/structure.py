@@ -32,12 +32,12 @@ class Comparison:
     network: nn.Module
     apart: Set[str]
     found: Structure = field(default_factory=Structure)
+    seen: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)  # holds what it names: no id comes again
 
     def __post_init__(self) -> None:
         pairs = (self.original, self.network)
         names = [{id(m): name for name, m in side.named_modules()} for side in pairs]
         self.names = {**names[0], **names[1]}
-        self.seen: dict[tuple[int, int], tuple[Any, Any]] = {}  # holds what it names, so that no id is used again
 
     def run(self) -> Structure:
         """Compares all modules under all their names."""
@@ -95,8 +95,8 @@ class Comparison:
         """Whether two attributes are the same; a note where neither answer is known, which counts as the same."""
         if ours is theirs or (id(ours), id(theirs)) in self.seen:
             return True
-        if isinstance(ours, nn.Module):
-            return self.names.get(id(ours)) == self.names.get(id(theirs)) is not None
+        if isinstance(ours, nn.Module) and (id(ours) in self.names or id(theirs) in self.names):
+            return self.names.get(id(ours)) == self.names.get(id(theirs))
         if type(ours) is not type(theirs):
             return False
         if isinstance(ours, Tensor):
@@ -106,8 +106,11 @@ class Comparison:
         if isinstance(ours, CODE) and not isinstance(ours, types.FunctionType):
             return bool(ours == theirs)
         self.seen[id(ours), id(theirs)] = ours, theirs
+        if isinstance(ours, nn.Module):
+            return self.same_unregistered(ours, theirs, where)
         if isinstance(ours, types.FunctionType):
-            return ours.__code__ is theirs.__code__ and self.same(bindings(ours), bindings(theirs), where)
+            text = ours.__code__ is theirs.__code__ and ours.__globals__ is theirs.__globals__
+            return text and self.same(bindings(ours), bindings(theirs), where)
         if type(ours) in (dict, OrderedDict):
             keys = [list(side) for side in (ours, theirs)]
             return keys[0] == keys[1] and all(self.same(ours[key], theirs[key], where) for key in ours)
@@ -124,6 +127,14 @@ class Comparison:
             return self.same(*states, where)
         self.found.unknown.append(f"{where} is a {type(ours).__name__}, which cannot be compared")
         return True
+
+    def same_unregistered(self, ours: nn.Module, theirs: nn.Module, where: str) -> bool:
+        """The same of two modules that the networks hold without knowing them as theirs, as in a list."""
+        inside = Comparison(ours, theirs, frozenset(), seen=self.seen)
+        inside.names = {**{key: f"{where}: {name}" for key, name in inside.names.items()}, **self.names}
+        found = inside.run()
+        self.found.unknown += [f"{where}: {line}" for line in found.unknown]
+        return not found.different
 
 
 def compare_structure(original: nn.Module, network: nn.Module, apart: Set[str]) -> list[Finding]:

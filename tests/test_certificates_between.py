@@ -1,0 +1,126 @@
+"""Code between the layers that looks at them, compiled code, hooks, autocast: what bits alone do not show."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.certificates import certify
+from conv2attn.certificates.between import departure_between
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Strength, Verdict
+
+SIZE = (3, 8, 9)
+
+
+class Looking(nn.Module):
+    """A convolution, and code that may look at what it is."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.conv, self.after, self.count = nn.Conv2d(3, 4, 3, padding=1), after, 0
+
+    def forward(self, image):
+        self.count += 1
+        return self.after(self, image)
+
+
+LOOKING = {
+    "at the class": lambda net, x: net.conv(x) * (2 if isinstance(net.conv, nn.Conv2d) else 1),
+    "at the parameters": lambda net, x: net.conv(x) * sum(p.sum() for p in net.parameters()),
+    "and calling twice": lambda net, x: net.conv(x) if isinstance(net.conv, nn.Conv2d) else net.conv(x) + net.conv(x),
+    "and not calling": lambda net, x: net.conv(x) if isinstance(net.conv, nn.Conv2d) else x.new_ones(1, 4, 8, 9),
+    "before the call": lambda net, x: net.conv(x + len(list(net.conv.parameters()))),
+    "and failing": lambda net, x: net.conv(x) if isinstance(net.conv, nn.Conv2d) else net.conv(x).view(3),
+}
+
+
+@pytest.mark.parametrize("after", LOOKING.values(), ids=LOOKING)
+def test_code_that_looks_at_its_layers_is_refuted(after):
+    original = Looking(after)
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert report.verdict is Verdict.REFUTED, report.to_text()
+    assert next(each.part for each in report.between if each.verdict is Verdict.REFUTED) == "structure"
+    assert report.rows[0].verdict is Verdict.HOLDS
+
+
+ALIKE = {
+    "shared layers": lambda net, x: net.conv(net.conv(x)[:, :3]),
+    "noise": lambda net, x: net.conv(x) + torch.rand(4, 8, 9),
+    "a state": lambda net, x: net.conv(x) * net.count,
+    "in place": lambda net, x: net.conv(x).relu_().mul_(3),
+}
+
+
+@pytest.mark.parametrize("after", ALIKE.values(), ids=ALIKE)
+def test_code_that_does_not_look_is_not_refuted(after):
+    original = Looking(after).eval()
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+def test_one_module_may_stand_where_two_stood_and_two_where_one_stood():
+    conv = nn.Conv2d(3, 3, 3, padding=1)
+    one = nn.Sequential(conv, nn.ReLU(), conv)
+    layers = [conv2attn.convert(conv) for _ in range(2)]
+    two = nn.Sequential(layers[0], one[1], layers[1])
+    names, images = ["0", "2"], torch.rand(1, *SIZE)
+    for first, second in itertools.permutations((one, two)):
+        assert departure_between(first, second, names, images) == ""
+    assert "the outputs are other numbers" in departure_between(one, nn.Sequential(*two, nn.Tanh()), names, images)
+    swapped = nn.Sequential(layers[1], one[1], layers[0])
+    assert departure_between(two, swapped, names, images) == ""
+
+
+def test_layers_called_in_another_order_or_less_often_depart():
+    layers = {name: nn.Conv2d(3, 3, 1) for name in "ab"}
+
+    class Calling(nn.ModuleDict):
+        def forward(self, image):
+            for name in self.order:
+                image = self[name](image)
+            return image
+
+    first, second = Calling(layers), Calling(layers)
+    for orders, told in ((("ab", "ba"), "b is called in place of a"), (("ab", "a"), "b is not called")):
+        first.order, second.order = orders
+        assert departure_between(first, second, ["a", "b"], torch.rand(1, *SIZE)) == told
+    first.order, second.order = "a", "ab"
+    assert departure_between(first, second, ["a", "b"], torch.rand(1, *SIZE)).startswith("something fails: IndexError")
+
+
+def test_what_departs_from_itself_is_not_asked():
+    ticks = itertools.count()
+    original = Looking(lambda net, x: net.conv(x) + next(ticks))
+    assert departure_between(original, conv2attn.convert(original), ["conv"], torch.rand(1, *SIZE)) == ""
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("where", ["", "0"])
+def test_compiled_code_is_not_read(side, where):
+    original = nn.Sequential(nn.Conv2d(3, 4, 3))
+    networks = [original, conv2attn.convert(original)]
+    networks[side].get_submodule(where)._compiled_call_impl = lambda image: image.new_zeros(1, 4, 6, 7)
+    report = certify(*networks, input_size=SIZE)
+    assert report.verdict is Verdict.UNSUPPORTED
+    told = f"{where or 'the network'} of the {['first', 'second'][side]} runs as compiled code"
+    assert told in report.between[0].sentence
+    wrapped = [original, torch.compile(conv2attn.convert(original), backend="eager")]
+    assert certify(*wrapped, input_size=SIZE).verdict is Verdict.UNSUPPORTED
+
+
+def test_hooks_before_a_layer_act_once_and_those_behind_it_do_not_change_its_rounding():
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    original[0].register_forward_pre_hook(lambda module, args: (args[0] * 2 + 1,))
+    original[0].register_forward_hook(lambda module, args, output: output * 1e6)
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert report.verdict is Verdict.HOLDS, report.to_text()
+    assert report.rows[0].max_error <= report.rows[0].bound < 1e-3
+
+
+def test_under_autocast_nothing_is_certified():
+    conv = nn.Conv2d(3, 4, 3)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match="autocast is on"):
+        certify(conv, conv2attn.convert(conv), input_size=SIZE)
