@@ -262,6 +262,24 @@ def test_the_certificate_tells_what_it_was_made_of():
     assert 0.4 < seen.rows[0].input_range <= 0.5
 
 
+def test_a_second_that_fails_or_follows_an_overflow_is_judged_so():
+    net = nn.Sequential(layer(), nn.Flatten(), nn.Linear(60, 3))
+    broken = conv2attn.convert(net)
+    broken[2].register_forward_pre_hook(lambda module, args: 1 / "no number")
+    told = certify(net, broken, images=images()).between[-1]
+    assert "the second does not run where the first does: TypeError" in told.sentence
+    wrong = conv2attn.convert(net)
+    wrong[0].bias.data[0] += 1.0
+    assert [witness.layer for witness in certify(net, wrong, images=images()).witnesses] == ["0"]
+    assert certify(layer(), conv2attn.convert(layer()), images=images()).rows[0].part("tolerance") is None
+    endless = nn.Sequential(layer())
+    spoilt = conv2attn.convert(endless)
+    spoilt.register_forward_hook(lambda module, args, output: output * torch.inf)
+    loud = images() * 4e38
+    told = certify(endless, spoilt, images=loud.clamp(-3e38, 3e38)).between[-1]
+    assert told.verdict is Verdict.UNDECIDED
+
+
 def test_the_bound_at_the_outputs_is_for_the_larger_of_both_ranges():
     net = nn.Sequential(layer(), nn.ReLU())
     converted = conv2attn.convert(net)

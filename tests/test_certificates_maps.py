@@ -160,6 +160,20 @@ def test_padding_counts_where_a_tap_reaches_beyond_the_pixels():
     assert compare_maps(*out) == SAME
 
 
+def test_heads_that_can_leave_the_grid_are_judged_apart(monkeypatch):
+    asked = []
+    told = geometry("judged")
+    monkeypatch.setattr("conv2attn.certificates.maps.judge_strays", lambda *sides: asked.append(sides) or told)
+    positions = reading_of(conv2attn.convert(layer())).positions
+    stray = replace(read(), positions=replace(positions, strays=(2,)))
+    assert stray.strays == (2,)
+    for sides in ((read(), stray), (stray, read()), (stray, stray)):
+        assert compare_maps(*sides)[0] == told
+        assert asked.pop() == sides
+    assert compare_maps(read(), read()) == SAME
+    assert not asked
+
+
 def test_padding_of_other_amounts_fits_other_inputs():
     ours = read(mode="reflect")
     theirs = replace(ours, padding=Padding((1, 2), (1, 1), "reflect"))
