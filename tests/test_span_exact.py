@@ -124,6 +124,17 @@ def test_a_phi_beyond_the_bound_never_holds():
     assert one.verdict is not HOLDS
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_every_offset_of_hard_heads_is_decided_beside_one_that_is_refuted(exact):
+    # three copies of one head: least squares has thirds, and leaves a little more than nothing
+    heads = np.repeat(np.eye(3, dtype=int)[None], 3, 0)
+    printed = check_span(heads, offsets=[(0,), (1,)], grid=(3,), exact=exact, eps=0).rows[0].condition("per-query")
+    assert [(target.verdict, target.strength) for target in printed.targets] == [
+        (HOLDS, Strength.PROVED),
+        (REFUTED, Strength.PROVED),
+    ]
+
+
 def test_a_phi_beyond_the_bound_is_looked_at_again():
     heads = fractions(np.array([[[101, 99], [99, 101]], [[99, 101], [101, 99]]]))
     needed = check_span(heads, 1, grid=(2,)).rows[0].condition("joint")

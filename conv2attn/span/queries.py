@@ -50,7 +50,7 @@ def decide_per_query(attention: AttentionRows, targets: Targets, limits: Limits)
         figures = worst.figures(j) if verdict is not Verdict.UNDECIDED else (worst.served(j, serves), 0.0, 0.0)
         target = Target(targets.labels[j], verdict, strength, *figures, (), witness, None, offset)
         refuted_already = (worst.floor > limits.eps).any() or any(each.verdict is Verdict.REFUTED for each in found)
-        if verdict is Verdict.UNDECIDED and (shadows or not refuted_already):
+        if verdict is Verdict.UNDECIDED and (attention.exact or attention.one_hot or not refuted_already):
             alone, left = replace(attention, crew=ALONE), worst.left(j, serves)
             target = look_again(alone, targets, limits, target, worst.rows(j), left)
         found.append(target)

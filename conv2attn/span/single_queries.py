@@ -39,7 +39,8 @@ def look_again(
     verdict = worst_verdict(each.verdict for each in known[1:])
     if verdict is Verdict.HOLDS and unlooked:
         verdict = Verdict.UNDECIDED
-    strength = weakest_strength(each.strength for each in known[1:]) if attention.exact else Strength.BOUNDED
+    known_exactly = attention.exact or attention.one_hot
+    strength = weakest_strength(each.strength for each in known[1:]) if known_exactly else Strength.BOUNDED
     held = Mixings(j, tuple(found)) if verdict is Verdict.HOLDS else None
     return replace(
         before,
