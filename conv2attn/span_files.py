@@ -1,24 +1,20 @@
 """The attention that a file holds: our own networks, arrays, and models that the user builds."""
 
-import importlib
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.checkpoints import load
+from conv2attn.checkpoints.arrays import stored
+from conv2attn.checkpoints.foreign import built
 from conv2attn.checkpoints.images import read_images
-from conv2attn.checkpoints.reading import read_tensors
-from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import position_attention
@@ -121,52 +117,3 @@ def arrays(path: str) -> dict[str, Any]:
         (name, whole), *_ = held.items()
         return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}
     return held
-
-
-def stored(path: str) -> dict[str, Any]:
-    """The arrays of a file, by name.
-
-    Raises:
-        CheckpointError: missing, or not such a file (C2A301, C2A303).
-    """
-    if not Path(path).is_file():
-        raise CheckpointError("C2A301", f"{path} does not exist")
-    try:
-        if Path(path).suffix == ".safetensors":
-            return dict(load_file(path))
-        held = np.load(path, allow_pickle=False)
-        return dict(held) if isinstance(held, np.lib.npyio.NpzFile) else {"attention": held}
-    except (OSError, ValueError, ImportError, EOFError, zipfile.BadZipFile, SafetensorError) as error:
-        told = str(error).splitlines()[0]
-        remedy = "Write it with numpy.save, numpy.savez or safetensors."
-        raise CheckpointError("C2A303", f"{path} does not hold arrays ({told})", remedy) from error
-
-
-def built(arch: str, path: str) -> nn.Module:
-    """The model that `arch` names, with the state dict in `path`.
-
-    Args:
-        arch: "transformers:FOLDER", "timm:NAME", or "package.module:factory", which is called without arguments.
-    Raises:
-        UsageError: it names nothing that can be built here (C2A001).
-        CheckpointError: the state dict is not the model's (C2A304).
-    """
-    kind, _, name = arch.partition(":")
-    try:
-        if kind == "transformers":
-            model = importlib.import_module("transformers").AutoModel.from_pretrained(name, local_files_only=True)
-            return model.eval()
-        if kind == "timm":
-            model = importlib.import_module("timm").create_model(name, pretrained=False)
-        else:
-            model = getattr(importlib.import_module(kind), name)()
-    except (ImportError, AttributeError, OSError, ValueError, RuntimeError, TypeError) as error:
-        raise UsageError("C2A001", f"--arch {arch} builds nothing here ({str(error).splitlines()[0]})") from error
-    if not isinstance(model, nn.Module):
-        raise UsageError("C2A001", f"--arch {arch} builds a {type(model).__name__}, not an nn.Module")
-    state = stored(path) if Path(path).suffix == ".safetensors" else read_tensors(path)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise CheckpointError("C2A304", f"{path} does not fit {arch} ({str(error).splitlines()[0]})") from error
-    return model.eval()

@@ -5,8 +5,11 @@ from itertools import product
 import pytest
 import torch
 from encoders import EXTRA_TOKENS, HEADS, VISION, bias_to, pictures, sentence, sentence_encoder, vision
+from safetensors.torch import save_file
 from torch import nn
 
+from conv2attn.checkpoints.foreign import built
+from conv2attn.errors import CheckpointError
 from conv2attn.models.capture import capture
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Verdict
@@ -123,3 +126,34 @@ def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
     bias_to(network, [*OFFSETS[:-1], (2, 2)])
     report = check_span(capture(network, pictures(network)), extra_tokens=EXTRA_TOKENS[name])
     assert [row.verdict for row in report.rows] == [Verdict.REFUTED] * 2
+
+
+def saved_vit(folder):
+    """A small ViT and where its configuration, its weights, and those of another are."""
+    model, other = vision("vit", "eager"), vision("vit", "eager")
+    for weights in other.parameters():
+        nn.init.normal_(weights)
+    model.config.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "weights.pt")
+    save_file(other.state_dict(), folder / "others.safetensors")
+    return model, other
+
+
+@pytest.mark.parametrize(("weights", "which"), [("weights.pt", 0), ("others.safetensors", 1)])
+def test_the_weights_are_those_of_the_file_and_not_of_the_folder(tmp_path, weights, which):
+    models = saved_vit(tmp_path)
+    models[1 - which].save_pretrained(tmp_path)
+    found = built(f"transformers:{tmp_path}", str(tmp_path / weights)).state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in models[which].state_dict().items())
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path):
+    model, _ = saved_vit(tmp_path)
+    held = {name: tensor for name, tensor in model.state_dict().items() if "layernorm" not in name}
+    torch.save(held, tmp_path / "less.pt")
+    with pytest.raises(CheckpointError, match=r"C2A304 .*less.pt lacks 10 weights of transformers:.*, layernorm.bias"):
+        built(f"transformers:{tmp_path}", str(tmp_path / "less.pt"))
+    torch.save({name: x for name, x in model.state_dict().items() if "pooler" not in name}, tmp_path / "base.pt")
+    assert not built(f"transformers:{tmp_path}", str(tmp_path / "base.pt")).training
+    with pytest.raises(CheckpointError, match="C2A301"):
+        built(f"transformers:{tmp_path}", str(tmp_path / "none.pt"))
