@@ -178,6 +178,11 @@ def test_where_sums_are_too_long_nothing_is_said():
     assert difference_bounds(original, original, 1.0, (2**12, 2**12)) is not None
 
 
+def test_what_is_rounded_here_is_paid_for():
+    assert 1 + 2**22 * 2.0**-52 < SLACK == 1 + 2.0**-30
+    assert 1 + 2**16 * 2.0**-24 < ROUNDED == 1 + 2.0**-7
+
+
 def test_a_convolution_mixes_exactly():
     assert mixing_bound(read(layer()), SIDES, "float32") == (0.0, NOTHING)
     assert mixing_bound(placed(()), SIDES, "float32") == (0.0, NOTHING)
