@@ -19,7 +19,9 @@ from conv2attn.span.checker import (
 )
 from conv2attn.span.condition import Mixing, NullVector
 from conv2attn.span.confirmation import confirm
+from conv2attn.span.confirmation import rows_of as table_of
 from conv2attn.span.decision import decide
+from conv2attn.span.evaluation import evaluate, uncertainty
 from conv2attn.span.layers import read_layer
 from conv2attn.span.limits import limits_for
 from conv2attn.span.problem import shifts
@@ -223,3 +225,19 @@ def test_the_checker_counts():
     assert not confirms_counting(1, line, Fraction(0), [])
     assert not confirms_counting(1, [line[0], line[0]], Fraction(0), range(4))
     assert not confirms_counting(1, [line[0], [{9: 2}] * 4], Fraction(0), range(4))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_no_floor_is_above_what_the_uncertainty_leaves(dtype):
+    attention = rows_of(soft((9,), 1.0, LINE).astype(dtype), (9,))
+    targets, inside = shifts(attention.grid, LINE), np.arange(9) % 8 > 0
+    table, queries = table_of(attention), np.flatnonzero(inside)
+    asked = targets.block(queries, 9).reshape(3, -1)
+    mixings = np.linalg.lstsq(np.array(table)[:, queries].reshape(3, -1).T, asked.T, rcond=None)[0].T
+    bound = 0.05 / uncertainty(attention)
+    floors = evaluate(attention, targets, inside, mixings, np.arange(3), bound).floor
+    assert floors.min() > 0.1
+    for phi, target, floor in zip(mixings.tolist(), targets.places, floors, strict=True):
+        rows = [{int(k): 1} if k >= 0 else {} for k in target]
+        numbers = (bound, Fraction(uncertainty(attention)), queries.tolist())
+        assert confirms_refuted(table, rows, phi, Fraction(floor) * (1 - Fraction(1, 10**12)), *numbers)

@@ -49,6 +49,24 @@ def test_one_head_less_is_refuted_by_counting():
     assert [target.verdict for target in interior.targets] == [REFUTED, *[HOLDS] * 8]
 
 
+def test_a_query_that_needs_a_larger_phi_than_allowed_does_not_hold():
+    close = np.array([[[101, 99], [99, 101]], [[99, 101], [101, 99]]]) / 200
+    for bound, expected in ((101, HOLDS), (99, REFUTED)):
+        printed = check_span(close, 1, grid=(2,), max_phi=bound).rows[0].condition("per-query")
+        assert printed.verdict is expected
+        assert printed.norm <= bound
+
+
+def test_groups_share_the_width_of_a_head():
+    conv = torch.nn.Conv2d(4, 4, 1, groups=2, bias=False)
+    for rank, expected in ((1, HOLDS), (2, UNDECIDED)):
+        block = torch.ones(2, 2) if rank == 1 else torch.eye(2)
+        conv.weight.data = torch.cat([block, block])[..., None, None]
+        layer = MultiHeadSelfAttention(4, 4, convert(conv).encoding, d_head=2, groups=2)
+        kernel = check_span(layer, grid=3, convolution=conv, condition="kernel").rows[0].deciding
+        assert (kernel.verdict, f"{rank}, " in kernel.sentence) == (expected, True)
+
+
 def test_counting_refutes_where_no_norm_is_too_large():
     blind = np.full((2, 9, 9), 1 / 9)
     interior = check_span(blind, (1, 3), max_phi=1e100).rows[0].condition("interior")
