@@ -179,7 +179,7 @@ def test_where_sums_are_too_long_nothing_is_said():
 
 
 def test_what_is_rounded_here_is_paid_for():
-    assert 1 + 2**22 * 2.0**-52 < SLACK == 1 + 2.0**-30
+    assert 1 + (2**22 - 1) * 2.0**-52 < SLACK == 1 + 2.0**-30
     assert 1 + 2**16 * 2.0**-24 < ROUNDED == 1 + 2.0**-7
 
 
