@@ -2,7 +2,7 @@
 
 import json
 from fractions import Fraction
-from pickle import UnpicklingError
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,6 +92,7 @@ def test_alphas_are_those_from_which_weights_vanish(dtype, least):
 
     assert found(alpha(limit)) == []
     assert found(alpha(limit * (1 - 1e-15))) == [f"layer1.0.conv1.encoding.alpha is {limit:g}"]
+    assert found(at("encoding.alpha", torch.inf)) == ["layer1.0.conv1.encoding.alpha is inf"]
     assert found(alpha(torch.nan)) == ["layer1.0.conv1.encoding.alpha is nan"]
 
 
@@ -229,15 +230,15 @@ def test_layers_are_looked_at_again_and_all_else_is_the_same():
     ours["fc.weight"] = theirs["fc.weight"] = torch.ones(2)
     name = "layer1.0.conv1."
     second = {"state_dict": theirs, "layers": {name.rstrip("."): PLAN}}
-    assert list(disagreements(ours, second, [name])) == []
-    assert list(disagreements({"state_dict": ours}, second, [name])) == []
+    assert list(disagreements(ours, second, {name: True})) == []
+    assert list(disagreements({"state_dict": ours}, second, {name: True})) == []
     strided = {"state_dict": theirs, "layers": {name.rstrip("."): changed("sites", stride=(2, 2))}}
-    assert len(list(disagreements(ours, strided, [name]))) == 1
+    assert len(list(disagreements(ours, strided, {name: True}))) == 1
     moved = {**second, "state_dict": {**theirs, "fc.weight": torch.zeros(2)}}
-    assert list(disagreements(ours, moved, [name])) == ["fc.weight differs"]
-    assert list(disagreements(ours, ours, [name])) == []
-    assert len(list(disagreements(ours, second, []))) == len({*ours, *theirs}) - 2
-    assert "layer1.0.conv1.weight differs" in list(disagreements(ours, {"state_dict": theirs}, [name]))
+    assert list(disagreements(ours, moved, {name: True})) == ["fc.weight differs"]
+    assert list(disagreements(ours, ours, {name: True})) == []
+    assert len(list(disagreements(ours, second, {}))) == len({*ours, *theirs}) - 2
+    assert "layer1.0.conv1.weight differs" in list(disagreements(ours, {"state_dict": theirs}, {name: True}))
 
 
 def test_every_layer_is_looked_at_and_one_that_is_not_there_differs():
@@ -246,10 +247,10 @@ def test_every_layer_is_looked_at_and_one_that_is_not_there_differs():
     first, second = ({key.replace("layer1.0", f"layer1.{n}"): x.clone() for key, x in side.items() for n in range(3)}
                      for side in (ours, theirs))  # fmt: skip
     told = {"state_dict": second, "layers": {name.rstrip("."): PLAN for name in names}}
-    assert list(disagreements(first, told, names)) == []
+    assert list(disagreements(first, told, dict.fromkeys(names, True))) == []
     second[f"{names[2]}bias"] += 1
-    assert list(disagreements(first, told, names)) == [f"{names[2]}bias differs"]
-    found = list(disagreements({}, {"state_dict": theirs, "layers": {names[0].rstrip("."): PLAN}}, names[:1]))
+    assert list(disagreements(first, told, dict.fromkeys(names, True))) == [f"{names[2]}bias differs"]
+    found = list(disagreements({}, {"state_dict": theirs, "layers": {names[0].rstrip("."): PLAN}}, {names[0]: True}))
     assert set(found) == {f"{key} differs" for key in theirs} | {f"{names[0]}{key} differs" for key in PLAN}
 
 
@@ -267,15 +268,15 @@ def test_two_attentions_are_the_same_in_numbers_and_geometry():
     _, theirs = states()
     name = "layer1.0.conv1."
     first = {"state_dict": theirs, "layers": {name.rstrip("."): PLAN}}
-    assert list(disagreements(first, first, [name])) == []
+    assert list(disagreements(first, first, {name: True})) == []
     for key in ("padding", "sites", "groups", "encoding", "d_in", "d_out", "stride_by"):
         other = {"state_dict": theirs, "layers": {name.rstrip("."): {**PLAN, key: "other"}}}
-        assert list(disagreements(first, other, [name])) == [f"{name}{key} differs"]
-        assert list(disagreements(other, first, [name])) == [f"{name}{key} differs"]
+        assert list(disagreements(first, other, {name: True})) == [f"{name}{key} differs"]
+        assert list(disagreements(other, first, {name: True})) == [f"{name}{key} differs"]
     unknown = {"state_dict": theirs, "layers": {name.rstrip("."): {**PLAN, "note": "other"}}}
-    assert list(disagreements(first, unknown, [name])) == []
+    assert list(disagreements(first, unknown, {name: True})) == []
     moved = {**first, "state_dict": {**theirs, f"{name}bias": theirs[f"{name}bias"] + 1}}
-    assert list(disagreements(first, moved, [name])) == [f"{name}bias differs"]
+    assert list(disagreements(first, moved, {name: True})) == [f"{name}bias differs"]
 
 
 @pytest.mark.parametrize(("stem", "side", "wrong"), [(None, 7, False), ("imagenet", 7, False),
@@ -285,16 +286,16 @@ def test_the_stem_is_that_of_its_first_layer(stem, side, wrong):
     ours = {"conv1.weight": torch.ones(1, 1, 3, side)}
     architecture = {} if stem is None else {"stem": stem}
     told = [f"the stem is that of {stem}, and conv1 is not"] if wrong else []
-    assert list(disagreements(ours, {"state_dict": ours, "architecture": ["resnet", architecture]}, [])) == told
+    assert list(disagreements(ours, {"state_dict": ours, "architecture": ["resnet", architecture]}, {})) == told
     assert (
-        list(disagreements({"a": torch.ones(1)}, {"state_dict": {"a": torch.ones(1)}, "architecture": None}, [])) == []
+        list(disagreements({"a": torch.ones(1)}, {"state_dict": {"a": torch.ones(1)}, "architecture": None}, {})) == []
     )
     assert (
-        list(disagreements({"conv1.weight": torch.ones(1, 1, 7, 7)}, {"conv1.weight": torch.ones(1, 1, 7, 7)}, []))
+        list(disagreements({"conv1.weight": torch.ones(1, 1, 7, 7)}, {"conv1.weight": torch.ones(1, 1, 7, 7)}, {}))
         == []
     )
     other = {"state_dict": {"a": torch.ones(1)}, "architecture": ["x", {"stem": "imagenet"}]}
-    assert list(disagreements({"a": torch.ones(1)}, other, [])) == []
+    assert list(disagreements({"a": torch.ones(1)}, other, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,7 @@ def test_a_second_look_is_no_better_than_the_first(stored, checked, wrong, verdi
     assert report.to_markdown() == "".join(f"- {line}\n" for line in lines)
     text = report.to_json()
     assert json.loads(text) == {"certificate": "c.json", "stored": stored, "checked": checked, "wrong": list(wrong),
-                                "schema": "conv2attn.recheck/1", "verdict": verdict.value}  # fmt: skip
+                                "schema": "conv2attn.recheck/1", "verdict": verdict.value, "unknown": []}  # fmt: skip
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
@@ -381,8 +382,50 @@ class Foreign:
 
 def test_nothing_but_tensors_is_loaded(files):
     torch.save({"state_dict": {}, "more": Foreign()}, files.folder / "b.pt")
-    with pytest.raises(UnpicklingError):
+    with pytest.raises(UsageError, match="names files that are no networks"):
         recheck(files())
+
+
+@pytest.mark.parametrize("content", [5, [1], {"layers": 5}, {1: torch.ones(1)},
+                                     {"state_dict": None}, {"layer1.0.conv1.weight": torch.ones(1)}])  # fmt: skip
+def test_files_that_hold_no_networks_are_an_error(files, content):
+    torch.save(content, files.folder / "a.pt")
+    with pytest.raises(UsageError, match=r"c\.json names files that are no networks"):
+        recheck(files())
+
+
+def test_where_not_all_holds_only_the_hashes_are_looked_at(files):
+    torch.save({}, files.folder / "a.pt")
+    path = files(verdict="undecided")
+    assert recheck(path) == Recheck(path, "undecided", 0, ())
+    path = files(claim="the outputs differ by at most 1 for all finite inputs")
+    assert (recheck(path).verdict, recheck(path).checked) == (Verdict.UNDECIDED, 0)
+    assert "a tolerance rests on bounds, which are not looked at again\n" in recheck(path).to_text()
+
+
+def test_the_other_way_round_nothing_is_known(files):
+    known = json.loads(Path(files()).read_text())["circumstances"]
+    turned = {"original": "converted", "original sha256": "converted sha256"}
+    turned |= {value: key for key, value in turned.items()}
+    path = files(circumstances={turned[key]: value for key, value in known.items()})
+    told = ("layer1.0.conv1.: a convolution in place of attention is not looked at again",)
+    assert recheck(path) == Recheck(path, "holds", 0, (), told)
+    assert recheck(path).verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("alpha", "strength", "wrong"),
+    [(46.0, "bounded", 0), (46.0, "proved", 1), (18.1, "bounded", 0), (18.0, "bounded", 1), (3.0, "bounded", 1)],
+)
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_bounded_layer_leaks_at_most_the_roundoff(files, alpha, strength, wrong, twice):
+    ours, theirs = states()
+    name = "layer1.0.conv1"
+    soft = {**theirs, f"{name}.encoding.alpha": torch.full((9,), alpha)}
+    torch.save({"state_dict": theirs, "layers": {name: PLAN}} if twice else ours, files.folder / "a.pt")
+    torch.save({"state_dict": soft, "layers": {name: PLAN}}, files.folder / "b.pt")
+    path = files(layers=[{"name": name, "strength": strength, "skipped": False}])
+    assert recheck(path) == Recheck(path, "holds", 1, (f"{name}.encoding.alpha is {alpha:g}",) * wrong)
 
 
 def test_a_layer_at_the_root_is_named_by_nothing(files):
@@ -399,6 +442,9 @@ def test_what_is_no_certificate_is_an_error(files, change):
     with pytest.raises(UsageError, match=r"c\.json is no certificate of two files"):
         recheck(files(**change))
     (files.folder / "c.json").write_text("no json")
+    with pytest.raises(UsageError, match=r"c\.json is no certificate of two files"):
+        recheck(str(files.folder / "c.json"))
+    (files.folder / "c.json").write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"c\.json is no certificate of two files"):
         recheck(str(files.folder / "c.json"))
     with pytest.raises(UsageError, match="none is no certificate of two files"):

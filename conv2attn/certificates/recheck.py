@@ -1,13 +1,15 @@
 """A stored certificate held against the files that it names, by code that shares nothing with what wrote it.
 
-Checked again: that neither file changed; that every tap of a proved layer is, number for number, what the heads at its
-offset do; every bias; that every alpha is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype; paddings,
-strides and the stem; and that every other tensor is the same. Not checked again: bounds, measurements.
+Checked again: that neither file changed; and where all holds, that every tap of a layer is, number for number, what the
+heads at its offset do; every bias; that alpha is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype, or
+for a bounded layer that at most the roundoff leaks; paddings, strides and the stem; and that every other tensor is the
+same. Not checked again: bounds, measurements, convolutions in place of attention.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -15,27 +17,31 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.certificates.recheck_layers import GEOMETRY, identical, of_layer
+from conv2attn.certificates.recheck_layers import GEOMETRY, identical, of_alpha, of_layer
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
+
+MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError)
 
 
 @final
 @dataclass(frozen=True)
 class Recheck:
-    """What became of a stored certificate: `wrong` lists what does not agree with it."""
+    """What became of a stored certificate: `wrong` lists what does not agree with it, `unknown` what was not asked."""
 
     certificate: str
     stored: str
     checked: int
     wrong: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """Refuted if anything is wrong, otherwise as stored; undecided where no layer could be checked again."""
+        """Refuted if anything is wrong, otherwise as stored; undecided where not all that holds was checked again."""
         if self.wrong:
             return Verdict.REFUTED
-        return Verdict(self.stored) if self.checked or self.stored != "holds" else Verdict.UNDECIDED
+        whole = self.checked and not self.unknown
+        return Verdict(self.stored) if whole or self.stored != "holds" else Verdict.UNDECIDED
 
     @property
     def exit_code(self) -> int:
@@ -44,7 +50,7 @@ class Recheck:
 
     def to_text(self) -> str:
         """The report in lines."""
-        lines = [*self.wrong, f"{self.checked} layers checked again; stored verdict: {self.stored}"]
+        lines = [*self.wrong, *self.unknown, f"{self.checked} layers checked again; stored verdict: {self.stored}"]
         return "\n".join([*lines, f"{self.certificate}: {self.verdict.value}"]) + "\n"
 
     def to_markdown(self) -> str:
@@ -61,27 +67,51 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
     """Holds the certificate in a file against the two files that it names, or those given.
 
     Raises:
-        UsageError: the file is no certificate of two files (C2A001).  CheckpointError: a file is missing (C2A301).
+        UsageError: the file is no certificate of two files, or these are no networks (C2A001).
+        CheckpointError: a file is missing (C2A301).
     """
     try:
         body = json.loads(Path(certificate).read_text())
         told = body["circumstances"]
         paths = [Path(original or told["original"]), Path(converted or told["converted"])]
         stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
-        rows = [row["name"] for row in body["layers"] if row["strength"] == "proved" and not row["skipped"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rows = {str(row["name"]): row["strength"] == "proved" for row in body["layers"] if not row["skipped"]}
+        by_bounds = "differ by at most" in str(body.get("claim"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError("C2A001", f"{certificate} is no certificate of two files ({error})") from error
-    wrong, states = [], []
-    for path, known in zip(paths, hashes, strict=True):
+    for path in paths:
         if not path.is_file():
             raise CheckpointError("C2A301", f"{path} does not exist")
-        if sha256(path) != known:
-            wrong.append(f"{path} changed since the certificate was written")
-        states.append(torch.load(path, weights_only=True) if not wrong else {})
-    if wrong:
+    wrong = [
+        f"{path} changed since the certificate was written"
+        for path, known in zip(paths, hashes, strict=True)
+        if sha256(path) != known
+    ]
+    if wrong or stored != Verdict.HOLDS.value:
         return Recheck(certificate, stored, 0, tuple(wrong))
-    names = ["" if name == "(root)" else f"{name}." for name in rows]
-    return Recheck(certificate, stored, len(names), tuple(disagreements(states[0], states[1], names)))
+    if by_bounds:
+        return Recheck(certificate, stored, 0, (), ("a tolerance rests on bounds, which are not looked at again",))
+    names = {"" if name == "(root)" else f"{name}.": proved for name, proved in rows.items()}
+    try:
+        return look(certificate, stored, names, *(torch.load(path, weights_only=True) for path in paths))
+    except MALFORMED as error:
+        told = str(error).partition("\n")[0]
+        raise UsageError("C2A001", f"{certificate} names files that are no networks ({told})") from error
+
+
+def look(certificate: str, stored: str, names: dict[str, bool], first: Any, second: Any) -> Recheck:
+    """The second look at what two files hold: layers by name, each with whether it was proved."""
+    held = [key for state in (first, second) for key in state.get("state_dict", state)]
+    there = {name: proved for name, proved in names.items() if any(key.startswith(name) for key in held)}
+    back = [name for name in there if has_plan(first, name) and not has_plan(second, name)]
+    unknown = tuple(f"{name}: a convolution in place of attention is not looked at again" for name in back)
+    wrong = () if back else tuple(disagreements(first, second, there))
+    return Recheck(certificate, stored, len(there) - len(back), wrong, unknown)
+
+
+def has_plan(state: dict[str, Any], name: str) -> bool:
+    """Whether a layer of a file is attention."""
+    return name.rstrip(".") in state.get("layers", {})
 
 
 def sha256(path: str | Path) -> str:
@@ -90,19 +120,24 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def disagreements(first: dict[str, Any], second: dict[str, Any], names: list[str]) -> Iterator[str]:
-    """What of the second file is not what the first one needs."""
+def disagreements(first: dict[str, Any], second: dict[str, Any], names: Mapping[str, bool]) -> Iterator[str]:
+    """What of the second file is not what the first one needs, for layers that were proved or bounded."""
     known, plans = first.get("layers", {}), second.get("layers", {})
     ours, theirs = (state.get("state_dict", state) for state in (first, second))
     stem = second["architecture"][1].get("stem", "") if second.get("architecture") else ""
     if stem and "conv1.weight" in ours and (stem == "imagenet") != (ours["conv1.weight"].shape[-1] == 7):
         yield f"the stem is that of {stem}, and conv1 is not"
-    for name in names:
+    for name, proved in names.items():
         plan, before = plans.get(name.rstrip(".")), known.get(name.rstrip("."))
         if plan is not None and before is None and f"{name}weight" in ours:
-            yield from of_layer(name, plan, ours, theirs)
+            yield from of_layer(name, plan, ours, theirs, proved=proved)
             continue
-        yield from unequal(name, ours, theirs, lambda key, name=name: key.startswith(name))
+        skipped = None
+        if plan is not None and before is not None and f"{name}encoding.alpha" in theirs:
+            yield from of_alpha(name, plan, theirs, proved=proved)
+            skipped = f"{name}encoding.alpha"
+        own = {key for key in (*ours, *theirs) if key.startswith(name) and key != skipped}
+        yield from unequal(name, ours, theirs, own.__contains__)
         yield from (f"{name}{key} differs" for key in GEOMETRY if (plan or {}).get(key) != (before or {}).get(key))
     yield from unequal("", ours, theirs, lambda key: not any(key.startswith(name) for name in names))
 

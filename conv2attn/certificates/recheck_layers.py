@@ -11,21 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
 GEOMETRY = ("padding", "sites", "groups", "d_in", "d_out", "encoding", "stride_by")
 
 
-def of_layer(name: str, plan: dict[str, Any], ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> Iterator[str]:
+def of_layer(
+    name: str, plan: dict[str, Any], ours: dict[str, Tensor], theirs: dict[str, Tensor], *, proved: bool = True
+) -> Iterator[str]:
     """What of an attention layer is not its convolution."""
     weight, bias, other = ours[f"{name}weight"], ours.get(f"{name}bias"), theirs.get(f"{name}bias")
     if not (bias is other is None or (bias is not None and other is not None and identical(bias, other))):
         yield f"{name}bias differs"
     center = theirs[f"{name}encoding.center"]
     nearest = center.round() if plan["encoding"] == "quadratic" else center
-    gaps = 1 - 2 * (center - nearest).abs().amax(1)  # from the nearest pixel to the next, in pixels squared
-    least = (theirs[f"{name}encoding.alpha"] * gaps).min().item()
-    if not least >= (1 - SMALLEST[weight.dtype]) * math.log(2):
-        yield f"{name}encoding.alpha is {least:g}"
+    if plan["encoding"] not in ("quadratic", "enumerated"):
+        yield f"{name}encoding is {plan['encoding']}"
+    yield from of_alpha(name, plan, theirs, proved=proved)
     yield from of_geometry(name, plan, ours)
     centers = [tuple(pixel) for pixel in nearest.tolist()]
     value, output = theirs.get(f"{name}value"), theirs.get(f"{name}output")
@@ -39,6 +41,23 @@ def of_layer(name: str, plan: dict[str, Any], ours: dict[str, Tensor], theirs: d
     known = {float(t - (k - 1) // 2) for k in sides for t in range(k)}
     if not all(x in known for center in centers for x in center):
         yield f"{name}encoding.center is off the taps"
+
+
+def of_alpha(name: str, plan: dict[str, Any], theirs: dict[str, Tensor], *, proved: bool) -> Iterator[str]:
+    """What is wrong with the sharpness: other keys keep weights, or if not `proved`, more than the roundoff together.
+
+    With q = exp(-alpha) below 1/4 a head of n axes leaves them n (theta - 1) <= n 2 (q + q^4 / (1 - q^5)) < 2.04 n q.
+    """
+    center = theirs[f"{name}encoding.center"]
+    nearest = center.round() if plan["encoding"] == "quadratic" else center
+    gaps = 1 - 2 * (center - nearest).abs().amax(1)  # from the nearest pixel to the next, in pixels squared
+    alpha = theirs[f"{name}encoding.alpha"]
+    least = (alpha * gaps).min().item()
+    dtype = next(theirs[f"{name}{key}"].dtype for key in ("value", "output") if f"{name}{key}" in theirs)
+    axes = center.shape[1] if plan["encoding"] == "quadratic" else 1
+    enough = (1 - SMALLEST[dtype]) * math.log(2) if proved else math.log(2.04 * axes / ROUNDOFF[dtype])
+    if not (least >= enough and bool(alpha.isfinite().all())):
+        yield f"{name}encoding.alpha is {least:g}"
 
 
 def of_geometry(name: str, plan: dict[str, Any], ours: dict[str, Tensor]) -> Iterator[str]:
