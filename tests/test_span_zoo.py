@@ -52,9 +52,18 @@ def test_one_head_less_is_refuted_by_counting():
 def test_a_query_that_needs_a_larger_phi_than_allowed_does_not_hold():
     close = np.array([[[101, 99], [99, 101]], [[99, 101], [101, 99]]]) / 200
     for bound, expected in ((101, HOLDS), (99, REFUTED)):
-        printed = check_span(close, 1, grid=(2,), max_phi=bound).rows[0].condition("per-query")
+        printed = check_span(close, 1, grid=(2,), max_phi=bound, eps=1e-9).rows[0].condition("per-query")
         assert printed.verdict is expected
         assert printed.norm <= bound
+
+
+@pytest.mark.parametrize(("eps", "expected"), [(0.19, REFUTED), (0.1995, UNDECIDED)])
+def test_a_query_is_refuted_for_all_attention_within_the_uncertainty(eps, expected):
+    # (1, 1) / 2 + x (1, -1) is 2^-13 (phi_0 - phi_1) in its second part: 2 (1/2 - 0.4) is left, 3e-3 of it uncertain
+    close = 0.5 + np.array([[1, -1], [-1, 1]], dtype=np.float32) / 2**13
+    heads = np.stack([close, close[::-1]])
+    printed = check_span(heads, 1, grid=(2,), max_phi=0.4 * 2**13, eps=eps).rows[0].condition("per-query")
+    assert printed.verdict is expected
 
 
 def test_groups_share_the_width_of_a_head():
