@@ -1,6 +1,8 @@
 """Positions alone: our own layers, kinds of layers by name, what cannot be read, and wrong calls."""
 
 import math
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -88,6 +90,25 @@ def test_gates_and_offsets_of_a_layer_known_by_name():
         position_attention(network.blocks[0])
     with pytest.raises(UsageError, match=r"C2A503 .*a square, not of 3x5"):
         position_attention(network, (3, 5))
+
+
+def test_the_doubt_of_gated_positions_bounds_what_rounding_did_to_the_scores():
+    torch.manual_seed(0)
+    network = gated(4).double()
+    layer = network.blocks[0]
+    nn.init.normal_(layer.pos_proj.weight)
+    found = position_attention(network)["blocks.0"]
+    held = (layer.pos_proj.weight.flatten(), layer.pos_proj.bias)
+    weights, bias = ([*map(Fraction, each.tolist())] for each in held)
+    worst = Fraction(0)
+    for query, key in product(product(range(4), repeat=2), repeat=2):
+        rows, columns = (k - q for q, k in zip(query, key, strict=True))
+        for head in range(2):
+            parts = zip(weights[3 * head : 3 * head + 3], (columns, rows, rows**2 + columns**2), strict=True)
+            score = bias[head] + sum(w * x for w, x in parts)
+            at = found.scores[head, 4 * query[0] + query[1], 4 * key[0] + key[1]]
+            worst = max(worst, abs(score - Fraction(float(at))))
+    assert 0 < worst <= found.doubt < 1e-13
 
 
 def biases(sides, stride=1):

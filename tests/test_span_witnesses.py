@@ -23,7 +23,7 @@ from conv2attn.span.confirmation import rows_of as table_of
 from conv2attn.span.decision import decide
 from conv2attn.span.evaluation import evaluate, uncertainty
 from conv2attn.span.layers import read_layer
-from conv2attn.span.limits import limits_for
+from conv2attn.span.limits import Limits, limits_for
 from conv2attn.span.problem import shifts
 from conv2attn.span.queries import decide_per_query
 from conv2attn.span.reading import read_array
@@ -241,3 +241,15 @@ def test_no_floor_is_above_what_the_uncertainty_leaves(dtype):
         rows = [{int(k): 1} if k >= 0 else {} for k in target]
         numbers = (bound, Fraction(uncertainty(attention)), queries.tolist())
         assert confirms_refuted(table, rows, phi, Fraction(floor) * (1 - Fraction(1, 10**12)), *numbers)
+
+
+def test_what_refutes_a_query_is_confirmed_up_to_its_floor():
+    # heads so close that the least norm is 2^12: a Phi of 0.8 of that leaves 0.2, give or take the uncertainty
+    close = 0.5 + np.array([[1, -1], [-1, 1]], dtype=np.float32) / 2**13
+    attention = rows_of(np.stack([close, close[::-1]]), (2,))
+    targets, bound = shifts(attention.grid, [(0,)]), 0.8 * 2**12
+    floor = decide_per_query(attention, targets, Limits(1e-3, bound)).targets[0].floor
+    limits = Limits(floor * (1 - 1e-9), bound)
+    found = decide_per_query(attention, targets, limits)
+    assert found.verdict is Verdict.REFUTED
+    assert confirm(found, attention, targets, np.ones(2, dtype=bool), limits)
