@@ -1,5 +1,7 @@
 """The attention that is captured is the model's own."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -125,3 +127,13 @@ def test_the_network_is_left_as_it_was():
 def test_nothing_that_attends_is_an_error():
     with pytest.raises(UsageError, match="C2A501 Linear did not attend"):
         capture(nn.Linear(16, 16), TOKENS)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_module_is_left_in_the_mode_that_it_had(fails):
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(9), nn.TransformerEncoderLayer(4, 2, 8, batch_first=True))
+    network[1].eval()
+    modes = [module.training for module in network.modules()]
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        capture(network, torch.randn(2, 9, 3 if fails else 4))
+    assert [module.training for module in network.modules()] == modes

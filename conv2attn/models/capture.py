@@ -71,7 +71,7 @@ def capture(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, 
 
     Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over
     square matrices, the layers of this project, and ConViT's mixtures of two softmaxes as a whole. The network is run
-    once, without gradients, in evaluation mode.
+    once, without gradients, in evaluation mode, and left in the modes that its modules had.
 
     Raises:
         UsageError: no attention was seen (C2A501).
@@ -87,12 +87,13 @@ def capture(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, 
             handles.append(module.register_forward_pre_hook(keeper(recorder)))
         elif module in recorder.apart:
             handles.append(mixed_in(module).register_forward_pre_hook(keeper_of_mixture(recorder, module)))
-    training = network.training
+    modes = {module: module.training for module in network.modules()}
     try:
         with recorder, watched_flex(network, recorder.keep), torch.no_grad():
             call(network.eval(), inputs)
     finally:
-        network.train(training)
+        for module, mode in modes.items():
+            module.training = mode
         for handle in handles:
             handle.remove()
     if not recorder.seen:
