@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 from itertools import product
 
+import flint
 import numpy as np
 import pytest
 import torch
@@ -109,6 +110,30 @@ def test_the_doubt_of_gated_positions_bounds_what_rounding_did_to_the_scores():
             at = found.scores[head, 4 * query[0] + query[1], 4 * key[0] + key[1]]
             worst = max(worst, abs(score - Fraction(float(at))))
     assert 0 < worst <= found.doubt < 1e-13
+
+
+def test_the_doubt_of_continuous_biases_bounds_what_rounding_did_to_the_scores():
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3, bias=False)).double()
+    table = torch.randn(1, 3, 3, 2).double()
+    parts = {"cpb_mlp": mlp, "relative_coords_table": table, "window_size": (2, 2)}
+    index = torch.randint(0, 9, (4, 4))
+    layer = of_module("WindowAttention", "swin_transformer_v2", relative_position_index=index, **parts)
+    found = position_attention(layer)["(root)"]
+    first, bias, second = (weight.tolist() for weight in (mlp[0].weight, mlp[0].bias, mlp[2].weight))
+    worst = 0.0
+    for place, (x, y) in enumerate(table.flatten(0, -2).tolist()):
+        hidden = [
+            max(Fraction(0), Fraction(a) * Fraction(x) + Fraction(b) * Fraction(y) + Fraction(c))
+            for (a, b), c in zip(first, bias, strict=True)
+        ]
+        for head, row in enumerate(second):
+            inner = sum(Fraction(w) * h for w, h in zip(row, hidden, strict=True))
+            with flint.ctx.workprec(200):
+                score = 16 / (1 + (-flint.arb(flint.fmpq(inner.numerator, inner.denominator))).exp())
+                off = [abs(score - flint.arb(float(s))) for s in found.scores[head][index == place]]
+            worst = max([worst, *map(float, off)])
+    assert 0 < worst <= found.doubt < 1e-11
 
 
 def biases(sides, stride=1):
