@@ -124,3 +124,22 @@ def test_under_autocast_nothing_is_certified():
     conv = nn.Conv2d(3, 4, 3)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match="autocast is on"):
         certify(conv, conv2attn.convert(conv), input_size=SIZE)
+
+
+def test_a_tolerance_counts_what_hooks_make_of_a_layer():
+    original = nn.Conv2d(3, 4, 3, padding=1)
+    network = conv2attn.convert(original, alpha=8.0)
+    asked = {"input_size": SIZE, "tolerance": 0.05}
+    assert certify(original, network, **asked).verdict is Verdict.HOLDS
+    for layer in (original, network):
+        layer.register_forward_hook(scaled)
+    report = certify(original, network, **asked)
+    assert report.verdict is Verdict.REFUTED, report.to_text()
+    bound = report.outputs.bound
+    assert bound is not None
+    assert report.outputs.max_difference <= bound
+    assert certify(original, network, input_size=SIZE, tolerance=bound).verdict is Verdict.HOLDS
+
+
+def scaled(module, args, output):
+    return output * 1000

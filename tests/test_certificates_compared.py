@@ -295,7 +295,8 @@ def test_a_tolerance_is_asked_of_a_layer_at_its_own_row_and_of_a_network_between
     report = certify(single, conv2attn.convert(single, alpha=3), images=images(), tolerance=9.0, input_range=1.5)
     assert [f.part for f in report.rows[0].findings] == ["geometry", "measured", "tolerance"]
     assert (report.verdict, report.strength, report.witnesses) == (Verdict.HOLDS, Strength.BOUNDED, ())
-    assert report.claim == "the outputs differ by at most 9 for all finite inputs within +-1.5"
+    size = "x".join(map(str, images().shape[1:]))
+    assert report.claim == f"the outputs differ by at most 9 for all finite inputs {size} within +-1.5"
     assert [f.part for f in report.between] == ["structure", "outputs"]
     report = certify(net, conv2attn.convert(net), images=images(), tolerance=0.0)
     assert [f.part for f in report.between] == ["structure", "outputs", "tolerance"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.certificates.finding import Finding, refuted, unsupported
 from conv2attn.certificates.measure import FAILURES, run
 from conv2attn.certificates.outputs import leaves
-from conv2attn.certificates.stored import same_bits
+from conv2attn.certificates.stored import hooks, same_bits
 from conv2attn.certificates.structure import compare_structure
 from conv2attn.models.discovery import copy_network
 from conv2attn.models.redirection import CHILD
@@ -129,6 +129,11 @@ def copies(item: Any) -> list[Tensor]:
 def all_same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
     """Whether two lists of tensors are the same, bit for bit."""
     return len(ours) == len(theirs) and all(map(same_bits, ours, theirs))
+
+
+def hooked(layer: nn.Module) -> bool:
+    """Whether hooks change what a layer is given or returns, beside those that compute a weight."""
+    return bool(hooks(layer._forward_pre_hooks) or hooks(layer._forward_hooks))
 
 
 def compiled(original: nn.Module, network: nn.Module) -> list[Finding]:

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.attention.hardness import FORMATS
 from conv2attn.certificates.measure import by_true_softmax
 from conv2attn.certificates.reading import reading_of
 from conv2attn.certificates.witness import Witness, computed
@@ -90,7 +91,7 @@ def is_saved(entry: object) -> bool:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
         return False
     image, place = entry.get("image"), entry.get("place")
-    if not isinstance(image, Tensor) or not image.is_floating_point() or not bool(image.isfinite().all()):
+    if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
         return False
     return isinstance(place, tuple) and len(place) == image.ndim and all(type(i) is int and i >= 0 for i in place)
 

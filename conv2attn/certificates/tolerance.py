@@ -1,5 +1,7 @@
 """The other question: is the difference at most E for all inputs with |x| <= r?"""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
@@ -11,9 +13,10 @@ from conv2attn.certificates.witness import Witness
 from conv2attn.verdicts import Strength
 
 
-def claim(tolerance: float, input_range: float) -> str:
-    """What is certified, in words."""
-    return f"the outputs differ by at most {tolerance:g} for all finite inputs within +-{input_range:g}"
+def claim(tolerance: float, input_range: float, size: Sequence[int]) -> str:
+    """What is certified, in words; a bound that is carried through a network is one for images of one size."""
+    inputs = f"finite inputs {'x'.join(map(str, size))} within +-{input_range:g}"
+    return f"the outputs differ by at most {tolerance:g} for all {inputs}"
 
 
 def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> LayerRule:

@@ -37,7 +37,10 @@ def array_in(path: str) -> Tensor:
 
 def tensor_in(path: str) -> Tensor:
     """What is called images in a file of tensors, or the only tensor that could be."""
-    content = read(path)
+    try:
+        content = read(path)
+    except CheckpointError as error:
+        raise CheckpointError(error.code, error.found, REMEDY if error.code == "C2A303" else error.remedy) from error
     found = [content["images"]] if "images" in content else list(content.values())
     found = [item for item in found if isinstance(item, Tensor) and item.ndim > 2]
     if len(found) != 1:
