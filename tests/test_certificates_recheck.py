@@ -116,6 +116,21 @@ def test_taps_are_what_the_heads_at_their_offset_do():
     assert away == [told.format((0.0, 1.0), []), "layer1.0.conv1.encoding.center is off the taps"]
 
 
+@pytest.mark.parametrize("sides", [(1, 3), (3, 1)])
+def test_a_head_beside_a_kernel_of_unequal_sides_is_off_the_taps(sides):
+    """Each of its coordinates is that of a tap, and both together of none."""
+    made = nn.Conv2d(2, 4, sides, padding=tuple(k // 2 for k in sides))
+    ours, theirs = ({f"a.{key}": x for key, x in each.state_dict().items()} for each in (made, conv2attn.convert(made)))
+    plan = {"encoding": "quadratic", "groups": 1}
+    for key in ("padding", "sites"):
+        half = tuple(k // 2 for k in sides)
+        plan[key] = {"before": half, "after": half, "mode": "zeros", "spacing": (1, 1), "stride": (1, 1)}
+    assert list(of_layer("a.", plan, ours, theirs)) == []
+    more = {key: torch.cat([x, x[:1]]) if key != "a.bias" else x for key, x in theirs.items()}
+    more["a.encoding.center"][-1] = torch.tensor([float(sides[0] == 1), float(sides[1] == 1)])
+    assert list(of_layer("a.", plan, ours, more)) == ["a.encoding.center is off the taps"]
+
+
 def test_paddings_and_strides_are_those_of_a_resnet():
     ours, _ = states()
     assert list(of_geometry("layer1.0.conv1.", PLAN, ours)) == []
