@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
@@ -137,3 +137,31 @@ def test_each_module_is_left_in_the_mode_that_it_had(fails):
     with pytest.raises(RuntimeError) if fails else nullcontext():
         capture(network, torch.randn(2, 9, 3 if fails else 4))
     assert [module.training for module in network.modules()] == modes
+
+
+@pytest.mark.parametrize("how", [torch.softmax, Tensor.softmax, F.softmax])
+@pytest.mark.parametrize(("axis", "keys"), [(-1, -1), (3, -1), (-2, -2), (2, -2)])
+def test_a_softmax_is_over_keys_wherever_they_are(how, axis, keys):
+    scores = torch.randn(2, 3, 9, 9)
+    for given in ({"dim": axis}, None):
+        network = Calls(lambda x, given=given: how(x, **given) if given else how(x, axis))
+        (captured,) = capture(network, scores).values()
+        own = torch.softmax(scores, keys)
+        assert torch.equal(captured, own if keys == -1 else own.mT)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -3])
+def test_a_softmax_over_heads_or_images_is_no_attention(axis):
+    with pytest.raises(UsageError, match="C2A501"):
+        capture(Calls(lambda x: torch.softmax(x, axis)), torch.randn(2, 3, 9, 9))
+
+
+class Calls(nn.Module):
+    """A network that is a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)

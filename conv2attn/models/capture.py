@@ -39,13 +39,12 @@ class Capture(TorchFunctionMode):
             asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
             self.keep(func(*args, **asked)[1])
         result = func(*args, **kwargs)
-        if (
-            func in SOFTMAXES
-            and isinstance(result, Tensor)
-            and result.ndim > 2
-            and result.shape[-1] == result.shape[-2]
-        ):
-            self.keep(result)
+        if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 2:
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if axis in (-1, result.ndim - 1):
+                self.keep(result)
+            elif axis in (-2, result.ndim - 2):
+                self.keep(result.mT)
         return result
 
     def keep(self, attention: Any) -> None:
@@ -69,9 +68,9 @@ def capture(network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, 
 
     A module that attends twice in one forward appears a second time as `name#2`.
 
-    Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over
-    square matrices, the layers of this project, and ConViT's mixtures of two softmaxes as a whole. The network is run
-    once, without gradients, in evaluation mode, and left in the modes that its modules had.
+    Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
+    rows or columns of square matrices, the layers of this project, and ConViT's mixtures of two softmaxes as a whole.
+    The network is run once, without gradients, in evaluation mode, and left in the modes that its modules had.
 
     Raises:
         UsageError: no attention was seen (C2A501).
