@@ -122,6 +122,15 @@ def test_heads_are_read():
     assert soft[4].center == pytest.approx((0, 0), abs=1e-9)
 
 
+def test_redundant_heads_are_found_among_fractions():
+    weights = np.random.default_rng(0).integers(1, 9, (3, 9, 9))
+    heads = np.array([[[Fraction(int(x), int(row.sum())) for x in row] for row in head] for head in weights])
+    mixed = (heads[0] + 2 * heads[1]) / 3
+    assert redundant_heads(heads).removable == ()
+    assert redundant_heads(np.stack([*heads, mixed])).removable == (3,)
+    assert redundant_heads(np.stack([mixed, *heads[:2], heads[0]])).removable == (2, 3)
+
+
 def test_redundant_heads_are_found():
     attention = convert(nn.Conv2d(1, 1, 3)).attention(sides=(5, 6))[0]
     square = np.zeros((3, 6, 6))

@@ -82,15 +82,17 @@ class Redundancy:
 
 
 def redundancy(attention: AttentionRows, eps: float) -> Redundancy:
-    """Which heads the span does not need: those at a distance of at most eps from the span of the ones that stay."""
+    """Which heads the span does not need: those at a distance of at most eps from the span of the ones that stay.
+
+    Distances are computed in float64, also those of exact rows, and count as none up to what it cannot tell from 0.
+    """
     none = empty_targets(attention)
     factor = triangle(attention, none, np.ones(attention.grid.shape[0], dtype=bool))
-    norms = np.linalg.norm(factor, axis=0)
+    norms, cut = np.linalg.norm(factor, axis=0), max(NEGLIGIBLE, eps)
 
     def distance(head: int, others: list[int]) -> float:
         if not others:
             return 1.0
-        cut = max(NEGLIGIBLE, eps)
         solution = np.linalg.lstsq(factor[:, others] / norms[others], factor[:, head] / norms[head], rcond=cut)[0]
         return float(np.linalg.norm(factor[:, head] / norms[head] - factor[:, others] / norms[others] @ solution))
 
@@ -99,7 +101,7 @@ def redundancy(attention: AttentionRows, eps: float) -> Redundancy:
     staying = list(everyone)
     for head in reversed(everyone):
         rest = [h for h in staying if h != head]
-        if rest and distance(head, rest) <= eps:
+        if rest and distance(head, rest) <= cut:
             staying = rest
     return Redundancy(distances, tuple(h for h in everyone if h not in staying))
 
