@@ -109,6 +109,29 @@ def test_bounds_hold_with_and_without_flushing(alpha):
         assert 0 <= row.max_error <= row.bound
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_bounds_count_what_flushing_takes_from_numbers_that_are_barely_normal(dtype):
+    smallest = torch.finfo(dtype).smallest_normal
+    original = nn.Conv2d(4, 2, 3, padding=1, bias=False, dtype=dtype)
+    original.weight.data.fill_(1.0)
+    converted, soft = (conv2attn.convert(original, alpha=alpha) for alpha in ("auto", 60))
+    readings = [reading_of(each) for each in (original, converted)]
+    gradual = difference_bounds(*readings, smallest, (9, 8))
+    torch.set_flush_denormal(True)
+    try:
+        flushing = difference_bounds(*readings, smallest, (9, 8))
+        still = (torch.full((1,), smallest, dtype=dtype) / 2).float().item() if dtype != torch.float64 else 0.0
+        report = certify(original, converted, images=images(1, 4, 9, 8).to(dtype))
+        leaking = certify(original, soft, images=images(1, 4, 9, 8).to(dtype))
+    finally:
+        torch.set_flush_denormal(False)
+    assert still == 0.0
+    assert report.verdict is leaking.verdict is Verdict.HOLDS
+    lost = 2 * 36 * smallest  # each input of each tap becomes 0 on one side, and on the other it does not
+    for more, less in zip(flushing, gradual, strict=True):
+        assert less < lost < more < 100 * lost
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes_are_certified(dtype):
     original = layer().to(dtype)

@@ -1,5 +1,7 @@
 """The arithmetic that a device really computes in, from its settings; and whether its convolutions are direct sums."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
@@ -31,6 +33,18 @@ class Arithmetic:
         """The format whose rounding counts for numbers stored as `stored`: tf32 for float32 where a GPU may use it."""
         reduced = self.device == "cuda" and (self.convolution_tf32 or self.product_tf32)
         return "tf32" if stored == "float32" and reduced else stored
+
+
+@contextmanager
+def gradual_underflow() -> Iterator[bool]:
+    """Lets subnormal numbers count, as they do on paper; yields whether this thread flushed them, and will again."""
+    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal)
+    flushing = not bool((smallest / 2).view(torch.int32).item())
+    torch.set_flush_denormal(False)
+    try:
+        yield flushing
+    finally:
+        torch.set_flush_denormal(flushing)
 
 
 def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:

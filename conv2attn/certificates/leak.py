@@ -4,6 +4,7 @@ import math
 
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
+from conv2attn.certificates.arithmetic import gradual_underflow
 from conv2attn.certificates.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.reading import Reading
@@ -11,6 +12,7 @@ from conv2attn.models.rows import SURE_ALPHA
 from conv2attn.verdicts import Strength
 
 
+@gradual_underflow()
 def check_leak(converted: Reading) -> tuple[Finding, float]:
     """Whether the mass that leaks off every target is at most the unit roundoff, and the largest such mass.
 

@@ -17,7 +17,7 @@ from conv2attn.bounds import (
     soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
-from conv2attn.certificates.arithmetic import Arithmetic
+from conv2attn.certificates.arithmetic import Arithmetic, gradual_underflow
 from conv2attn.certificates.exact import dense
 from conv2attn.certificates.reading import Reading
 from conv2attn.errors import UsageError
@@ -37,6 +37,14 @@ def difference_bounds(
 
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
+    with gradual_underflow() as flushing:
+        return bounds_on_paper(original, converted, input_range, padded_sides, flushing=flushing)
+
+
+def bounds_on_paper(
+    original: Reading, converted: Reading, input_range: float, padded_sides: tuple[int, ...], *, flushing: bool
+) -> list[float] | None:
+    """The same, where this is computed with subnormal numbers, and the layers with or without them."""
     device = next(w for w in (converted.weights.output, converted.weights.value) if w is not None).device.type
     kind = Arithmetic.of(device).format(original.format)
     try:
@@ -57,7 +65,19 @@ def difference_bounds(
     extra = extra + taps * SLACK * input_range + offs
     per_weight, per_bias, constant = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
     biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
+    if flushing:
+        extra = extra + flushed(original, largest, sum(terms), input_range)
     return ((largest * per_weight + biases * per_bias + constant + extra) * SLACK).tolist()
+
+
+def flushed(reading: Reading, magnitudes: Tensor, terms: int, input_range: float) -> Tensor:
+    """For each output channel, what both layers lose where subnormal numbers become 0.
+
+    An input that does costs its weight, a weight its input, and a product or a sum itself: at most the smallest normal
+    number of the accumulator each; the inputs are mixed axis after axis, and cast once more.
+    """
+    smallest = format_of(format_of(reading.format).accumulator).smallest_normal
+    return 8 * smallest * (magnitudes + terms * (input_range + 1) + 2)
 
 
 def coefficients(
