@@ -15,6 +15,13 @@ from conv2attn.verdicts import Strength, Verdict
 SIZE = (3, 8, 9)
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
 class Looking(nn.Module):
     """A convolution, and code that may look at what it is."""
 
@@ -129,7 +136,7 @@ def test_under_autocast_nothing_is_certified():
 def test_a_tolerance_counts_what_hooks_make_of_a_layer():
     original = nn.Conv2d(3, 4, 3, padding=1)
     network = conv2attn.convert(original, alpha=8.0)
-    asked = {"input_size": SIZE, "tolerance": 0.05}
+    asked = {"input_size": SIZE, "tolerance": 0.5}
     assert certify(original, network, **asked).verdict is Verdict.HOLDS
     for layer in (original, network):
         layer.register_forward_hook(scaled)
@@ -142,4 +149,20 @@ def test_a_tolerance_counts_what_hooks_make_of_a_layer():
 
 
 def scaled(module, args, output):
-    return output * 1000
+    return output * 1e5
+
+
+@pytest.mark.parametrize("wrong", [{"images": torch.zeros(0, *SIZE)}, {"images": [torch.zeros(SIZE)]},
+                                   {"input_size": SIZE, "input_range": -1.0},
+                                   {"input_size": SIZE, "input_range": torch.nan}])  # fmt: skip
+def test_no_images_and_no_range_are_usage_errors(wrong):
+    conv = nn.Conv2d(3, 4, 3)
+    with pytest.raises(UsageError, match=r"images are not a tensor with numbers|input_range=.* is not a number"):
+        certify(conv, conv2attn.convert(conv), **wrong)
+
+
+def test_a_layer_that_is_given_nothing_is_not_refuted():
+    original = Looking(lambda net, x: net.conv(x).sum() + net.conv(x[:0]).sum())
+    report = certify(original, conv2attn.convert(original), input_size=SIZE)
+    assert report.verdict is Verdict.HOLDS, report.to_text()
+    assert report.rows[0].max_error <= report.rows[0].bound

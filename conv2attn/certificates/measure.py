@@ -68,6 +68,8 @@ class Watch:
             error = largest_difference(output, theirs)
             if kind := other_kind(output, theirs):
                 self.seen.trouble = f"an output {kind}"
+            elif not output.numel():
+                return  # both return nothing, which shows nothing
         except FAILURES as failure:
             if out_of_memory(failure):
                 raise

@@ -56,13 +56,17 @@ def certify(
             leak then need not be the same; the bounds decide, and where they do not reach, nothing does.
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
-        UsageError: nothing says what to run the networks on, it has more than 2^26 numbers or is beyond the dtype, the
-            original does not run on it, the tolerance is no number of at least 0, or autocast is on (C2A001).
+        UsageError: nothing says what to run the networks on, it has no numbers, more than 2^26, or some beyond the
+            dtype, the original does not run on it, the tolerance is no number of at least 0, or autocast is on (C2A001).
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
+    if not input_range >= 0:
+        raise UsageError("C2A001", f"input_range={input_range!r} is not a number of at least 0")
     if images is None:
         images, described = random_images(original, input_size, input_range, seed)
+    if not isinstance(images, Tensor) or not images.numel():
+        raise UsageError("C2A001", "images are not a tensor with numbers in it")
     described = described or f"{len(images)} given images"
     if torch.is_autocast_enabled(images.device.type):
         raise UsageError("C2A001", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
