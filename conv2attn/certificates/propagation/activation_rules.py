@@ -11,7 +11,7 @@ from conv2attn.bounds import activations as known
 from conv2attn.bounds import format_of, softmax_error
 from conv2attn.bounds.activations import Activation
 from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop
-from conv2attn.certificates.propagation.rules import Call, rule
+from conv2attn.certificates.propagation.rules import Call, rule, stored
 
 PLAIN: dict[str, Activation] = {
     "relu": known.RELU,
@@ -42,11 +42,14 @@ PLAIN: dict[str, Activation] = {
     "selu": known.elu(known.SELU_ALPHA, known.SELU_SCALE),
     "selu_": known.elu(known.SELU_ALPHA, known.SELU_SCALE),
 }
+ON_THE_WAY = 8  # hardswish computes x min(x + 3, 6), and gelu x (1 + erf)
 
 
 def activated(given: Carried, activation: Activation, dtype: torch.dtype, slope: Tensor | None = None) -> Carried:
     """The bounds of f(x), for `slope` in place of the activation's own if it differs from channel to channel."""
     steep = activation.slope if slope is None else slope
+    if activation.roundings and not activation.saturates:
+        given.below_overflow(ON_THE_WAY, dtype)
     through = Carried((given.size * steep + activation.at_zero) * SLACK, given.error * steep * SLACK)
     through = through.at_most(activation.largest, activation.width)
     largest = torch.ones(()) if activation.saturates else given.size + given.error + 1
@@ -66,7 +69,12 @@ for _name, _activation in PLAIN.items():
 @rule("hardtanh", "hardtanh_")
 @of_function
 def _(call: Call) -> Activation:
-    return known.clipped(call.argument(1, "min_val", -1.0), call.argument(2, "max_val", 1.0))
+    return clipped(call.argument(1, "min_val", -1.0), call.argument(2, "max_val", 1.0), call.dtype)
+
+
+def clipped(low: float, high: float, dtype: torch.dtype) -> Activation:
+    """Between two numbers, each of which may be rounded to a dtype."""
+    return known.clipped(min(stored(float(low), dtype)), max(stored(float(high), dtype)))
 
 
 @rule("clamp", "clip", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")
@@ -79,8 +87,9 @@ def _(call: Call) -> Activation:
         raise Stop("clamp to tensors")
     least, most = -torch.inf if low is None else float(low), torch.inf if high is None else float(high)
     if least > most:
-        return Activation(0.0, abs(most), abs(most), 0.0)
-    return known.clipped(least, most)
+        limit = max(map(abs, stored(most, call.dtype)))
+        return Activation(0.0, limit, limit, 0.0)
+    return clipped(least, most, call.dtype)
 
 
 @rule("leaky_relu", "leaky_relu_")

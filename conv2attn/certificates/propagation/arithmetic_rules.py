@@ -1,18 +1,22 @@
 """Sums, products, means and maxima: what exact arithmetic makes of the bounds, then each side's rounding."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop
-from conv2attn.certificates.propagation.rules import Call, rule
+from conv2attn.certificates.propagation.rules import Call, rule, stored
 
 
-def operand(call: Call, item: Any) -> Carried:
-    """The bounds of a tensor or of a number."""
-    return call.bounds(item) if isinstance(item, Tensor) else Carried.of_constant(torch.tensor(float(item)))
+def operand(call: Call, item: Any, chosen: Callable[..., float] = max) -> Carried:
+    """The bounds of a tensor or of a number, of which the largest that it may be rounded to counts."""
+    if isinstance(item, Tensor):
+        return call.bounds(item)
+    size = chosen(map(abs, stored(float(item), call.dtype)))
+    return Carried.of_constant(torch.tensor(size, dtype=torch.float64))
 
 
 def pair(call: Call) -> tuple[Carried, Carried]:
@@ -48,7 +52,7 @@ def product(first: Carried, second: Carried) -> Carried:
 @rule("div", "div_", "divide", "true_divide", "__itruediv__")
 def _(call: Call) -> Carried:
     divisor = call.argument(1, "other")
-    known, computed = operand(call, divisor), isinstance(divisor, Tensor) and call.computed(divisor)
+    known, computed = operand(call, divisor, min), isinstance(divisor, Tensor) and call.computed(divisor)
     if computed or call.kwargs.get("rounding_mode") is not None:
         raise Stop("a quotient by what is computed" if computed else "a quotient that is rounded")
     given = operand(call, call.argument(0, "input"))
@@ -77,16 +81,15 @@ def _(call: Call) -> Carried:
         raise Stop(f"a {call.function.__name__} over the images")
     count = math.prod(call.tensor.shape[axis] for axis in axes)
     most = call.given.largest_over(axes)
-    if call.function.__name__ == "sum":
-        most = Carried(most.size * count * SLACK, most.error * count * SLACK)
+    summed = Carried(most.size * count * SLACK, most.error * count * SLACK)
+    most = summed if call.function.__name__ == "sum" else most.below_overflow(count, call.dtype)
     passed = most.rounded(count + 2, call.dtype)
     return passed if call.argument(2, "keepdim", False) else passed.along(lambda each: without(each, axes))
 
 
 @rule("amax", "amin")
 def _(call: Call) -> Carried:
-    chosen = call.argument(1, "dim", ())
-    axes = call.axes(None if chosen == () else chosen)
+    axes = call.axes(call.argument(1, "dim"))
     most = call.given.largest_over(axes)
     return most if call.argument(2, "keepdim", False) else most.along(lambda each: without(each, axes))
 

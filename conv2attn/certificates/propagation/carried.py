@@ -79,6 +79,16 @@ class Carried:
         one_side = relative * summed + operations * form.smallest_normal
         return Carried((self.size + one_side) * SLACK, (self.error + 2 * one_side) * SLACK)
 
+    def below_overflow(self, factor: float, dtype: torch.dtype) -> "Carried":
+        """The same, of numbers from which others are computed on the way that are up to `factor` times as large.
+
+        Half types compute in float32.
+        """
+        form = format_of(format_of(FORMATS[dtype]).accumulator) if dtype in FORMATS else None
+        if form is None or not self.reach * factor <= form.largest:
+            raise Stop(f"numbers of up to {self.reach * factor:.3g} on the way in {dtype}")
+        return self
+
     def at_most(self, size: float, error: float) -> "Carried":
         """The same of numbers known to be no larger, nor further apart."""
         return Carried(self.size.clamp(max=size), self.error.clamp(max=error))

@@ -8,7 +8,7 @@ from torch import Tensor
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of
 from conv2attn.certificates.propagation.carried import Carried, Stop
-from conv2attn.certificates.propagation.rules import Call, replaced, rule, tensors_in
+from conv2attn.certificates.propagation.rules import Call, replaced, rule, stored, tensors_in
 
 MOVING = (
     *("flatten", "reshape", "view", "reshape_as", "view_as", "unflatten", "squeeze", "unsqueeze", "ravel"),
@@ -26,6 +26,8 @@ def _(call: Call) -> Carried | list[Carried]:
     """The same function of the sizes and of the errors; which numbers it takes depends on none of them."""
     if any(isinstance(each, torch.dtype) for each in (*call.args, *call.kwargs.values())):
         raise Stop(f"{call.function.__name__} as another dtype")
+    if any(isinstance(each, float) and {each} != {*stored(each, call.dtype)} for each in call.args):
+        raise Stop(f"{call.function.__name__} of a number that is rounded")
     moved = []
     for part in ("size", "error"):
 

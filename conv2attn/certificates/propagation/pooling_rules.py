@@ -5,7 +5,7 @@ import math
 import torch
 
 from conv2attn.certificates.propagation.carried import Carried, Stop
-from conv2attn.certificates.propagation.rules import Call, rule
+from conv2attn.certificates.propagation.rules import Call, rule, stored
 
 EACH_AXIS = 8  # roundings of one axis of an interpolation: two weights, two products, a sum; counted with margin
 
@@ -39,7 +39,12 @@ def _(call: Call) -> Carried:
         raise Stop("avg_pool with a divisor of its own")
     window = call.argument(1, "kernel_size")
     count = math.prod(window) if isinstance(window, tuple | list) and len(window) == axes else largest(window) ** axes
-    return anywhere(call, axes).rounded(count + 2, call.dtype)
+    return mean(anywhere(call, axes), count, call.dtype)
+
+
+def mean(pixels: Carried, count: int, dtype: torch.dtype) -> Carried:
+    """A mean of up to `count` pixels, whose sum does not overflow."""
+    return pixels.below_overflow(count, dtype).rounded(count + 2, dtype)
 
 
 def largest(window: int | tuple[int, ...] | list[int]) -> int:
@@ -50,7 +55,7 @@ def largest(window: int | tuple[int, ...] | list[int]) -> int:
 @rule(*names("adaptive_avg_pool{}d"))
 def _(call: Call) -> Carried:
     axes = dimensions_of(call)
-    return anywhere(call, axes).rounded(math.prod(call.tensor.shape[-axes:]) + 2, call.dtype)
+    return mean(anywhere(call, axes), math.prod(call.tensor.shape[-axes:]), call.dtype)
 
 
 @rule("interpolate", "upsample", "upsample_nearest", "upsample_bilinear")
@@ -64,7 +69,7 @@ def _(call: Call) -> Carried:
     if mode in ("nearest", "nearest-exact"):
         return pixels
     if mode == "area":
-        return pixels.rounded(math.prod(call.tensor.shape[2:]) + 2, call.dtype)
+        return mean(pixels, math.prod(call.tensor.shape[2:]), call.dtype)
     if mode not in ("linear", "bilinear", "trilinear") or call.argument(6, "antialias", False):
         raise Stop(f"interpolate by {mode}")
     return pixels.rounded(EACH_AXIS * axes, call.dtype)
@@ -77,7 +82,7 @@ def _(call: Call) -> Carried:
     most = anywhere(call, len(amounts) // 2)
     if call.argument(2, "mode", "constant") != "constant":
         return most
-    constant = abs(call.argument(3, "value") or 0.0)
+    constant = max(map(abs, stored(float(call.argument(3, "value") or 0.0), call.dtype)))
     return Carried(torch.clamp(most.size, min=constant), most.error)
 
 

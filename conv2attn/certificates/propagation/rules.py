@@ -55,9 +55,10 @@ class Call:
         return (self.value if isinstance(self.value, Tensor) else self.value[0]).dtype
 
     def axes(self, chosen: Any) -> tuple[int, ...]:
-        """Axes of the first argument, counted from the front; all of them for None."""
+        """Axes of the first argument, counted from the front; all of them for None or an empty list."""
         count = self.tensor.ndim
-        listed = range(count) if chosen is None else chosen if isinstance(chosen, list | tuple) else [chosen]
+        named = [] if chosen is None else chosen if isinstance(chosen, list | tuple) else [chosen]
+        listed = named or range(count)
         return tuple(axis % count for axis in listed)
 
 
@@ -85,6 +86,12 @@ def functions_called(name: str) -> Iterator[Any]:
             yield found.__get__
         elif found is not None:
             yield found
+
+
+def stored(number: float, dtype: torch.dtype) -> list[float]:
+    """What a number may become beside tensors of a dtype: itself, rounded to the dtype, or to what this computes in."""
+    kinds = (dtype, torch.promote_types(dtype, torch.float32))
+    return [number, *(torch.tensor(number, dtype=kind).item() for kind in kinds)]
 
 
 def tensors_in(item: Any) -> Iterator[Tensor]:
