@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+import conv2attn
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding
 from conv2attn.certificates.border import NOTHING, Pattern, farthest, halves, kind, nearest, patterns, pixels, read
 from conv2attn.certificates.reading import Geometry, reading_of
@@ -110,3 +112,39 @@ def test_the_nearest_pixel_of_a_target_off_the_grid():
     zeros = replace(reading, padding=Padding((1, 0), (0, 0)))
     assert nearest(zeros, (3, 4), (0, 0), (-1, 2)) == NOTHING
     assert torch.zeros(3, 4)[nearest(zeros, (3, 4), (0, 0), (2, 3))] == 0
+
+
+def test_a_size_without_a_query_asks_nothing_of_a_padding():
+    ours, _ = readings(room=-1)
+    reflecting = replace(ours, padding=Padding((1,), (0,), "reflect"))
+    assert min(each.side for each in patterns(ours, reflecting, 0, [0])) == 2
+
+
+def enumerated(encoding=EnumeratedEncoding):
+    """Heads on an unpadded grid."""
+    converted = conv2attn.convert(nn.Conv2d(1, 1, 1))
+    settings = {"d_head": converted.d_head, "value": converted.value is not None, "output": True}
+    made = MultiHeadSelfAttention(1, 1, encoding(torch.zeros(1, 2), torch.full((1,), 128.0)), **settings)
+    return reading_of(made)
+
+
+@pytest.mark.parametrize(
+    ("at", "start", "pixel"),
+    [((0, 4), (0, 2), (0, 4)), ((0, 4), (0, 3), (1, 0)), ((1, 0), (0, -2), (1, 0)), ((1, 0), (0, -3), (0, 4))],
+)
+def test_the_nearest_key_of_an_enumeration_is_that_of_the_nearest_t(at, start, pixel):
+    """Rows are 2 * 5 - 1 apart: two pixels beyond the end of a row it is nearer than the next, three beyond it not."""
+    assert nearest(enumerated(), (4, 5), at, start) == pixel
+    assert nearest(enumerated(QuadraticEncoding), (4, 5), at, start) == (at[0], 4 if at[1] else 0)
+
+
+def test_radices_of_an_enumeration_multiply_the_sides_behind():
+    """A row below the last, its t is that of a pixel beyond the end of the last; three axes have two radices."""
+    assert nearest(enumerated(), (4, 5), (3, 1), (1, 0)) == (3, 4)
+    made = MultiHeadSelfAttention(1, 1, EnumeratedEncoding(torch.zeros(1, 3), torch.full((1,), 128.0)))
+    reading = reading_of(made)
+    assert nearest(reading, (2, 3, 4), (1, 2, 3), (0, 0, 0)) == (1, 2, 3)
+    assert nearest(reading, (2, 3, 4), (0, 1, 3), (0, 0, 1)) == (0, 1, 3)
+    assert nearest(reading, (2, 3, 4), (0, 1, 3), (0, 0, 3)) == (0, 2, 0)
+    assert nearest(reading, (2, 3, 4), (0, 2, 3), (0, 1, 0)) == (0, 2, 3)
+    assert nearest(reading, (2, 3, 4), (0, 2, 3), (0, 2, 0)) == (1, 0, 0)

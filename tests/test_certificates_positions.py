@@ -17,11 +17,17 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.basis import Sites
-from conv2attn.bounds import leak_reached, leaked_mass_covariance, leaked_mass_diagonal, sharpness_on_a_pixel
+from conv2attn.bounds import (
+    computed_leak,
+    leak_reached,
+    leaked_mass_covariance,
+    leaked_mass_diagonal,
+    sharpness_on_a_pixel,
+)
 from conv2attn.certificates import certify, leak
-from conv2attn.certificates.positions import Positions
+from conv2attn.certificates.positions import Positions, enumerated, shift_of_enumeration
 from conv2attn.cli import main
-from conv2attn.errors import AlphaError, UsageError
+from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
 
@@ -283,3 +289,56 @@ def test_what_is_beyond_the_grid_takes_from_the_sharpness():
     assert found.distances[1] == 0
     assert found.sharpness(0, "float32") == sharpness_on_a_pixel(64.0, [0.25, 0.0], found.distances[0], "float32")
     assert found.sharpness(1, "float32") == 64
+
+
+EVERYWHERE = Sites.everywhere(2)
+
+
+def heads(alphas, *shifts, distances=None):
+    """Heads at the same offset with these alphas and shifts."""
+    count = len(alphas)
+    return Positions(((0, 0),) * count, alphas, shifts, distances or (0.0,) * count, (), False)
+
+
+def test_centres_are_read_in_the_format_of_the_scores():
+    encoding = QuadraticEncoding(torch.tensor([[0.1, 2.0]], dtype=torch.float64), 64.0)
+    single = torch.tensor(0.1).item()
+    assert Positions.of(encoding, EVERYWHERE, torch.float64, "layer").shifts == ((0.1, 0.0),)
+    assert Positions.of(encoding, EVERYWHERE, torch.float32, "layer").shifts == ((single, 0.0),)
+    assert Positions.of(encoding, EVERYWHERE, torch.bfloat16, "layer").shifts == ((single, 0.0),)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_one_centre_that_is_not_finite_is_too_many(wrong):
+    encoding = QuadraticEncoding(torch.tensor([[0.0, 1.0], [0.0, wrong]]), 64.0)
+    with pytest.raises(UnsupportedError, match="C2A408 layer: a centre is not finite"):
+        Positions.of(encoding, EVERYWHERE, torch.float32, "layer")
+
+
+def test_squares_of_distances_are_rounded_up():
+    encoding = QuadraticEncoding([[-2.25, 1.0]], 64.0)
+    found = Positions.of(encoding, Sites((1, 1), (1, 0), (0, 1)), torch.float32, "layer")
+    assert found.distances == (1.25**2 * (1 + 2.0**-40),)
+    assert found.axes == 2
+    assert heads(()).axes == 0
+
+
+def test_heads_that_leak_alike_are_looked_at_once():
+    shifts, distances = [(0.0, 0.0)] * 2 + [(0.25, 0.0)] * 3, (0.0, 0.0, 0.0, 1.0, 1.0)
+    assert heads((64.0, 32.0, 32.0, 32.0, 32.0), *shifts, distances=distances).distinct() == [0, 1, 2, 3]
+
+
+def test_beyond_half_a_pixel_nothing_is_claimed():
+    far = heads((128.0, 128.0), (0.75, 0.0), (0.25, 0.0))
+    assert (far.sharpness(0, "float32"), far.leak(0), far.computed_leak(0, "float32")) == (0.0, 1.0, 1.0)
+    assert far.leak(1) == leaked_mass_diagonal([128.0, 128.0], (0.25, 0.0)) > leaked_mass_diagonal([128.0, 128.0])
+    half = heads((128.0,), (0.5, 0.0))
+    assert half.leak(0) == leaked_mass_diagonal([128.0, 128.0], (0.5, 0.0)) < 0.51
+    assert heads((0.9,), (0.0, 0.0)).computed_leak(0, "float32") == computed_leak(0.9, 2, "float32") > 1
+
+
+def test_what_t_is_off_by_counts_that_it_is_rounded():
+    """A quarter of 2^25 and half a pixel; of the centre itself 2^-50, a unit in the last place of float64 and more."""
+    assert shift_of_enumeration([0.25, 3.5]) == 2.0**23 + 0.5 + 2.0**-27
+    assert shift_of_enumeration([-3.0, 7.0]) == 0.0
+    assert enumerated([1, 2, 3]) == 2.0**50 + 2.0**26 + 3

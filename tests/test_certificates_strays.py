@@ -1,5 +1,7 @@
 """Heads whose target leaves the padded grid: decided as the layer itself decides on every small grid."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import assume, given
@@ -9,9 +11,10 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
-from conv2attn.certificates import border, certify
+from conv2attn.certificates import border, certify, strays
+from conv2attn.certificates.finding import holds, refuted, undecided
 from conv2attn.certificates.maps import compare_maps
-from conv2attn.certificates.reading import reading_of
+from conv2attn.certificates.reading import Geometry, reading_of
 from conv2attn.errors import GeometryError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -234,3 +237,71 @@ def test_other_pixels_with_weights_that_cancel_there_are_the_same_map():
     layer = less_padded(original, (2,), (0,), "zeros")
     assert not same_everywhere(original, layer)
     assert geometry(original, layer).verdict is Verdict.REFUTED
+
+
+def dilated(amount, monkeypatch):
+    """The finding for two taps that reach out so far on either side of an unpadded grid, were all kinds alike."""
+    monkeypatch.setattr(strays, "patterns", lambda *arguments: [])
+    original = nn.Conv1d(1, 1, 2, padding=amount, dilation=2 * amount)
+    return geometry(original, less_padded(original, (amount,), (amount,), "zeros"))
+
+
+def test_what_is_looked_at_ends_at_256_pixels(monkeypatch):
+    assert dilated(256, monkeypatch) == holds("geometry")
+    told = "head 0 attends to (0,), which can lie off the padded grid, by more than is looked at"
+    assert dilated(257, monkeypatch) == undecided("geometry", "C2A401", told)
+
+
+def test_enumerations_are_looked_at_up_to_8_pixels(monkeypatch):
+    asked = []
+    monkeypatch.setattr(strays, "judge_enumerated", lambda *arguments: asked.append(arguments) or holds("geometry"))
+    for amount in (8, 9):
+        original = nn.Conv2d(1, 1, 3, padding=amount, dilation=amount)
+        geometry(original, attending(original, Padding.none(2), Sites.everywhere(2), EnumeratedEncoding))
+    assert len(asked) == 1
+    original = nn.Conv2d(1, 1, 3, padding=1)
+    geometry(conv2attn.convert(original, encoding="enumerated"), less_padded(original, (1, 1), (1, 1), "zeros"))
+    assert len(asked) == 1
+
+
+def test_a_padding_that_does_not_fit_all_inputs_is_told():
+    original = nn.Conv1d(1, 1, 7, padding=3)
+    told = "head 0 attends to (-3,), which can lie off the padded grid; its padding does not fit all inputs: "
+    expected = undecided("geometry", "C2A401", told + "none of reflect fits 1 pixels")
+    assert geometry(original, less_padded(original, (1,), (1,), "reflect")) == expected
+
+
+def test_what_holds_is_told_of_the_geometry():
+    original = nn.Conv1d(1, 1, 2, stride=2, padding=2)
+    original.weight.data = torch.tensor([[[0.7, -0.7]]])
+    assert geometry(original, less_padded(original, (2,), (0,), "zeros")) == holds("geometry")
+
+
+def test_every_query_of_a_small_grid_is_looked_at(monkeypatch):
+    asked = set()
+    monkeypatch.setattr(strays, "nearest", lambda reading, sides, at, start: asked.add((sides, at)) or start)
+    reading = replace(reading_of(nn.Conv2d(1, 1, 1)), geometry=Geometry((2, 3), (5, -1), (3, 2)))
+    told = undecided("geometry", "C2A401", "so: on an input 8x9 it is right")
+    assert strays.judge_enumerated(reading, reading, [(0, 0)], "so") == told
+    assert asked == {((8, 9), (row, column)) for row in range(0, 28, 2) for column in range(0, 18, 3)}
+
+
+def test_weights_that_cancel_are_not_told_apart_by_an_enumeration(monkeypatch):
+    original = nn.Conv2d(1, 1, (1, 2))
+    original.weight.data = torch.tensor([[[[0.7, -0.7]]]])
+    ours = reading_of(original)
+    theirs = reading_of(original)
+    monkeypatch.setattr(strays, "nearest", lambda reading, *others: (0, 0) if reading is ours else (1, 1))
+    found = strays.judge_enumerated(ours, theirs, list(ours.starts), "so")
+    assert found.verdict is Verdict.UNDECIDED
+    original.weight.data[0, 0, 0, 1] = 0.5
+    ours = reading_of(original)
+    converted = reading_of(conv2attn.convert(original))
+    assert strays.judge_enumerated(ours, converted, list(ours.starts), "so").verdict is Verdict.REFUTED
+
+
+def test_the_first_head_that_reads_elsewhere_is_told():
+    converted = reading_of(conv2attn.convert(nn.Conv1d(1, 1, 2)))
+    found = strays.elsewhere(converted, list(converted.starts), [(4,), ()], [(4,), (6,)], "here")
+    told = "head 1 attends to (1,), off the padded grid here: it reads pixel (6,), and not zero"
+    assert found == refuted("geometry", "C2A401", told)
