@@ -56,8 +56,8 @@ def certify(
             leak then need not be the same; the bounds decide, and where they do not reach, nothing does.
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
-        UsageError: nothing says what to run the networks on, it has no numbers, more than 2^26, or some beyond
-            the dtype, the original does not run on it, the tolerance is below 0 or no number, or autocast is on (C2A001).
+        UsageError: nothing says what to run the networks on, it has no numbers, more than 2^26, or some beyond the
+            dtype; the original does not run on it; the tolerance or the range is none; autocast is on (C2A001).
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
