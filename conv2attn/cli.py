@@ -182,7 +182,7 @@ def check_span(
     model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any
 ) -> None:
     """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
-    from conv2attn.span.sharing import processes_of_torchrun
+    from conv2attn.span.conditions.sharing import processes_of_torchrun
     from conv2attn.span_commands import check_file
 
     def checked(speaks: bool) -> int:

@@ -184,31 +184,31 @@ MUTANTS = {
         "basis/padding.py", "((side - 1) - place.abs()).abs()", "(side - place.abs()).abs()", BASIS
     ),
     "only the first queries are solved": Mutant(
-        "span/containment.py",
+        "span/rational/containment.py",
         "if any(left):",
         "if False:",
         "tests/test_span_exact.py::test_a_query_far_behind_the_equations_that_were_solved_is_not_passed_over",
     ),
     "a norm that no residual raises": Mutant(
-        "span/norm_bound.py",
+        "span/mixings/norm_bound.py",
         "self.peak / left",
         "Fraction(0)",
         "tests/test_span_refinement.py::test_no_mixing_is_larger_or_leaves_less_than_the_bounds_say",
     ),
     "floats of exact rows decide": Mutant(
-        "span/judging.py",
+        "span/mixings/judging.py",
         "if floats.trusted and len(within)",
         "if len(within)",
         "tests/test_span_exact.py::test_the_floats_of_exact_rows_decide_nothing",
     ),
     "uncertainty not counted exactly": Mutant(
-        "span/exact_worth.py",
+        "span/mixings/exact_worth.py",
         "+ doubt * as_fraction(self.weight[c, h])",
         "",
         "tests/test_span_witnesses.py::test_what_no_float_can_tell_stays_undecided_and_says_so",
     ),
     "taps of a transposed layer not flipped back": Mutant(
-        "span/modules.py",
+        "span/uses/modules.py",
         "weight.flip(list(range(2, weight.ndim)))",
         "weight",
         "tests/test_span_recover.py::test_recovered_modules_compute_the_same",

@@ -10,7 +10,7 @@ from torch import nn
 from conv2attn import check_span, convert, express, recover
 from conv2attn.errors import UsageError
 from conv2attn.span import expression, fewest_heads, head_offsets
-from conv2attn.span.exact import PRIMES
+from conv2attn.span.rational.exact import PRIMES
 from conv2attn.verdicts import Strength, Verdict
 
 EYE = np.eye(9)[None]

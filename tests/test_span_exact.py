@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from conv2attn import check_span, convert
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.span.checker import confirms_null_vector
+from conv2attn.span.conditions.limits import limits_for
+from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.confirmation import confirm
-from conv2attn.span.limits import limits_for
-from conv2attn.span.problem import shifts
-from conv2attn.span.rationals import read_exact
+from conv2attn.span.rational.checker import confirms_null_vector
+from conv2attn.span.sources.rationals import read_exact
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED

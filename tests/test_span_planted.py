@@ -9,10 +9,10 @@ from attentions import LINE, OFFSETS, hard, soft
 
 from conv2attn import check_span, convert
 from conv2attn.errors import UsageError
-from conv2attn.span.evaluation import evaluate
+from conv2attn.span.conditions.problem import shifts
+from conv2attn.span.mixings.evaluation import evaluate
 from conv2attn.span.pictures import picture
-from conv2attn.span.problem import shifts
-from conv2attn.span.reading import read_array
+from conv2attn.span.sources.reading import read_array
 from conv2attn.verdicts import Verdict
 
 

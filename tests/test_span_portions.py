@@ -10,14 +10,14 @@ from attentions import LINE, OFFSETS, hard, soft
 from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
 from conv2attn.bounds import gamma
-from conv2attn.span import evaluation, queries
-from conv2attn.span import portions as module
 from conv2attn.span.checking import check
-from conv2attn.span.layers import read_layer
-from conv2attn.span.limits import limits_for
-from conv2attn.span.one_hot import keys_read
-from conv2attn.span.problem import shifts
-from conv2attn.span.reading import read_array
+from conv2attn.span.conditions import portions as module
+from conv2attn.span.conditions.limits import limits_for
+from conv2attn.span.conditions.problem import shifts
+from conv2attn.span.mixings import evaluation, queries
+from conv2attn.span.sources.layers import read_layer
+from conv2attn.span.sources.one_hot import keys_read
+from conv2attn.span.sources.reading import read_array
 
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
 

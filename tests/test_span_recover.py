@@ -13,7 +13,7 @@ from conv2attn import MultiHeadSelfAttention, convert, recover
 from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.span.layers import read_layer
+from conv2attn.span.sources.layers import read_layer
 from conv2attn.theorem import read
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

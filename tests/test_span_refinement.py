@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from attentions import LINE, hard, mixed
 
-from conv2attn.span.equations import Equations
-from conv2attn.span.evaluation import uncertainty
-from conv2attn.span.exact import PRIMES, solve
-from conv2attn.span.integer_rows import Coefficients, integer_rows, over_power_of_two
-from conv2attn.span.least_squares import products
-from conv2attn.span.limits import limits_for
-from conv2attn.span.norm_bound import Independence, NormBound
-from conv2attn.span.problem import shifts
-from conv2attn.span.reading import read_array
-from conv2attn.span.refinement import refine
+from conv2attn.span.conditions.integer_rows import Coefficients, integer_rows, over_power_of_two
+from conv2attn.span.conditions.limits import limits_for
+from conv2attn.span.conditions.problem import shifts
+from conv2attn.span.mixings.evaluation import uncertainty
+from conv2attn.span.mixings.least_squares import products
+from conv2attn.span.mixings.norm_bound import Independence, NormBound
+from conv2attn.span.mixings.refinement import refine
+from conv2attn.span.rational.equations import Equations
+from conv2attn.span.rational.exact import PRIMES, solve
+from conv2attn.span.sources.reading import read_array
 
 
 def problem(heads):

@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from conv2attn.span.limits import ULPS
-from conv2attn.span.reading import MEMORY_LIMIT, read_array
+from conv2attn.span.conditions.limits import ULPS
+from conv2attn.span.sources.reading import MEMORY_LIMIT, read_array
 
 ROUNDOFFS = {np.float64: Fraction(1, 2**53), np.float32: Fraction(1, 2**24)}
 

@@ -12,7 +12,7 @@ from attentions import LINE, OFFSETS, hard, soft
 
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
-from conv2attn.span.sharing import Crew, sendable, shared_out
+from conv2attn.span.conditions.sharing import Crew, sendable, shared_out
 
 pytestmark = pytest.mark.slow
 START = """
@@ -20,7 +20,8 @@ import sys
 import torch.distributed as dist
 from attentions import LINE, OFFSETS, hard, soft
 from conv2attn import check_span
-from conv2attn.span import evaluation, portions
+from conv2attn.span.mixings import evaluation
+from conv2attn.span.conditions import portions
 rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 if world > 1:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)

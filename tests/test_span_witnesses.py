@@ -10,23 +10,23 @@ from attentions import LINE, OFFSETS, hard, mixed, soft
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.span.checker import (
+from conv2attn.span.conditions.condition import Mixing, NullVector
+from conv2attn.span.conditions.limits import Limits, limits_for
+from conv2attn.span.conditions.problem import shifts
+from conv2attn.span.confirmation import confirm
+from conv2attn.span.confirmation import rows_of as table_of
+from conv2attn.span.mixings.decision import decide
+from conv2attn.span.mixings.evaluation import evaluate, uncertainty
+from conv2attn.span.mixings.queries import decide_per_query
+from conv2attn.span.rational.checker import (
     confirms_counting,
     confirms_holds,
     confirms_null_vector,
     confirms_refuted,
     largest_norm,
 )
-from conv2attn.span.condition import Mixing, NullVector
-from conv2attn.span.confirmation import confirm
-from conv2attn.span.confirmation import rows_of as table_of
-from conv2attn.span.decision import decide
-from conv2attn.span.evaluation import evaluate, uncertainty
-from conv2attn.span.layers import read_layer
-from conv2attn.span.limits import Limits, limits_for
-from conv2attn.span.problem import shifts
-from conv2attn.span.queries import decide_per_query
-from conv2attn.span.reading import read_array
+from conv2attn.span.sources.layers import read_layer
+from conv2attn.span.sources.reading import read_array
 from conv2attn.verdicts import Strength, Verdict
 
 

@@ -11,10 +11,10 @@ from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.bounds import down
-from conv2attn.span import refinement, single_queries
-from conv2attn.span.kernel import decide_kernel
-from conv2attn.span.limits import limits_for
-from conv2attn.span.reading import read_array
+from conv2attn.span.conditions.limits import limits_for
+from conv2attn.span.mixings import refinement, single_queries
+from conv2attn.span.mixings.kernel import decide_kernel
+from conv2attn.span.sources.reading import read_array
 from conv2attn.theorem import read
 from conv2attn.verdicts import Strength, Verdict
 

@@ -1,14 +1,14 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
 from conv2attn.span.checking import CONDITIONS, check_span
-from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, NullVector, Target
-from conv2attn.span.express import Expression, express, expression
-from conv2attn.span.fewest import FewestHeads, fewest_heads
-from conv2attn.span.heads import HeadReading, Redundancy
-from conv2attn.span.profiles import Pattern, Profiles
+from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector, Target
 from conv2attn.span.questions import head_offsets, profiles, redundant_heads
-from conv2attn.span.recover import Recovered, recover
 from conv2attn.span.report import SpanReport, SpanRow
+from conv2attn.span.uses.express import Expression, express, expression
+from conv2attn.span.uses.fewest import FewestHeads, fewest_heads
+from conv2attn.span.uses.heads import HeadReading, Redundancy
+from conv2attn.span.uses.profiles import Pattern, Profiles
+from conv2attn.span.uses.recover import Recovered, recover
 
 __all__ = [
     "CONDITIONS",

@@ -14,17 +14,17 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
-from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
-from conv2attn.span.decision import decide
-from conv2attn.span.kernel import as_convolution, decide_kernel
-from conv2attn.span.limits import MOST_PHI, ROUNDOFF, Limits, limits_for
+from conv2attn.span.conditions.limits import MOST_PHI, ROUNDOFF, Limits, limits_for
+from conv2attn.span.conditions.problem import AttentionRows, Targets, shifts
+from conv2attn.span.conditions.sharing import Crew, shared_out
+from conv2attn.span.mixings.decision import decide
+from conv2attn.span.mixings.kernel import as_convolution, decide_kernel
+from conv2attn.span.mixings.queries import decide_per_query
 from conv2attn.span.positions import named_layers, unread_row
-from conv2attn.span.problem import AttentionRows, Targets, shifts
-from conv2attn.span.queries import decide_per_query
 from conv2attn.span.questions import rows_of
-from conv2attn.span.reading import MEMORY_LIMIT
 from conv2attn.span.report import SpanReport, SpanRow
-from conv2attn.span.sharing import Crew, shared_out
+from conv2attn.span.sources.arguments import as_offsets, as_sides, axes_named, check_extent
+from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution
 
 CONDITIONS = ("per-query", "joint", "interior", "kernel")

@@ -6,11 +6,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span import checker
-from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, NullVector
-from conv2attn.span.evaluation import uncertainty
-from conv2attn.span.limits import Limits
-from conv2attn.span.problem import AttentionRows, Targets
+from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector
+from conv2attn.span.conditions.limits import Limits
+from conv2attn.span.conditions.problem import AttentionRows, Targets
+from conv2attn.span.mixings.evaluation import uncertainty
+from conv2attn.span.rational import checker
 from conv2attn.verdicts import Verdict
 
 Table = list[list[Sequence[float | Fraction]]]

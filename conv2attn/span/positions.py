@@ -9,12 +9,12 @@ from torch import nn
 from conv2attn.basis import Sides
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
-from conv2attn.span.arguments import as_sides
-from conv2attn.span.condition import Condition
-from conv2attn.span.limits import ROUNDOFF, ULPS, Limits
-from conv2attn.span.problem import AttentionRows
-from conv2attn.span.reading import check_rows, chunks
+from conv2attn.span.conditions.condition import Condition
+from conv2attn.span.conditions.limits import ROUNDOFF, ULPS, Limits
+from conv2attn.span.conditions.problem import AttentionRows
 from conv2attn.span.report import SpanRow
+from conv2attn.span.sources.arguments import as_sides
+from conv2attn.span.sources.reading import check_rows, chunks
 from conv2attn.verdicts import Strength, Verdict
 
 UNDERFLOW = 746.0

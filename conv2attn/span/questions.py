@@ -8,15 +8,15 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
-from conv2attn.span.arguments import as_sides, axes_named
-from conv2attn.span.heads import HeadReading, Redundancy, read_heads, redundancy
-from conv2attn.span.layers import read_layer
-from conv2attn.span.limits import limits_for
+from conv2attn.span.conditions.limits import limits_for
+from conv2attn.span.conditions.problem import AttentionRows
 from conv2attn.span.positions import read_positions
-from conv2attn.span.problem import AttentionRows
-from conv2attn.span.profiles import Profiles, sort_into_patterns
-from conv2attn.span.rationals import read_exact
-from conv2attn.span.reading import MEMORY_LIMIT, read_array
+from conv2attn.span.sources.arguments import as_sides, axes_named
+from conv2attn.span.sources.layers import read_layer
+from conv2attn.span.sources.rationals import read_exact
+from conv2attn.span.sources.reading import MEMORY_LIMIT, read_array
+from conv2attn.span.uses.heads import HeadReading, Redundancy, read_heads, redundancy
+from conv2attn.span.uses.profiles import Profiles, sort_into_patterns
 
 
 def rows_of(

@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.span.condition import Condition, Counting, Mixing, Mixings, NullVector, Witness
+from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector, Witness
 from conv2attn.span.pictures import LEGEND, picture
 from conv2attn.tables import Cell, markdown_table, show, text_table
 from conv2attn.verdicts import Strength, Verdict

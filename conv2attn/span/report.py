@@ -5,8 +5,8 @@ from typing import final
 
 from conv2attn.basis import Sides
 from conv2attn.span import rendering
-from conv2attn.span.condition import Condition
-from conv2attn.span.limits import Limits
+from conv2attn.span.conditions.condition import Condition
+from conv2attn.span.conditions.limits import Limits
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 

@@ -1,0 +1,157 @@
+"""What is asked and of what: attention rows in chunks of queries, and the shifts that they should span."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.basis import AttentionGrid, Offset
+from conv2attn.span.conditions.sharing import ALONE, Crew
+
+Array = NDArray[np.float64]
+Piece = tuple[int, slice, Array]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AttentionRows:
+    """The attention of one layer, (heads, images * queries, keys), read in chunks.
+
+    Args:
+        name: of the layer.
+        heads, images, grid: its shape; images that share one set of weights are stacked.
+        roundoff: unit roundoff of the dtype that the attention came in.
+        ulps: entrywise uncertainty in units of `roundoff`; 0 where the numbers are the operator itself.
+        pieces: yields (image, queries, attention (heads, queries, keys) in float64), as often as it is called; of one
+            image if its number is passed.
+        one_hot: every row is bitwise one-hot.
+        hot: (images, heads, queries), the keys that one-hot rows read, where they are known.
+        rational: the ideal operator's row of (head, image * queries + query), where it is rational.
+        sampled: attention depends on the input, and these images are samples.
+        content: share of the squared attention that varies over the images.
+        d_head: width of the heads, where known.
+        notes: what was done to the attention before.
+        crew: the processes that its chunks are shared out to.
+    """
+
+    name: str
+    heads: int
+    images: int
+    grid: AttentionGrid
+    roundoff: float
+    ulps: int
+    pieces: Callable[..., Iterator[Piece]]
+    one_hot: bool = False
+    rational: Callable[[int, int], list[Fraction]] | None = None
+    sampled: bool = False
+    content: float = 0.0
+    d_head: int | None = None
+    notes: tuple[str, ...] = ()
+    hot: NDArray[np.int64] | None = None
+    crew: Crew = ALONE
+
+    @property
+    def exact(self) -> bool:
+        """Whether the rational rows are the operator itself, declared so, and not what floats are meant to be."""
+        return self.rational is not None and self.ulps == 0
+
+    def only(self, image: int) -> "AttentionRows":
+        """One image of them."""
+        if self.images == 1:
+            return self
+        given, first = self.rational, image * self.grid.shape[0]
+        moved = None if given is None else lambda head, row: given(head, first + row)
+        pieces = partial(alone, self.pieces, image)
+        hot = None if self.hot is None else self.hot[image : image + 1]
+        return replace(self, images=1, pieces=pieces, rational=moved, hot=hot)
+
+    def average(self) -> "AttentionRows":
+        """The mean over the images, as one image: exact only where the images were declared so.
+
+        Each image that is added rounds once, and the division once; sums of zeros and ones are exact.
+        """
+
+        def pieces() -> Iterator[Piece]:
+            first, *others = (self.pieces(image) for image in range(self.images))
+            for _, rows, total in first:
+                for other in others:
+                    total = total + next(other)[2]
+                yield 0, rows, total / self.images
+
+        if self.exact:
+            return replace(self, images=1, pieces=pieces, one_hot=False, rational=self.mean_row, hot=None)
+        rounded = 1 if self.one_hot else math.ceil(self.images * 2.0**-53 / self.roundoff)
+        ulps = self.ulps + rounded
+        return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=ulps, hot=None)
+
+    def mean_row(self, head: int, query: int) -> list[Fraction]:
+        """The exact mean over the images of one row."""
+        assert self.rational is not None
+        rows = [self.rational(head, image * self.grid.shape[0] + query) for image in range(self.images)]
+        return [sum(column, Fraction(0)) / self.images for column in zip(*rows, strict=True)]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Combinations of shifts: row j asks for `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
+
+    `places` is the key of (offset, query), or -1 where it leaves the grid and zero is asked for.
+    """
+
+    offsets: tuple[Offset, ...]
+    places: NDArray[np.int64]
+    coefficients: Array
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def plain(self) -> bool:
+        """Whether each row asks for one shift."""
+        return np.array_equal(self.coefficients, np.eye(len(self.offsets)))
+
+    @property
+    def interior(self) -> NDArray[np.bool_]:
+        """The queries whose whole neighbourhood is on the grid."""
+        return np.asarray((self.places >= 0).all(0))
+
+    def block(self, queries: NDArray[np.int64], keys: int) -> Array:
+        """The rows asked for at these queries: (targets, queries, keys)."""
+        asked = np.zeros((len(self), len(queries), keys))
+        for tap, places in enumerate(self.places[:, queries]):
+            there = np.flatnonzero(places >= 0)
+            asked[:, there, places[there]] += self.coefficients[:, tap, None]
+        return asked
+
+
+def shifts(grid: AttentionGrid, offsets: Sequence[Offset]) -> Targets:
+    """One target for each offset."""
+    sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
+    asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))
+    inside = np.asarray(((asked >= 0) & (asked < np.array(grid.keys))).all(-1))
+    flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], asked, 0), -1, 0)), grid.keys)
+    labels = tuple(",".join(map(str, offset)) for offset in offsets)
+    return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
+
+
+def alone(pieces: Callable[..., Iterator[Piece]], image: int) -> Iterator[Piece]:
+    """The pieces of one image, as the first."""
+    return ((0, rows, block) for _, rows, block in pieces(image))
+
+
+def selected(attention: AttentionRows, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64], Array]]:
+    """The pieces of the chosen queries: (image, queries, attention (heads, queries, keys))."""
+    for image, rows, block in attention.pieces():
+        queries = np.arange(rows.start, rows.stop)
+        kept = chosen[queries]
+        if kept.all():
+            yield image, queries, block
+        elif kept.any():
+            yield image, queries[kept], block[:, kept]

@@ -1,0 +1,1 @@
+"""Containment in rational numbers, and the independent check of a witness."""

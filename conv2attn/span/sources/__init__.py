@@ -1,0 +1,1 @@
+"""Where the rows of attention come from: arrays, our own layers, numbers that are declared exact."""

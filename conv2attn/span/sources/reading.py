@@ -1,0 +1,206 @@
+"""Attention as arrays: shapes, sums and grids checked, leading tokens dropped, one-hot rows recognised."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from conv2attn.basis import AttentionGrid, Sides, Sites
+from conv2attn.bounds import gamma
+from conv2attn.errors import UsageError
+from conv2attn.span.conditions.limits import ROUNDOFF, ULPS
+from conv2attn.span.conditions.problem import Array, AttentionRows, Piece
+from conv2attn.span.sources.arguments import as_array
+
+COPIES = 64
+"""Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
+MEMORY_LIMIT = 512 * 2**20
+CHUNK = 2**16
+"""Entries of a chunk and head beyond which more speed nothing up."""
+
+
+def read_array(
+    name: str,
+    given: Any,
+    *,
+    grid: Sides | None,
+    dimensions: int,
+    extra_tokens: int = 0,
+    memory_limit: int,
+    sampled: bool | None = None,
+) -> AttentionRows:
+    """An array or tensor (heads, queries, keys) or (images, heads, queries, keys), every row checked.
+
+    Raises:
+        UsageError: it is not attention (C2A502), or its tokens are not those of the grid (C2A503).
+    """
+    array = as_array(name, given)
+    dtype = str(given.dtype).removeprefix("torch.")
+    if array.dtype.kind not in "fbiu":
+        raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
+    whole = stacked(name, array)
+    came_in = dtype_of(whole, dtype, memory_limit)
+    roundoff = ROUNDOFF[came_in]
+    check_rows(name, whole, roundoff)
+    notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
+    if extra_tokens:
+        whole = without_leading(name, whole.astype(np.float64), extra_tokens)
+        notes.append(f"{extra_tokens} leading tokens dropped, rows divided by what remained")
+    sides = sides_for(name, whole.shape[2], grid, dimensions)
+    if grid is None and len(sides) > 1:
+        notes.append(f"grid {'x'.join(map(str, sides))} inferred from {whole.shape[2]} tokens")
+    one_hot = all(bool(((block == 0) | (block == 1)).all()) for _, _, block in chunks(whole, memory_limit))
+    share = content_share(whole, memory_limit)
+    return AttentionRows(
+        name,
+        whole.shape[1],
+        whole.shape[0],
+        AttentionGrid(sides, Sites.everywhere(len(sides))),
+        roundoff,
+        0 if one_hot else renormalised(whole.shape[3], roundoff) if extra_tokens else ULPS,
+        lambda *images: chunks(whole, memory_limit, images),
+        one_hot=one_hot,
+        sampled=share > 0 if sampled is None else sampled,
+        content=share,
+        notes=tuple(notes),
+        hot=whole.argmax(-1) if one_hot else None,
+    )
+
+
+def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array as (images, heads, queries, keys).
+
+    Raises:
+        UsageError: it is not heads of a square (C2A502).
+    """
+    if array.ndim not in (3, 4):
+        raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
+    whole = array if array.ndim == 4 else array[None]
+    if 0 in whole.shape:
+        raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
+    if whole.shape[2] != whole.shape[3]:
+        raise UsageError("C2A502", f"{name}: {whole.shape[2]} queries and {whole.shape[3]} keys are not one grid")
+    return whole
+
+
+def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
+    """Queries of a chunk."""
+    return max(1, min(CHUNK // keys, memory_limit // (8 * COPIES * heads * keys)))
+
+
+def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = ()) -> Iterator[Piece]:
+    """The array, or some of its images, in chunks of queries, in float64."""
+    _, heads, queries, keys = whole.shape
+    step = rows_at_once(heads, keys, memory_limit)
+    for image in images or range(len(whole)):
+        for start in range(0, queries, step):
+            rows = slice(start, min(start + step, queries))
+            yield image, rows, whole[image, :, rows].astype(np.float64)
+
+
+def dtype_of(whole: NDArray[Any], dtype: str, memory_limit: int) -> str:
+    """The dtype that the attention was computed in: a narrower one than the array's where only its rounding explains
+    the sums of the rows, and every entry is a number of it."""
+    wide = dtype if dtype in ROUNDOFF else "float64"
+    away = float(np.abs(whole.sum(-1, dtype=np.float64) - 1).max())
+    for format_name, roundoff in ROUNDOFF.items():
+        if roundoff < ROUNDOFF[wide] or not away <= row_error(whole.shape[3], roundoff):
+            continue
+        narrow = getattr(torch, format_name)
+        blocks = (torch.from_numpy(block) for _, _, block in chunks(whole, memory_limit))
+        if format_name == wide or all(torch.equal(block.to(narrow).double(), block) for block in blocks):
+            return format_name
+    return wide
+
+
+def row_error(keys: int, roundoff: float) -> float:
+    """How far rounding of its softmax and of its sum takes the sum of a row from 1; never more than 1/2."""
+    return gamma(keys + ULPS, roundoff) if (keys + ULPS) * roundoff < 1 / 3 else 0.5
+
+
+def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
+    """Refuses what is not attention; a row may miss 1 by the rounding of its softmax and of its sum.
+
+    Raises:
+        UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
+    """
+    allowed = row_error(whole.shape[3], roundoff)
+    for image, attention in enumerate(whole):
+        sums = attention.sum(-1, dtype=np.float64)
+        if not np.isfinite(sums).all():
+            head, query = np.argwhere(~np.isfinite(sums))[0]
+            key = int(np.isfinite(attention[head, query]).argmin())
+            found = attention[head, query, key]
+            raise UsageError("C2A502", f"{name}: image {image}, head {head}, query {query}, key {key} is {found}")
+        if attention.min() < 0:
+            head, query, key = np.unravel_index(attention.argmin(), attention.shape)
+            least = float(attention[head, query, key])
+            raise UsageError("C2A502", f"{name}: image {image}, head {head} has {least:g} at ({query}, {key})")
+        away = np.abs(sums - 1)
+        if not away.max() <= allowed:
+            head, query = np.unravel_index(away.argmax(), away.shape)
+            total = sums[head, query]
+            if np.abs(attention.sum(-2, dtype=np.float64) - 1).max() <= allowed:
+                raise UsageError(
+                    "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
+                )
+            where = f"image {image}, head {head}, query {query}"
+            miss = f"{away.max():.1e} from 1, of which rounding explains {allowed:.0e}"
+            raise UsageError("C2A502", f"{name}: {where} sums to {total:.6g}, {miss}")
+
+
+def without_leading(name: str, whole: Array, extra: int) -> Array:
+    """Without the first `extra` tokens, rows divided by what remains of them.
+
+    Raises:
+        UsageError: nothing remains of a row (C2A502), or of the tokens (C2A503).
+    """
+    if not 0 < extra < whole.shape[2]:
+        raise UsageError("C2A503", f"{name}: {extra} extra tokens of {whole.shape[2]}")
+    kept = whole[:, :, extra:, extra:]
+    sums = kept.sum(-1, keepdims=True, dtype=np.longdouble).astype(np.float64)
+    if not sums.min() > 0:
+        raise UsageError("C2A502", f"{name}: a query attends to the {extra} leading tokens only")
+    rest: Array = kept / sums
+    return rest
+
+
+def renormalised(keys: int, roundoff: float) -> int:
+    """Ulps of an entry that was divided by what remained of its row: its own and those of the sum, which is taken in
+    the machine's longest float and rounded; of the division; and one for the products of these."""
+    return 2 * ULPS + 3 + math.ceil(keys * float(np.finfo(np.longdouble).eps) / roundoff)
+
+
+def sides_for(name: str, tokens: int, grid: Sides | None, dimensions: int) -> Sides:
+    """The given sides if they fit, or those of the line, square or cube that has so many tokens.
+
+    Raises:
+        UsageError: they do not fit, or there is no such square or cube (C2A503).
+    """
+    if grid is not None:
+        if math.prod(grid) != tokens or min(grid) < 1:
+            sides = "x".join(map(str, grid))
+            raise UsageError("C2A503", f"{name}: a grid {sides} has {math.prod(grid)} pixels, not {tokens} tokens")
+        return tuple(grid)
+    side = round(tokens ** (1 / dimensions))
+    if side**dimensions != tokens:
+        shape = {2: "square", 3: "cube"}[dimensions]
+        raise UsageError("C2A503", f"{name}: {tokens} tokens do not form a {shape}")
+    return (side,) * dimensions
+
+
+def content_share(whole: NDArray[Any], memory_limit: int = MEMORY_LIMIT) -> float:
+    """The share of the squared attention that varies over the images: 0 for positions alone."""
+    images, heads, queries, keys = whole.shape
+    if all(np.array_equal(*pair) for image in whole[1:] for pair in zip(image, whole[0], strict=True)):
+        return 0.0
+    varying = squares = 0.0
+    step = rows_at_once(images * heads, keys, memory_limit)
+    for start in range(0, queries, step):
+        block = whole[:, :, start : start + step].astype(np.float64)
+        squares += float((block**2).sum())
+        varying += float(((block - block.mean(0)) ** 2).sum())
+    return varying / squares

@@ -1,0 +1,113 @@
+"""Lemma 3 used: a convolution written with the attention heads that are there."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.errors import UsageError
+from conv2attn.span.conditions.condition import Condition
+from conv2attn.span.conditions.limits import ROUNDOFF, Limits, limits_for
+from conv2attn.span.conditions.problem import Array, AttentionRows, Targets, shifts
+from conv2attn.span.mixings.decision import decide
+from conv2attn.span.mixings.factors import LEAST_SQUARES, propose, triangle
+from conv2attn.span.mixings.kernel import as_convolution, head_taps, kernel_targets
+from conv2attn.span.sources.arguments import as_sides
+from conv2attn.span.sources.layers import check_ours, read_layer
+from conv2attn.span.sources.reading import MEMORY_LIMIT
+from conv2attn.theorem import Convolution
+from conv2attn.theorem.construction import factors
+from conv2attn.verdicts import Verdict
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A layer with the given heads whose values and outputs are those of the convolution, as well as they can be.
+
+    `condition` is the verdict at the queries whose neighbourhood is on the padded grid: for the shifts of its taps, or
+    else for the combinations of them that it uses. Where it holds, the layer is the convolution to its residual;
+    otherwise the mixing is that of least squares.
+    """
+
+    layer: MultiHeadSelfAttention
+    condition: Condition
+    mixing: Array
+
+
+def express(
+    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
+) -> MultiHeadSelfAttention:
+    """`convolution` computed by the heads of `layer`: the layer of `expression`."""
+    return expression(convolution, layer, grid=grid).layer
+
+
+def expression(
+    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
+) -> Expression:
+    """The layer that has the positions of `layer` and the padding, strides and bias of `convolution`.
+
+    Args:
+        convolution: what to express.
+        layer: its positions are kept; its values, outputs and geometry are not looked at.
+        grid: sides of the input for which soft heads are fitted; three kernels a side by default. Hard heads are fitted
+            the same at every size.
+    Raises:
+        UsageError: the axes differ (C2A504), it is no such layer, or its attention depends on the image (C2A502).
+    Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
+    """
+    check_ours(layer)
+    given = as_convolution(convolution)
+    if len(given.kernel_size) != layer.dimensions:
+        raise UsageError("C2A504", f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}")
+    spans = [d * (k - 1) + 1 for d, k in zip(given.dilation, given.kernel_size, strict=True)]
+    sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
+    shell = with_taps(given, layer, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
+    attention = read_layer("expressed", shell, sides, MEMORY_LIMIT)
+    roundoff = ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")]
+    limits, combined = limits_for(attention, None, None), kernel_targets(attention, given, roundoff)
+    for targets in (shifts(attention.grid, combined.offsets), combined):
+        found = decide("kernel", attention, targets, targets.interior, limits)
+        if found.verdict is Verdict.HOLDS:
+            break
+    mixing = mixing_of(found, attention, targets, limits)
+    taps = torch.from_numpy(head_taps(given, targets, mixing)).to(given.weight)
+    return Expression(with_taps(given, layer, taps), found, mixing)
+
+
+def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
+    """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
+    if all(target.residual <= limits.eps for target in found.targets):
+        rows = [[float(w) for w in target.weights] for target in found.targets]
+        return np.array(rows).reshape(len(rows), attention.heads)
+    everywhere = np.ones(targets.places.shape[1], dtype=bool)
+    chosen = targets.interior if targets.interior.any() else everywhere
+    return propose(triangle(attention, targets, chosen), attention.heads, limits.max_phi).proposals[LEAST_SQUARES]
+
+
+def with_taps(given: Convolution, layer: MultiHeadSelfAttention, taps: torch.Tensor) -> MultiHeadSelfAttention:
+    """A layer with the positions of `layer`, the geometry and bias of `given`, and these channel matrices."""
+    width = min(given.d_in, given.d_out) // given.groups
+    value, output = factors(taps.detach(), given.groups, width, stored=False)
+    made = MultiHeadSelfAttention(
+        given.d_in,
+        given.d_out,
+        deepcopy(layer.encoding),
+        d_head=width * given.groups,
+        value=value is not None,
+        output=output is not None,
+        bias=given.bias is not None,
+        groups=given.groups,
+        padding=given.padding,
+        sites=given.sites,
+        device="meta",
+    )
+    for name, tensor in (("value", value), ("output", output), ("bias", given.bias)):
+        if tensor is not None:
+            setattr(made, name, nn.Parameter(tensor.detach().clone()))
+    return made
