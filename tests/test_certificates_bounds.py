@@ -19,6 +19,7 @@ from conv2attn.bounds import (
     leaked_mass,
     leaked_mass_diagonal,
     soft_mixing_bound,
+    target_rounds_to_one_threshold,
 )
 from conv2attn.certificates.arithmetic import Arithmetic
 from conv2attn.certificates.overflow import ROUNDED, overflow
@@ -374,3 +375,23 @@ def test_what_a_layer_reaches_is_held_against_the_end_of_its_format():
     wide.weights.bias.fill_(1e300)
     assert overflow(wide, 1.0) == ""
     assert overflow(reading, math.inf) == overflow(reading, math.nan) == "its inputs are not finite"
+
+
+def test_equal_taps_at_other_places_differ():
+    """A whole kernel one pixel further: the tensors of taps are equal, and nothing else is."""
+    reading = reading_of(layer())
+    moved = replace(reading, starts=tuple((row, column + 1) for row, column in reading.starts))
+    assert tap_differences(reading, reading).max() == 0
+    assert tap_differences(reading, moved).min() > 0
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_threshold_of_hard_heads_is_that_of_all_axes(axes):
+    threshold = target_rounds_to_one_threshold("float32", axes)
+    on = (0.0,) * axes
+    assert mixing_bound(placed((threshold,), on), (7,) * axes, "float32")[0] == 0
+    softer = math.nextafter(threshold, 0)
+    positions = placed((softer,), on).positions
+    leak, mixing = mixing_bound(placed((softer,), on), (7,) * axes, "float32")
+    assert leak == positions.leak(0) > 0
+    assert mixing.factor > 0

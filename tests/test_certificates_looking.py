@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import warnings
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,6 +19,7 @@ from conv2attn.certificates.faithful import departure, departure_of, is_asked
 from conv2attn.certificates.measure import (
     Measured,
     Watch,
+    alone,
     axes_of,
     by_true_softmax,
     measure,
@@ -776,3 +778,68 @@ def test_the_tolerance_of_a_replay_is_a_number():
     for tolerance in (-1.0, math.inf, math.nan):
         with pytest.raises(UsageError, match=f"tolerance={tolerance!r} is not a finite number of at least 0"):
             replay(entry(), "f.pt", *layers, tolerance=tolerance)
+
+
+def test_the_largest_image_is_that_along_each_axis():
+    seen = Measured()
+    for sides in ((5, 3), (4, 6), (2, 2)):
+        seen.add(0.0, torch.zeros(1, 2, *sides), torch.zeros(1, 2, *sides), 2)
+    assert (seen.sides, seen.grid) == ((5, 6), (5, 6))
+
+
+def test_a_weight_that_a_hook_computes_is_computed_anew():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = nn.utils.weight_norm(layer())
+    given = image()[None]
+    before = alone(other, given)
+    with torch.no_grad():
+        other.weight_g.mul_(2)
+    assert torch.equal(alone(other, given), other(given))
+    assert not torch.equal(alone(other, given), before)
+
+
+def test_a_layer_is_watched_before_its_own_hooks_change_its_output():
+    original = nn.Sequential(layer())
+    original[0].register_forward_hook(lambda module, args, output: 2 * output)
+    seen, first = measure(original, {"0": layer()}, image()[None])
+    assert seen["0"].max_error == 0
+    assert torch.equal(first, 2 * layer()(image()[None]))
+
+
+class Hooked(Inner):
+    """A module whose own hook convolves before it does."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_forward_pre_hook(lambda module, args: (F.conv2d(args[0], module.weight, padding=2),))
+
+
+def test_a_hook_that_convolves_belongs_to_its_module():
+    net = Hooked()
+    comparison = Comparison(conv2attn.convert(Inner(), example_input=image()[None]))
+    comparison.watch("", net)
+    with torch.no_grad(), comparison:
+        net(image()[None])
+    assert [met.convolution.padding.before for met in comparison.met.values()] == [(2, 2), (1, 1)]
+
+
+class Double(nn.Module):
+    """Two functional convolutions, of which one is of a dtype without a softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 2, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv2d(given.to(torch.complex64), self.weight.to(torch.complex64)).real
+
+
+def test_a_call_that_is_no_convolution_of_ours_goes_on_as_it_is():
+    comparison = Comparison(conv2attn.convert(Inner(), example_input=image()[None]))
+    net = Double()
+    comparison.watch("", net)
+    with torch.no_grad(), comparison:
+        output = net(image()[None])
+    assert len(comparison.met) == 1
+    assert torch.equal(output, net(image()[None]))

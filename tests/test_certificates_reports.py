@@ -14,6 +14,7 @@ import conv2attn
 from conv2attn.certificates import certify, recheck
 from conv2attn.certificates.finding import CLAIMS
 from conv2attn.certificates.recheck import sha256
+from conv2attn.certificates.rendering import HEADER
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.resnet import ResNetPlan, build
@@ -259,3 +260,8 @@ def test_a_certificate_of_nothing_is_an_error(stored):
     with pytest.raises(CheckpointError, match="does not exist"):
         recheck("certificate.json")
     assert call("verify").exit_code == 2
+
+
+def test_the_columns_of_the_table_are_named():
+    named = "layer, convolution, grid, heads, d_head, alpha, parameters, attention avoided, max |error|, bound"
+    assert ", ".join(HEADER) == f"{named}, strength, verdict"

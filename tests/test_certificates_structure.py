@@ -479,3 +479,19 @@ def test_findings_are_refuted_then_undecided_then_hold():
     (wrong,) = compare_structure(*sides([deque(), 1], [deque(), 2]), set())
     assert (wrong.part, wrong.verdict, wrong.code) == ("structure", Verdict.REFUTED, "C2A405")
     assert wrong.sentence == "the network: thing differs"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_module_of_the_network_is_not_another_just_like_it(side):
+    sides = [nn.Sequential(nn.ReLU(), nn.Tanh()) for _ in range(2)]
+    for each, network in enumerate(sides):
+        vars(network[0])["other"] = [network[1] if each == side else nn.Tanh()]
+    assert Comparison(*sides, set()).run().different == ["0: other differs"]
+
+
+def test_what_torch_notes_of_backward_hooks_is_no_attribute():
+    first, second = nn.ReLU(), nn.ReLU()
+    second.register_full_backward_hook(lambda *arguments: None).remove()
+    assert vars(first)["_is_full_backward_hook"] is not vars(second)["_is_full_backward_hook"]
+    assert "_is_full_backward_hook" not in attributes_of(second)
+    assert Comparison(first, second, set()).run().different == []
