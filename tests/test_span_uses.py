@@ -12,8 +12,9 @@ from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, convert, express, load, recover
 from conv2attn.attention import QuadraticEncoding
+from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
-from conv2attn.span import expression, fewest_heads, head_offsets, profiles, redundant_heads
+from conv2attn.span import expression, fewest_heads, fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.verdicts import Verdict
 
 
@@ -88,6 +89,26 @@ def test_express_says_what_heads_cannot_do():
     conv.weight.data[:, :, 1, 1] = 0
     assert expression(conv, heads).condition.verdict is Verdict.HOLDS
     assert torch.equal(express(conv, heads)(x := image(1, 3, 6, 7)), conv(x))
+
+
+def test_heads_given_as_an_array_are_fitted_as_those_of_a_layer():
+    """Mixtures of shifts: where a neighbourhood is on the grid, the weights give the convolution, unless one is lost."""
+    conv, grid = integers(nn.Conv2d(3, 4, (1, 3))), (3, 5)
+    shares = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]])
+    shifted = np.zeros((3, 15, 15))
+    for tap, column in enumerate((-1, 0, 1)):
+        for query in range(15):
+            shifted[tap, query, query - query % 5 + min(max(query % 5 + column, 0), 4)] = 1
+    attention = np.einsum("ht,tqk->hqk", shares, shifted)
+    found = fit_heads(conv, attention, grid=grid)
+    assert found.condition.verdict is Verdict.HOLDS
+    x = image(1, 3, *grid)
+    tokens, bias = x.flatten(2)[0].numpy(), found.weights.bias.detach().numpy()
+    computed = np.einsum("hqk,hoi,ik->oq", attention, found.weights.taps().detach().numpy(), tokens) + bias[:, None]
+    assert np.array_equal(computed.reshape(4, *grid)[:, :, 1:-1], conv(x)[0].detach().numpy())
+    assert fit_heads(conv, attention[:2], grid=grid).condition.verdict is Verdict.REFUTED
+    with pytest.raises(UsageError, match="C2A504 a convolution of 1 axes, attention of 2"):
+        fit_heads(nn.Conv1d(3, 4, 3), attention, grid=grid)
 
 
 @pytest.mark.parametrize(("taps", "hard", "free"), [([-1, 0, 1], 2, 2), ([1, 2, 1], 3, 1), ([0, 0, 0], 0, 0)])

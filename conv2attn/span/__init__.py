@@ -2,9 +2,9 @@
 
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector, Target
-from conv2attn.span.questions import head_offsets, profiles, redundant_heads
+from conv2attn.span.questions import fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.span.report import SpanReport, SpanRow
-from conv2attn.span.uses.express import Expression, express, expression
+from conv2attn.span.uses.express import Expression, Fit, express, expression
 from conv2attn.span.uses.fewest import FewestHeads, fewest_heads
 from conv2attn.span.uses.heads import HeadReading, Redundancy
 from conv2attn.span.uses.profiles import Pattern, Profiles
@@ -16,6 +16,7 @@ __all__ = [
     "Counting",
     "Expression",
     "FewestHeads",
+    "Fit",
     "HeadReading",
     "Mixing",
     "Mixings",
@@ -31,6 +32,7 @@ __all__ = [
     "express",
     "expression",
     "fewest_heads",
+    "fit_heads",
     "head_offsets",
     "profiles",
     "recover",

@@ -10,13 +10,16 @@ from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.conditions.limits import limits_for
 from conv2attn.span.conditions.problem import AttentionRows
+from conv2attn.span.mixings.kernel import as_convolution
 from conv2attn.span.positions import read_positions
 from conv2attn.span.sources.arguments import as_sides, axes_named
 from conv2attn.span.sources.layers import read_layer
 from conv2attn.span.sources.rationals import read_exact
 from conv2attn.span.sources.reading import MEMORY_LIMIT, read_array
+from conv2attn.span.uses.express import Fit, fit
 from conv2attn.span.uses.heads import HeadReading, Redundancy, read_heads, redundancy
 from conv2attn.span.uses.profiles import Profiles, sort_into_patterns
+from conv2attn.theorem import Convolution
 
 
 def rows_of(
@@ -89,3 +92,26 @@ def profiles(
 ) -> Profiles:
     """Which heads are translates of one pattern, and what the layer reads as."""
     return sort_into_patterns(rows_of("attention", attention, grid, axes(grid), extra_tokens), tolerance)
+
+
+def fit_heads(
+    convolution: nn.Module | Convolution,
+    attention: Any,
+    *,
+    grid: Sequence[int] | int | None = None,
+    extra_tokens: int = 0,
+) -> Fit:
+    """The weights with which heads that attend so compute a convolution, as well as they can: one set for all images.
+
+    Where `attention` is a layer of conv2attn, `express` gives the layer.
+
+    Raises:
+        UsageError: the axes of the convolution and of the grid differ (C2A504), or it is no such attention (C2A502).
+    Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
+    """
+    given = as_convolution(convolution)
+    axes = len(given.kernel_size)
+    rows = rows_of("attention", attention, grid, axes, extra_tokens)
+    if len(rows.grid.keys) != axes:
+        raise UsageError("C2A504", f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}")
+    return fit(given, rows)

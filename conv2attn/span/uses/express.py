@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.condition import Condition
 from conv2attn.span.conditions.limits import ROUNDOFF, Limits, limits_for
@@ -23,6 +23,21 @@ from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """`W_val`, `W_out` of each head with which given attention computes a convolution, as well as it can be.
+
+    `condition` is the verdict at the queries whose neighbourhood is on the grid: for the shifts of the convolution's
+    taps, or else for the combinations of them that it uses. Where it holds, the heads compute the convolution there to
+    its residual; otherwise `mixing` (targets, heads) is that of least squares.
+    """
+
+    weights: Weights
+    condition: Condition
+    mixing: Array
 
 
 @final
@@ -67,17 +82,23 @@ def expression(
         raise UsageError("C2A504", f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}")
     spans = [d * (k - 1) + 1 for d, k in zip(given.dilation, given.kernel_size, strict=True)]
     sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
-    shell = with_taps(given, layer, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
-    attention = read_layer("expressed", shell, sides, MEMORY_LIMIT)
-    roundoff = ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")]
-    limits, combined = limits_for(attention, None, None), kernel_targets(attention, given, roundoff)
+    nothing = weights_of(given, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
+    attention = read_layer("expressed", with_weights(given, layer, nothing), sides, MEMORY_LIMIT)
+    found = fit(given, attention)
+    return Expression(with_weights(given, layer, found.weights), found.condition, found.mixing)
+
+
+def fit(given: Convolution, attention: AttentionRows) -> Fit:
+    """The weights of heads that attend so with which they compute the convolution, as well as they can."""
+    limits = limits_for(attention, None, None)
+    combined = kernel_targets(attention, given, ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])
     for targets in (shifts(attention.grid, combined.offsets), combined):
         found = decide("kernel", attention, targets, targets.interior, limits)
         if found.verdict is Verdict.HOLDS:
             break
     mixing = mixing_of(found, attention, targets, limits)
     taps = torch.from_numpy(head_taps(given, targets, mixing)).to(given.weight)
-    return Expression(with_taps(given, layer, taps), found, mixing)
+    return Fit(weights_of(given, taps), found, mixing)
 
 
 def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
@@ -90,24 +111,30 @@ def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limi
     return propose(triangle(attention, targets, chosen), attention.heads, limits.max_phi).proposals[LEAST_SQUARES]
 
 
-def with_taps(given: Convolution, layer: MultiHeadSelfAttention, taps: torch.Tensor) -> MultiHeadSelfAttention:
-    """A layer with the positions of `layer`, the geometry and bias of `given`, and these channel matrices."""
+def weights_of(given: Convolution, taps: torch.Tensor) -> Weights:
+    """These channel matrices of heads (heads, d_out, d_in / groups) in two factors, and the bias of `given`."""
     width = min(given.d_in, given.d_out) // given.groups
     value, output = factors(taps.detach(), given.groups, width, stored=False)
+    return Weights(value, output, given.bias, given.groups)
+
+
+def with_weights(given: Convolution, layer: MultiHeadSelfAttention, weights: Weights) -> MultiHeadSelfAttention:
+    """A layer with the positions of `layer`, the geometry of `given`, and these weights."""
     made = MultiHeadSelfAttention(
         given.d_in,
         given.d_out,
         deepcopy(layer.encoding),
-        d_head=width * given.groups,
-        value=value is not None,
-        output=output is not None,
-        bias=given.bias is not None,
+        d_head=min(given.d_in, given.d_out) // given.groups * given.groups,
+        value=weights.value is not None,
+        output=weights.output is not None,
+        bias=weights.bias is not None,
         groups=given.groups,
         padding=given.padding,
         sites=given.sites,
         device="meta",
     )
-    for name, tensor in (("value", value), ("output", output), ("bias", given.bias)):
+    for name in ("value", "output", "bias"):
+        tensor = getattr(weights, name)
         if tensor is not None:
             setattr(made, name, nn.Parameter(tensor.detach().clone()))
     return made
