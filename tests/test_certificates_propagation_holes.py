@@ -81,3 +81,11 @@ def test_a_constant_around_the_image_is_taken_as_it_is_stored():
     bound, stop = carried_through(Apply(lambda x: F.pad(x, (1, 1), value=100.03).square()), 1.0, 0.1, torch.float16)
     assert stop == ""
     assert bound >= 2 * 2.0**-11 * 100.0625**2
+
+
+@pytest.mark.filterwarnings("ignore:This overload of:UserWarning")
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_a_factor_between_two_summands_is_not_taken_for_one(name):
+    """torch.add(x, 50, x) is 51 x."""
+    found = carried_through(Apply(lambda x: getattr(torch, name)(x, 50, x)), 1.0, 0.1)
+    assert found == (None, "a factor between two summands in 1")

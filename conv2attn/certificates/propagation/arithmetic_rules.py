@@ -26,6 +26,8 @@ def pair(call: Call) -> tuple[Carried, Carried]:
 
 @rule("add", "add_", "sub", "sub_", "subtract", "rsub", "__rsub__", "__iadd__", "__isub__")
 def _(call: Call) -> Carried:
+    if len(call.args) > 2:
+        raise Stop("a factor between two summands")
     first, second = pair(call) if "rsub" not in call.function.__name__ else reversed(pair(call))
     factor = operand(call, call.kwargs.get("alpha", 1))
     size, error = (a + factor.size * b for a, b in ((first.size, second.size), (first.error, second.error)))
