@@ -92,7 +92,7 @@ def test_express_says_what_heads_cannot_do():
 
 
 def test_heads_given_as_an_array_are_fitted_as_those_of_a_layer():
-    """Mixtures of shifts: where a neighbourhood is on the grid, the weights give the convolution, unless one is lost."""
+    """Mixtures of shifts: with a neighbourhood on the grid the weights give the convolution, unless one is lost."""
     conv, grid = integers(nn.Conv2d(3, 4, (1, 3))), (3, 5)
     shares = np.array([[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]])
     shifted = np.zeros((3, 15, 15))
