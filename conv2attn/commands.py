@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.certificates import Certificate, Recheck, Replay, certify, recheck, replay
-from conv2attn.certificates.recheck import sha256
+from conv2attn.certificates.evidence.recheck import sha256
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images

@@ -9,12 +9,12 @@ import conv2attn
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
 from conv2attn.bounds import RoundingBound, convolution_bound, difference_bound, hard_mixing_bound
 from conv2attn.certificates import certify
-from conv2attn.certificates.arithmetic import Arithmetic
-from conv2attn.certificates.faithful import departure
+from conv2attn.certificates.computed.arithmetic import Arithmetic
+from conv2attn.certificates.computed.faithful import departure
+from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.computed.rounding import coefficients, difference_bounds, what_differs
 from conv2attn.certificates.layer import judge_measured
-from conv2attn.certificates.measure import Measured
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.rounding import coefficients, difference_bounds, what_differs
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

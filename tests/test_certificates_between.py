@@ -8,7 +8,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.certificates import certify
-from conv2attn.certificates.between import departure_between
+from conv2attn.certificates.surroundings.between import departure_between
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

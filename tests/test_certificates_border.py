@@ -10,8 +10,18 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding
-from conv2attn.certificates.border import NOTHING, Pattern, farthest, halves, kind, nearest, patterns, pixels, read
-from conv2attn.certificates.reading import Geometry, reading_of
+from conv2attn.certificates.readings.border import (
+    NOTHING,
+    Pattern,
+    farthest,
+    halves,
+    kind,
+    nearest,
+    patterns,
+    pixels,
+    read,
+)
+from conv2attn.certificates.readings.reading import Geometry, reading_of
 from conv2attn.errors import GeometryError
 
 

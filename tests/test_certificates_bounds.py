@@ -21,11 +21,9 @@ from conv2attn.bounds import (
     soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
-from conv2attn.certificates.arithmetic import Arithmetic
-from conv2attn.certificates.overflow import ROUNDED, overflow
-from conv2attn.certificates.positions import Positions
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.rounding import (
+from conv2attn.certificates.computed.arithmetic import Arithmetic
+from conv2attn.certificates.computed.overflow import ROUNDED, overflow
+from conv2attn.certificates.computed.rounding import (
     SLACK,
     difference_bounds,
     fan_in,
@@ -39,6 +37,8 @@ from conv2attn.certificates.rounding import (
     tap_differences,
     what_differs,
 )
+from conv2attn.certificates.readings.positions import Positions
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import UsageError
 
 SIDES = (7, 9)

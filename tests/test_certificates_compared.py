@@ -10,12 +10,12 @@ from torch import nn
 import conv2attn
 from conv2attn.certificates import certify
 from conv2attn.certificates.compared import MOST_WITNESSES, Compared, compare_layers, conversion_rows, distinct
-from conv2attn.certificates.finding import holds, refuted
-from conv2attn.certificates.measure import Measured
+from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.computed.overflow import overflow
+from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.network import ASSUMPTIONS, LARGEST_IMAGE, at_most_bounded, random_images
-from conv2attn.certificates.overflow import overflow
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.readings.finding import holds, refuted
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

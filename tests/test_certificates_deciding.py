@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates.finding import holds, refuted, undecided
+from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.propagation import SLACK, Carried
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.readings.finding import holds, refuted, undecided
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.certificates.tolerance import absolute_blocks, claim, judge_layer, judge_network, layer_rule
 from conv2attn.verdicts import Strength
 

@@ -9,13 +9,13 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.probes import SPIKE
-from conv2attn.certificates.arithmetic import Arithmetic, padding_copies_middle, spread_of
-from conv2attn.certificates.finding import Finding, holds, refuted, unsupported
+from conv2attn.certificates.computed.arithmetic import Arithmetic, padding_copies_middle, spread_of
+from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.computed.overflow import overflow
+from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.layer import LayerCertificate, certify_layer, judge_measured, strength_of
-from conv2attn.certificates.measure import Measured
-from conv2attn.certificates.overflow import overflow
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, unsupported
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.verdicts import Strength, Verdict
 
 SAMPLED = holds("measured", Strength.SAMPLED)
@@ -221,7 +221,7 @@ def reach(monkeypatch, module, **changes):
         asked.append(arguments)
         return 0.25
 
-    monkeypatch.setattr("conv2attn.certificates.arithmetic.spread_of_spike", spike)
+    monkeypatch.setattr("conv2attn.certificates.computed.arithmetic.spread_of_spike", spike)
     found = spread_of(module, reading_of(module), seen(**changes))
     return found, asked
 
@@ -261,7 +261,7 @@ def test_a_transposed_layer_sees_a_spike_where_it_is_spread(monkeypatch):
 def test_a_spike_that_no_output_sees_leaves_a_trace_in_none(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "conv2attn.certificates.arithmetic.spread_of_spike", lambda *arguments: asked.append(arguments) or 0.0
+        "conv2attn.certificates.computed.arithmetic.spread_of_spike", lambda *arguments: asked.append(arguments) or 0.0
     )
     spread_of(layer(), replace(ORIGINAL, starts=((9, 0), (8, 1))), seen())
     assert asked[0][-1] == (slice(0, 0), slice(2, 5))

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.certificates.calls import Comparison, MetCall, compare_calls
-from conv2attn.certificates.faithful import departure, departure_of, is_asked
-from conv2attn.certificates.measure import (
+from conv2attn.certificates.computed.faithful import departure, departure_of, is_asked
+from conv2attn.certificates.computed.measure import (
     Measured,
     Watch,
     alone,
@@ -27,11 +27,10 @@ from conv2attn.certificates.measure import (
     run,
     run_second,
 )
-from conv2attn.certificates.pointwise import contribution, dot, exact_value, rounding_allowed
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.replay import Replay, Shown, in_words, is_saved, replay
-from conv2attn.certificates.rounding import difference_bounds
-from conv2attn.certificates.witness import (
+from conv2attn.certificates.computed.rounding import difference_bounds
+from conv2attn.certificates.evidence.pointwise import contribution, dot, exact_value, rounding_allowed
+from conv2attn.certificates.evidence.replay import Replay, Shown, in_words, is_saved, replay
+from conv2attn.certificates.evidence.witness import (
     CHANNELS,
     Witness,
     candidates,
@@ -43,6 +42,7 @@ from conv2attn.certificates.witness import (
     small_sides,
     witness_on,
 )
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.discovery import copy_network
 from conv2attn.theorem import read
@@ -167,7 +167,7 @@ def test_what_is_allowed_is_that_of_the_original_to_the_last_bit(monkeypatch):
         asked.append(arguments)
         return [1.0] * 3
 
-    monkeypatch.setattr("conv2attn.certificates.witness.rounding_allowed", allowed)
+    monkeypatch.setattr("conv2attn.certificates.evidence.witness.rounding_allowed", allowed)
     given = image()
     found = computed("a", layers, [reading_of(each) for each in layers], given, (1, 2, 3))
     assert (found.place, found.exact, found.exceeds) == ((1, 2, 3), 1.0, False)
@@ -178,7 +178,7 @@ def test_what_is_allowed_is_that_of_the_original_to_the_last_bit(monkeypatch):
 
 
 def test_where_nothing_is_known_of_rounding_nothing_exceeds_it(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.witness.rounding_allowed", lambda *args: None)
+    monkeypatch.setattr("conv2attn.certificates.evidence.witness.rounding_allowed", lambda *args: None)
     layers, readings = pair(lambda made: made.bias.data[1].add_(1.0))
     found = computed("a", layers, readings, image(), (1, 0, 0))
     assert (found.allowed, found.exceeds) == (None, False)
@@ -259,7 +259,7 @@ def test_inputs_are_zero_and_the_worst_for_corner_middle_and_end():
 
 def test_the_channels_that_differ_most_are_tried(monkeypatch):
     assert CHANNELS == 16
-    monkeypatch.setattr("conv2attn.certificates.witness.CHANNELS", 2)
+    monkeypatch.setattr("conv2attn.certificates.evidence.witness.CHANNELS", 2)
 
     def change(made):
         for channel, size in enumerate((0.1, 0.4, 0.0, 0.3)):
@@ -437,7 +437,7 @@ def test_the_second_layer_runs_on_what_the_first_was_called_on():
 
 
 def test_what_the_first_is_off_by_is_kept(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.measure.departure", lambda *args: 0.5)
+    monkeypatch.setattr("conv2attn.certificates.computed.measure.departure", lambda *args: 0.5)
     monkeypatch.setattr("conv2attn.certificates.calls.departure_of", lambda *args: 0.25)
     assert watched(layer(), image()[None]).departure == 0.5
     net = Inner()

@@ -12,7 +12,7 @@ import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.certificates import certify
-from conv2attn.certificates.genuine import foreign
+from conv2attn.certificates.readings.genuine import foreign
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates.recheck import Recheck, disagreements, recheck, sha256, unequal
-from conv2attn.certificates.recheck_layers import (
+from conv2attn.certificates.evidence.recheck import Recheck, disagreements, recheck, sha256, unequal
+from conv2attn.certificates.evidence.recheck_layers import (
     SMALLEST,
     applied,
     identical,

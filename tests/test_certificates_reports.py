@@ -12,8 +12,8 @@ from planted import image, network, pair
 
 import conv2attn
 from conv2attn.certificates import certify, recheck
-from conv2attn.certificates.finding import CLAIMS
-from conv2attn.certificates.recheck import sha256
+from conv2attn.certificates.evidence.recheck import sha256
+from conv2attn.certificates.readings.finding import CLAIMS
 from conv2attn.certificates.rendering import HEADER
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError

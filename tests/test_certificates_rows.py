@@ -8,10 +8,10 @@ import conv2attn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.certificates.calls import MetCall
 from conv2attn.certificates.certificate import Row
-from conv2attn.certificates.finding import Finding, holds, refuted, unsupported
+from conv2attn.certificates.computed.measure import Measured
 from conv2attn.certificates.layer import LayerCertificate, certify_layer
-from conv2attn.certificates.measure import Measured
-from conv2attn.certificates.reading import reading_of
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, unsupported
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.certificates.rows import (
     all_names,
     avoided,

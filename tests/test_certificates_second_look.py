@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.certificates.between import all_same, compiled, departure_between, findings_between
-from conv2attn.certificates.finding import unsupported
-from conv2attn.certificates.recheck import Recheck, disagreements, look, recheck
-from conv2attn.certificates.recheck_layers import of_alpha
+from conv2attn.certificates.evidence.recheck import Recheck, disagreements, look, recheck
+from conv2attn.certificates.evidence.recheck_layers import of_alpha
+from conv2attn.certificates.readings.finding import unsupported
+from conv2attn.certificates.surroundings.between import all_same, compiled, departure_between, findings_between
 from conv2attn.errors import UsageError
 from conv2attn.models.redirection import CHILD
 from conv2attn.verdicts import Verdict

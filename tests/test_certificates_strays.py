@@ -11,10 +11,11 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
-from conv2attn.certificates import border, certify, strays
-from conv2attn.certificates.finding import holds, refuted, undecided
-from conv2attn.certificates.maps import compare_maps
-from conv2attn.certificates.reading import Geometry, reading_of
+from conv2attn.certificates import certify
+from conv2attn.certificates.readings import border, strays
+from conv2attn.certificates.readings.finding import holds, refuted, undecided
+from conv2attn.certificates.readings.maps import compare_maps
+from conv2attn.certificates.readings.reading import Geometry, reading_of
 from conv2attn.errors import GeometryError
 from conv2attn.verdicts import Strength, Verdict
 

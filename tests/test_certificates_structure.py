@@ -14,8 +14,8 @@ from torch.nn.utils import prune
 from torch.nn.utils.weight_norm import weight_norm
 
 import conv2attn
-from conv2attn.certificates.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
-from conv2attn.certificates.structure import Comparison, compare_structure
+from conv2attn.certificates.surroundings.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
+from conv2attn.certificates.surroundings.structure import Comparison, compare_structure
 from conv2attn.models.redirection import pause, resume
 from conv2attn.verdicts import Verdict
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import conv2attn
 from conv2attn.certificates import certify, replay
-from conv2attn.certificates.pointwise import exact_value
-from conv2attn.certificates.reading import reading_of
+from conv2attn.certificates.evidence.pointwise import exact_value
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.resnet import ResNetPlan, build

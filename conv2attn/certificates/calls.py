@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates.faithful import departure_of
-from conv2attn.certificates.measure import FAILURES, Measured, out_of_memory, run
-from conv2attn.certificates.outputs import largest_difference, other_kind
+from conv2attn.certificates.computed.faithful import departure_of
+from conv2attn.certificates.computed.measure import FAILURES, Measured, out_of_memory, run
+from conv2attn.certificates.computed.outputs import largest_difference, other_kind
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.calls import FUNCTIONS, as_convolution
 from conv2attn.models.discovery import copy_network

@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import final
 
 from conv2attn.certificates import rendering
-from conv2attn.certificates.finding import Finding
-from conv2attn.certificates.outputs import Outputs
-from conv2attn.certificates.witness import Witness
+from conv2attn.certificates.computed.outputs import Outputs
+from conv2attn.certificates.evidence.witness import Witness
+from conv2attn.certificates.readings.finding import Finding
 from conv2attn.tables import Cell
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 

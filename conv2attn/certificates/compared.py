@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from conv2attn.certificates.calls import compare_calls
 from conv2attn.certificates.certificate import Row
-from conv2attn.certificates.finding import Finding
-from conv2attn.certificates.measure import Measured, by_true_softmax, measure, run_second
-from conv2attn.certificates.overflow import overflow
+from conv2attn.certificates.computed.measure import Measured, by_true_softmax, measure, run_second
+from conv2attn.certificates.computed.overflow import overflow
+from conv2attn.certificates.computed.rounding import difference_bounds
+from conv2attn.certificates.evidence.witness import Witness, find_witness
 from conv2attn.certificates.propagation import LayerRule
-from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.readings.finding import Finding
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.certificates.rows import pair_layers, row_of, row_of_call, rows_of_the_rest
 from conv2attn.certificates.tolerance import judge_layer, layer_rule
-from conv2attn.certificates.witness import Witness, find_witness
 from conv2attn.errors import UsageError
 from conv2attn.models import Conversion
 from conv2attn.models.conversion import SKIPPED

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import final
 
 from conv2attn.attention.probes import SPIKE, indirect_convolution
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.certificates.leak import check_leak
-from conv2attn.certificates.maps import compare_maps
-from conv2attn.certificates.measure import Measured
-from conv2attn.certificates.overflow import overflow
-from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.computed.leak import check_leak
+from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.computed.overflow import overflow
+from conv2attn.certificates.computed.rounding import difference_bounds
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.maps import compare_maps
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.verdicts import Strength, Verdict
 
 

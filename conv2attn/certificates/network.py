@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from conv2attn.certificates.between import compiled, findings_between, hooked
 from conv2attn.certificates.certificate import Certificate
 from conv2attn.certificates.circumstances import machine
 from conv2attn.certificates.compared import compare_layers
-from conv2attn.certificates.outputs import compare_outputs, judge
+from conv2attn.certificates.computed.outputs import compare_outputs, judge
 from conv2attn.certificates.propagation import propagate
 from conv2attn.certificates.rows import all_names, pair_layers
+from conv2attn.certificates.surroundings.between import compiled, findings_between, hooked
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, weakest_strength

@@ -7,9 +7,9 @@ from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.certificates.finding import CLAIMS, Finding
-from conv2attn.certificates.outputs import Outputs
-from conv2attn.certificates.witness import Witness
+from conv2attn.certificates.computed.outputs import Outputs
+from conv2attn.certificates.evidence.witness import Witness
+from conv2attn.certificates.readings.finding import CLAIMS, Finding
 from conv2attn.tables import markdown_table, show, text_table
 from conv2attn.verdicts import Verdict
 

@@ -6,13 +6,13 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.basis import AttentionGrid
-from conv2attn.certificates.arithmetic import spread_of
 from conv2attn.certificates.calls import MetCall
 from conv2attn.certificates.certificate import Row
-from conv2attn.certificates.finding import Finding, unsupported
+from conv2attn.certificates.computed.arithmetic import spread_of
+from conv2attn.certificates.computed.measure import Measured
 from conv2attn.certificates.layer import LayerCertificate, certify_layer, strength_of
-from conv2attn.certificates.measure import Measured
-from conv2attn.certificates.reading import Reading, reading_of, reading_of_convolution
+from conv2attn.certificates.readings.finding import Finding, unsupported
+from conv2attn.certificates.readings.reading import Reading, reading_of, reading_of_convolution
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion import SKIPPED, describe
 from conv2attn.models.redirection import CHILD

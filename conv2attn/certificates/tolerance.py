@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.certificates.outputs import Outputs
+from conv2attn.certificates.computed.outputs import Outputs
+from conv2attn.certificates.computed.rounding import difference_bounds, plain, summed
+from conv2attn.certificates.evidence.witness import Witness
 from conv2attn.certificates.propagation import SLACK, Carried, LayerRule, affine
-from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import difference_bounds, plain, summed
-from conv2attn.certificates.witness import Witness
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.verdicts import Strength
 
 

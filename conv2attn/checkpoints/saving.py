@@ -10,7 +10,7 @@ from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import from_plan, to_plan
-from conv2attn.certificates.structure import Comparison
+from conv2attn.certificates.surroundings.structure import Comparison
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers

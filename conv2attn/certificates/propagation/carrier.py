@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of
-from conv2attn.certificates.outputs import leaves
+from conv2attn.certificates.computed.outputs import leaves
 from conv2attn.certificates.propagation import (
     activation_rules,
     arithmetic_rules,

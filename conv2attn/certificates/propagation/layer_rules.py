@@ -5,7 +5,7 @@ from torch import Tensor
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import convolution_bound
-from conv2attn.certificates.arithmetic import Arithmetic
+from conv2attn.certificates.computed.arithmetic import Arithmetic
 from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop, affine
 from conv2attn.certificates.propagation.rules import RULES, Call, rule
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from conv2attn.certificates.leak import check_leak
-from conv2attn.certificates.reading import Reading, reading_of
-from conv2attn.certificates.rounding import difference_bounds
+from conv2attn.certificates.computed.leak import check_leak
+from conv2attn.certificates.computed.rounding import difference_bounds
+from conv2attn.certificates.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.replacement import present
 from conv2attn.theorem import STOCK, attention_for

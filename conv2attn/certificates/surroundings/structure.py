@@ -9,8 +9,17 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.certificates.stored import CODE, PLAIN, attributes_of, bindings, hooks, same_bits, state_of, worst_place
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.surroundings.stored import (
+    CODE,
+    PLAIN,
+    attributes_of,
+    bindings,
+    hooks,
+    same_bits,
+    state_of,
+    worst_place,
+)
 from conv2attn.models.redirection import CHILD
 
 

@@ -17,9 +17,9 @@ from conv2attn.bounds import (
     soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
-from conv2attn.certificates.arithmetic import Arithmetic, gradual_underflow
-from conv2attn.certificates.exact import dense
-from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.computed.arithmetic import Arithmetic, gradual_underflow
+from conv2attn.certificates.readings.exact import dense
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import UsageError
 
 SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once

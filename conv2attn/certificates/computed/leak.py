@@ -4,10 +4,10 @@ import math
 
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
-from conv2attn.certificates.arithmetic import gradual_underflow
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.certificates.positions import LONGEST_RADIX, Positions
-from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.computed.arithmetic import gradual_underflow
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.models.rows import SURE_ALPHA
 from conv2attn.verdicts import Strength
 

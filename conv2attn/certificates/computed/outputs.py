@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
 from conv2attn.verdicts import Strength
 
 CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small

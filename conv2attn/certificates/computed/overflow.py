@@ -5,8 +5,8 @@ import math
 import torch
 
 from conv2attn.bounds import format_of
-from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import largest_biases
+from conv2attn.certificates.computed.rounding import largest_biases
+from conv2attn.certificates.readings.reading import Reading
 
 ROUNDED = 1 + 2.0**-7  # pays for the rounding of sums of up to 2^16 terms
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.basis import Sides
-from conv2attn.certificates.pointwise import exact_value, rounding_allowed
-from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.rounding import what_differs
+from conv2attn.certificates.computed.rounding import what_differs
+from conv2attn.certificates.evidence.pointwise import exact_value, rounding_allowed
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import Conv2AttnError
 
 CHANNELS = 16  # output channels tried, those whose weights differ most

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from conv2attn.attention import Weights
 from conv2attn.basis import Offset
-from conv2attn.certificates.exact import Sums, dense, differing
-from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.readings.exact import Sums, dense, differing
+from conv2attn.certificates.readings.reading import Reading
 
 
 def places_used(reading: Reading) -> set[Offset]:

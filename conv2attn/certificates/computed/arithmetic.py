@@ -10,8 +10,8 @@ from torch import nn
 
 from conv2attn.attention.probes import spread_of_spike
 from conv2attn.basis import Sides
-from conv2attn.certificates.measure import Measured
-from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.readings.reading import Reading
 
 
 @final

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis import Offset
-from conv2attn.certificates.exact import finite
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided, unsupported
-from conv2attn.certificates.places import different_sums, entry, places_used
-from conv2attn.certificates.reading import Reading
-from conv2attn.certificates.strays import judge_strays
+from conv2attn.certificates.readings.exact import finite
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided, unsupported
+from conv2attn.certificates.readings.places import different_sums, entry, places_used
+from conv2attn.certificates.readings.reading import Reading
+from conv2attn.certificates.readings.strays import judge_strays
 from conv2attn.tables import counted
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, Weights
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import Offset, Padding, Sites
-from conv2attn.certificates.genuine import foreign
-from conv2attn.certificates.positions import Positions
+from conv2attn.certificates.readings.genuine import foreign
+from conv2attn.certificates.readings.positions import Positions
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.replacement import present
 from conv2attn.models.sharing import TRANSPOSED

@@ -13,7 +13,7 @@ import numpy as np
 
 from conv2attn.basis import Offset, Padding, Sides
 from conv2attn.basis.padding import ZERO
-from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import GeometryError
 
 NOTHING: Offset = ()

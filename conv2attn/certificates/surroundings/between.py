@@ -6,11 +6,11 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from conv2attn.certificates.finding import Finding, refuted, unsupported
-from conv2attn.certificates.measure import FAILURES, run
-from conv2attn.certificates.outputs import leaves
-from conv2attn.certificates.stored import hooks, same_bits
-from conv2attn.certificates.structure import compare_structure
+from conv2attn.certificates.computed.measure import FAILURES, run
+from conv2attn.certificates.computed.outputs import leaves
+from conv2attn.certificates.readings.finding import Finding, refuted, unsupported
+from conv2attn.certificates.surroundings.stored import hooks, same_bits
+from conv2attn.certificates.surroundings.structure import compare_structure
 from conv2attn.models.discovery import copy_network
 from conv2attn.models.redirection import CHILD
 from conv2attn.verdicts import Verdict

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.certificates.measure import by_true_softmax
-from conv2attn.certificates.reading import reading_of
-from conv2attn.certificates.witness import Witness, computed
+from conv2attn.certificates.computed.measure import by_true_softmax
+from conv2attn.certificates.evidence.witness import Witness, computed
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.verdicts import Verdict, worst_verdict
 

@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.certificates.recheck_layers import GEOMETRY, identical, of_alpha, of_layer
+from conv2attn.certificates.evidence.recheck_layers import GEOMETRY, identical, of_alpha, of_layer
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 

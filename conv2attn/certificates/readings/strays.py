@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from conv2attn.basis import Offset, Sides
-from conv2attn.certificates.border import NOTHING, farthest, nearest, patterns, pixels
-from conv2attn.certificates.finding import Finding, holds, refuted, undecided
-from conv2attn.certificates.places import different_sums, places_used
-from conv2attn.certificates.reading import Reading
+from conv2attn.certificates.readings.border import NOTHING, farthest, nearest, patterns, pixels
+from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.places import different_sums, places_used
+from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import GeometryError
 
 FARTHEST = 256  # pixels by which starts, paddings and rooms may reach out; the sizes looked at are eight times as many

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.certificates.faithful import departure
-from conv2attn.certificates.outputs import largest_difference, other_kind
+from conv2attn.certificates.computed.faithful import departure
+from conv2attn.certificates.computed.outputs import largest_difference, other_kind
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.discovery import copy_network
 from conv2attn.models.replacement import reparametrisations

@@ -1,0 +1,1 @@
+"""Inputs that show a difference, and stored certificates, looked at again."""
