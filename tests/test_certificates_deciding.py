@@ -90,6 +90,16 @@ def test_a_pair_of_layers_carries_a_bound_as_it_says(bias):
     assert torch.equal(again.error, found.error)
 
 
+@pytest.mark.parametrize(("kind", "sides"), [(nn.Conv1d, (7,)), (nn.Conv3d, (5, 6, 7))])
+def test_grids_may_have_one_axis_or_three(kind, sides):
+    layer = kind(2, 3, 1)
+    ones = torch.ones(1, 2, *(1 for _ in sides), dtype=torch.float64)
+    found = layer_rule((reading_of(layer), reading_of(layer)), sides)(Carried(ones, ones))
+    expected = layer.weight.double().abs().flatten(1).sum(1)
+    assert found.error.shape == (1, 3, *(1 for _ in sides))
+    torch.testing.assert_close(found.error.flatten(), expected, rtol=1e-5, atol=0)
+
+
 def test_weights_without_a_rounding_bound_have_an_infinite_one(monkeypatch):
     monkeypatch.setattr("conv2attn.certificates.tolerance.difference_bounds", lambda *given: None)
     found = layer_rule(pair(), (7, 8))(Carried(*(torch.ones(1, 2, 1, 1, dtype=torch.float64) for _ in "se")))
