@@ -112,7 +112,7 @@ class Named(nn.Module):
         self.down, self.up = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1)
 
     def forward(self, image, *, scale=1):
-        small = self.down(image) * scale
+        small = self.down(input=image) * scale
         return {"small": Answer(small, 2), "large": self.up(small, output_size=image.shape[2:])}
 
 

@@ -91,22 +91,22 @@ class MultiHeadSelfAttention(nn.Module):
         return self.key is not None or self.position_key is not None
 
     def forward(
-        self, image: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None
+        self, input: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None
     ) -> Tensor:
         """The layer's output, (batch, d_out, *queries), or (d_out, *queries) for an image without a batch.
 
         Args:
-            image: (batch, d_in, *sides), or (d_in, *sides).
+            input: the image, (batch, d_in, *sides), or (d_in, *sides); named as that of torch.nn.Conv2d.
             output_size: of a layer made from a transposed convolution, the sides wanted; its stride leaves a choice.
             weights: to be used instead of the layer's own.
         Raises:
             UsageError: axes or channels do not fit (C2A120).  GeometryError: the grid is too small (C2A121).
             EngineError: the engine set is not exact for the present parameters (C2A201).
         """
-        batched = image if image.ndim == self.dimensions + 2 else image.unsqueeze(0)
+        batched = input if input.ndim == self.dimensions + 2 else input.unsqueeze(0)
         call = self.call(batched, output_size, weights)
-        if torch.is_autocast_enabled(image.device.type):
-            with torch.autocast(image.device.type, enabled=False):
+        if torch.is_autocast_enabled(input.device.type):
+            with torch.autocast(input.device.type, enabled=False):
                 result = evaluate(self.engine, call)
         else:
             result = evaluate(self.engine, call)
@@ -115,7 +115,7 @@ class MultiHeadSelfAttention(nn.Module):
             result = result[every]
         if is_channels_last(batched):
             result = result.contiguous(memory_format=torch.channels_last)
-        return result if image.ndim == batched.ndim else result.squeeze(0)
+        return result if input.ndim == batched.ndim else result.squeeze(0)
 
     def call(self, image: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None) -> Call:
         """What an engine is given for `image` (batch, d_in, *sides): under autocast all in the autocast dtype."""
