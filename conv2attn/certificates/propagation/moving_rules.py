@@ -26,7 +26,10 @@ def _(call: Call) -> Carried | list[Carried]:
     """The same function of the sizes and of the errors; which numbers it takes depends on none of them."""
     if any(isinstance(each, torch.dtype) for each in (*call.args, *call.kwargs.values())):
         raise Stop(f"{call.function.__name__} as another dtype")
-    if any(isinstance(each, float) and {each} != {*stored(each, call.dtype)} for each in call.args):
+    if any(
+        isinstance(each, float) and {each} != {*stored(each, call.dtype)}
+        for each in (*call.args, *call.kwargs.values())
+    ):
         raise Stop(f"{call.function.__name__} of a number that is rounded")
     moved = []
     for part in ("size", "error"):
