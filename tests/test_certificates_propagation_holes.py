@@ -89,3 +89,10 @@ def test_a_factor_between_two_summands_is_not_taken_for_one(name):
     """torch.add(x, 50, x) is 51 x."""
     found = carried_through(Apply(lambda x: getattr(torch, name)(x, 50, x)), 1.0, 0.1)
     assert found == (None, "a factor between two summands in 1")
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_rows_of_numbers_are_not_added_over_the_images(name):
+    """More images would make the sum larger than that of the one which is run."""
+    found = carried_through(Apply(lambda x: getattr(x.flatten(1), name)(0)), 1.0, 0.1)
+    assert found == (None, f"a {name} over the images in 1")
