@@ -66,6 +66,13 @@ def test_arrays(folder, form):
     assert call(path, "--grid", "5x6", "--offsets", "0,0 0,2").exit_code == 1
 
 
+def test_grids_beyond_all_memory_are_refused(folder):
+    model = Path(__file__).parent.parent / "examples/attention-quadratic.pt"
+    result = call(str(model), "--grid", "100000x100000")
+    assert result.exit_code == 2
+    assert "100000x100000 keys have scores of 80,000,000,000 bytes an axis" in result.stderr
+
+
 def test_layers_in_one_array(folder):
     np.save("layers.npy", np.stack([hard_heads(), hard_heads()]))
     report = json.loads(call("layers.npy", "--grid", "5x6", "--format", "json").stdout)

@@ -1,6 +1,7 @@
 """The attention of one of our own layers, from its parameters alone: the ideal operator on its padded keys."""
 
 import math
+import operator
 from collections.abc import Iterator
 
 import torch
@@ -12,7 +13,7 @@ from conv2attn.span.conditions.limits import ROUNDOFF, ULPS
 from conv2attn.span.conditions.problem import AttentionRows, Piece
 from conv2attn.span.sources.ideal import rational_rows
 from conv2attn.span.sources.one_hot import keys_read
-from conv2attn.span.sources.reading import rows_at_once
+from conv2attn.span.sources.reading import MEMORY_LIMIT, rows_at_once
 
 SCORE_ROUNDINGS = 5
 """Of a quadratic score: the displacement from its centre, its square, the sum over axes, alpha, the subtraction."""
@@ -35,7 +36,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     taken to be that of the layer's dtype.
 
     Raises:
-        UsageError: the attention depends on the image (C2A502).
+        UsageError: the attention depends on the image (C2A502), or the scores of one axis exceed the memory (C2A001).
     """
     if layer.has_content:
         raise UsageError(
@@ -45,6 +46,13 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         )
     call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.padding.sides(sides), call_sites)
+    least, allowed = 8 * max(map(operator.mul, grid.queries, grid.keys)), max(memory_limit, MEMORY_LIMIT)
+    if least > allowed:
+        raise UsageError(
+            "C2A001",
+            f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
+            "Name a smaller grid, or raise memory_limit (--memory-limit).",
+        )
     dtype = next((w.dtype for w in (layer.output, layer.value) if w is not None), torch.float32)
     hard = not isinstance(hard_offsets(layer.encoding, dtype), str)
     precise = dtype if hard else torch.float64
