@@ -176,8 +176,8 @@ MUTANTS = {
     ),
     "a certificate of any file": Mutant(
         "certificates/evidence/recheck.py",
-        "if sha256(path) != known:",
-        "if False:",
+        "if sha256(path) != known\n",
+        "if False\n",
         "tests/test_certificates_reports.py::test_a_file_that_changed_is_refuted",
     ),
     "query minus key": Mutant(

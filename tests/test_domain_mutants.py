@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS
+from mutants import MUTANTS, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +33,9 @@ def test_there_are_enough_mutants_and_all_are_different():
     assert len(MUTANTS) >= 20
     assert all(mutant.old != mutant.new for mutant in MUTANTS.values())
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS.values()}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_finds_the_code_that_it_changes(name):
+    mutant = MUTANTS[name]
+    assert (ROOT / "conv2attn" / mutant.file).read_text().count(mutant.old) == 1
