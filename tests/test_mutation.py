@@ -176,6 +176,12 @@ def test_the_files_that_are_run_are_files_of_the_package(capsys):
         assert sentence in capsys.readouterr().err
 
 
+WAITING = [
+    f"conv2attn/certificates/propagation/{rules}_rules.py" for rules in ("activation", "layer", "moving", "pooling")
+]
+"""Not mutated yet; every other file is."""
+
+
 @pytest.mark.parametrize("part", [path.stem for path in sorted(survivors.STORE.glob("*.json"))])
 def test_of_what_was_mutated_enough_is_killed_and_the_rest_is_explained(part):
     """95 of 100 mutants are killed, and the others have their reasons; files that are not mutated yet are shown so."""
@@ -185,7 +191,7 @@ def test_of_what_was_mutated_enough_is_killed_and_the_rest_is_explained(part):
     assert len(table["survivors"]) == mutants - killed
     assert all(entry["reason"] for entry in table["survivors"])
     waiting = survivors.not_mutated(part, table["files"])
-    assert part == "certificates" or not waiting
+    assert waiting == [file for file in WAITING if file.startswith(f"conv2attn/{part}/")]
     assert all((survivors.ROOT / file).exists() for file in table["files"])
     assert all(f"| {file} | not yet mutated |" in survivors.page() for file in waiting)
 
