@@ -7,10 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from conv2attn.certificates.arguments import check_arguments
 from conv2attn.certificates.certificate import Certificate
 from conv2attn.certificates.circumstances import machine
 from conv2attn.certificates.compared import compare_layers
 from conv2attn.certificates.computed.outputs import compare_outputs, judge
+from conv2attn.certificates.computed.returned import findings_returned
 from conv2attn.certificates.propagation import propagate
 from conv2attn.certificates.rows import all_names, pair_layers
 from conv2attn.certificates.surroundings.between import compiled, findings_between, hooked
@@ -56,17 +58,13 @@ def certify(
             leak then need not be the same; the bounds decide, and where they do not reach, nothing does.
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
-        UsageError: nothing says what to run the networks on, it has no numbers, more than 2^26, or some beyond the
-            dtype; the original does not run on it; the tolerance or the range is none; autocast is on (C2A001).
+        UsageError: an argument is of the wrong kind; nothing says what to run the networks on, it has no numbers, more
+            than 2^26, or some beyond the dtype; the original does not run on it; autocast is on (C2A001).
     """
-    if tolerance is not None and not 0 <= tolerance < math.inf:
-        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
-    if not input_range >= 0:
-        raise UsageError("C2A001", f"input_range={input_range!r} is not a number of at least 0")
+    numbers = {"tolerance": tolerance, "input_range": input_range, "input_size": input_size, "seed": seed}
+    check_arguments(original, network, images=images, labels=labels, **numbers)
     if images is None:
         images, described = random_images(original, input_size, input_range, seed)
-    if not isinstance(images, Tensor) or not images.numel():
-        raise UsageError("C2A001", "images are not a tensor with numbers in it")
     described = described or f"{len(images)} given images"
     if torch.is_autocast_enabled(images.device.type):
         raise UsageError("C2A001", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
@@ -80,7 +78,8 @@ def certify(
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     apart = all_names(original, network, pair_layers(original, network))
     structure = findings_between(original, network, apart, list(compared.pairs), images)
-    between = [*structure, judge(compared.first, compared.second, compared.failure, compared.overflow())]
+    returned = findings_returned(compared.first, compared.second, compared.failure)
+    between = [*structure, judge(compared.first, compared.second, compared.failure, compared.overflow()), *returned]
     witnesses = compared.witnesses(input_range)
     rows = compared.rows
     if tolerance is not None and list(rows) == ["(root)"] and not hooked(original):

@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.certificates.computed.returned import is_dense
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
 from conv2attn.verdicts import Strength
 
@@ -35,8 +36,8 @@ class Outputs:
 
 
 def leaves(output: Any, where: str = "output") -> Iterator[tuple[str, Tensor]]:
-    """The tensors in an output, each with the path to it; anything else that it holds has no path."""
-    if isinstance(output, Tensor):
+    """The dense tensors in an output, each with the path to it; anything else that it holds has no path."""
+    if is_dense(output):
         yield where, output
     elif isinstance(output, Mapping):
         for key, item in output.items():
