@@ -22,7 +22,7 @@ from conv2attn.bounds import (
 from conv2attn.bounds.directed import BALL_PRECISION
 from conv2attn.errors import UsageError
 
-DTYPES = {name: getattr(torch, name) for name in FORMATS if name != "tf32"}
+DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 SIDES = (7, 5)
 
 
@@ -44,9 +44,14 @@ def test_formats_are_those_of_torch(name):
     assert form.smallest_subnormal == info.tiny * info.eps
 
 
-def test_tf32_has_the_range_of_float32():
-    assert FORMATS["tf32"].smallest_normal == torch.finfo(torch.float32).tiny
-    assert FORMATS["tf32"].largest == 2.0**128 - 2.0**117
+def test_cut_formats_have_the_range_of_float32():
+    for name, largest in (("tf32", 2.0**128 - 2.0**117), ("bf32", 2.0**128 - 2.0**120)):
+        assert FORMATS[name].smallest_normal == torch.finfo(torch.float32).tiny
+        assert FORMATS[name].largest == largest
+
+
+def test_only_cut_formats_lose_bits_before_they_multiply():
+    assert [name for name in FORMATS if FORMATS[name].cuts] == ["tf32", "bf32"]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,7 @@ def test_tf32_has_the_range_of_float32():
         ("bfloat16", 93.0, 87.5, 128, 18.03),
         ("float16", 17.34375, 17.34375, 64, 9.72),
         ("tf32", 103.97208404541016, 87.3366, 128, 18.03),
+        ("bf32", 103.97208404541016, 87.3366, 128, 18.03),
     ],
 )
 def test_thresholds(name, gradual, flushed, auto, rounds_to_one):

@@ -21,7 +21,7 @@ from conv2attn.bounds.formats import accumulator_of, storage_of
 from conv2attn.bounds.rounding import operand_error
 from conv2attn.errors import UsageError
 
-DTYPES = {name: getattr(torch, name) for name in FORMATS if name != "tf32"}
+DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 
 
 def within(bound, computed, exact, size):
@@ -152,8 +152,8 @@ def test_absolute_terms_are_the_ones_derived():
         assert 0 <= Fraction(found) - flushed * grown <= flushed / 10**15, form
 
 
-def tensor_core(weights, inputs):
-    """Operands truncated to 11 bits; products exact; every addition truncated towards zero to 24 bits."""
+def tensor_core(weights, inputs, bits):
+    """Operands truncated to so many bits; products exact; every addition truncated towards zero to 24 bits."""
 
     def truncate(x, bits):
         if not x:
@@ -164,25 +164,27 @@ def tensor_core(weights, inputs):
 
     total = Fraction(0)
     for w, x in zip(weights, inputs, strict=True):
-        total = Fraction(truncate(total + Fraction(truncate(w, 11)) * Fraction(truncate(x, 11)), 24))
+        total = Fraction(truncate(total + Fraction(truncate(w, bits)) * Fraction(truncate(x, bits)), 24))
     return total
 
 
-def test_tf32_with_truncation_is_covered():
+@pytest.mark.parametrize(("name", "bits"), [("tf32", 11), ("bf32", 8)])
+def test_cut_operands_and_truncated_sums_are_covered(name, bits):
     random = np.random.default_rng(0)
-    bound = convolution_bound(64, "tf32", bias=False)
+    bound = convolution_bound(64, name, bias=False)
     worst = 0
     for _ in range(20):
         weights, inputs = (random.standard_normal(64).astype(np.float32) for _ in range(2))
         exact, size = exact_dot(weights, inputs)
-        computed = tensor_core([float(w) for w in weights], [float(x) for x in inputs])
+        computed = tensor_core([float(w) for w in weights], [float(x) for x in inputs], bits)
         assert within(bound, computed, exact, size)
         worst = max(worst, abs(computed - exact) / size)
-    assert worst > convolution_bound(64, "float32", bias=False).factor  # float32's bound is false for tf32
-    top = 1 + 2.0**-10 - 2.0**-23  # truncation to 11 bits removes almost 2^-10 of each operand
+    assert worst > convolution_bound(64, "float32", bias=False).factor  # float32's bound is false for these
+    top = 1 + 2.0 ** (1 - bits) - 2.0**-23  # truncation removes almost 2 u of each operand
     exact, size = exact_dot([top], [top])
-    assert within(bound, tensor_core([top], [top]), exact, size)
-    assert abs(tensor_core([top], [top]) - exact) > size * operand_error("tf32") * 0.99
+    assert within(bound, tensor_core([top], [top], bits), exact, size)
+    lost = abs(tensor_core([top], [top], bits) - exact)
+    assert lost >= size * operand_error(name) / (1 + 2.0 ** (1 - bits)) ** 2 * 0.999
 
 
 def test_truncating_additions_count_twice():

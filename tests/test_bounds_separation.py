@@ -14,7 +14,7 @@ from conv2attn.bounds import (
 )
 from conv2attn.bounds.formats import accumulator_of
 
-DTYPES = {name: getattr(torch, name) for name in FORMATS if name != "tf32"}
+DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 
 
 def features(alpha, centre, keys, name):
@@ -42,7 +42,8 @@ def corner(largest):
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("bfloat16", 23), ("float16", 65), ("float32", 3345), ("tf32", 65), ("float64", 77490641)]
+    ("name", "side"),
+    [("bfloat16", 23), ("float16", 65), ("float32", 3345), ("tf32", 65), ("bf32", 23), ("float64", 77490641)],
 )
 def test_largest_exact_side(name, side):
     assert largest_exact_side(64.0, 2, name) == side
@@ -137,4 +138,5 @@ def test_accumulators():
         "bfloat16": "float32",
         "float16": "float32",
         "tf32": "float32",
+        "bf32": "float32",
     }

@@ -24,7 +24,7 @@ from conv2attn.bounds.formats import accumulator_of
 from conv2attn.bounds.summation import summation_growth
 from conv2attn.errors import AlphaError
 
-DTYPES = {name: getattr(torch, name) for name in FORMATS if name != "tf32"}
+DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 
 
 @pytest.fixture(autouse=True)

@@ -164,7 +164,7 @@ def test_the_format_is_that_of_the_device(monkeypatch):
 
     def of(device):
         asked.append(device)
-        return Arithmetic("cuda", True, True)
+        return Arithmetic("tf32", "tf32")
 
     monkeypatch.setattr(Arithmetic, "of", staticmethod(of))
     assert close(difference_bounds(original, converted, 1.0, SIDES), expected(original, converted, 1.0, "tf32"))

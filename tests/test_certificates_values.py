@@ -271,7 +271,8 @@ def test_the_kernels_of_a_processor_are_named(monkeypatch, available, enabled, l
     before = torch.backends.mkldnn.enabled
     torch._C._set_mkldnn_enabled(enabled)
     try:
-        assert kernels(torch.zeros(1)) == f"{library}, AVX" + (" (a trace)" if trace else "")
+        settings = "fp32_precision none of convolutions, none of products"
+        assert kernels(torch.zeros(1)) == f"{library}, AVX, {settings}" + (" (a trace)" if trace else "")
     finally:
         torch._C._set_mkldnn_enabled(before)
 
@@ -282,7 +283,8 @@ def test_the_kernels_of_a_gpu_are_named_by_its_settings(monkeypatch):
 
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90100)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
-    first, second = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    assert kernels(Image()) == f"cuDNN 90100, cudnn tf32 {first}, matmul tf32 {second}"
+    first, second = torch.backends.cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision
+    told = f"cuDNN 90100, fp32_precision {first} of convolutions, {second} of products"
+    assert kernels(Image()) == told
     assert device_name(Image.device) == "GPU of cuda"
     assert device_name(torch.device("cpu")) == "cpu"

@@ -23,6 +23,16 @@ def exponential_underflows(threshold: float, dtype: torch.dtype, device: str) ->
         return torch.equal(attention, torch.eye(67, dtype=dtype, device=device))
 
 
+def float32_precisions(device: str) -> tuple[str, str]:
+    """torch's `fp32_precision`, none, ieee, tf32 or bf16, of convolutions and of products on this device now.
+
+    Those of cuDNN and cuBLAS on a GPU, of oneDNN elsewhere. The older `allow_tf32` raises where it contradicts them.
+    """
+    convolutions: Any = torch.backends.cudnn if device == "cuda" else torch.backends.mkldnn
+    products: Any = torch.backends.cuda if device == "cuda" else torch.backends.mkldnn
+    return convolutions.conv.fp32_precision, products.matmul.fp32_precision
+
+
 def indirect_convolution(image: Tensor) -> str | None:
     """Why this device's convolution of `image` may not be a plain sum of products in its dtype, or None if it is.
 
@@ -30,8 +40,8 @@ def indirect_convolution(image: Tensor) -> str | None:
     the shape, so it is never taken for granted; on a CPU it is measured.
     """
     if image.device.type == "cuda":
-        if image.dtype == torch.float32 and torch.backends.cudnn.allow_tf32:
-            return "cuDNN may round to TF32 here (torch.backends.cudnn.allow_tf32)"
+        if image.dtype == torch.float32 and float32_precisions("cuda")[0] == "tf32":
+            return "cuDNN may round to TF32 here (torch.backends.cudnn.conv.fp32_precision)"
         return "cuDNN may choose a Winograd or FFT algorithm"
     flags = (torch.backends.mkldnn.enabled, torch.backends.nnpack.is_available())
     spread = spread_of_kernels(image.dtype, image.device.type, flags)

@@ -1,6 +1,6 @@
 """Bounds: plain numbers in, plain numbers out, every upper bound rounded up, every lower bound rounded down.
 
-Nothing here knows what a tensor is. Formats are named as torch names its dtypes, plus tf32.
+Nothing here knows what a tensor is. Formats are named as torch names its dtypes, plus tf32 and bf32.
 """
 
 from conv2attn.bounds.alpha import auto_alpha, one_hot_threshold, target_rounds_to_one_threshold

@@ -13,7 +13,8 @@ class Format:
     """A binary format with round to nearest, ties to even, and gradual underflow.
 
     Args:
-        name: as in `str(torch.dtype)` without the prefix; `tf32` is float32 multiplied in TensorFloat-32.
+        name: as in `str(torch.dtype)` without the prefix; `tf32` and `bf32` are float32 whose products are formed of
+            numbers cut to TensorFloat-32 and to bfloat16.
         precision: p, the bits of the significand, the hidden one included.
         smallest_normal_exponent: the smallest normal number is 2 to this power.
         largest_exponent: the largest number is just below 2 to this power plus one.
@@ -28,6 +29,11 @@ class Format:
     largest_exponent: int
     accumulator: str
     storage: str
+
+    @property
+    def cuts(self) -> bool:
+        """Whether numbers lose bits before they are multiplied."""
+        return FORMATS[self.storage].precision > self.precision
 
     @property
     def unit_roundoff(self) -> float:
@@ -68,6 +74,7 @@ FORMATS = {
         Format("bfloat16", 8, -126, 127, "float32", "bfloat16"),
         Format("float16", 11, -14, 15, "float32", "float16"),
         Format("tf32", 11, -126, 127, "float32", "float32"),
+        Format("bf32", 8, -126, 127, "float32", "float32"),
     )
 }
 
@@ -95,7 +102,7 @@ def accumulator_of(name: str) -> Format:
 
 
 def storage_of(name: str) -> Format:
-    """The format in which weights, inputs and outputs are stored: `name` itself, but float32 for tf32."""
+    """The format in which weights, inputs and outputs are stored: `name` itself, but float32 for tf32 and bf32."""
     return FORMATS[format_of(name).storage]
 
 
@@ -103,7 +110,7 @@ def integer_budget(name: str) -> int:
     """2^p: while `sum |w| |x| + |b|` of integers is at most this, the computed result is exact.
 
     Every partial sum, in any order, with or without fused multiply-add, is an integer of at most this size, hence a
-    number of the format, hence not rounded. The half types sum in float32, which only helps; tf32 rounds its operands
-    to 11 bits, so that its budget is 2^11.
+    number of the format, hence not rounded. The half types sum in float32, which only helps; tf32 cuts its operands
+    to 11 bits and bf32 to 8, so that their budgets are 2^11 and 2^8.
     """
     return 1 << format_of(name).precision

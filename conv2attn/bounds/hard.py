@@ -38,12 +38,12 @@ def hard_mixing_bound(
     The target's own product is exact. The others, m |x| in all, cost at most their sum, enlarged by
     `summation_growth`, once for being added up and once for what the target's partial sum loses by rounding: it
     is a float itself, so adding b to it errs by at most |b|. A cast to storage doubles this, as x_target is a number
-    of the storage. The number of keys does not matter. In tf32 the operands are rounded first. Holds with
+    of the storage. The number of keys does not matter. In tf32 and bf32 the operands are cut first. Holds with
     gradual underflow, and with flushing where no x is subnormal: a product and a sum lose less than the smallest
     normal number each.
 
     Returns:
-        A bound of `factor * max |x| + absolute`; zero from `one_hot_threshold` on, but for tf32.
+        A bound of `factor * max |x| + absolute`; zero from `one_hot_threshold` on, but for tf32 and bf32.
     Raises:
         AlphaError: `alpha` is not positive and finite, or below `target_rounds_to_one_threshold`.
     """

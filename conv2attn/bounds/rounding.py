@@ -50,13 +50,13 @@ def dot_product_terms(channels: int, kernel_size: Sequence[int], groups: int = 1
 
 
 def operand_error(format_name: str) -> float:
-    """Largest relative change of a product by the conversion of its operands: 0, but for tf32 2^-9 + 2^-20.
+    """Largest relative change of a product by the conversion of its operands: 0, but for tf32 and bf32 4 u + 4 u^2.
 
-    tf32 multiplies float32 numbers after cutting both to 11 bits; whether by rounding or by truncation depends on the
-    kernel, so each counts 2 u = 2^-10.
+    They multiply float32 numbers after cutting both to 11 or 8 bits; whether by rounding or by truncation depends on
+    the kernel, so each counts 2 u: 2^-10 or 2^-7.
     """
     form = format_of(format_name)
-    return up((1 + 2 * Fraction(form.unit_roundoff)) ** 2 - 1) if form.name == "tf32" else 0.0
+    return up((1 + 2 * Fraction(form.unit_roundoff)) ** 2 - 1) if form.cuts else 0.0
 
 
 def convolution_bound(
@@ -72,25 +72,26 @@ def convolution_bound(
 
     Every product passes at most one rounding of its own and one for each of the other summands, in any order of
     summation, with or without fused multiply-add: gamma_n, n = terms (+ 1 with a bias). In the half types products are
-    exact in float32 but counted alike, and each cast to storage gives a factor 1 + u of the storage; for tf32 see
-    `operand_error`. A product that underflows is off by at most half of the smallest subnormal; a sum that does is
-    exact (Hauser 1996).
+    exact in float32 but counted alike, and each cast to storage gives a factor 1 + u of the storage; for tf32 and
+    bf32 see `operand_error`. A product that underflows is off by at most half of the smallest subnormal; a sum that
+    does is exact (Hauser 1996).
 
     Args:
         terms: products per output, see `dot_product_terms`.
-        format_name: format of inputs, weights and outputs, which are its numbers; tf32 for float32 so multiplied.
+        format_name: format of inputs, weights and outputs, which are its numbers; tf32, bf32 for float32 so multiplied.
         bias: whether b is added.
         casts: for the half types, how often a partial sum on the way of one product is stored.
-        truncating: the additions truncate, as those of NVIDIA tensor cores do: u becomes 2 u (always so for tf32).
+        truncating: the additions truncate, as those of NVIDIA tensor cores do: u becomes 2 u (so too in tf32, bf32).
         flush_to_zero: subnormal results become 0; inputs and weights are 0 or normal.
-    Holds without overflow, for direct summation only: false for Winograd, FFT and Strassen.
+    Holds without overflow, for direct summation only: false for Winograd, FFT and Strassen. In tf32 and bf32 subnormal
+    operands count in M as the smallest normal number.
     Raises:
         UsageError: `terms` is so large that gamma_n is undefined.
     Source: Higham 2002, Eq. 2.4, 2.8, 3.5 and Sec. 3.1; Fasi, Higham, Mikaitis and Pranesh 2021 for tensor cores.
     """
     form, inner, storage = format_of(format_name), accumulator_of(format_name), storage_of(format_name)
     operations = terms + bias
-    u = Fraction(inner.unit_roundoff) * (2 if truncating or form.name == "tf32" else 1)
+    u = Fraction(inner.unit_roundoff) * (2 if truncating or form.cuts else 1)
     cast = Fraction(storage.unit_roundoff) if storage != inner else Fraction(0)
     summed = 1 + _gamma(operations, u)
     factor = (1 + Fraction(operand_error(format_name))) * summed * (1 + cast) ** casts - 1

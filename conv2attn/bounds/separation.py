@@ -54,8 +54,8 @@ def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: in
     """Upper bound on |computed score - score| for any alpha of the format and any real centre with |c_i| <= L.
 
     The features of each of the n + 1 products pass at most four roundings: c, times alpha, and their casts, or |k|^2;
-    in tf32 two truncations, which count twice, and two much smaller ones. Then comes a dot product of n + 1 terms,
-    whose absolute values add up to at most 3 n alpha L^2.
+    in tf32 and bf32 two truncations, which count twice, and two much smaller ones. Then comes a dot product of n + 1
+    terms, whose absolute values add up to at most 3 n alpha L^2.
 
     Returns:
         The bound, rounded up. Two scores differ by at most twice this from their true difference.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.probes import indirect_convolution
+from conv2attn.certificates.computed.arithmetic import Arithmetic
 
 
 def machine(original: nn.Module, images: Tensor) -> tuple[tuple[str, str], ...]:
@@ -32,9 +33,10 @@ def device_name(device: torch.device) -> str:
 
 def kernels(images: Tensor) -> str:
     """The kernels that the convolutions may run by, and the settings that decide."""
+    now = Arithmetic.of(images.device.type)
+    products = f"fp32_precision {now.convolution} of convolutions, {now.product} of products"
     if images.device.type == "cuda":
-        tf32 = f"cudnn tf32 {torch.backends.cudnn.allow_tf32}, matmul tf32 {torch.backends.cuda.matmul.allow_tf32}"
-        return f"cuDNN {torch.backends.cudnn.version()}, {tf32}"
+        return f"cuDNN {torch.backends.cudnn.version()}, {products}"
     library = "oneDNN" if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled else "native"
     indirect = indirect_convolution(images)
-    return f"{library}, {torch.backends.cpu.get_cpu_capability()}" + (f" ({indirect})" if indirect else "")
+    return f"{library}, {torch.backends.cpu.get_cpu_capability()}, {products}" + (f" ({indirect})" if indirect else "")

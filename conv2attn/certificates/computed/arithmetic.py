@@ -8,31 +8,35 @@ from typing import final
 import torch
 from torch import nn
 
-from conv2attn.attention.probes import spread_of_spike
+from conv2attn.attention.probes import float32_precisions, spread_of_spike
 from conv2attn.basis import Sides
 from conv2attn.certificates.computed.measure import Measured
 from conv2attn.certificates.readings.reading import Reading
+
+CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
 
 
 @final
 @dataclass(frozen=True)
 class Arithmetic:
-    """The settings that decide how products are formed and summed, as recorded where a certificate was made."""
+    """The settings that decide how float32 products are formed, as recorded where a certificate was made.
 
-    device: str
-    convolution_tf32: bool = False
-    product_tf32: bool = False
+    `convolution` and `product` are torch's `fp32_precision` of each. What is allowed counts as done, though not every
+    kernel does it.
+    """
+
+    convolution: str
+    product: str
 
     @staticmethod
     def of(device: str) -> "Arithmetic":
         """The settings now."""
-        tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-        return Arithmetic(device, *tf32) if device == "cuda" else Arithmetic(device)
+        return Arithmetic(*float32_precisions(device))
 
     def format(self, stored: str) -> str:
-        """The format whose rounding counts for numbers stored as `stored`: tf32 for float32 where a GPU may use it."""
-        reduced = self.device == "cuda" and (self.convolution_tf32 or self.product_tf32)
-        return "tf32" if stored == "float32" and reduced else stored
+        """The format whose rounding counts for numbers stored as `stored`: the coarsest allowed for float32."""
+        allowed = {self.convolution, self.product}
+        return next((CUT[each] for each in CUT if each in allowed), stored) if stored == "float32" else stored
 
 
 @contextmanager
