@@ -1,5 +1,6 @@
 """What stands between the layers: each attribute, hook and bit of it counts, and nothing unknown is the same."""
 
+import copy
 import functools
 import itertools
 import threading
@@ -15,7 +16,7 @@ from torch.nn.utils.weight_norm import weight_norm
 
 import conv2attn
 from conv2attn.certificates.surroundings.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
-from conv2attn.certificates.surroundings.structure import Comparison, compare_structure
+from conv2attn.certificates.surroundings.structure import Comparison, compare_structure, is_plain
 from conv2attn.models.redirection import pause, resume
 from conv2attn.verdicts import Verdict
 
@@ -134,6 +135,20 @@ MAKERS = {
     "ordered": lambda n: OrderedDict(a=n),
     "set": lambda n: {1, n + 7},
     "frozenset": lambda n: frozenset({1, n + 7}),
+    "set of kinds": lambda n: {1.0, 5} if n > 1 else {True, 5},
+    "set of truth values": lambda n: {1} if n > 1 else {True},
+    "set with a zero": lambda n: {0.0} if n > 1 else {-0.0},
+    "set with a NaN": lambda n: {float("nan"), 2} if n > 1 else {2},
+    "set of pairs": lambda n: {(1, 2), (n, "a")},
+    "set of kinds of pairs": lambda n: {(1, 2), (1.0 if n > 1 else True, "a")},
+    "set of sets": lambda n: frozenset({frozenset({n}), frozenset({0, 9})}),
+    "set of functions": lambda n: {max, min} if n > 1 else {max, sum},
+    "set of classes": lambda n: {Plain, Told} if n > 1 else {Plain},
+    "set of dataclasses": lambda n: {Frozen(0), Frozen(n), 3},
+    "more in a set": lambda n: {Frozen(0)} if n > 1 else {Frozen(0), Frozen(5)},
+    "kinds of keys": lambda n: {1.0: "a"} if n > 1 else {True: "a"},
+    "NaN as a key": lambda n: {float("nan"): n},
+    "kinds of ordered keys": lambda n: OrderedDict({1: "a"} if n > 1 else {True: "a"}),
     "object": lambda n: Plain(a=Plain(b=n)),
     "slots": Slotted,
     "slots and a dictionary": Both,
@@ -196,6 +211,33 @@ def test_what_may_hold_more_than_it_shows_is_unknown(kind):
     assert not different
     assert unknown == [f"0: thing is a {type(thing).__name__}, which cannot be compared"]
     assert found(make(1), 1)[0] == ["0: thing differs"]
+
+
+def test_members_of_sets_are_held_against_each_other_in_any_order():
+    members = [Frozen(1), Frozen(2), (3, Frozen(4)), 5, float("nan"), "a", max]
+    assert found(set(members), set(map(copy.deepcopy, reversed(members)))) == ([], [])
+    assert found({Frozen(1), Frozen(2)}, {Frozen(2), Frozen(3)}) == (["0: thing differs"], [])
+    assert found({Frozen(1)}, {Frozen(1), Frozen(2)}) == (["0: thing differs"], [])
+    comparison = Comparison(nn.ReLU(), nn.ReLU(), set())
+    assert comparison.same_members([Frozen(1), Frozen(1)], [Frozen(1), Frozen(2)], "there") is False
+    assert comparison.same_members([1, 1], [1], "there") is False
+    assert comparison.same_members([], [Frozen(1)], "there") is False
+    assert comparison.same_members([Frozen(1), 2], [2, Frozen(1)], "there") is True
+
+
+def test_what_was_held_against_a_member_is_compared_again_elsewhere():
+    """That one pair in a set is not the same must be known where this pair is to be the same."""
+    first, second, other = Frozen(1), Frozen(2), Frozen(1)
+    assert found([{first, second}, first], [{second, other}, second]) == (["0: thing differs"], [])
+
+
+def test_what_is_unknown_of_a_member_is_told_once():
+    held = threading.Lock(), threading.Lock()
+    told = ["0: thing is a lock, which cannot be compared"]
+    assert found({held[0], Frozen(1)}, {Frozen(1), held[1]}) == ([], told)
+    assert found({(held[0], 1)}, {(held[1], 2)}) == (["0: thing differs"], [])
+    assert [is_plain(x) for x in (1, "a", torch.float32, float, Frozen(1), with_attribute(Named("a"), a=1))] == [
+        True, True, True, False, False, False]  # fmt: skip
 
 
 def test_state_is_told_only_where_it_is_whole():

@@ -1,8 +1,9 @@
 """What stands between the compared layers: modules, their order, arguments, attributes, hooks and every stored bit."""
 
+import copy
 import functools
 import types
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -110,7 +111,7 @@ class Comparison:
             return False
         if isinstance(ours, Tensor):
             return same_bits(ours, theirs)
-        if isinstance(ours, type) or (isinstance(ours, PLAIN) and not hasattr(ours, "__dict__")):
+        if isinstance(ours, type) or is_plain(ours):
             return repr(ours) == repr(theirs) and bool(ours == theirs or ours != ours)  # -0.0 is not 0.0, a NaN is one
         if isinstance(ours, CODE) and not isinstance(ours, types.FunctionType):
             return bool(ours == theirs)
@@ -121,12 +122,11 @@ class Comparison:
             text = ours.__code__ is theirs.__code__ and ours.__globals__ is theirs.__globals__
             return text and self.same(bindings(ours), bindings(theirs), where)
         if type(ours) in (dict, OrderedDict):
-            keys = [list(side) for side in (ours, theirs)]
-            return keys[0] == keys[1] and all(self.same(ours[key], theirs[key], where) for key in ours)
+            return self.same([list(pair) for pair in ours.items()], [list(pair) for pair in theirs.items()], where)
         if type(ours) in (list, tuple):
             return len(ours) == len(theirs) and all(self.same(*pair, where) for pair in zip(ours, theirs, strict=True))
         if type(ours) in (set, frozenset):
-            return bool(ours == theirs)
+            return self.same_members(list(ours), list(theirs), where)
         if isinstance(ours, types.MethodType):
             return ours.__func__ is theirs.__func__ and self.same(ours.__self__, theirs.__self__, where)
         if isinstance(ours, functools.partial):
@@ -137,6 +137,26 @@ class Comparison:
         self.found.unknown.append(f"{where} is a {type(ours).__name__}, which cannot be compared")
         return True
 
+    def same_members(self, ours: list[Any], theirs: list[Any], where: str) -> bool:
+        """The same of two sets, in any order: 1, 1.0 and True are three things here, and all NaN are one."""
+        plain = [Counter((type(each), repr(each)) for each in side if is_plain(each)) for side in (ours, theirs)]
+        left = [each for each in theirs if not is_plain(each)]
+        for member in ours:
+            if not is_plain(member):
+                match = next((at for at, other in enumerate(left) if self.would_be_same(member, other, where)), None)
+                if match is None:
+                    return False
+                del left[match]
+        return plain[0] == plain[1] and not left
+
+    def would_be_same(self, ours: Any, theirs: Any, where: str) -> bool:
+        """The same of two things that need not be, so that nothing is noted where they are not."""
+        trial = copy.copy(self)
+        trial.found, trial.seen = Structure(), dict(self.seen)
+        same = trial.same(ours, theirs, where)
+        self.found.unknown += trial.found.unknown if same else []
+        return same
+
     def same_unregistered(self, ours: nn.Module, theirs: nn.Module, where: str) -> bool:
         """The same of two modules that the networks hold without knowing them as theirs, as in a list."""
         inside = Comparison(ours, theirs, frozenset(), seen=self.seen)
@@ -144,6 +164,11 @@ class Comparison:
         found = inside.run()
         self.found.unknown += [f"{where}: {line}" for line in found.unknown]
         return not found.different
+
+
+def is_plain(thing: Any) -> bool:
+    """Whether something is told whole by its type and `repr`."""
+    return isinstance(thing, PLAIN) and not isinstance(thing, type) and not hasattr(thing, "__dict__")
 
 
 def compare_structure(original: nn.Module, network: nn.Module, apart: Set[str]) -> list[Finding]:
