@@ -55,6 +55,46 @@ def test_recorded_settings_decide_the_format(settings, stored, used):
     assert settings.format(stored) == used
 
 
+@pytest.mark.parametrize(("stored", "casts"), [("bfloat16", 202), ("float16", 2), ("float32", 2)])
+def test_sums_that_may_be_stored_are_counted_twice_each(stored, casts):
+    assert Arithmetic("none", "none", frozenset({"bfloat16"})).casts(stored, 100) == casts
+
+
+def test_sums_stored_in_half_precision_make_the_bound_larger(monkeypatch):
+    original, converted = (reading_of(each.bfloat16()) for each in (layer(), conv2attn.convert(layer())))
+    plain = difference_bounds(original, converted, 1.0, (9, 9))
+    settings = Arithmetic("none", "none", frozenset({"bfloat16"}))
+    monkeypatch.setattr(Arithmetic, "of", staticmethod(lambda device: settings))
+    assert all(50 * a < b for a, b in zip(plain, difference_bounds(original, converted, 1.0, (9, 9)), strict=True))
+
+
+@pytest.mark.parametrize(
+    "flags", [(True, True, True), (False, False, False), (False, True, False), (True, False, True)]
+)
+def test_what_a_gpu_may_store_is_read_from_its_settings(flags):
+    names = ("bf16_reduced_precision_reduction", "fp16_reduced_precision_reduction", "fp16_accumulation")
+    cublas = torch.backends.cuda.matmul
+    before = [getattr(cublas, f"allow_{name}") for name in names]
+    try:
+        for name, value in zip(names, flags, strict=True):
+            setattr(cublas, f"allow_{name}", value)
+        stored = {"bfloat16"} if flags[0] else set()
+        assert Arithmetic.of("cuda").stored_sums == stored | ({"float16"} if flags[1] or flags[2] else set())
+        assert Arithmetic.of("cpu").stored_sums == set()
+    finally:
+        for name, value in zip(names, before, strict=True):
+            setattr(cublas, f"allow_{name}", value)
+
+
+def test_a_subnormal_weight_that_may_be_cut_to_nothing_is_counted(monkeypatch):
+    original = nn.Conv2d(1, 1, 1, bias=False)
+    nn.init.constant_(original.weight, 2.0**-140)
+    pair = reading_of(original), reading_of(conv2attn.convert(original))
+    assert max(difference_bounds(*pair, 1.0, (9, 9))) < 2.0**-140
+    monkeypatch.setattr(Arithmetic, "of", staticmethod(lambda device: Arithmetic("bf16", "none")))
+    assert min(difference_bounds(*pair, 1.0, (9, 9))) > 2.0**-126
+
+
 @pytest.mark.parametrize(("precision", "factor"), [("tf32", 20), ("bf16", 100)])
 def test_cut_products_make_the_bound_larger_by_their_roundoff(monkeypatch, precision, factor):
     original = reading_of(layer())
@@ -80,7 +120,8 @@ def test_the_settings_of_this_machine_are_read(settings):
     for chosen in (("tf32", "ieee", "bf16", "tf32"), ("ieee", "tf32", "ieee", "bf16")):
         for place, value in zip(settings, chosen, strict=True):
             place.fp32_precision = value
-        assert Arithmetic.of("cuda") == Arithmetic(*chosen[:2])
+        now = Arithmetic.of("cuda")
+        assert (now.convolution, now.product) == chosen[:2]
         assert Arithmetic.of("cpu") == Arithmetic(*chosen[2:])
 
 

@@ -283,8 +283,10 @@ def test_the_kernels_of_a_gpu_are_named_by_its_settings(monkeypatch):
 
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90100)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
-    first, second = torch.backends.cudnn.conv.fp32_precision, torch.backends.cuda.matmul.fp32_precision
-    told = f"cuDNN 90100, fp32_precision {first} of convolutions, {second} of products"
-    assert kernels(Image()) == told
+    allowed = {"bfloat16", "float16"}
+    for stored, told in ((frozenset(), ""), (allowed, ", bfloat16 sums may be stored, float16 sums may be stored")):
+        settings = Arithmetic("tf32", "ieee", frozenset(stored))
+        monkeypatch.setattr(Arithmetic, "of", staticmethod({"cuda": settings}.get))
+        assert kernels(Image()) == f"cuDNN 90100, fp32_precision tf32 of convolutions, ieee of products{told}"
     assert device_name(Image.device) == "GPU of cuda"
     assert device_name(torch.device("cpu")) == "cpu"

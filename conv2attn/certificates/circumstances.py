@@ -36,7 +36,8 @@ def kernels(images: Tensor) -> str:
     now = Arithmetic.of(images.device.type)
     products = f"fp32_precision {now.convolution} of convolutions, {now.product} of products"
     if images.device.type == "cuda":
-        return f"cuDNN {torch.backends.cudnn.version()}, {products}"
+        stored = "".join(f", {name} sums may be stored" for name in sorted(now.stored_sums))
+        return f"cuDNN {torch.backends.cudnn.version()}, {products}{stored}"
     library = "oneDNN" if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled else "native"
     indirect = indirect_convolution(images)
     return f"{library}, {torch.backends.cpu.get_cpu_capability()}, {products}" + (f" ({indirect})" if indirect else "")

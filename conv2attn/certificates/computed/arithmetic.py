@@ -19,24 +19,38 @@ CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multipl
 @final
 @dataclass(frozen=True)
 class Arithmetic:
-    """The settings that decide how float32 products are formed, as recorded where a certificate was made.
+    """The settings that decide how products are formed and summed, as recorded where a certificate was made.
 
-    `convolution` and `product` are torch's `fp32_precision` of each. What is allowed counts as done, though not every
-    kernel does it.
+    `convolution` and `product` are torch's `fp32_precision` of each: what is allowed counts as done, though not every
+    kernel does it. `stored_sums` are the half types whose partial sums of products may be stored as such numbers.
     """
 
     convolution: str
     product: str
+    stored_sums: frozenset[str] = frozenset()
 
     @staticmethod
     def of(device: str) -> "Arithmetic":
         """The settings now."""
-        return Arithmetic(*float32_precisions(device))
+        cublas = torch.backends.cuda.matmul
+        reduced = {
+            "bfloat16": cublas.allow_bf16_reduced_precision_reduction,
+            "float16": cublas.allow_fp16_reduced_precision_reduction or cublas.allow_fp16_accumulation,
+        }
+        stored = frozenset(name for name in reduced if device == "cuda" and reduced[name])
+        return Arithmetic(*float32_precisions(device), stored)
 
     def format(self, stored: str) -> str:
         """The format whose rounding counts for numbers stored as `stored`: the coarsest allowed for float32."""
         allowed = {self.convolution, self.product}
         return next((CUT[each] for each in CUT if each in allowed), stored) if stored == "float32" else stored
+
+    def casts(self, stored: str, terms: int) -> int:
+        """How often a partial sum on the way of one of so many products may be stored, for `convolution_bound`.
+
+        The product and the bias apart; and every sum where that is allowed, twice since it may be truncated.
+        """
+        return 2 + (2 * terms if stored in self.stored_sums else 0)
 
 
 @contextmanager

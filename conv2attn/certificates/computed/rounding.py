@@ -23,7 +23,6 @@ from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import UsageError
 
 SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once
-CASTS = 2  # the product and the bias may be stored apart in a half type
 
 
 def difference_bounds(
@@ -46,11 +45,13 @@ def bounds_on_paper(
 ) -> list[float] | None:
     """The same, where this is computed with subnormal numbers, and the layers with or without them."""
     device = next(w for w in (converted.weights.output, converted.weights.value) if w is not None).device.type
-    kind = Arithmetic.of(device).format(original.format)
+    settings = Arithmetic.of(device)
+    kind = settings.format(original.format)
     try:
         mixings = [mixing_bound(side, padded_sides, kind) for side in (original, converted)]
         terms = [max(1, len(side.starts) * fan_in(side)) for side in (original, converted)]
-        casts = [CASTS + side.partial_sums for side in (original, converted)]
+        sides = list(zip(terms, (original, converted), strict=True))
+        casts = [settings.casts(kind, n) + side.partial_sums for n, side in sides]
         bounds = [convolution_bound(n, kind, bias=True, casts=c) for n, c in zip(terms, casts, strict=True)]
         products = [product_error(side, kind) for side in (original, converted)]
     except UsageError:
@@ -59,19 +60,19 @@ def bounds_on_paper(
     mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
     sums = [side.magnitudes for side in (original, converted)]
     largest = torch.maximum(sums[0], sums[1]) * SLACK
-    underflow = sum(n * lost(side, kind) for n, side in zip(terms, (original, converted), strict=True))
+    underflow = sum(n * lost(side, kind) for n, side in sides)
     extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
     taps, offs = what_differs(original, converted)
     extra = extra + taps * SLACK * input_range + offs
     per_weight, per_bias, constant = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
     biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
-    if flushing:
+    if flushing or format_of(kind).cuts:
         extra = extra + flushed(original, largest, sum(terms), input_range)
     return ((largest * per_weight + biases * per_bias + constant + extra) * SLACK).tolist()
 
 
 def flushed(reading: Reading, magnitudes: Tensor, terms: int, input_range: float) -> Tensor:
-    """For each output channel, what both layers lose where subnormal numbers become 0.
+    """For each output channel, what both layers lose where subnormal numbers become 0, or are cut.
 
     An input that does costs its weight, a weight its input, and a product or a sum itself: at most the smallest normal
     number of the accumulator each; the inputs are mixed axis after axis, and cast once more.
@@ -182,7 +183,7 @@ def lost(reading: Reading, kind: str) -> float:
 def product_error(reading: Reading, kind: str) -> float:
     """Relative error of forming `W_val W_out`, of the sum of the absolute products; 0 where no sum is formed."""
     weights = reading.weights
-    if weights.value is None or weights.output is None or (kind != "tf32" and formed_exactly(weights)):
+    if weights.value is None or weights.output is None or (formed_exactly(weights) and not format_of(kind).cuts):
         return 0.0
     form = format_of(kind)
     return 2 * gamma(weights.output.shape[2] + 2, form.unit_roundoff)
