@@ -11,6 +11,7 @@ from torch import nn
 
 from conv2attn.certificates import Certificate, Finding, Outputs, Row
 from conv2attn.certificates.circumstances import device_name, kernels, machine
+from conv2attn.certificates.computed.arithmetic import Arithmetic
 from conv2attn.certificates.evidence.witness import Witness
 from conv2attn.certificates.readings.finding import CLAIMS, holds, refuted, undecided, unsupported
 from conv2attn.certificates.rendering import HEADER, SCHEMA, findings, outputs_in_words, plain, totals
