@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.probes import SPIKE
-from conv2attn.certificates.computed.arithmetic import Arithmetic, padding_copies_middle, spread_of
+from conv2attn.certificates.computed.arithmetic import padding_copies_middle, spread_of
 from conv2attn.certificates.computed.measure import Measured
 from conv2attn.certificates.computed.overflow import overflow
 from conv2attn.certificates.computed.rounding import difference_bounds
@@ -41,95 +42,112 @@ def seen(**changes):
     return Measured(**{**told, **changes})
 
 
-ORIGINAL = reading_of(layer())
-CONVERTED = reading_of(conv2attn.convert(layer()))
-SOFT = reading_of(conv2attn.convert(layer(), alpha=3))
-BOUNDS = tuple(difference_bounds(ORIGINAL, CONVERTED, 2.0, (7, 9)))
+@cache
+def original():
+    return reading_of(layer())
+
+
+@cache
+def converted():
+    return reading_of(conv2attn.convert(layer()))
+
+
+@cache
+def soft():
+    return reading_of(conv2attn.convert(layer(), alpha=3))
+
+
+@cache
+def bounds():
+    return tuple(difference_bounds(original(), converted(), 2.0, (7, 9)))
 
 
 def test_a_layer_that_is_the_same_map_is_proved_and_bounded():
-    found = certify_layer(ORIGINAL, CONVERTED, seen(max_error=1e-6))
+    found = certify_layer(original(), converted(), seen(max_error=1e-6))
     assert found == LayerCertificate(
-        (holds("geometry"), holds("weights"), holds("leak"), SAMPLED), 0.0, 2.0, 1e-6, BOUNDS
+        (holds("geometry"), holds("weights"), holds("leak"), SAMPLED), 0.0, 2.0, 1e-6, bounds()
     )
-    assert found.bound == max(BOUNDS) > min(BOUNDS)
-    assert certify_layer(ORIGINAL, CONVERTED, seen(max_error=found.bound)).findings[-1] == SAMPLED
+    assert found.bound == max(bounds()) > min(bounds())
+    assert certify_layer(original(), converted(), seen(max_error=found.bound)).findings[-1] == SAMPLED
     assert strength_of(found.findings) is Strength.PROVED
     assert LayerCertificate((), 0.0) == LayerCertificate((), 0.0, None, None, ())
     assert LayerCertificate((), 0.0).bound is None
 
 
 def test_the_bound_is_for_the_padded_sides():
-    found = certify_layer(ORIGINAL, SOFT, seen())
-    assert found.bounds == tuple(difference_bounds(ORIGINAL, SOFT, 2.0, (7, 9)))
+    found = certify_layer(original(), soft(), seen())
+    assert found.bounds == tuple(difference_bounds(original(), soft(), 2.0, (7, 9)))
     assert found.leak > 0.1
     assert [finding.part for finding in found.findings] == ["geometry", "weights", "leak", "measured"]
     assert found.findings[2].verdict is Verdict.REFUTED
 
 
 def test_unless_exactly_only_the_geometry_decides():
-    assert [f.part for f in certify_layer(ORIGINAL, SOFT, seen(), exactly=False).findings] == ["geometry", "measured"]
-    elsewhere = replace(CONVERTED, channels=(3, 5))
+    assert [f.part for f in certify_layer(original(), soft(), seen(), exactly=False).findings] == [
+        "geometry",
+        "measured",
+    ]
+    elsewhere = replace(converted(), channels=(3, 5))
     for exactly in (True, False):
-        found = certify_layer(ORIGINAL, elsewhere, seen(), exactly=exactly)
+        found = certify_layer(original(), elsewhere, seen(), exactly=exactly)
         assert found.findings[0].verdict is Verdict.REFUTED
         assert found.findings[-1] == SAMPLED
         assert (found.bounds, found.bound) == ((), None)
     other = reading_of(layer().double())
-    found = certify_layer(ORIGINAL, other, seen(), exactly=False)
+    found = certify_layer(original(), other, seen(), exactly=False)
     assert [finding.part for finding in found.findings] == ["weights", "measured"]
 
 
 def test_without_a_call_nothing_is_measured():
-    found = certify_layer(ORIGINAL, CONVERTED, seen(calls=0))
+    found = certify_layer(original(), converted(), seen(calls=0))
     assert found == LayerCertificate((holds("geometry"), holds("weights"), holds("leak")), 0.0)
 
 
 def test_where_there_is_no_map_nothing_is_measured():
-    endless = replace(ORIGINAL, weights=replace(ORIGINAL.weights, bias=torch.full((4,), torch.nan)))
-    found = certify_layer(endless, CONVERTED, seen())
+    endless = replace(original(), weights=replace(original().weights, bias=torch.full((4,), torch.nan)))
+    found = certify_layer(endless, converted(), seen())
     assert [finding.part for finding in found.findings] == ["support", "leak"]
     assert found.max_error is None
 
 
 def test_another_geometry_has_no_bound():
-    moved = replace(CONVERTED, starts=(*CONVERTED.starts[:-1], (1, 0)))
-    found = certify_layer(ORIGINAL, moved, seen(max_error=1.0))
+    moved = replace(converted(), starts=(*converted().starts[:-1], (1, 0)))
+    found = certify_layer(original(), moved, seen(max_error=1.0))
     assert found.findings[0].verdict is Verdict.REFUTED
     assert (found.findings[-1], found.bounds, found.max_error) == (SAMPLED, (), 1.0)
 
 
 def test_other_weights_at_the_same_places_are_bounded():
-    other = replace(CONVERTED, weights=replace(CONVERTED.weights, bias=CONVERTED.weights.bias + 1))
-    found = certify_layer(ORIGINAL, other, seen(max_error=1.0))
+    other = replace(converted(), weights=replace(converted().weights, bias=converted().weights.bias + 1))
+    found = certify_layer(original(), other, seen(max_error=1.0))
     assert [finding.verdict for finding in found.findings[:2]] == [Verdict.HOLDS, Verdict.REFUTED]
-    assert found.bounds == tuple(difference_bounds(ORIGINAL, other, 2.0, (7, 9)))
+    assert found.bounds == tuple(difference_bounds(original(), other, 2.0, (7, 9)))
     assert found.bound > 1
 
 
 def test_a_layer_that_is_no_direct_sum_has_no_bound():
-    found = certify_layer(ORIGINAL, CONVERTED, seen(spread=0.5, max_error=1.0))
+    found = certify_layer(original(), converted(), seen(spread=0.5, max_error=1.0))
     assert (found.bounds, found.findings[-1].verdict, found.findings[-1].code) == ((), Verdict.HOLDS, "C2A404")
-    unknown = certify_layer(ORIGINAL, CONVERTED, seen(spread=math.nan, max_error=1e-6))
-    assert unknown.bounds == BOUNDS
+    unknown = certify_layer(original(), converted(), seen(spread=math.nan, max_error=1e-6))
+    assert unknown.bounds == bounds()
 
 
 def test_a_layer_that_overflows_has_no_bound():
-    found = certify_layer(ORIGINAL, CONVERTED, seen(input_range=3e38))
+    found = certify_layer(original(), converted(), seen(input_range=3e38))
     assert (found.bounds, found.findings[-1].verdict) == ((), Verdict.UNDECIDED)
-    assert found.findings[-1].sentence == overflow(ORIGINAL, 3e38) != ""
+    assert found.findings[-1].sentence == overflow(original(), 3e38) != ""
 
 
 def test_without_output_channels_any_error_is_within_the_bound_of_zero(monkeypatch):
     monkeypatch.setattr("conv2attn.certificates.layer.difference_bounds", lambda *args: [])
-    found = certify_layer(ORIGINAL, CONVERTED, seen())
+    found = certify_layer(original(), converted(), seen())
     assert (found.findings[-1], found.bounds) == (SAMPLED, ())
-    assert certify_layer(ORIGINAL, CONVERTED, seen(max_error=0.5)).findings[-1].verdict is Verdict.REFUTED
+    assert certify_layer(original(), converted(), seen(max_error=0.5)).findings[-1].verdict is Verdict.REFUTED
 
 
 def test_where_no_bound_is_known_the_same_map_is_undecided(monkeypatch):
     monkeypatch.setattr("conv2attn.certificates.layer.difference_bounds", lambda *args: None)
-    found = certify_layer(ORIGINAL, CONVERTED, seen())
+    found = certify_layer(original(), converted(), seen())
     assert found.findings[-1].verdict is Verdict.UNDECIDED
     assert found.findings[-1].sentence == "no bound is known to hold the measured difference against"
 
@@ -263,7 +281,7 @@ def test_a_spike_that_no_output_sees_leaves_a_trace_in_none(monkeypatch):
     monkeypatch.setattr(
         "conv2attn.certificates.computed.arithmetic.spread_of_spike", lambda *arguments: asked.append(arguments) or 0.0
     )
-    spread_of(layer(), replace(ORIGINAL, starts=((9, 0), (8, 1))), seen())
+    spread_of(layer(), replace(original(), starts=((9, 0), (8, 1))), seen())
     assert asked[0][-1] == (slice(0, 0), slice(2, 5))
 
 
@@ -288,7 +306,7 @@ def test_where_nothing_was_met_or_not_in_a_batch_no_spike_is_put(monkeypatch, ch
     ],
 )
 def test_padding_copies_the_middle_of_small_images_only(mode, before, after, sides, may):
-    reading = replace(ORIGINAL, padding=replace(ORIGINAL.padding, before=before, after=after, mode=mode))
+    reading = replace(original(), padding=replace(original().padding, before=before, after=after, mode=mode))
     assert padding_copies_middle(reading, sides) is (may and mode != "zeros")
 
 
@@ -296,14 +314,3 @@ def test_a_spike_that_the_padding_may_copy_is_not_put(monkeypatch):
     module = layer(padding_mode="replicate")
     assert reach(monkeypatch, module, sides=(2, 7), shape=(2, 3, 2, 7)) == (0.0, [])
     assert reach(monkeypatch, module)[0] == 0.25
-
-
-def test_the_settings_of_a_device_are_those_of_its_own_library():
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    try:
-        for convolution, product in ((True, False), (False, True)):
-            torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolution, product
-            assert Arithmetic.of("cuda") == Arithmetic("cuda", convolution, product)
-            assert Arithmetic.of("cpu") == Arithmetic("cpu", False, False)
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before

@@ -167,6 +167,17 @@ WINDOWS = {
     "nearest": nn.Upsample(scale_factor=2),
     "bilinear": nn.Upsample((9, 11), mode="bilinear"),
     "bilinear, corners": nn.UpsamplingBilinear2d((4, 11)),
+    "bicubic": nn.Upsample((11, 9), mode="bicubic", align_corners=True),
+    "bicubic, half pixels": nn.Upsample(scale_factor=2, mode="bicubic"),
+    "bicubic, smaller": nn.Upsample((4, 4), mode="bicubic"),
+    "sums": nn.LPPool2d(1, 2),
+    "norms": nn.LPPool2d(2, (3, 2), stride=2),
+    "norms, cut off": nn.LPPool2d(2, (3, 2), stride=2, ceil_mode=True),
+    "norms of rows": Apply(lambda x: F.lp_pool1d(x.flatten(2), 2, 4)),
+    "norms of bodies": Apply(lambda x: F.lp_pool3d(x, 2, 2)),
+    "sums of bodies": Apply(lambda x: F.lp_pool3d(x, 1, 2, 1)),
+    "largest magnitudes": nn.LPPool2d(float("inf"), 2),
+    "smallest magnitudes": Apply(lambda x: F.lp_pool2d(x, -float("inf"), 2)),
     "area": Apply(lambda x: F.interpolate(x, size=(3, 4), mode="area")),
     "zero pad": nn.ZeroPad2d((1, 0, 2, 1)),
     "constant pad": nn.ConstantPad2d(1, 7.0),
@@ -210,6 +221,7 @@ MOVES = {
 }
 CASES = {**ACTIVATIONS, **SUMS, **WINDOWS, **MOVES}
 LOOSE = {"softmax", "log_softmax", "glu", "square", "gated", "mul", "rrelu", "div", "sub", "cast down", "softplus"}
+LOOSE |= {name for name in WINDOWS if "cubic" in name or "norms" in name}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -336,8 +348,8 @@ STOPS = {
     "__bool__": Apply(lambda x: x if x.max() else -x),
     "item": Apply(lambda x: x * x.max().item()),
     "gt": Apply(lambda x: x[x > 0]),
-    "a quotient by what is computed": Apply(lambda x: x / x),
-    "interpolate by bicubic": nn.Upsample(scale_factor=2, mode="bicubic"),
+    "a quotient by what is computed, which may vanish": Apply(lambda x: x / x),
+    "interpolate by bicubic": Apply(lambda x: F.interpolate(x, 3, mode="bicubic", antialias=True)),
     "rand_like": Apply(lambda x: x + torch.rand_like(x)),
     "which is random": Apply(lambda x: x + torch.rand(5)),
     "a mean over the images": Apply(lambda x: x.mean()),
@@ -346,7 +358,7 @@ STOPS = {
     "a tensor of unknown origin": Apply(lambda x: x + OUTSIDE),
     "threshold": nn.Threshold(0.1, 1.0),
     "scaled_dot_product_attention": Apply(lambda x: F.scaled_dot_product_attention(x, x, x)),
-    "lp_pool2d": nn.LPPool2d(2, 2),
+    "lp_pool2d of power 3.0, which is not 1, 2 or infinite": nn.LPPool2d(3, 2),
     "an output without tensors": Apply(lambda x: None),
     "an infinite bound": Apply(lambda x: F.pad(x, (1, 1), value=float("inf")) * 0.5),
 }

@@ -10,7 +10,7 @@ from torch import nn
 
 from conv2attn.certificates.propagation import Carried, propagate
 from conv2attn.certificates.propagation.carrier import SHAPES, Carrier, largest, name_of
-from conv2attn.certificates.propagation.rules import RULES, Call
+from conv2attn.certificates.propagation.rules import RULES
 from conv2attn.errors import UsageError
 
 
@@ -32,11 +32,6 @@ def test_the_largest_of_each_number_counts_and_whole_numbers_have_bounds_too():
     carrier, whole = Carrier(), torch.ones(2).long()
     carrier.note(whole, BX)
     assert carrier.bounds(whole) is BX
-
-
-def test_the_shape_is_that_of_the_first_piece():
-    pieces = [torch.ones(1, 2), torch.ones(3, 4), torch.ones(5, 6)]
-    assert Call("f", (), {}, pieces, None, None).shape == (1, 2)
 
 
 class After(nn.Module):

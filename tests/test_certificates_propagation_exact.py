@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from conv2attn.bounds import activations as known
-from conv2attn.bounds import convolution_bound, gamma, softmax_error
+from conv2attn.bounds import gamma, softmax_error
 from conv2attn.bounds.activations import Activation
 from conv2attn.certificates.propagation import Carried, affine
-from conv2attn.certificates.propagation.activation_rules import PLAIN, activated
+from conv2attn.certificates.propagation.activation_rules import activated
 from conv2attn.certificates.propagation.carried import Stop
 from conv2attn.certificates.propagation.rules import RULES, Call, stored
 
@@ -32,7 +32,7 @@ def passed(function, *args, **kwargs):
     bounds = {id(X): BX, id(Y): BY}
     value = function(*args, **kwargs)
     call = Call(function, args, kwargs, value, lambda t: bounds.get(id(t)) or Carried.of_constant(t),
-                lambda t: id(t) in bounds)  # fmt: skip
+                lambda t: t.is_floating_point() and id(t) in bounds)  # fmt: skip
     found = RULES[function](call)
     shape = (value if isinstance(value, torch.Tensor) else value[0]).shape
     assert torch.broadcast_shapes(found.size.shape, shape) == shape
@@ -300,45 +300,3 @@ def test_a_softmax_of_anything_stays_between_0_and_1():
     far = Carried(torch.full((1,), 1e8).double(), torch.full((1,), 9e7).double())
     found = RULES[F.softmax](Call(F.softmax, (X, 1), {}, X, lambda tensor: far, None))
     assert (found.size.item(), found.error.item()) == (2.0, 3.0 * S)
-
-
-NAMED = ("relu", "relu_", "relu6", "abs", "absolute", "neg", "negative", "sigmoid", "sigmoid_", "expit",
-                       "tanh", "tanh_", "softsign", "sin", "cos", "atan", "arctan", "erf", "logsigmoid")  # fmt: skip
-
-
-def test_every_plain_activation_has_its_rule():
-    spaces = (torch, torch.Tensor, F, torch.special)
-    for name in set(PLAIN) - {"silu_"}:  # of which torch has none
-        found = [vars(space).get(name, getattr(space, name, None)) for space in spaces]
-        assert any(each in RULES for each in found if each is not None), name
-    assert set(PLAIN) > {*NAMED, "silu", "mish", "hardswish", "hardsigmoid", "tanhshrink", "selu", "selu_"}
-    assert PLAIN["relu6"] == known.clipped(0.0, 6.0)
-
-
-def test_a_linear_layer_counts_its_products():
-    weight, bias = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, -1.0]]), torch.tensor([1.0, -4.0])
-    rounding = convolution_bound(3, "float32", bias=True, casts=2)
-    given = Carried(BX.size.amax((0, 1, 2)), BX.error.amax((0, 1, 2)))
-    for args, kwargs, each in (((weight, bias), {}, bias), ((weight,), {}, None), ((), {"weight": weight}, None)):
-        expected = affine(weight.double().abs()[None], each, given, rounding.factor, rounding.absolute)
-        found = passed(F.linear, X, *args, **kwargs)
-        same(found, expected.size.reshape(1, 1, 1, 2), expected.error.reshape(1, 1, 1, 2))
-    for computed in (weight, bias):
-        with pytest.raises(Stop, match="linear with a weight that is computed"):
-            RULES[F.linear](Call(F.linear, (X, weight, bias), {}, X, lambda t: BX, lambda t, c=computed: t is c))
-
-
-MEAN, VARIANCE = torch.tensor([1.0, -2.0, 0.5, 0.0]), torch.tensor([1.0, 4.0, 0.25, 9.0])
-WEIGHT, BIAS = torch.tensor([2.0, -1.0, 0.5, 3.0]), torch.tensor([-1.0, 1.0, 0.0, 2.0])
-
-
-def test_statistics_are_the_same_on_both_sides():
-    mean, variance, weight, bias = (each.double().reshape(1, 4, 1, 1) for each in (MEAN, VARIANCE, WEIGHT, BIAS))
-    for eps, args, kwargs in ((1e-5, (), {}), (0.5, (False, 0.1, 0.5), {}), (0.5, (), {"eps": 0.5})):
-        scale = (variance + eps).rsqrt() * weight.abs() * S
-        size, error = (scale * BX.size + scale * mean.abs() + bias.abs()) * S, scale * BX.error * S
-        same(passed(F.batch_norm, X, MEAN, VARIANCE, WEIGHT, BIAS, *args, **kwargs), *rounded(size, error, 10))
-    scale = (variance + 1e-5).rsqrt() * S
-    size, error = (scale * BX.size + scale * mean.abs()) * S, scale * BX.error * S
-    same(passed(F.batch_norm, X, running_mean=MEAN, running_var=VARIANCE), *rounded(size, error, 10))
-    assert torch.batch_norm not in RULES

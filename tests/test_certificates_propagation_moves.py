@@ -17,8 +17,9 @@ GRID, LAST = BX.largest_over([2, 3]), BX.largest_over([3])
 
 
 def over(function, bounds, *args, **kwargs):
-    """What a rule says, without a call of the function."""
-    return RULES[function](Call(function, args, kwargs, X, lambda tensor: bounds, lambda tensor: True))
+    """What a rule says, without a call of the function, which returns something like its first argument."""
+    value = args[0] if args else X
+    return RULES[function](Call(function, args, kwargs, value, lambda tensor: bounds, lambda tensor: True))
 
 
 @pytest.mark.parametrize(("axes", "most"), [(1, LAST), (2, GRID), (3, BX.largest_over([1, 2, 3]))])
@@ -62,7 +63,7 @@ def test_resizing_counts_the_roundings_of_its_axes():
     same(over(F.interpolate, BX, X, 4, mode="area"), *rounded(GRID.size, GRID.error, 8))
     same(over(F.upsample_nearest, BX, X, 4), GRID.size, GRID.error)
     same(over(F.upsample_bilinear, BX, X, 4), *rounded(GRID.size, GRID.error, 16))
-    for stopped in ({"mode": "bicubic"}, {"mode": "bilinear", "antialias": True}):
+    for stopped in ({"mode": "bicubic", "antialias": True}, {"mode": "bilinear", "antialias": True}):
         with pytest.raises(Stop, match=f"interpolate by {stopped['mode']}"):
             over(F.interpolate, BX, X, 4, **stopped)
     with pytest.raises(Stop, match="interpolate by bilinear"):
@@ -157,7 +158,6 @@ def test_calls_tell_their_arguments():
     call = Call("f", (X, 3), {"name": 5}, [X.half(), X], None, None)
     assert (call.argument(1, "name", 7), call.argument(2, "name", 7), call.argument(2, "other", 7)) == (3, 5, 7)
     assert call.argument(2, "other") is None
-    assert call.shape == (2, 4, 2, 3)
     assert call.dtype is torch.float16
     assert Call("f", (), {"input": X}, X.double(), None, None).tensor is X
     assert Call("f", (X,), {}, X.double(), None, None).dtype is torch.float64
@@ -264,7 +264,7 @@ def test_shapes_like_those_of_the_image_are_constants_and_values_are_not():
         ((1, 4, 6, 5, 1), "sin, whose bounds have another shape in 1"),
         ((1, 1, 4, 6, 5), "sin, whose bounds have another shape in 1"),
         ((2, 4, 6, 5), "sin, whose bounds have another shape in 1"),
-        ((1, 3, 6, 5), "an error (RuntimeError)"),
+        ((1, 3, 6, 5), "sin, whose bounds have another shape in 1"),
     ],
 )
 def test_bounds_of_another_shape_stop(shape, told, monkeypatch):

@@ -34,7 +34,6 @@ PLAIN: dict[str, Activation] = {
     "erf": known.ERF,
     "logsigmoid": known.LOG_SIGMOID,
     "silu": known.SILU,
-    "silu_": known.SILU,
     "mish": known.MISH,
     "hardswish": known.HARDSWISH,
     "hardsigmoid": known.HARDSIGMOID,
@@ -101,7 +100,7 @@ def _(call: Call) -> Activation:
 @rule("rrelu", "rrelu_")
 @of_function
 def _(call: Call) -> Activation:
-    if call.argument(3, "training", False):
+    if call.argument(3, "training"):
         raise Stop("rrelu in training mode")
     return known.leaky((call.argument(1, "lower", 1 / 8) + call.argument(2, "upper", 1 / 3)) / 2 * SLACK)
 
@@ -145,9 +144,8 @@ def _(call: Call) -> Carried:
     slopes = call.bounds(weight)
     if call.computed(weight):
         raise Stop("prelu with a slope that is computed")
-    shape = [-1 if axis == 1 else 1 for axis in range(call.tensor.ndim)]
-    steep = slopes.size.clamp(min=1.0).reshape(shape if weight.numel() > 1 else (1,) * call.tensor.ndim)
-    return activated(call.given, known.leaky(1.0), call.dtype, steep)
+    steep = slopes.size.clamp(min=1.0)
+    return activated(call.given, known.leaky(steep.max().item()), call.dtype, call.per_channel(steep))
 
 
 @rule("softmax")

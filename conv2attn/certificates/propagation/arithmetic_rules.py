@@ -56,7 +56,7 @@ def _(call: Call) -> Carried:
     divisor = call.argument(1, "other")
     known, computed = operand(call, divisor, min), isinstance(divisor, Tensor) and call.computed(divisor)
     if computed or call.kwargs.get("rounding_mode") is not None:
-        raise Stop("a quotient by what is computed" if computed else "a quotient that is rounded")
+        raise Stop("a quotient by what is computed, which may vanish" if computed else "a quotient that is rounded")
     given = operand(call, call.argument(0, "input"))
     return Carried(given.size / known.size * SLACK, given.error / known.size * SLACK).rounded(2, call.dtype)
 
@@ -86,14 +86,14 @@ def _(call: Call) -> Carried:
     summed = Carried(most.size * count * SLACK, most.error * count * SLACK)
     most = summed if call.function.__name__ == "sum" else most.below_overflow(count, call.dtype)
     passed = most.rounded(count + 2, call.dtype)
-    return passed if call.argument(2, "keepdim", False) else passed.along(lambda each: without(each, axes))
+    return passed if call.argument(2, "keepdim") else passed.along(lambda each: without(each, axes))
 
 
 @rule("amax", "amin")
 def _(call: Call) -> Carried:
     axes = call.axes(call.argument(1, "dim"))
     most = call.given.largest_over(axes)
-    return most if call.argument(2, "keepdim", False) else most.along(lambda each: without(each, axes))
+    return most if call.argument(2, "keepdim") else most.along(lambda each: without(each, axes))
 
 
 @rule("max", "min")
@@ -105,7 +105,7 @@ def _(call: Call) -> Carried:
         return Carried(torch.maximum(first.size, other.size), torch.maximum(first.error, other.error))
     axes = call.axes(second)
     most = call.given.largest_over(axes)
-    return most if call.argument(2, "keepdim", False) else most.along(lambda each: without(each, axes))
+    return most if call.argument(2, "keepdim") else most.along(lambda each: without(each, axes))
 
 
 def without(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -102,10 +102,12 @@ def affine(blocks: Tensor, bias: Tensor | None, given: Carried, factor: float, a
 
     Args:
         blocks: the diagonal blocks of |W|, (groups, outputs, inputs) of a group.
+        given: of one vector, or of one after another, as for the images of a batch: the largest of each number counts.
     """
 
-    def applied(vector: Tensor) -> Tensor:
-        return (blocks @ vector.reshape(len(blocks), -1, 1)).flatten()
+    def applied(vectors: Tensor) -> Tensor:
+        worst = vectors.reshape(-1, len(blocks), blocks.shape[2], 1).amax(0)
+        return (blocks @ worst).flatten()
 
     size, error = applied(given.size), applied(given.error)
     if bias is not None:

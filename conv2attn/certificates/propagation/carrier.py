@@ -151,11 +151,18 @@ class Carrier(TorchFunctionMode):
 
         found = RULES[func](Call(func, args, kwargs, value, bounds, computed))
         for tensor, piece in zip(tensors_in(value), found if isinstance(found, list) else [found], strict=False):
-            for each in (piece.size, piece.error):
-                if each.ndim > tensor.ndim or torch.broadcast_shapes(each.shape, tensor.shape) != tensor.shape:
-                    raise Stop(f"{name_of(func)}, whose bounds have another shape")
+            if not (fits(piece.size, tensor) and fits(piece.error, tensor)):
+                raise Stop(f"{name_of(func)}, whose bounds have another shape")
             self.note(tensor, piece.with_axes(tensor.ndim))
         return value
+
+
+def fits(bound: Tensor, tensor: Tensor) -> bool:
+    """Whether a bound broadcasts to the shape of a tensor."""
+    missing = tensor.ndim - bound.ndim
+    return missing >= 0 and all(
+        side in (1, whole) for side, whole in zip(bound.shape, tensor.shape[missing:], strict=True)
+    )
 
 
 def noise_drawn(tensors: list[Tensor]) -> list[Tensor]:

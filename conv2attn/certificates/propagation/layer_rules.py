@@ -13,40 +13,37 @@ from conv2attn.certificates.propagation.rules import RULES, Call, rule
 @rule("linear")
 def _(call: Call) -> Carried:
     """Each output is a sum of `in_features` products."""
-    weight, bias, tensor = call.argument(1, "weight"), call.argument(2, "bias"), call.tensor
+    weight, bias = call.argument(1, "weight"), call.argument(2, "bias")
     if any(call.computed(each) for each in (weight, bias) if each is not None):
         raise Stop("linear with a weight that is computed")
     kind = Arithmetic.of(weight.device.type).format(FORMATS[weight.dtype])
-    rounding = convolution_bound(weight.shape[-1], kind, bias=True, casts=2)
-    given = call.given.largest_over(range(tensor.ndim - 1)).expanded((*(1,) * (tensor.ndim - 1), weight.shape[1]))
+    rounding = convolution_bound(weight.shape[1], kind, casts=2)
+    given = call.given.along(lambda each: each.expand(*each.shape[:-1], weight.shape[1]).flatten())
     rows = weight.detach().cpu().double().abs()[None]
-    passed = affine(rows, bias, given.along(torch.Tensor.flatten), rounding.factor, rounding.absolute)
-    return passed.along(lambda each: each.reshape((*(1,) * (tensor.ndim - 1), -1)))
+    return affine(rows, bias, given, rounding.factor, rounding.absolute)
 
 
 @rule("batch_norm")
 def _(call: Call) -> Carried:
     """(x - mean) weight / sqrt(variance + eps) + bias, all but x alike in both networks: six roundings, counted ten."""
     mean, variance = call.argument(1, "running_mean"), call.argument(2, "running_var")
-    if call.argument(5, "training", False) or mean is None or variance is None:
+    if call.argument(5, "training") or mean is None or variance is None:
         raise Stop("batch_norm in training mode")
-    numbers = (mean, variance, call.argument(3, "weight"), call.argument(4, "bias"))
-    if any(call.computed(each) for each in numbers if each is not None):
+    weight, bias = call.argument(3, "weight"), call.argument(4, "bias")
+    if any(call.computed(each) for each in (mean, variance, weight, bias) if each is not None):
         raise Stop("batch_norm with statistics that are computed")
-    mean, variance, weight, bias = (
-        per_channel(each, default, call.tensor.ndim) for each, default in zip(numbers, (0, 1, 1, 0), strict=True)
-    )
-    scale = (variance + call.argument(7, "eps", 1e-5)).rsqrt() * weight.abs() * SLACK
-    shift = scale * mean.abs() + bias.abs()
+    scale = (per_channel(call, variance) + call.argument(7, "eps", 1e-5)).rsqrt() * SLACK
+    scale = scale if weight is None else scale * per_channel(call, weight).abs()
+    shift = scale * per_channel(call, mean).abs()
+    shift = shift if bias is None else shift + per_channel(call, bias).abs()
     given = call.given
     passed = Carried((scale * given.size + shift) * SLACK, scale * given.error * SLACK)
     return passed.rounded(10, call.dtype)
 
 
-def per_channel(numbers: Tensor | None, default: float, dimensions: int) -> Tensor:
-    """A number for each channel, in float64, for images of so many axes."""
-    like = torch.tensor([default]) if numbers is None else numbers.detach().cpu()
-    return like.double().reshape([-1 if axis == 1 else 1 for axis in range(dimensions)])
+def per_channel(call: Call, numbers: Tensor) -> Tensor:
+    """A number for each channel, in float64."""
+    return call.per_channel(numbers.detach().cpu().double())
 
 
 del RULES[torch.batch_norm]  # its arguments come in another order

@@ -55,7 +55,7 @@ def _(call: Call) -> Carried:
 
     def joined(part: str) -> Tensor:
         parts = [(shape, getattr(each, part)) for shape, each in bounds]
-        common = torch.broadcast_shapes(*(each.narrow(axis, 0, 1).shape for _, each in parts))
+        common = [max(sides) for sides in zip(*(each.shape for _, each in parts), strict=True)]
         return torch.cat([each.expand(along(common, axis, shape[axis])) for shape, each in parts], axis)
 
     return Carried(joined("size"), joined("error"))
@@ -68,7 +68,7 @@ def along(shape: Sequence[int], axis: int, side: int) -> list[int]:
     return sides
 
 
-@rule("clone", "detach", "detach_", "contiguous", "requires_grad_", "positive", "data", "alias", "cpu", "cuda")
+@rule("clone", "detach", "detach_", "contiguous", "requires_grad_", "positive", "data", "cpu", "cuda")
 def _(call: Call) -> Carried:
     return call.given
 

@@ -4,9 +4,13 @@ import math
 
 import torch
 
-from conv2attn.certificates.propagation.carried import Carried, Stop
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.bounds import format_of
+from conv2attn.certificates.propagation.carried import SLACK, Carried, Stop
 from conv2attn.certificates.propagation.rules import Call, rule, stored
 
+CUBIC = 1.375  # the largest sum of |weights| of one axis: 1 + 2 |a| t (1 - t) for a = -3/4, at t = 1/2
+CUBIC_ROUNDINGS = 512  # of its four weights: two sums of up to 36, six roundings each, and two of up to 5
 EACH_AXIS = 8  # roundings of one axis of an interpolation: two weights, two products, a sum; counted with margin
 
 
@@ -37,9 +41,7 @@ def _(call: Call) -> Carried:
     axes = dimensions_of(call)
     if call.argument(6, "divisor_override") is not None:
         raise Stop("avg_pool with a divisor of its own")
-    window = call.argument(1, "kernel_size")
-    count = math.prod(window) if isinstance(window, tuple | list) and len(window) == axes else largest(window) ** axes
-    return mean(anywhere(call, axes), count, call.dtype)
+    return mean(anywhere(call, axes), pixels_in(call.argument(1, "kernel_size"), axes), call.dtype)
 
 
 def mean(pixels: Carried, count: int, dtype: torch.dtype) -> Carried:
@@ -47,15 +49,40 @@ def mean(pixels: Carried, count: int, dtype: torch.dtype) -> Carried:
     return pixels.below_overflow(count, dtype).rounded(count + 2, dtype)
 
 
-def largest(window: int | tuple[int, ...] | list[int]) -> int:
-    """The one number of a window."""
-    return max(window) if isinstance(window, tuple | list) else window
+def pixels_in(window: int | tuple[int, ...] | list[int], axes: int) -> int:
+    """How many pixels a window has; one number stands for all axes."""
+    sides = list(window) if isinstance(window, tuple | list) else [window]
+    return math.prod(sides) if len(sides) == axes else sides[0] ** axes
 
 
 @rule(*names("adaptive_avg_pool{}d"))
 def _(call: Call) -> Carried:
     axes = dimensions_of(call)
     return mean(anywhere(call, axes), math.prod(call.tensor.shape[-axes:]), call.dtype)
+
+
+@rule(*names("lp_pool{}d"))
+def _(call: Call) -> Carried:
+    """|x|, a sum, or the root of a sum of squares: of n numbers, sqrt(n) times as large, and as far apart, at most.
+
+    What underflows before the root, up to 4 n of the smallest normal numbers, is of the size of its root behind it.
+    """
+    axes, power, window = dimensions_of(call), call.argument(1, "norm_type"), call.argument(2, "kernel_size")
+    pixels, count = anywhere(call, axes), pixels_in(window, axes)
+    if power in (math.inf, -math.inf):
+        return pixels
+    if power not in (1, 2):
+        raise Stop(f"{call.function.__name__} of power {power}, which is not 1, 2 or infinite")
+    passed = pixels.along(lambda each: each * count ** (1 / power) * SLACK)
+    if power == 1:
+        return passed.rounded(2 * count + 4, call.dtype)
+    squares = passed.reach * passed.reach
+    form = format_of(FORMATS[call.dtype])
+    if not squares <= form.largest:
+        raise Stop(f"numbers of up to {squares:.3g} on the way in {call.dtype}")
+    lost = math.sqrt(4 * count * form.smallest_normal)
+    passed = passed.rounded(count + 6, call.dtype)
+    return Carried((passed.size + lost) * SLACK, (passed.error + 2 * lost) * SLACK)
 
 
 @rule("interpolate", "upsample", "upsample_nearest", "upsample_bilinear")
@@ -70,9 +97,18 @@ def _(call: Call) -> Carried:
         return pixels
     if mode == "area":
         return mean(pixels, math.prod(call.tensor.shape[2:]), call.dtype)
-    if mode not in ("linear", "bilinear", "trilinear") or call.argument(6, "antialias", False):
+    if mode not in ("linear", "bilinear", "trilinear", "bicubic") or call.argument(6, "antialias"):
         raise Stop(f"interpolate by {mode}")
+    if mode == "bicubic":
+        pixels = cubic(pixels, call.dtype)
     return pixels.rounded(EACH_AXIS * axes, call.dtype)
+
+
+def cubic(pixels: Carried, dtype: torch.dtype) -> Carried:
+    """Weighed along two axes; the weights of half types are computed in float32, and rounded once."""
+    stored_as = format_of(FORMATS[dtype])
+    off = CUBIC_ROUNDINGS * format_of(stored_as.accumulator).unit_roundoff + 2 * stored_as.unit_roundoff
+    return pixels.along(lambda each: each * (CUBIC + off) ** 2 * SLACK)
 
 
 @rule("pad")

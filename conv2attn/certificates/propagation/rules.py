@@ -45,11 +45,6 @@ class Call:
         return self.bounds(self.tensor)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of what was returned."""
-        return tuple((self.value if isinstance(self.value, Tensor) else self.value[0]).shape)
-
-    @property
     def dtype(self) -> torch.dtype:
         """The dtype of what was returned."""
         return (self.value if isinstance(self.value, Tensor) else self.value[0]).dtype
@@ -60,6 +55,10 @@ class Call:
         named = [] if chosen is None else chosen if isinstance(chosen, list | tuple) else [chosen]
         listed = named or range(count)
         return tuple(axis % count for axis in listed)
+
+    def per_channel(self, numbers: Tensor) -> Tensor:
+        """A number for each channel of the first argument, or one for all of them."""
+        return numbers.reshape([-1 if axis == 1 else 1 for axis in range(self.tensor.ndim)])
 
 
 Rule = Callable[[Call], Carried | list[Carried]]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from conv2attn.certificates.computed.arithmetic import gradual_underflow
 from conv2attn.certificates.propagation.carried import LayerRule, Stop
 from conv2attn.certificates.propagation.carrier import Carrier
 from conv2attn.models.discovery import copy_network
@@ -17,7 +18,8 @@ def propagate(
     """The bound on the difference of the outputs for one image within +-input_range, or None and where it stops.
 
     The largest of all outputs. What the network does must not depend on its numbers: whoever asks for one stops the
-    bound, and so does a tensor that comes from outside of torch's functions.
+    bound, and so does a tensor that comes from outside of torch's functions; and where subnormal numbers are flushed,
+    none is given, since what then is lost without any rounding is not counted.
 
     Args:
         layers: for the compared layers, by name, how what goes in becomes what comes out.
@@ -25,6 +27,9 @@ def propagate(
     """
     if not math.isfinite(input_range):
         return None, "inputs that are not finite"
+    with gradual_underflow() as flushing:
+        if flushing:
+            return None, "numbers that are flushed to zero"
     carrier = Carrier()
     try:
         with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng():
