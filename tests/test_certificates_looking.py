@@ -390,6 +390,7 @@ def test_calls_are_counted_and_the_worst_is_kept():
         "shape": (),
         "spread": 0.0,
         "departure": 0.0,
+        "earlier": (),
     }
     seen.add(0.5, torch.full((2, 3, 4, 5), -2.0), torch.zeros(2, 6, 7, 8), 2)
     assert (seen.max_error, seen.input_range, seen.sides, seen.grid) == (0.5, 2.0, (4, 5), (7, 8))

@@ -1,6 +1,6 @@
 """The arithmetic that a device really computes in, from its settings; and whether its convolutions are direct sums."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
@@ -66,18 +66,31 @@ def gradual_underflow() -> Iterator[bool]:
 
 
 def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
-    """`spread_of_spike` for a convolution on inputs of the shape and device that it met.
+    """`spread_of_spike` for a convolution on inputs of the shapes and device that it met, the largest of all.
 
     0 also where none was met, and where the padding copies the middle of so small an image to the border.
     """
-    if seen.like is None or len(seen.shape) != len(seen.sides) + 2 or padding_copies_middle(reading, seen.sides):
+    if seen.like is None:
         return 0.0
+    shapes = [shape for shape in dict.fromkeys((*seen.earlier, seen.shape)) if is_asked(reading, shape)]
+    device = seen.like.device.type
+    found = [spread_of_spike(layer, torch.Size(s), reading.dtype, device, seeing(reading, s[2:])) for s in shapes]
+    return max((spread for spread in found if spread > 0), default=0.0)
+
+
+def is_asked(reading: Reading, shape: Sequence[int]) -> bool:
+    """Whether inputs of this shape have a batch, and a middle that only the outputs around it see."""
+    return len(shape) == len(reading.geometry.stride) + 2 and not padding_copies_middle(reading, tuple(shape[2:]))
+
+
+def seeing(reading: Reading, sides: Sequence[int]) -> tuple[slice, ...]:
+    """For each axis, outputs among which are all that see the pixel in the middle."""
     form, around = reading.geometry, []
-    for axis, side in enumerate(seen.sides):
+    for axis, side in enumerate(sides):
         at = form.spacing[axis] * (side // 2)
         outputs = [(at - start[axis]) // form.stride[axis] for start in reading.starts]
         around.append(slice(max(0, min(outputs)), max(0, max(outputs) + 2)))
-    return spread_of_spike(layer, torch.Size(seen.shape), reading.dtype, seen.like.device.type, tuple(around))
+    return tuple(around)
 
 
 def padding_copies_middle(reading: Reading, sides: Sides) -> bool:

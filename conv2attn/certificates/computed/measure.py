@@ -23,7 +23,8 @@ FAILURES = (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, Att
 class Measured:
     """What was seen of one layer: the error is NaN if the first's output was, and infinite if only the second's was,
     or shapes or dtypes differ, or the second did not run, which `trouble` tells. `spread` is above 0 where the first is
-    no direct sum, and `departure` is what it is off by from its own formula, where that was asked.
+    no direct sum, and `departure` is what it is off by from its own formula, where that was asked. `shape` is that of
+    the last input, and `earlier` are the others'.
     """
 
     max_error: float = 0.0
@@ -36,6 +37,7 @@ class Measured:
     shape: tuple[int, ...] = ()
     spread: float = 0.0
     departure: float = 0.0
+    earlier: tuple[tuple[int, ...], ...] = ()
 
     def departs(self, off: float) -> None:
         """Counts that the first was off from its own formula by so much."""
@@ -46,6 +48,8 @@ class Measured:
         self.max_error = error if not error <= self.max_error else self.max_error
         largest = image.abs().max().item() if image.numel() else 0.0
         self.input_range = self.input_range if largest <= self.input_range else largest
+        if self.calls and self.shape not in self.earlier:
+            self.earlier = (*self.earlier, self.shape)
         sides, grid = tuple(image.shape[-axes:]), tuple(output.shape[-axes:])
         self.sides, self.grid = (
             tuple(map(max, old or new, new)) for old, new in ((self.sides, sides), (self.grid, grid))

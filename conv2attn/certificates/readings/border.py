@@ -34,7 +34,7 @@ def farthest(original: Reading, converted: Reading, starts: Sequence[Offset]) ->
     """By how much starts, paddings and rooms reach out, at most."""
     amounts = [original.geometry.room, *starts]
     amounts += [amount for each in (original, converted) for amount in (each.padding.before, each.padding.after)]
-    return max((abs(number) for amount in amounts for number in amount), default=0)
+    return max(abs(number) for amount in amounts for number in amount)
 
 
 def patterns(original: Reading, converted: Reading, axis: int, starts: Sequence[int]) -> list[Pattern]:
