@@ -62,3 +62,17 @@ def test_roundings_of_which_nothing_is_known_stop(monkeypatch):
 
     monkeypatch.setitem(RULES, torch.tanh, unknown)
     assert propagate(nn.Sequential(nn.Tanh()), {}, torch.ones(1, 2), 1.0) == (None, "the roundings of tanh in 0")
+
+
+def test_shapes_are_compared_without_what_takes_long_to_import(monkeypatch):
+    """torch.broadcast_shapes imports sympy."""
+    monkeypatch.delattr(torch, "broadcast_shapes")
+    network = nn.Sequential(nn.ReLU(), Joined())
+    assert propagate(network, {}, torch.ones(1, 2), 1.0) == (0.0, "")
+
+
+class Joined(nn.Module):
+    """Joins tensors whose bounds are not all written out."""
+
+    def forward(self, image):
+        return torch.cat([image, image.amax(1, keepdim=True).expand(-1, 2)], 1)
