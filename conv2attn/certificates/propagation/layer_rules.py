@@ -16,9 +16,9 @@ def _(call: Call) -> Carried:
     weight, bias = call.argument(1, "weight"), call.argument(2, "bias")
     if any(call.computed(each) for each in (weight, bias) if each is not None):
         raise Stop("linear with a weight that is computed")
-    kind = Arithmetic.of(weight.device.type).format(FORMATS[weight.dtype])
-    rounding = convolution_bound(weight.shape[1], kind, casts=2)
-    given = call.given.along(lambda each: each.expand(*each.shape[:-1], weight.shape[1]).flatten())
+    settings, stored, terms = Arithmetic.of(weight.device.type), FORMATS[weight.dtype], weight.shape[1]
+    rounding = convolution_bound(terms, settings.format(stored), casts=settings.casts(stored, terms))
+    given = call.given.along(lambda each: each.expand(*each.shape[:-1], terms).flatten())
     rows = weight.detach().cpu().double().abs()[None]
     return affine(rows, bias, given, rounding.factor, rounding.absolute)
 

@@ -21,7 +21,7 @@ def anywhere(call: Call, dimensions: int) -> Carried:
 
 def dimensions_of(call: Call) -> int:
     """The number in the name of a function: 2 of max_pool2d."""
-    return int(call.function.__name__.partition("d_with")[0].rstrip("d")[-1])
+    return int(next(filter(str.isdigit, call.function.__name__)))
 
 
 def names(*patterns: str) -> list[str]:
@@ -52,7 +52,7 @@ def mean(pixels: Carried, count: int, dtype: torch.dtype) -> Carried:
 def pixels_in(window: int | tuple[int, ...] | list[int], axes: int) -> int:
     """How many pixels a window has; one number stands for all axes."""
     sides = list(window) if isinstance(window, tuple | list) else [window]
-    return math.prod(sides) if len(sides) == axes else sides[0] ** axes
+    return math.prod(sides if len(sides) == axes else sides * axes)
 
 
 @rule(*names("adaptive_avg_pool{}d"))
