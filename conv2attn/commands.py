@@ -21,7 +21,7 @@ from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.writing import write_atomically
-from conv2attn.errors import UsageError
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import conversion_of, convert
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
@@ -83,7 +83,7 @@ def verify_files(
         raise UsageError("C2A001", "verify takes two files", "Pass ORIGINAL and CONVERTED, or --certificate FILE.")
     first, second = (prepared(load(path), running) for path in (original, converted))
     if witness is not None:
-        return replay(read(witness), witness, first, second, tolerance)
+        return replay(read_witnesses(witness), witness, first, second, tolerance)
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
     told = [*files.items(), *hashes.items(), ("command", command)]
@@ -94,6 +94,22 @@ def verify_files(
         write_atomically(save_witness, {"witnesses": kept}, force)
         found = replace(found, circumstances=(*found.circumstances, ("repeat", repeat)))
     return found
+
+
+def read_witnesses(path: str) -> dict[Any, Any]:
+    """What `verify --save-witness` wrote.
+
+    Raises:
+        CheckpointError: there is no such file, it is damaged, or it is of another kind.
+    """
+    try:
+        return read(path)
+    except CheckpointError as error:
+        if error.code != "C2A303":
+            raise
+        raise CheckpointError(
+            "C2A303", f"{error.found}: no witness file", "Write one by verify --save-witness."
+        ) from error
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

@@ -28,11 +28,11 @@ from conv2attn.certificates.computed.measure import (
     run_second,
 )
 from conv2attn.certificates.computed.rounding import difference_bounds
+from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.evidence.pointwise import contribution, dot, exact_value, rounding_allowed
 from conv2attn.certificates.evidence.replay import Replay, Shown, in_words, is_saved, replay
 from conv2attn.certificates.evidence.witness import (
     CHANNELS,
-    Witness,
     candidates,
     computed,
     find_witness,

@@ -104,8 +104,19 @@ def doubt(sentence):
         ((ONE, ONE), (TWO, ONE.double()), refusal("output[1] has dtype torch.float64, not torch.float32")),
         (ONE[:0], ONE[:0], doubt("output is empty in both: there is nothing to compare")),
         (NAN, torch.ones(2), doubt("output of the first is not finite on these inputs")),
-        (torch.ones(2), INF, refusal("output: 1 numbers of the second are not finite")),
-        ((ONE, torch.ones(2)), (ONE, NAN * torch.nan), refusal("output[1]: 2 numbers of the second are not finite")),
+        (torch.ones(2), INF, refusal("output: 1 number of the second not finite, the first at image 0")),
+        (torch.tensor(1.0), torch.tensor(math.nan), refusal("output: 1 number of the second not finite")),
+        (
+            torch.ones(2, 2, 2, 2),
+            torch.ones(2, 2, 2, 2).index_fill(2, torch.tensor([1]), math.inf),
+            refusal("output: 8 numbers of the second not finite, the first at image 0, channel 0, row 1, column 0"),
+        ),
+        (1.5e308 * ONE.double(), -1.5e308 * ONE.double(), refusal("output: the difference is beyond float64")),
+        (
+            (ONE, torch.ones(2)),
+            (ONE, NAN * torch.nan),
+            refusal("output[1]: 2 numbers of the second not finite, the first at image 0"),
+        ),
     ],
 )
 def test_outputs_are_the_same_in_kind(first, second, found):
@@ -116,7 +127,7 @@ def test_outputs_are_the_same_in_kind(first, second, found):
 
 
 def test_after_an_overflow_in_the_first_the_second_may_overflow_too():
-    told = doubt("output: 1 numbers of the second overflow; a: too large")
+    told = doubt("output: 1 number of the second overflow; a: too large")
     assert judge_outputs(torch.ones(2), INF, "a: too large") == judge(torch.ones(2), INF, "", "a: too large") == told
     assert judge_outputs(ONE, TWO, "a: too large") == holds("outputs", Strength.SAMPLED)
 

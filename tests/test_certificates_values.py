@@ -12,7 +12,7 @@ from torch import nn
 from conv2attn.certificates import Certificate, Finding, Outputs, Row
 from conv2attn.certificates.circumstances import device_name, kernels, machine
 from conv2attn.certificates.computed.arithmetic import Arithmetic
-from conv2attn.certificates.evidence.witness import Witness
+from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.readings.finding import CLAIMS, holds, refuted, undecided, unsupported
 from conv2attn.certificates.rendering import HEADER, SCHEMA, findings, outputs_in_words, plain, totals
 from conv2attn.verdicts import Strength, Verdict
@@ -224,8 +224,10 @@ def test_the_report_for_a_program_is_this_json():
                     "correct": None, "stable": None, "bound": None, "vacuous": None, "stable_by_bound": None},
         "assumptions": ["a"],
         "circumstances": {"k": "v"},
-        "witnesses": [{"layer": "wrong", "output_channel": 1, "query": [4], "original": 1.0, "converted": "inf",
+        "witnesses": [{"layer": "wrong", "part": "", "image": None, "output": "", "told": "", "count": 0,
+                       "place": {"output channel": 1, "position": 4}, "original": 1.0, "converted": "inf",
                        "allowed": None, "exact": 0.5}],
+        "unshown": [],
     }  # fmt: skip
     assert SCHEMA == "conv2attn.certificate/1"
     assert (first["verdict"], first["strength"], first["grid"], first["alpha"]) == ("holds", "bounded", [14, 11], 60.0)

@@ -7,10 +7,12 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.certificates.computed.faithful import departure_of
+from conv2attn.certificates.computed.gaps import most_different
 from conv2attn.certificates.computed.measure import FAILURES, Measured, out_of_memory, run
 from conv2attn.certificates.computed.outputs import largest_difference, other_kind
+from conv2attn.certificates.readings.reading import Reading, reading_of, reading_of_convolution
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.calls import FUNCTIONS, as_convolution
 from conv2attn.models.discovery import copy_network
@@ -21,12 +23,34 @@ from conv2attn.theorem import Convolution
 @final
 @dataclass
 class MetCall:
-    """A functional convolution of one geometry, the attention that stands for it, and what was seen of both."""
+    """A functional convolution of one geometry, the attention that stands for it, and what was seen of both.
+
+    `worst` is the input on which they differed most, without a batch, and what both made of it.
+    """
 
     name: str
     convolution: Convolution
     layer: MultiHeadSelfAttention
     seen: Measured = field(default_factory=Measured)
+    worst: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def keep(self, image: Tensor, result: Tensor, theirs: Tensor) -> None:
+        """Keeps as `worst` the image of these on which both outputs differ most, and what both make of it."""
+        if image.ndim == len(self.convolution.kernel_size) + 2:
+            number = most_different(result, theirs, len(image))[0]
+            image, result, theirs = image[number], result[number], theirs[number]
+        self.worst = image.detach().clone(), result.detach().double().cpu(), theirs.detach().double().cpu()
+
+    def readings(self) -> tuple[Reading, Reading]:
+        """The convolution and its attention in the form that is compared.
+
+        Raises:
+            UnsupportedError: the attention cannot be read.
+        """
+        convolution = self.convolution
+        weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
+        first = reading_of_convolution(convolution, transposed="transpose" in self.name)
+        return first, reading_of(self.layer, weights)
 
     @property
     def signature(self) -> str:
@@ -89,6 +113,8 @@ class Comparison(TorchFunctionMode):
             error = largest_difference(result, theirs)
             if kind := other_kind(result, theirs):
                 met.seen.trouble = f"an output {kind}"
+            elif met.worst is None or error > met.seen.max_error:
+                met.keep(image, result, theirs)
         except FAILURES as failure:
             if out_of_memory(failure):
                 raise

@@ -6,7 +6,7 @@ from typing import final
 
 from conv2attn.certificates import rendering
 from conv2attn.certificates.computed.outputs import Outputs
-from conv2attn.certificates.evidence.witness import Witness
+from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.readings.finding import Finding
 from conv2attn.tables import Cell
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -73,7 +73,8 @@ class Certificate:
     """Whether the second network computes the first: the worst row decides, the weakest strength counts.
 
     `between` are the findings on what stands between the layers and on the outputs. Where a `tolerance` was given,
-    `claim` says what is certified instead of equality.
+    `claim` says what is certified instead of equality. `witnesses` are inputs that show what is refuted, and `unshown`
+    says what no image shows.
     """
 
     rows: tuple[Row, ...]
@@ -83,6 +84,7 @@ class Certificate:
     claim: str = "the second is the same map as the first, for all finite inputs"
     circumstances: tuple[tuple[str, str], ...] = ()
     witnesses: tuple[Witness, ...] = field(default=(), compare=False, repr=False)
+    unshown: tuple[str, ...] = ()
 
     @cached_property
     def counted(self) -> tuple[Row, ...]:

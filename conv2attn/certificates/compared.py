@@ -1,17 +1,18 @@
 """The layers of two networks, compared: rows, readings, and what both networks returned."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from torch import Tensor, nn
 
-from conv2attn.certificates.calls import compare_calls
+from conv2attn.certificates.calls import MetCall, compare_calls
 from conv2attn.certificates.certificate import Row
 from conv2attn.certificates.computed.measure import Measured, by_true_softmax, measure, run_second
 from conv2attn.certificates.computed.overflow import overflow
 from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.evidence.witness import Witness, find_witness
+from conv2attn.certificates.evidence.inputs import Witness
+from conv2attn.certificates.evidence.witness import find_witness
 from conv2attn.certificates.propagation import LayerRule
 from conv2attn.certificates.readings.finding import Finding
 from conv2attn.certificates.readings.reading import Reading
@@ -37,6 +38,7 @@ class Compared:
     first: Any
     second: Any
     failure: str
+    calls: Mapping[str, MetCall] = field(default_factory=dict)
 
     def sides(self, name: str) -> tuple[int, ...]:
         """The padded sides that a pair met."""
@@ -85,8 +87,9 @@ def compare_layers(
     pairs = pair_layers(original, softmax)
     try:
         seen, first = measure(original, {name: theirs for name, (_, theirs) in pairs.items()}, images)
-    except (RuntimeError, ValueError) as error:
-        raise UsageError("C2A001", f"the original does not run on {described}: {error}") from error
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError("C2A001", f"the original does not run on {described}: {reason}") from error
     second, failure = run_second(softmax, images)
     told = {row.name: row for row in conversion_rows(network)}
     rows: dict[str, Row] = {}
@@ -96,11 +99,12 @@ def compare_layers(
         row, both = row_of(name, ours, theirs, seen[name], skipped=skipped, exactly=exactly)
         rows[row.name] = row
         readings |= {name: both} if both else {}
+    calls: dict[str, MetCall] = {}
     for call in compare_calls(original, softmax, images):
         name = distinct(call.name, rows)
-        rows[name] = row_of_call(name, call, exactly=exactly)
+        rows[name], calls[name] = row_of_call(name, call, exactly=exactly), call
     rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
-    return Compared(pairs, readings, seen, rows, first, second, failure)
+    return Compared(pairs, readings, seen, rows, first, second, failure, calls)
 
 
 def conversion_rows(network: nn.Module) -> Sequence[Any]:

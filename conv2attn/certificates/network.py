@@ -13,12 +13,13 @@ from conv2attn.certificates.circumstances import machine
 from conv2attn.certificates.compared import compare_layers
 from conv2attn.certificates.computed.outputs import compare_outputs, judge
 from conv2attn.certificates.computed.returned import findings_returned
+from conv2attn.certificates.evidence.images import search
 from conv2attn.certificates.propagation import propagate
 from conv2attn.certificates.rows import all_names, pair_layers
 from conv2attn.certificates.surroundings.between import compiled, findings_between, hooked
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
-from conv2attn.verdicts import Strength, weakest_strength
+from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
@@ -88,9 +89,19 @@ def certify(
     elif tolerance is not None:
         between.append(judge_network(outputs, tolerance, stop))
         rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
+    refuted = [each.part for each in between if each.verdict is Verdict.REFUTED]
+    refuted += [name for name in compared.calls if rows[name].verdict is Verdict.REFUTED]
+    shown, unshown = search(original, network, images, compared, refuted, tolerance)
     asked = {} if tolerance is None else {"claim": claim(tolerance, input_range, images.shape[1:])}
     return Certificate(
-        tuple(rows.values()), tuple(between), outputs, ASSUMPTIONS, circumstances=told, witnesses=witnesses, **asked
+        tuple(rows.values()),
+        tuple(between),
+        outputs,
+        ASSUMPTIONS,
+        circumstances=told,
+        witnesses=(*witnesses, *shown),
+        unshown=unshown,
+        **asked,
     )
 
 

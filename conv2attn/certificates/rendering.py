@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from conv2attn.certificates.computed.outputs import Outputs
-from conv2attn.certificates.evidence.witness import Witness
+from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.readings.finding import CLAIMS, Finding
 from conv2attn.tables import markdown_table, show, text_table
 from conv2attn.verdicts import Verdict
@@ -41,6 +41,7 @@ def findings(certificate: "Certificate") -> list[str]:
     lines = [f"{finding.code} {name}: {finding.sentence}".strip() for name, finding in told]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
     lines += [f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses]
+    lines += certificate.unshown
     known = dict(certificate.circumstances)
     again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
     return [*lines, *([f"to repeat it: {again}"] if again else [])]
@@ -94,6 +95,7 @@ def to_json(certificate: "Certificate") -> str:
         "assumptions": list(certificate.assumptions),
         "circumstances": dict(certificate.circumstances),
         "witnesses": [plain_witness(witness) for witness in certificate.witnesses],
+        "unshown": list(certificate.unshown),
     }
     return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
@@ -112,10 +114,14 @@ def plain_row(row: "Row") -> dict[str, Any]:
 
 def plain_witness(witness: Witness) -> dict[str, Any]:
     """A witness as JSON takes it; its input is saved apart."""
-    channel, *query = witness.place
+    told = {key: getattr(witness, key) for key in ("layer", "part", "output", "told", "count")}
+    return {**told, "image": witness.index, "place": witness.axes, **numbers(witness)}
+
+
+def numbers(witness: Witness) -> dict[str, Any]:
+    """The numbers of a witness, those that JSON cannot say as strings."""
     shown = {key: getattr(witness, key) for key in ("original", "converted", "allowed", "exact")}
-    numbers = {key: value if value is None or math.isfinite(value) else str(value) for key, value in shown.items()}
-    return {"layer": witness.layer, "output_channel": channel, "query": query, **numbers}
+    return {key: value if value is None or math.isfinite(value) else str(value) for key, value in shown.items()}
 
 
 def plain_finding(finding: Finding) -> dict[str, Any]:

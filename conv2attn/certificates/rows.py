@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid
 from conv2attn.certificates.calls import MetCall
 from conv2attn.certificates.certificate import Row
@@ -12,7 +12,7 @@ from conv2attn.certificates.computed.arithmetic import spread_of
 from conv2attn.certificates.computed.measure import Measured
 from conv2attn.certificates.layer import LayerCertificate, certify_layer, strength_of
 from conv2attn.certificates.readings.finding import Finding, unsupported
-from conv2attn.certificates.readings.reading import Reading, reading_of, reading_of_convolution
+from conv2attn.certificates.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion import SKIPPED, describe
 from conv2attn.models.redirection import CHILD
@@ -80,15 +80,12 @@ def row_of(
 
 def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
     """The row of a functional call: what is known of it is known of the geometries met."""
-    convolution, layer = call.convolution, call.layer
-    weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-    first = reading_of_convolution(convolution, transposed="transpose" in name)
     try:
-        second = reading_of(layer, weights)
+        first, second = call.readings()
     except Conv2AttnError as error:
         return Row(name, call.signature, (unsupported(error.code, error.found),))
     found = certify_layer(first, second, call.seen, exactly=exactly)
-    return filled(name, call.signature, found, layer, call.seen, Strength.SAMPLED)
+    return filled(name, call.signature, found, call.layer, call.seen, Strength.SAMPLED)
 
 
 def filled(

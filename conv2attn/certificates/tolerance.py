@@ -6,7 +6,7 @@ from torch import Tensor
 
 from conv2attn.certificates.computed.outputs import Outputs
 from conv2attn.certificates.computed.rounding import difference_bounds, plain, summed
-from conv2attn.certificates.evidence.witness import Witness
+from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.propagation import SLACK, Carried, LayerRule, affine
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.readings.reading import Reading

@@ -8,8 +8,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.certificates.computed.axes import in_axes
 from conv2attn.certificates.computed.returned import is_dense
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.tables import counted
 from conv2attn.verdicts import Strength
 
 CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small
@@ -104,10 +106,14 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
         if math.isnan(difference):
             return undecided("outputs", "C2A407", f"{where} of the first is not finite on these inputs")
         if difference == math.inf:
-            bad = int((~other.isfinite()).sum())
+            bad = (~other.isfinite()).nonzero().tolist()
+            many = f"{where}: {counted(len(bad), 'number')} of the second"
             if overflow:
-                return undecided("outputs", "C2A407", f"{where}: {bad} numbers of the second overflow; {overflow}")
-            return refuted("outputs", "C2A407", f"{where}: {bad} numbers of the second are not finite")
+                return undecided("outputs", "C2A407", f"{many} overflow; {overflow}")
+            if not bad:
+                return refuted("outputs", "C2A407", f"{where}: the difference is beyond float64")
+            at = in_axes(bad[0])
+            return refuted("outputs", "C2A407", f"{many} not finite{at and f', the first at {at}'}")
     return holds("outputs", Strength.SAMPLED)
 
 

@@ -10,7 +10,7 @@ from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.replacement import present
-from conv2attn.theorem import STOCK, attention_for
+from conv2attn.theorem import STOCK, Convolution, attention_for
 
 
 def exact_value(reading: Reading, image: Tensor, place: tuple[int, ...]) -> Fraction | None:
@@ -54,12 +54,14 @@ def dot(row: Tensor, column: list[Fraction]) -> Fraction:
     return sum((Fraction(w) * x for w, x in zip(row.tolist(), column, strict=True) if w and x), Fraction(0))
 
 
-def rounding_allowed(layer: nn.Module, reading: Reading, image: Tensor) -> list[float] | None:
+def rounding_allowed(layer: nn.Module | Convolution, reading: Reading, image: Tensor) -> list[float] | None:
     """For each output channel, what `layer` and its right conversion may differ by on `image`, by rounding alone."""
     reach = image.abs().max().item() if image.numel() else 0.0
     try:
         right = reading
-        if isinstance(layer, STOCK):
+        if isinstance(layer, Convolution):
+            right = reading_of(attention_for(layer))
+        elif isinstance(layer, STOCK):
             with present(layer) as convolution:
                 right = reading_of(attention_for(convolution))
         return difference_bounds(reading, right, reach, tuple(right.padding.sides(tuple(image.shape[1:]))))

@@ -11,10 +11,15 @@ from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.certificates.computed.measure import by_true_softmax
-from conv2attn.certificates.evidence.witness import Witness, computed
+from conv2attn.certificates.evidence.images import Look
+from conv2attn.certificates.evidence.inputs import NETWORK, PARTS, TOLERANCE, Witness
+from conv2attn.certificates.evidence.witness import computed
 from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.tables import counted
 from conv2attn.verdicts import Verdict, worst_verdict
+
+REMEDY = "Write one by verify --save-witness."
 
 
 @final
@@ -81,18 +86,24 @@ def replay(
         raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
-        raise CheckpointError("C2A303", f"{file} holds no saved witnesses", "Write one by verify --save-witness.")
+        raise CheckpointError("C2A303", f"{file} holds no saved witnesses", REMEDY)
     softmax = by_true_softmax(network)
-    return Replay(file, tuple(show(each, file, original, softmax, tolerance) for each in saved))
+    shown = ((show_network if each.get("part") else show)(each, file, original, softmax, tolerance) for each in saved)
+    return Replay(file, tuple(shown))
 
 
 def is_saved(entry: object) -> bool:
-    """Whether an entry of the file names a layer, a finite image (channels, *sides) and a place in the output."""
+    """Whether an entry of the file names a layer, a finite image (channels, *sides) and a place in the output.
+
+    One of whole networks names in their place what it shows: a part of the certificate, or a functional call.
+    """
     if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
         return False
-    image, place = entry.get("image"), entry.get("place")
+    image, place, part = entry.get("image"), entry.get("place"), entry.get("part", "")
     if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
         return False
+    if part:
+        return part in PARTS
     return isinstance(place, tuple) and len(place) == image.ndim and all(type(i) is int and i >= 0 for i in place)
 
 
@@ -119,7 +130,7 @@ def show(
         told = str(error).splitlines()[0]
         raise UsageError("C2A001", f"{name} of the original does not run on the input in {file}: {told}") from error
     if not fits:
-        raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not")
+        raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
     try:
         found = computed(name, layers, readings, image, place, tolerance)
     except (Conv2AttnError, RuntimeError, IndexError) as error:
@@ -127,6 +138,30 @@ def show(
     if found is None:
         return Shown(name, Verdict.REFUTED, "the outputs are of other shapes")
     return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, in_words(found, tolerance is None))
+
+
+def show_network(
+    entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
+) -> Shown:
+    """What one saved image of the whole networks shows now.
+
+    It refutes as in a certificate (see `images`); without a tolerance no number that is merely another does.
+    """
+    name, part, image = entry["layer"], entry["part"], entry["image"]
+    like = next((each for each in original.parameters() if each.is_floating_point()), image)
+    if like.dtype != image.dtype:
+        raise UsageError("C2A001", f"{file} holds {image.dtype}, and the networks are {like.dtype}", "Pass --dtype.")
+    look = Look.at(original, network, image.to(like.device), f"the input in {file}")
+    if name != NETWORK and name not in look.compared.calls:
+        raise UsageError("C2A001", f"{file} is of a call {name}, which these networks have not")
+    found = look.witness(part if name == NETWORK else name, tolerance)
+    label = f"{name} {part}" if name == NETWORK else name
+    if found.told:
+        return Shown(label, Verdict.REFUTED, found.fact)
+    if not found.where:
+        return Shown(label, Verdict.UNDECIDED, "there is nothing to compare: this input shows nothing")
+    verdict = Verdict.REFUTED if found.shows else Verdict.UNDECIDED
+    return Shown(label, verdict, found.premise + in_words(found, found.part != TOLERANCE))
 
 
 def in_words(found: Witness, by_rounding: bool) -> str:
@@ -138,7 +173,8 @@ def in_words(found: Witness, by_rounding: bool) -> str:
     who = "rounding" if by_rounding else "the tolerance"
     limit = "what rounding allows is not known" if found.allowed is None else f"{who} allows {found.allowed:.3g}"
     pair = f"{found.converted:.9g}, not {found.original:.9g}"
-    numbers = f"{found.where} is {pair}: off by {found.difference:.3g}, {limit}"
+    many = f" ({counted(found.count, 'number')} off)" if found.count else ""
+    numbers = f"{found.where} is {pair}: off by {found.difference:.3g}, {limit}{many}"
     if found.exceeds:
         return numbers
     if found.exact:

@@ -1,70 +1,19 @@
 """Inputs that show a difference: constructed, not searched, since both layers are affine in their input."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.basis import Sides
 from conv2attn.certificates.computed.rounding import what_differs
+from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.evidence.pointwise import exact_value, rounding_allowed
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import Conv2AttnError
 
 CHANNELS = 16  # output channels tried, those whose weights differ most
-AXES = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Witness:
-    """An input on which two layers differ at `place` (output channel, then the query's coordinates).
-
-    `allowed` is what may differ there: by rounding, or the tolerance asked for; None where nothing is known. `exact` is
-    the difference in exact arithmetic, where the computed one does not exceed what is allowed and it is known.
-    """
-
-    layer: str
-    image: Tensor
-    place: tuple[int, ...]
-    original: float
-    converted: float
-    allowed: float | None = None
-    exact: float | None = None
-
-    @property
-    def difference(self) -> float:
-        """|converted - original| there; infinite if only the converted is not finite, NaN if the original is not."""
-        off = abs(self.converted - self.original)
-        return torch.inf if off != off and abs(self.original) < torch.inf else off
-
-    @property
-    def exceeds(self) -> bool:
-        """Whether the difference as computed is more than may be."""
-        return self.allowed is not None and self.difference > self.allowed
-
-    @property
-    def shows(self) -> bool:
-        """Whether it refutes: by the numbers as computed, or by the exact ones."""
-        return self.exceeds or bool(self.exact)
-
-    @property
-    def where(self) -> str:
-        """The place, its axes named."""
-        names = ("output channel", *AXES[len(self.place) - 1])
-        return ", ".join(f"{name} {number}" for name, number in zip(names, self.place, strict=True))
-
-    def in_words(self) -> str:
-        """The witness in a sentence."""
-        sides = "x".join(map(str, self.image.shape[1:]))
-        largest = self.image.abs().max().item() if self.image.numel() else 0.0
-        shown = f"{self.where} is {self.converted:.9g}, not {self.original:.9g}"
-        if not self.exceeds and self.exact:
-            shown += f", and in exact arithmetic off by {self.exact:.3g}"
-        return f"an input {sides} within +-{largest:g} shows it: {shown}"
 
 
 def find_witness(
@@ -128,6 +77,21 @@ def computed(
         return None
     allowed = None if tolerance is not None else rounding_allowed(layers[0], readings[0], image)
     limits = [tolerance] * len(first) if tolerance is not None else allowed or [torch.inf] * len(first)
+    return at_worst(name, (first, second), readings, image, place, limits, by_rounding=tolerance is None)
+
+
+def at_worst(
+    name: str,
+    outputs: tuple[Tensor, Tensor],
+    readings: tuple[Reading, Reading],
+    image: Tensor,
+    place: tuple[int, ...],
+    limits: Sequence[float],
+    *,
+    by_rounding: bool,
+) -> Witness:
+    """Where two outputs (channels, *grid) differ most beyond the limits of their channels, or else `place`."""
+    first, second = outputs
     limit = torch.tensor(limits, dtype=torch.float64).reshape(-1, *[1] * (first.ndim - 1))
     excess = (second - first).abs().nan_to_num(torch.inf) - limit
     excess[~first.isfinite()] = -torch.inf
@@ -135,10 +99,11 @@ def computed(
     place = worst if excess[worst] > 0 else place
     known = None if limits[place[0]] == torch.inf else limits[place[0]]
     exact = None
-    if tolerance is None and not excess[place] > 0:
+    if by_rounding and not excess[place] > 0:
         values = [exact_value(reading, image, place) for reading in readings]
         exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
-    return Witness(name, image.clone(), place, first[place].item(), second[place].item(), known, exact)
+    numbers, count = (first[place].item(), second[place].item()), int((excess > 0).sum())
+    return Witness(name, image.clone(), place, *numbers, known, exact, count)
 
 
 def nearest_float(number: Fraction) -> float:
