@@ -209,6 +209,7 @@ def test_an_activation_is_bounded_by_what_is_known_of_it():
     assert activated(Carried(BX.size * 2e37, BX.error), Activation(1.0, roundings=1), torch.float32)
 
 
+NEAR = [abs(each) for each in stored(-0.3, torch.float32)]
 ARGUMENTS = [
     (F.hardtanh, (-0.5, 0.25), {}, known.clipped(-0.5, 0.25)),
     (F.hardtanh, (), {"min_val": -0.5, "max_val": 0.25}, known.clipped(-0.5, 0.25)),
@@ -219,8 +220,10 @@ ARGUMENTS = [
     (torch.clamp, (), {"max": 0.25}, known.clipped(-torch.inf, 0.25)),
     (torch.clamp, (0.25, 0.25), {}, known.clipped(0.25, 0.25)),
     (torch.clamp, (0.5, -0.25), {}, Activation(0.0, 0.25, 0.25, 0.0)),
-    (torch.clamp_max, (0.25,), {}, known.clipped(-torch.inf, 0.25)),
-    (torch.clamp_max_, (), {"max": 0.25}, known.clipped(-torch.inf, 0.25)),
+    (torch.clamp, (0.5, -0.3), {}, Activation(0.0, max(NEAR), max(NEAR), 0.0)),
+    (torch.clamp_max, (-0.25,), {}, known.clipped(-torch.inf, -0.25)),
+    (torch.clamp_max_, (), {"max": -0.25}, known.clipped(-torch.inf, -0.25)),
+    (torch.clamp_max_, (-0.25,), {}, known.clipped(-torch.inf, -0.25)),
     (torch.clamp_min, (0.25,), {}, known.clipped(0.25, torch.inf)),
     (torch.clamp_min, (), {"min": 0.25}, known.clipped(0.25, torch.inf)),
     (F.leaky_relu, (3.0,), {}, known.leaky(3.0)),
@@ -243,9 +246,6 @@ ARGUMENTS = [
     (F.softplus, (0.25, 3.0), {}, known.softplus(0.25, 3.0)),
     (F.softplus, (), {"beta": 0.25, "threshold": 3.0}, known.softplus(0.25, 3.0)),
     (F.softplus, (), {}, known.softplus()),
-    (F.softshrink, (0.25,), {}, known.softshrink(0.25)),
-    (F.softshrink, (), {"lambd": 0.25}, known.softshrink(0.25)),
-    (F.softshrink, (), {}, known.softshrink()),
 ]
 
 
@@ -300,3 +300,10 @@ def test_a_softmax_of_anything_stays_between_0_and_1():
     far = Carried(torch.full((1,), 1e8).double(), torch.full((1,), 9e7).double())
     found = RULES[F.softmax](Call(F.softmax, (X, 1), {}, X, lambda tensor: far, None))
     assert (found.size.item(), found.error.item()) == (2.0, 3.0 * S)
+
+
+def test_weights_of_a_softmax_are_apart_by_little_more_than_1():
+    apart = Carried(torch.full((1,), 1.0).double(), torch.full((1,), 3.0).double())
+    off = softmax_error(4, "float32", 2 * U * apart.reach)
+    found = RULES[F.softmax](Call(F.softmax, (X, 1), {}, X, lambda tensor: apart, None))
+    assert (found.size.item(), found.error.item()) == (1 + off, (1 + 2 * off) * S)

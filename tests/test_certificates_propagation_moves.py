@@ -63,7 +63,11 @@ def test_resizing_counts_the_roundings_of_its_axes():
     same(over(F.interpolate, BX, X, 4, mode="area"), *rounded(GRID.size, GRID.error, 8))
     same(over(F.upsample_nearest, BX, X, 4), GRID.size, GRID.error)
     same(over(F.upsample_bilinear, BX, X, 4), *rounded(GRID.size, GRID.error, 16))
-    for stopped in ({"mode": "bicubic", "antialias": True}, {"mode": "bilinear", "antialias": True}):
+    for stopped in (
+        {"mode": "bicubic", "antialias": True},
+        {"mode": "bilinear", "antialias": True},
+        {"mode": "of old"},
+    ):
         with pytest.raises(Stop, match=f"interpolate by {stopped['mode']}"):
             over(F.interpolate, BX, X, 4, **stopped)
     with pytest.raises(Stop, match="interpolate by bilinear"):

@@ -46,5 +46,12 @@ def test_a_name_that_torch_has_not_has_no_rule():
 def test_what_plain_functions_are_taken_for():
     assert PLAIN["relu6"] == Activation(1.0, 0.0, 6.0, 6.0)
     assert PLAIN["selu"] == PLAIN["selu_"] == known.elu(1.6732632423543772, 1.0507009873554805)
+    assert PLAIN["softshrink"] == Activation(1.0, roundings=1)
     for name in ("relu", "relu_", "abs", "absolute", "neg", "negative"):
         assert PLAIN[name] is known.RELU
+
+
+def test_what_softshrink_leaves_out_is_not_negative():
+    """Else it would jump."""
+    with pytest.raises(RuntimeError, match="lambda must be"):
+        torch.nn.functional.softshrink(torch.ones(1), -0.5)

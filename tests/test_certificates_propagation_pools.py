@@ -112,6 +112,13 @@ def test_what_underflows_before_a_root_is_not_small_behind_it():
     assert 30e-24 < found <= bound < 1e-18
 
 
+def test_what_underflows_before_a_root_is_counted_four_times_a_pixel_on_each_side():
+    nothing = Carried(BX.size * 0, BX.error * 0)
+    lost = math.sqrt(4 * 6 * TINY)
+    found, ones = over(F.lp_pool2d, nothing, X, 2, (2, 3)), torch.ones(2, 4, 1, 1, dtype=torch.float64)
+    same(found, ones * lost * S, ones * 2 * lost * S)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("power", [1, 2, math.inf])
 def test_powers_in_half_types_are_bounded(dtype, power):
@@ -121,13 +128,22 @@ def test_powers_in_half_types_are_bounded(dtype, power):
     assert worst_found(module, 20.0, 0.5, dtype) <= bound
 
 
+def alone(size):
+    """The bounds of a number that is the same in both networks."""
+    return Carried(torch.full((1, 1, 1, 1), size, dtype=torch.float64), torch.zeros(1, 1, 1, 1, dtype=torch.float64))
+
+
 def test_squares_that_overflow_have_no_bound():
     """In float16 four squares of 127 are numbers, and of 129 they are not."""
-    most = [Carried(torch.full((1, 1, 1, 1), x).double(), torch.zeros(1, 1, 1, 1).double()) for x in (127.0, 129.0)]
+    most = [alone(127.0), alone(129.0)]
     half = X.half()
     assert over(F.lp_pool2d, most[0], half, 2, 2).size < 256
     with pytest.raises(Stop, match=r"numbers of up to 6\.66e\+04 on the way in torch\.float16"):
         over(F.lp_pool2d, most[1], half, 2, 2)
+    largest = 65504**0.5 / S**2
+    near = [largest * (1 + ulps * 2.0**-53) for ulps in range(-8, 9)]
+    equal = [size for size in near if (size * S * S) * (size * S * S) == 65504]
+    assert over(F.lp_pool2d, alone(equal[0]), half, 2, 1)
     assert F.lp_pool2d(torch.full((1, 1, 2, 2), 129.0).half(), 2, 2).isinf().all()
 
 

@@ -38,6 +38,7 @@ PLAIN: dict[str, Activation] = {
     "hardswish": known.HARDSWISH,
     "hardsigmoid": known.HARDSIGMOID,
     "tanhshrink": known.TANHSHRINK,
+    "softshrink": known.softshrink(),
     "selu": known.elu(known.SELU_ALPHA, known.SELU_SCALE),
     "selu_": known.elu(known.SELU_ALPHA, known.SELU_SCALE),
 }
@@ -79,9 +80,9 @@ def clipped(low: float, high: float, dtype: torch.dtype) -> Activation:
 @rule("clamp", "clip", "clamp_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_")
 @of_function
 def _(call: Call) -> Activation:
-    name = call.function.__name__.rstrip("_")
-    low = call.argument(1, "min") if name != "clamp_max" else None
-    high = call.argument(2 if name != "clamp_max" else 1, "max")
+    without_low = call.function.__name__.startswith("clamp_max")
+    low = None if without_low else call.argument(1, "min")
+    high = call.argument(1 if without_low else 2, "max")
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         raise Stop("clamp to tensors")
     least, most = -torch.inf if low is None else float(low), torch.inf if high is None else float(high)
@@ -108,7 +109,7 @@ def _(call: Call) -> Activation:
 @rule("elu", "elu_")
 @of_function
 def _(call: Call) -> Activation:
-    return known.elu(*(float(call.argument(1, "alpha", 1.0)),))
+    return known.elu(float(call.argument(1, "alpha", 1.0)))
 
 
 @rule("celu", "celu_")
@@ -123,19 +124,13 @@ def _(call: Call) -> Activation:
 @rule("gelu")
 @of_function
 def _(call: Call) -> Activation:
-    return known.GELU_TANH if call.argument(1, "approximate", "none") == "tanh" else known.GELU
+    return known.GELU_TANH if call.kwargs.get("approximate") == "tanh" else known.GELU
 
 
 @rule("softplus")
 @of_function
 def _(call: Call) -> Activation:
     return known.softplus(float(call.argument(1, "beta", 1.0)), float(call.argument(2, "threshold", 20.0)))
-
-
-@rule("softshrink")
-@of_function
-def _(call: Call) -> Activation:
-    return known.softshrink(float(call.argument(1, "lambd", 0.5)))
 
 
 @rule("prelu")
@@ -153,7 +148,7 @@ def _(call: Call) -> Carried:
     """No weight p moves by more than max |x - x'| / 2, since dp_i = p_i (dx_i - sum_j p_j dx_j) <= 2 p_i (1 - p_i)."""
     given, count = call.given, call.tensor.shape[call.argument(1, "dim")]
     form = format_of(FORMATS[call.dtype])
-    off = min(1.0, softmax_error(count, form.name, 2 * form.unit_roundoff * min(given.reach, 1e300)))
+    off = min(1.0, softmax_error(count, form.name, 2 * form.unit_roundoff * given.reach))
     worst = given.largest_over(range(given.error.ndim)).error / 2 + 2 * off
     return Carried(torch.full_like(worst, 1.0 + off), worst.clamp(max=1 + 2 * off) * SLACK)
 

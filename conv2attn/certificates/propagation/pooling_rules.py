@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch.nn import functional as F
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of
@@ -87,10 +88,8 @@ def _(call: Call) -> Carried:
 
 @rule("interpolate", "upsample", "upsample_nearest", "upsample_bilinear")
 def _(call: Call) -> Carried:
-    """Nearest pixels are chosen; linear weights are not negative, sum to 1 but for rounding, and are alike in both."""
-    mode = {"upsample_nearest": "nearest", "upsample_bilinear": "bilinear"}.get(
-        call.function.__name__, call.argument(3, "mode", "nearest")
-    )
+    """Nearest pixels are chosen; weights are alike in both, and linear ones are positive, of sum 1 but for rounding."""
+    mode = call.argument(3, "mode", "nearest") if call.function is not F.upsample_bilinear else "bilinear"
     axes = call.tensor.ndim - 2
     pixels = anywhere(call, axes)
     if mode in ("nearest", "nearest-exact"):
@@ -124,6 +123,6 @@ def _(call: Call) -> Carried:
 
 @rule(*names("dropout{}d"), "dropout", "alpha_dropout", "feature_alpha_dropout", "feature_dropout")
 def _(call: Call) -> Carried:
-    if call.argument(2, "training", True) and call.argument(1, "p", 0.5) != 0:
+    if call.argument(2, "training", True) and call.argument(1, "p") != 0:
         raise Stop(f"{call.function.__name__} in training mode")
     return call.given
