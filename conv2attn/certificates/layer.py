@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from conv2attn.attention.probes import SPIKE, indirect_convolution
-from conv2attn.certificates.computed.leak import check_leak
+from conv2attn.certificates.computed.leak import check_leaks
 from conv2attn.certificates.computed.measure import Measured
 from conv2attn.certificates.computed.overflow import overflow
 from conv2attn.certificates.computed.rounding import difference_bounds
@@ -38,7 +38,7 @@ def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exac
     Unless `exactly`, weights and leak do not decide: only the geometry has to be the same.
     """
     maps = compare_maps(original, converted)
-    leaking, leak = check_leak(converted)
+    leaking, leak = check_leaks(original, converted)
     findings = [*maps, leaking] if exactly else [each for each in maps if len(maps) == 1 or each.part == "geometry"]
     if any(finding.part == "support" for finding in findings) or not seen.calls:
         return LayerCertificate(tuple(findings), leak)

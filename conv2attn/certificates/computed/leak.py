@@ -1,6 +1,7 @@
 """How much of a head's mass leaks off its target, against the unit roundoff."""
 
 import math
+from dataclasses import replace
 
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
@@ -10,6 +11,14 @@ from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.models.rows import SURE_ALPHA
 from conv2attn.verdicts import Strength
+
+
+def check_leaks(original: Reading, converted: Reading) -> tuple[Finding, float]:
+    """The finding on whichever of the two leaks more, and how much: a soft original is not what its targets say."""
+    (ours, own), (theirs, leak) = check_leak(original), check_leak(converted)
+    if own <= leak:
+        return theirs, leak
+    return replace(ours, sentence=ours.sentence and f"in the original, {ours.sentence}"), own
 
 
 @gradual_underflow()
