@@ -16,6 +16,7 @@ from tqdm import tqdm
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.certificates import Certificate, Recheck, Replay, certify, recheck, replay
 from conv2attn.certificates.evidence.recheck import sha256
+from conv2attn.certificates.evidence.replay import REMEDY
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
@@ -107,9 +108,7 @@ def read_witnesses(path: str) -> dict[Any, Any]:
     except CheckpointError as error:
         if error.code != "C2A303":
             raise
-        raise CheckpointError(
-            "C2A303", f"{error.found}: no witness file", "Write one by verify --save-witness."
-        ) from error
+        raise CheckpointError("C2A303", f"{error.found}, so it is no witness file", REMEDY) from error
 
 
 def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:

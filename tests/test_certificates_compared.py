@@ -201,7 +201,8 @@ def test_functional_calls_have_rows_too(exactly):
     converted = conv2attn.convert(net, example_input=images())
     found = compare_layers(net, converted, images(), "images", exactly=exactly)
     assert list(found.rows) == ["(root):conv2d", "(root):conv2d#2"]
-    assert [row.name for row in found.rows.values()] == list(found.rows)
+    assert [row.name for row in found.rows.values()] == list(found.rows) == list(found.calls)
+    assert [call.convolution.padding.before for call in found.calls.values()] == [(1, 1), (2, 2)]
     assert all((row.part("weights") is not None) is exactly for row in found.rows.values())
 
 
@@ -233,14 +234,14 @@ def test_what_the_conversion_left_out_has_a_row_unless_it_has_one():
     assert all(row.skipped for row in rows.values())
 
 
-@pytest.mark.parametrize("failure", [RuntimeError, ValueError])
+@pytest.mark.parametrize("failure", [RuntimeError, ValueError, IndexError, TypeError])
 def test_an_original_that_does_not_run_is_told_with_the_inputs(failure):
     def fail(image):
-        raise failure("no such image")
+        raise failure("no such image\nat all")
 
     net = nn.Sequential(layer())
     net[0].register_forward_pre_hook(lambda module, args: fail(args))
-    with pytest.raises(UsageError, match="the original does not run on three images: no such image"):
+    with pytest.raises(UsageError, match=r"the original does not run on three images: no such image\."):
         compare_layers(net, conv2attn.convert(nn.Sequential(layer())), images(), "three images", exactly=True)
 
 
@@ -270,7 +271,8 @@ def test_a_second_that_fails_or_follows_an_overflow_is_judged_so():
     assert "the second does not run where the first does: TypeError" in told.sentence
     wrong = conv2attn.convert(net)
     wrong[0].bias.data[0] += 1.0
-    assert [witness.layer for witness in certify(net, wrong, images=images()).witnesses] == ["0"]
+    report = certify(net, wrong, images=images())
+    assert ([witness.layer for witness in report.witnesses], report.unshown) == (["0"], ())
     assert certify(layer(), conv2attn.convert(layer()), images=images()).rows[0].part("tolerance") is None
     endless = nn.Sequential(layer())
     spoilt = conv2attn.convert(endless)

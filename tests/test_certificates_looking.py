@@ -24,6 +24,7 @@ from conv2attn.certificates.computed.measure import (
     by_true_softmax,
     measure,
     out_of_memory,
+    reason,
     run,
     run_second,
 )
@@ -117,10 +118,13 @@ def test_an_output_is_compared_where_it_is_most_beyond_what_is_allowed():
     assert (found.layer, found.place[0], found.exceeds, found.exact) == ("a", 1, True, None)
     first, second = (each(image()[None])[0] for each in layers)
     assert (found.original, found.converted) == (first[found.place].item(), second[found.place].item())
-    assert found.allowed == rounding_allowed(layers[0], readings[0], image())[1]
+    limits = rounding_allowed(layers[0], readings[0], image())
+    assert found.allowed == limits[1]
+    assert found.count == int(((second - first).abs() > torch.tensor(limits)[:, None, None]).sum()) == 30
     assert torch.equal(found.image, image())
     within = computed("a", layers, readings, image(), (2, 4, 5), 9.0)
     assert (within.place, within.allowed, within.exact, within.exceeds) == ((2, 4, 5), 9.0, None, False)
+    assert within.count == 0
     beyond = computed("a", layers, readings, image(), (2, 4, 5), 0.5)
     assert (beyond.place[0], beyond.allowed, beyond.exceeds) == (1, 0.5, True)
     assert witness_on("a", layers, readings, image(), (2, 4, 5), 9.0) is None
@@ -558,6 +562,19 @@ def test_functional_calls_are_compared_where_they_attend():
     assert [call.name for call in compare_calls(net, left, image()[None])] == ["second:conv2d", "(root):conv2d"]
 
 
+def test_the_reason_of_an_error_is_one_line_and_never_nothing():
+    assert reason(RuntimeError("first\nsecond")) == "first"
+    assert reason(ValueError()) == "ValueError"
+    assert run_second(nn.Sequential(Silent()), image()) == (None, "ValueError: ValueError")
+
+
+class Silent(nn.Module):
+    """A module that fails and does not say why."""
+
+    def forward(self, given):
+        raise ValueError
+
+
 class Trying(nn.Module):
     """Runs a module that fails, and convolves all the same; or has a hook that convolves."""
 
@@ -643,6 +660,13 @@ def test_what_attends_wrongly_or_not_at_all_is_seen():
         ({"layer": "a", "image": torch.ones(2, 3), "place": (0, -1)}, False),
         ({"layer": "a", "image": torch.ones(2, 3), "place": (0, True)}, False),
         ({"layer": "a", "image": torch.ones(2, 3)}, False),
+        ({"layer": "a", "image": torch.ones(2, 3), "part": "outputs"}, True),
+        ({"layer": "a", "image": torch.ones(2, 3), "part": "call"}, True),
+        ({"layer": "a", "image": torch.ones(2, 3), "place": (0, 1), "part": "others"}, False),
+        ({"layer": "a", "image": torch.ones(2, 3), "place": (0, 1), "part": 3}, False),
+        ({"layer": "a", "image": torch.ones(2, 3), "place": (0, 1), "part": torch.ones(2)}, False),
+        ({"layer": "a", "image": torch.ones(2, 3, dtype=torch.int64), "part": "outputs"}, False),
+        ({"layer": "a", "image": torch.ones(2, 3), "place": (0, 1), "part": ""}, True),
     ],
 )
 def test_what_was_saved_is_a_layer_an_image_and_a_place(entry, fits):
@@ -662,6 +686,9 @@ def test_what_is_shown_again_is_told_with_what_is_allowed():
     assert (
         in_words(witness(1.0, 2.0), True) == f"{numbers}, what rounding allows is not known: this input shows nothing"
     )
+    nothing = "what the tolerance allows is not known: this input shows nothing"
+    assert in_words(witness(1.0, 2.0), False) == f"{numbers}, {nothing}"
+    assert in_words(replace(witness(1.0, 2.0, 0.5), count=1), True) == f"{numbers}, rounding allows 0.5 (1 number off)"
     exact = "in exact arithmetic it is off by 0.25, and should not be"
     assert in_words(witness(1.0, 2.0, 3.0, 0.25), True) == f"{numbers}, rounding allows 3; {exact}"
     assert in_words(witness(1.0, 1.0, 3.0, 0.25), True) == f"{place} is 1, not 1: off by 0, rounding allows 3; {exact}"

@@ -88,6 +88,52 @@ def test_nothing_is_saved_where_nothing_is_refuted(files):
     assert not (files / "shown.pt").exists()
 
 
+@pytest.fixture
+def between(files):
+    """The same, with a network in which only a batch normalisation is off by one ulp."""
+    network = conv2attn.load("right.pt")
+    planted.ulp(network.layer2.get_submodule("0.bn2").weight.data, (3,))
+    conv2attn.save(network, "between.pt")
+    return files
+
+
+def test_an_image_is_saved_and_shown_again_where_something_between_is_refuted(between):
+    refuted = call("verify", "net.pt", "between.pt", *SIZE, "--save-witness", "shown.pt")
+    assert refuted.exit_code == 1
+    assert "(network): an input 3x12x10 within +-" in refuted.stdout
+    assert "(image 0) shows it: with the layers of the first in both, output, class " in refuted.stdout
+    assert "to repeat it: conv2attn verify net.pt between.pt --witness shown.pt" in refuted.stdout
+    again = call("verify", "net.pt", "between.pt", "--witness", "shown.pt")
+    assert again.exit_code == 1
+    assert again.stdout.splitlines()[0].startswith("(network) structure: with the layers of the first in both, output")
+    right = call("verify", "net.pt", "right.pt", "--witness", "shown.pt")
+    assert (right.exit_code, right.stderr) == (3, "")
+    assert "0 of 1 saved inputs show a difference: undecided (and nothing is known of other inputs)" in right.stdout
+
+
+def test_a_tolerance_is_part_of_the_command_that_repeats(files):
+    loose = ["--tolerance", "1e-6"]
+    refuted = call("verify", "net.pt", "soft.pt", *SIZE, *loose, "--save-witness", "shown.pt")
+    command = next(line for line in refuted.stdout.splitlines() if line.startswith("to repeat it: "))
+    assert command == "to repeat it: conv2attn verify net.pt soft.pt --tolerance 1e-06 --witness shown.pt"
+    again = call(*shlex.split(command)[4:])
+    assert (refuted.exit_code, again.exit_code) == (1, 1)
+    assert "(network) tolerance: output, class " in again.stdout
+    assert "the tolerance allows 1e-06" in again.stdout
+    assert call("verify", "net.pt", "right.pt", "--tolerance", "1e-3", "--witness", "shown.pt").exit_code == 3
+
+
+def test_what_no_output_shows_is_said_and_not_saved(files):
+    network = conv2attn.load("right.pt")
+    network.bn1.num_batches_tracked += 1
+    conv2attn.save(network, "counted.pt")
+    refuted = call("verify", "net.pt", "counted.pt", *SIZE, "--save-witness", "shown.pt", "--format", "json")
+    body = json.loads(refuted.stdout)
+    assert (refuted.exit_code, body["witnesses"]) == (1, [])
+    assert body["unshown"] == ["structure: no output shows it on the 1 image tried"]
+    assert not (files / "shown.pt").exists()
+
+
 SPOILT = {
     "nothing in it": lambda entry: [],
     "no list": lambda entry: 7,
@@ -102,6 +148,9 @@ SPOILT = {
     "no convolution": lambda entry: [{**entry, "layer": "layer1.0.conv9"}],
     "too many channels": lambda entry: [{**entry, "image": entry["image"].repeat(2, 1, 1)}],
     "another dtype": lambda entry: [{**entry, "image": entry["image"].double()}],
+    "another part": lambda entry: [{**entry, "part": "odds"}],
+    "a layer's input for a network": lambda entry: [{**entry, "part": "outputs"}],
+    "a call that is none": lambda entry: [{**entry, "part": "call", "image": torch.ones(3, 12, 10)}],
 }
 
 
@@ -117,7 +166,15 @@ def test_other_files_are_one_sentence(files):
     refused("verify", "net.pt", "soft.pt", "--witness", "none.pt", match="C2A301 none.pt does not exist")
     refused("verify", "net.pt", "soft.pt", "--witness", "net.pt", match="C2A303 net.pt holds no saved witnesses")
     (files / "text.pt").write_text("hello")
-    refused("verify", "net.pt", "soft.pt", "--witness", "text.pt", match="C2A303")
+    torch.save([1.0], "list.pt")
+    none = "C2A303 text.pt was not written by torch.save, so it is no witness file. Write one by verify --save-witness."
+    refused("verify", "net.pt", "soft.pt", "--witness", "text.pt", match=f"error: {none}\n")
+    for name, told in (("text.pt", "was not written"), ("list.pt", "holds a list"), ("net.pt", "holds no saved")):
+        refused("verify", "net.pt", "soft.pt", "--witness", name, match=f"C2A303 {name} {told}")
+        refused("verify", "net.pt", "soft.pt", "--witness", name, match=". Write one by verify --save-witness.")
+        refused("verify", "net.pt", "soft.pt", "--witness", name, match="witness")
+    (files / "cut.pt").write_bytes((files / "net.pt").read_bytes()[:1000])
+    refused("verify", "net.pt", "soft.pt", "--witness", "cut.pt", match="C2A302 cut.pt")
     refused("verify", "net.pt", "soft.pt", "--witness", "net.pt", "--tolerance", "nan", match="tolerance=nan is not")
     refused("verify", "net.pt", "soft.pt", *SIZE, "--tolerance", "-1", match="tolerance=-1.0 is not")
     refused("verify", "net.pt", "soft.pt", *SIZE, "--save-witness", "no/such.pt", match="C2A301 no is not a folder")

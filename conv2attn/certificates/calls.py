@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.certificates.computed.faithful import departure_of
 from conv2attn.certificates.computed.gaps import most_different
-from conv2attn.certificates.computed.measure import FAILURES, Measured, out_of_memory, run
+from conv2attn.certificates.computed.measure import FAILURES, Measured, out_of_memory, reason, run
 from conv2attn.certificates.computed.outputs import largest_difference, other_kind
 from conv2attn.certificates.readings.reading import Reading, reading_of, reading_of_convolution
 from conv2attn.errors import UnsupportedError
@@ -113,12 +113,12 @@ class Comparison(TorchFunctionMode):
             error = largest_difference(result, theirs)
             if kind := other_kind(result, theirs):
                 met.seen.trouble = f"an output {kind}"
-            elif met.worst is None or error > met.seen.max_error:
+            elif result.numel() and (met.worst is None or error > met.seen.max_error):
                 met.keep(image, result, theirs)
         except FAILURES as failure:
             if out_of_memory(failure):
                 raise
-            error, met.seen.trouble = math.inf, str(failure).splitlines()[0]
+            error, met.seen.trouble = math.inf, reason(failure)
         met.seen.departs(departure_of(convolution, image, result))
         met.seen.add(error, image, result, len(convolution.kernel_size))
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from conv2attn.certificates.calls import MetCall, compare_calls
 from conv2attn.certificates.certificate import Row
-from conv2attn.certificates.computed.measure import Measured, by_true_softmax, measure, run_second
+from conv2attn.certificates.computed.measure import Measured, by_true_softmax, measure, reason, run_second
 from conv2attn.certificates.computed.overflow import overflow
 from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.evidence.inputs import Witness
@@ -88,8 +88,7 @@ def compare_layers(
     try:
         seen, first = measure(original, {name: theirs for name, (_, theirs) in pairs.items()}, images)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError("C2A001", f"the original does not run on {described}: {reason}") from error
+        raise UsageError("C2A001", f"the original does not run on {described}: {reason(error)}") from error
     second, failure = run_second(softmax, images)
     told = {row.name: row for row in conversion_rows(network)}
     rows: dict[str, Row] = {}

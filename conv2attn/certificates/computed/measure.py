@@ -77,7 +77,7 @@ class Watch:
         except FAILURES as failure:
             if out_of_memory(failure):
                 raise
-            error, self.seen.trouble = math.inf, str(failure).splitlines()[0]
+            error, self.seen.trouble = math.inf, reason(failure)
         image = args[0] if args else kwargs["input"]
         self.seen.departs(departure(module, image, output))
         self.seen.add(error, image, output, axes_of(module))
@@ -131,6 +131,11 @@ def out_of_memory(failure: Exception) -> bool:
     return isinstance(failure, torch.OutOfMemoryError) or "allocate memory" in str(failure)
 
 
+def reason(failure: Exception) -> str:
+    """The first line of what an error says, or its kind if it says nothing."""
+    return str(failure).partition("\n")[0] or type(failure).__name__
+
+
 def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
     """The output of a copy of `network`, or why it does not run.
 
@@ -144,4 +149,4 @@ def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
             raise UsageError(
                 "C2A001", "the second needs more memory than there is", "Pass smaller images."
             ) from failure
-        return None, f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
+        return None, f"{type(failure).__name__}: {reason(failure)}"

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from conv2attn.certificates.compared import Compared, compare_layers
 from conv2attn.certificates.computed.gaps import most_different, widest_gap
 from conv2attn.certificates.computed.measure import alone, run, run_second
-from conv2attn.certificates.computed.outputs import judge, leaves
-from conv2attn.certificates.evidence.inputs import CALL, NETWORK, STRUCTURE, Witness
+from conv2attn.certificates.computed.outputs import judge
+from conv2attn.certificates.evidence.inputs import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
 from conv2attn.certificates.evidence.pointwise import rounding_allowed
 from conv2attn.certificates.evidence.witness import at_worst
 from conv2attn.certificates.rows import all_names, pair_layers
-from conv2attn.certificates.surroundings.stored import same_bits
+from conv2attn.certificates.surroundings.between import all_same, copies
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.calls import FUNCTIONS
 from conv2attn.models.discovery import copy_network
@@ -63,7 +63,8 @@ class Look:
             return self.of_call(part)
         first, second, failure = self.compared.first, self.compared.second, self.compared.failure
         if part != STRUCTURE:
-            return self.of_outputs(part, first, second, failure, tolerance, self.compared.overflow())
+            allowed = tolerance if part == TOLERANCE else None
+            return self.of_outputs(part, first, second, failure, allowed, self.compared.overflow())
         exchanged = self.with_layers_exchanged()
         if exchanged is None:
             return replace(self.of_outputs(part, first, second, failure), told="")
@@ -85,7 +86,7 @@ class Look:
         None where nothing follows from its outputs: a layer stands for two, or the first does not repeat itself.
         """
         again = run(copy_network(self.original), self.image[None])
-        if not all(map(same_bits, *([tensor for _, tensor in leaves(each)] for each in (self.compared.first, again)))):
+        if not all_same(copies(self.compared.first), copies(again)):
             return None
         ours, trial = copy_network(self.original), copy_network(self.network)
         stands: dict[nn.Module, nn.Module] = {}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.certificates.computed.measure import by_true_softmax
+from conv2attn.certificates.computed.measure import by_true_softmax, reason
 from conv2attn.certificates.evidence.images import Look
 from conv2attn.certificates.evidence.inputs import NETWORK, PARTS, TOLERANCE, Witness
 from conv2attn.certificates.evidence.witness import computed
@@ -102,8 +102,8 @@ def is_saved(entry: object) -> bool:
     image, place, part = entry.get("image"), entry.get("place"), entry.get("part", "")
     if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
         return False
-    if part:
-        return part in PARTS
+    if part != "":
+        return isinstance(part, str) and part in PARTS
     return isinstance(place, tuple) and len(place) == image.ndim and all(type(i) is int and i >= 0 for i in place)
 
 
@@ -127,14 +127,14 @@ def show(
         with torch.no_grad():
             fits = all(i < side for i, side in zip(place, layers[0](image[None]).shape[1:], strict=True))
     except (Conv2AttnError, RuntimeError, ValueError) as error:
-        told = str(error).splitlines()[0]
-        raise UsageError("C2A001", f"{name} of the original does not run on the input in {file}: {told}") from error
+        told = f"{name} of the original does not run on the input in {file}: {reason(error)}"
+        raise UsageError("C2A001", told) from error
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
     try:
         found = computed(name, layers, readings, image, place, tolerance)
     except (Conv2AttnError, RuntimeError, IndexError) as error:
-        return Shown(name, Verdict.REFUTED, f"the second does not run on it: {str(error).splitlines()[0]}")
+        return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
     if found is None:
         return Shown(name, Verdict.REFUTED, "the outputs are of other shapes")
     return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, in_words(found, tolerance is None))
@@ -171,7 +171,7 @@ def in_words(found: Witness, by_rounding: bool) -> str:
     if not found.difference and not found.exact:
         return f"{found.where} is {found.original:.9g} in both: this input shows no difference"
     who = "rounding" if by_rounding else "the tolerance"
-    limit = "what rounding allows is not known" if found.allowed is None else f"{who} allows {found.allowed:.3g}"
+    limit = f"what {who} allows is not known" if found.allowed is None else f"{who} allows {found.allowed:.3g}"
     pair = f"{found.converted:.9g}, not {found.original:.9g}"
     many = f" ({counted(found.count, 'number')} off)" if found.count else ""
     numbers = f"{found.where} is {pair}: off by {found.difference:.3g}, {limit}{many}"
