@@ -12,7 +12,7 @@ from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, Weig
 from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.basis import Padding, Sites
 from conv2attn.bounds import leak_reached
-from conv2attn.certificates.computed.leak import certain_leak, check_leak
+from conv2attn.certificates.computed.leak import alike, certain_leak, check_leak
 from conv2attn.certificates.readings.finding import holds, refuted, undecided
 from conv2attn.certificates.readings.genuine import a_kind, foreign, home_of, methods_in_the_way
 from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
@@ -312,7 +312,7 @@ def test_a_convolution_leaks_nothing():
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, math.inf, math.nan])
 def test_an_alpha_is_positive_and_finite(alpha):
-    told = f"alpha = {alpha!r} is not positive and finite"
+    told = f"head 1 has alpha = {alpha!r}, which is not positive and finite (2 of 3 heads)"
     assert check_leak(placed((128.0, alpha, -5.0), ON, ON, ON)) == (refuted("leak", "C2A403", told), 1.0)
 
 
@@ -352,12 +352,17 @@ def test_a_leak_above_the_roundoff_is_refuted_with_the_head():
     finding, most = check_leak(placed((128.0, 3.0, 2.5, 128.0), ON, ON, ON, ON))
     least = leak_reached(2.5, ON)
     told = f"head 2 leaks at least {least:.3g} of its mass at alpha = 2.5; the roundoff of float32 is {2.0**-24:.3g}"
+    told += " (2 of 4 heads)"
     assert finding == refuted("leak", "C2A403", told)
     assert most == largest(2.5) > least
     assert check_leak(placed((16.0,), ON, dtype=torch.float64))[0].verdict is finding.verdict
     apart = check_leak(placed((60.0,), (0.0, 0.45)))[0]
     assert apart.sentence.startswith("head 0 is centred 0.45 from the nearest pixel and leaks at least ")
     assert apart.verdict is finding.verdict
+    same = check_leak(placed((3.0, 3.0, 128.0, 3.0), ON, ON, ON, (0.0, 0.25)))[0]
+    assert same.sentence.startswith("head 3 is centred 0.25 from the nearest pixel and leaks")
+    assert same.sentence.endswith(" (3 of 4 heads)")
+    assert check_leak(placed((3.0,), ON))[0].sentence.endswith(" (1 of 1 head)")
 
 
 def test_an_alpha_below_1_is_an_alpha():
@@ -379,6 +384,11 @@ def test_the_worst_head_is_asked_first_and_then_the_others(monkeypatch):
     )
     check_leak(placed((9.0, 4.0, 3.0, 5.0), ON, ON, ON, ON))
     assert asked == [2, 0, 1, 3]
+
+
+def test_heads_that_leak_alike_are_counted():
+    positions = placed((3.0, 3.0, 5.0, 3.0), ON, ON, ON, (0.0, 0.25)).positions
+    assert [alike(positions, head) for head in range(4)] == [2, 2, 1, 1]
 
 
 def test_a_leak_is_certain_where_it_is_reached():

@@ -10,6 +10,7 @@ from conv2attn.certificates.readings.finding import Finding, holds, refuted, und
 from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.models.rows import SURE_ALPHA
+from conv2attn.tables import counted
 from conv2attn.verdicts import Strength
 
 
@@ -31,9 +32,11 @@ def check_leak(converted: Reading) -> tuple[Finding, float]:
     positions, kind = converted.positions, converted.format
     if positions is None or not positions.alphas:
         return holds("leak"), 0.0
-    bad = [alpha for alpha in positions.alphas if not 0 < alpha < math.inf]
+    total = counted(len(positions.alphas), "head")
+    bad = [head for head, alpha in enumerate(positions.alphas) if not 0 < alpha < math.inf]
     if bad:
-        return refuted("leak", "C2A403", f"alpha = {bad[0]!r} is not positive and finite"), 1.0
+        told = f"head {bad[0]} has alpha = {positions.alphas[bad[0]]!r}, which is not positive and finite"
+        return refuted("leak", "C2A403", f"{told} ({len(bad)} of {total})"), 1.0
     heads = positions.distinct()
     computed = [positions.computed_leak(head, kind) for head in heads]
     if not any(computed):
@@ -47,11 +50,19 @@ def check_leak(converted: Reading) -> tuple[Finding, float]:
     if most <= roundoff:
         told = f"alpha = {alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
         return holds("leak", Strength.BOUNDED, *(("C2A131", told) if alpha < SURE_ALPHA else ())), most
-    for head in sorted(heads, key=lambda head: head != worst):
-        if wrong := certain_leak(positions, head, roundoff):
-            return refuted("leak", "C2A403", f"head {head} {wrong}; the roundoff of {kind} is {roundoff:.3g}"), most
+    order = sorted(heads, key=lambda head: head != worst)
+    if certain := {head: told for head in order if (told := certain_leak(positions, head, roundoff))}:
+        head, told = next(iter(certain.items()))
+        many = f"{sum(alike(positions, each) for each in certain)} of {total}"
+        return refuted("leak", "C2A403", f"head {head} {told}; the roundoff of {kind} is {roundoff:.3g} ({many})"), most
     apart = f", centred {max(positions.shifts[worst]):.3g} from the pixel" if any(positions.shifts[worst]) else ""
     return undecided("leak", "C2A403", f"the leak of alpha = {alpha:g}{apart} is within {most:.3g}"), most
+
+
+def alike(positions: Positions, head: int) -> int:
+    """How many heads leak as this one does."""
+    profiles = list(zip(positions.alphas, positions.shifts, positions.distances, strict=True))
+    return profiles.count(profiles[head])
 
 
 def certain_leak(positions: Positions, head: int, roundoff: float) -> str:
