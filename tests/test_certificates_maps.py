@@ -112,28 +112,29 @@ def test_another_dtype_is_another_map():
 
 def test_heads_elsewhere_are_named_with_what_is_needed():
     assert compare_maps(read(), moved(read(), 4, (7, 7)))[0] == geometry(
-        "head 4 attends to (7, 7); the convolution needs (1, 0)"
+        "head 4 attends to (7, 7); the convolution needs (1, 0) (1 head off)"
     )
     less = replace(read(), starts=read().starts[:-1], offsets=read().offsets[:-1])
     less = replace(less, weights=replace(less.weights, output=less.weights.output[:-1]), taps=less.taps[:-1])
-    assert compare_maps(read(), less)[0] == geometry(f"no head attends to {read().offsets[5]}")
+    assert compare_maps(read(), less)[0] == geometry(f"no head attends to {read().offsets[5]} (1 tap without a head)")
     assert compare_maps(less, read())[0] == geometry(
-        f"head 5 attends to {read().offsets[5]}; the convolution has no tap there"
+        f"head 5 attends to {read().offsets[5]}; the convolution has no tap there (1 head off)"
     )
     assert compare_maps(read(), less)[1] == holds("weights")
 
 
 def test_the_first_head_elsewhere_is_named_whatever_it_does():
     twice = moved(moved(read(), 4, (7, 7)), 2, (8, 8))
-    assert compare_maps(read(), twice)[0].sentence.startswith("head 2 attends to (8, 8); the convolution needs (0, 1)")
+    told = "head 2 attends to (8, 8); the convolution needs (0, 1) (2 heads off)"
+    assert compare_maps(read(), twice)[0].sentence == told
     few = moved(read(), 4, (7, 7))
     few.taps[4] = 0.0
     few.taps[4, 3, 2] = 1.0
     rest = read()
     rest.taps[4] = 0.0
-    told = "head 4 attends to (7, 7); the convolution has no tap there"
+    told = "head 4 attends to (7, 7); the convolution has no tap there (1 head off)"
     assert compare_maps(rest, few)[0] == geometry(told)
-    assert compare_maps(few, rest)[0] == geometry("no head attends to (7, 7)")
+    assert compare_maps(few, rest)[0] == geometry("no head attends to (7, 7) (1 tap without a head)")
 
 
 def test_heads_that_add_up_to_nothing_copy_nothing():

@@ -60,9 +60,11 @@ def compare_places(original: Reading, converted: Reading, places: tuple[Offset, 
     if extra:
         head = extra[0][0]
         needs = f"the convolution needs {missing[0]}" if missing else "the convolution has no tap there"
-        return refuted("geometry", "C2A401", f"head {head} attends to {converted.offsets[head]}; {needs}")
+        many = counted(len(extra), "head")
+        return refuted("geometry", "C2A401", f"head {head} attends to {converted.offsets[head]}; {needs} ({many} off)")
     if missing:
-        return refuted("geometry", "C2A401", f"no head attends to {missing[0]}")
+        many = counted(len(missing), "tap")
+        return refuted("geometry", "C2A401", f"no head attends to {missing[0]} ({many} without a head)")
     out = [start for start in original.starts if original.geometry.reaches_out(start)]
     ours, theirs = original.padding, converted.padding
     if converted.strays or original.strays:
