@@ -358,7 +358,7 @@ def test_parameters_and_buffers_are_told_by_place_and_number():
 
     weight = compared(lambda net: net[0].weight.data.__setitem__((1, 2), 7.0))
     assert len(weight) == 1
-    assert weight[0].startswith("0: weight differs in 1 number, first at (1, 2): 7.0, not ")
+    assert weight[0].startswith("0: weight differs in 1 number, the worst at (1, 2): 7.0, not ")
     assert [line.split(",")[0] for line in compared(number)] == [
         "0: weight differs in 1 number",
         "1: running_var differs in 1 number",
@@ -481,13 +481,21 @@ def test_a_function_holds_what_its_text_does_not_say():
         (torch.ones(2), torch.ones(2).double(), ": torch.float64 (2,), not torch.float32 (2,)"),
         (torch.zeros(2), -torch.zeros(2), " in the sign of a zero or the bits of a NaN"),
         (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 2.0], [5.0, 6.0]]),
-         " in 2 numbers, first at (1, 0): 5.0, not 3.0"),
-        (torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 2.0]), " in 1 number, first at (1,): 2.0, not 1.0"),
-        (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 1.0]), " in 1 number, first at (0,): 1.0, not nan"),
-        (torch.tensor([1.0, 1.0]), torch.tensor([1.0, torch.nan]), " in 1 number, first at (1,): nan, not 1.0"),
+         " in 2 numbers, the worst at (1, 0): 5.0, not 3.0"),
+        (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 1.5], [3.0, 6.0]]),
+         " in 2 numbers, the worst at (1, 1): 6.0, not 4.0"),
+        (torch.tensor([1.0, 2.0]), torch.tensor([5.0, torch.nan]), " in 2 numbers, the worst at (1,): nan, not 2.0"),
+        (torch.tensor([1, 7, 9]), torch.tensor([1, 8, 9]), " in 1 number, the worst at (1,): 8, not 7"),
+        (torch.tensor(1j), torch.tensor(2j), " in 1 number, the worst at (): 2j, not 1j"),
+        (torch.tensor([torch.inf, 1.0, 2.0]), torch.tensor([1.0, 1.0, 2.0]),
+         " in 1 number, the worst at (0,): 1.0, not inf"),
+        (torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 2.0]),
+         " in 1 number, the worst at (1,): 2.0, not 1.0"),
+        (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 1.0]), " in 1 number, the worst at (0,): 1.0, not nan"),
+        (torch.tensor([1.0, 1.0]), torch.tensor([1.0, torch.nan]), " in 1 number, the worst at (1,): nan, not 1.0"),
     ],
 )  # fmt: skip
-def test_the_first_place_that_differs_is_told(first, second, told):
+def test_the_place_that_differs_most_is_told(first, second, told):
     assert worst_place(first, second) == told
 
 

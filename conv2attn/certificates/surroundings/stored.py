@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.certificates.computed.gaps import gap
 from conv2attn.models.redirection import AttendedForward, pause, resume
 from conv2attn.models.replacement import REPARAMETRISATIONS
 from conv2attn.tables import counted
@@ -60,7 +61,7 @@ def state_of(thing: Any) -> tuple[Any, ...] | None:
 
 
 def worst_place(ours: Any, theirs: Any) -> str:
-    """Where two parameters differ, in words; empty where one is missing."""
+    """Where two parameters differ most, in words; empty where one is missing."""
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
         return ""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
@@ -68,9 +69,10 @@ def worst_place(ours: Any, theirs: Any) -> str:
     unequal = (ours != theirs) & ~(ours.isnan() & theirs.isnan())
     if not unequal.any():
         return " in the sign of a zero or the bits of a NaN"
-    place = tuple(int(i) for i in unequal.nonzero()[0])
+    most = gap(ours, theirs).amax(-1).masked_fill(~unequal, -2.0).argmax()
+    place = tuple(int(i) for i in torch.unravel_index(most, ours.shape))
     numbers = f"{theirs[place].item()!r}, not {ours[place].item()!r}"
-    return f" in {counted(int(unequal.sum()), 'number')}, first at {place}: {numbers}"
+    return f" in {counted(int(unequal.sum()), 'number')}, the worst at {place}: {numbers}"
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
