@@ -72,22 +72,10 @@ def test_every_report_fits_the_schema(error):
     assert ": NaN" not in report.to_json()
 
 
-@pytest.mark.parametrize("error", ["training mode", "a layer added", "an output missing"])
-@pytest.mark.parametrize("tolerance", [None, 1e-9])
-def test_every_report_of_whole_networks_fits_the_schema(error, tolerance):
-    original, converted = pair(planted.PLANTED[error].plant)
-    body = json.loads(certify(original, converted, images=image(), tolerance=tolerance).to_json())
-    assert complaints(body, SCHEMA) == []
-    assert body["witnesses"] or body["unshown"]
-    assert {each["image"] for each in body["witnesses"]} <= {0, 1}
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
         lambda body: body.pop("claim"),
-        lambda body: body.pop("unshown"),
-        lambda body: body["witnesses"].append({"layer": "(network)"}),
         lambda body: body.update(verdict="fine"),
         lambda body: body.update(more=1),
         lambda body: body["layers"][0].update(heads="9"),
@@ -200,7 +188,7 @@ def test_the_second_look_reads_two_attentions_too(stored):
     content = torch.load("net.attn.pt", weights_only=True)
     MISPLACED["a stride"](content)
     forge(content)
-    assert recheck("certificate.json").wrong == ("layer2.0.conv1.sites differs",)
+    assert recheck("certificate.json").wrong == ("layer2.0.conv1: stride is (1, 1), not (2, 2)",)
 
 
 @pytest.mark.parametrize("off", [False, True])

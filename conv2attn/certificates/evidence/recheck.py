@@ -1,23 +1,23 @@
 """A stored certificate held against the files that it names, by code that shares nothing with what wrote it.
 
-Checked again: that neither file changed; and where all holds, that every tap of a layer is, number for number, what the
-heads at its offset do; every bias; that alpha is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype, or
-for a bounded layer that at most the roundoff leaks; paddings, strides and the stem; and that every other tensor is the
-same. Not checked again: bounds, measurements, convolutions in place of attention.
+Checked again: that neither file changed; and where all holds, that the plan of a layer is what its tensors have, and
+that its heads do at each place what the taps or heads there do, number for number; every bias; that alpha is beyond
+(1 - e) ln 2, where 2^e is the smallest number of the dtype, or for a bounded layer that at most the roundoff leaks;
+paddings, strides and the architecture; and that every other tensor is the same, bit for bit. Not checked again: bounds,
+measurements, convolutions in place of attention. What this short code cannot tell is told, and then nothing holds.
 """
 
 import hashlib
 import json
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor
 
-from conv2attn.certificates.evidence.recheck_layers import GEOMETRY, identical, of_alpha, of_layer
+from conv2attn.certificates.evidence.recheck_files import objections, tensors_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 
@@ -75,7 +75,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         told = body["circumstances"]
         paths = [Path(original or told["original"]), Path(converted or told["converted"])]
         stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
-        rows = {str(row["name"]): row["strength"] == "proved" for row in body["layers"] if not row["skipped"]}
+        rows = {str(row["name"]): row for row in body["layers"]}
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError("C2A001", f"{certificate} is no certificate of two files ({error})") from error
@@ -91,25 +91,33 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         return Recheck(certificate, stored, 0, tuple(wrong))
     if by_bounds:
         return Recheck(certificate, stored, 0, (), ("a tolerance rests on bounds, which are not looked at again",))
-    names = {"" if name == "(root)" else f"{name}.": proved for name, proved in rows.items()}
+    names = {"" if name == "(root)" else f"{name}.": row for name, row in rows.items()}
+    proved = {name: bool(row["skipped"]) or row["strength"] == "proved" for name, row in names.items()}
+    counted = [name for name, row in names.items() if not row["skipped"]]
     try:
-        return look(certificate, stored, names, *(torch.load(path, weights_only=True) for path in paths))
+        files = (torch.load(path, map_location="cpu", weights_only=True) for path in paths)
+        return look(certificate, stored, proved, counted, *files)
     except MALFORMED as error:
         told = str(error).partition("\n")[0]
         raise UsageError("C2A001", f"{certificate} names files that are no networks ({told})") from error
 
 
-def look(certificate: str, stored: str, names: dict[str, bool], first: Any, second: Any) -> Recheck:
-    """The second look at what two files hold: layers by name, each with whether it was proved."""
-    held = [key for state in (first, second) for key in state.get("state_dict", state)]
-    there = {name: proved for name, proved in names.items() if any(key.startswith(name) for key in held)}
+def look(
+    certificate: str, stored: str, proved: Mapping[str, bool], counted: Collection[str], first: Any, second: Any
+) -> Recheck:
+    """The second look at what two files hold: layers by name, each with whether it was proved; some are `counted`."""
+    held = [key for state in (first, second) for key in tensors_of(state)]
+    there = {name: each for name, each in proved.items() if any(key.startswith(name) for key in held)}
     back = [name for name in there if has_plan(first, name) and not has_plan(second, name)]
-    unknown = tuple(f"{name}: a convolution in place of attention is not looked at again" for name in back)
-    wrong = () if back else tuple(disagreements(first, second, there))
-    return Recheck(certificate, stored, len(there) - len(back), wrong, unknown)
+    if back:
+        told = tuple(f"{name}: a convolution in place of attention is not looked at again" for name in back)
+        return Recheck(certificate, stored, 0, (), told)
+    found = list(objections(first, second, there))
+    wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
+    return Recheck(certificate, stored, sum(name in there for name in counted), wrong, unknown)
 
 
-def has_plan(state: dict[str, Any], name: str) -> bool:
+def has_plan(state: Mapping[str, Any], name: str) -> bool:
     """Whether a layer of a file is attention."""
     return name.rstrip(".") in state.get("layers", {})
 
@@ -118,32 +126,3 @@ def sha256(path: str | Path) -> str:
     """The hash of a file's bytes."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def disagreements(first: dict[str, Any], second: dict[str, Any], names: Mapping[str, bool]) -> Iterator[str]:
-    """What of the second file is not what the first one needs, for layers that were proved or bounded."""
-    known, plans = first.get("layers", {}), second.get("layers", {})
-    ours, theirs = (state.get("state_dict", state) for state in (first, second))
-    stem = second["architecture"][1].get("stem", "") if second.get("architecture") else ""
-    if stem and "conv1.weight" in ours and (stem == "imagenet") != (ours["conv1.weight"].shape[-1] == 7):
-        yield f"the stem is that of {stem}, and conv1 is not"
-    for name, proved in names.items():
-        plan, before = plans.get(name.rstrip(".")), known.get(name.rstrip("."))
-        if plan is not None and before is None and f"{name}weight" in ours:
-            yield from of_layer(name, plan, ours, theirs, proved=proved)
-            continue
-        skipped = None
-        if plan is not None and before is not None and f"{name}encoding.alpha" in theirs:
-            yield from of_alpha(name, plan, theirs, proved=proved)
-            skipped = f"{name}encoding.alpha"
-        own = {key for key in (*ours, *theirs) if key.startswith(name) and key != skipped}
-        yield from unequal(name, ours, theirs, own.__contains__)
-        yield from (f"{name}{key} differs" for key in GEOMETRY if (plan or {}).get(key) != (before or {}).get(key))
-    yield from unequal("", ours, theirs, lambda key: not any(key.startswith(name) for name in names))
-
-
-def unequal(name: str, ours: dict[str, Tensor], theirs: dict[str, Tensor], chosen: Any) -> Iterator[str]:
-    """The tensors of one name that differ."""
-    for key in sorted({key for key in (*ours, *theirs) if chosen(key)}):
-        if key not in ours or key not in theirs or not identical(ours[key], theirs[key]):
-            yield f"{key} differs"

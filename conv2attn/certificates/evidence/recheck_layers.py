@@ -1,118 +1,176 @@
-"""One layer of a stored certificate looked at again: short code that shares nothing with what wrote it."""
+"""One layer of a stored certificate looked at again: short code that shares nothing with what wrote it.
 
-import itertools
+It refutes only what the certificate's own code would refute, and leaves undecided what takes more than this to decide.
+"""
+
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from random import Random
+from random import SystemRandom
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from conv2attn.certificates.evidence.recheck_forms import Form, Objection, Pixel, misfit, of_attention, of_convolution
+
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
-GEOMETRY = ("padding", "sites", "groups", "d_in", "d_out", "encoding", "stride_by")
+DOUBT = 2.0**-19  # relative, of scores whose centre is no pixel or no key: they are rounded fewer than 16 times
 
 
-def of_layer(
-    name: str, plan: dict[str, Any], ours: dict[str, Tensor], theirs: dict[str, Tensor], *, proved: bool = True
-) -> Iterator[str]:
-    """What of an attention layer is not its convolution."""
-    weight, bias, other = ours[f"{name}weight"], ours.get(f"{name}bias"), theirs.get(f"{name}bias")
-    if not (bias is other is None or (bias is not None and other is not None and identical(bias, other))):
-        yield f"{name}bias differs"
-    center = theirs[f"{name}encoding.center"]
-    nearest = center.round() if plan["encoding"] == "quadratic" else center
-    if plan["encoding"] not in ("quadratic", "enumerated"):
-        yield f"{name}encoding is {plan['encoding']}"
-    yield from of_alpha(name, plan, theirs, proved=proved)
-    yield from of_geometry(name, plan, ours)
-    centers = [tuple(pixel) for pixel in nearest.tolist()]
-    value, output = theirs.get(f"{name}value"), theirs.get(f"{name}output")
-    sides, offsets = weight.shape[2:], set()
-    for tap in itertools.product(*map(range, sides)):
-        offset = tuple(float(t - (k - 1) // 2) for t, k in zip(tap, sides, strict=True))
-        offsets.add(offset)
-        heads = [head for head, center in enumerate(centers) if center == offset]
-        place: tuple[Any, ...] = (..., *tap)
-        if not same_map(weight[place], heads, value, output, plan["groups"]):
-            yield f"{name}: the tap at {offset} is not what heads {heads} do"
-    if not offsets.issuperset(centers):
-        yield f"{name}encoding.center is off the taps"
+def of_layers(
+    name: str,
+    plans: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
+    states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+    *,
+    proved: bool = True,
+) -> Iterator[Objection]:
+    """What speaks against the second layer being the first, and against its leak; a convolution has no plan."""
+    called, forms = name.rstrip(".") or "the layer", []
+    numbers = [state[key] for state in states for key in state if key.startswith(name)]
+    if not all(bool(tensor.isfinite().all()) for tensor in numbers):
+        yield Objection(f"{called}: a number is not finite")
+        return
+    for plan, tensors in zip(plans, states, strict=True):
+        if plan is None:
+            forms.append(of_convolution(name, tensors))
+            continue
+        if wrong := misfit(plan, name, tensors):
+            yield Objection(f"{called}: {wrong} in its plan is not what its tensors have")
+            return
+        if plan["encoding"] not in ("quadratic", "enumerated"):
+            yield Objection(f"{called}: an encoding that is {plan['encoding']} is not looked at again", sure=False)
+            return
+        forms.append(of_attention(plan, name, tensors))
+    yield from (Objection(f"{called}: {each.sentence}", each.sure) for each in of_forms(*forms))
+    sides = zip(plans, forms, states, strict=True)
+    soft = [each for plan, form, state in sides if plan for each in of_alpha(name, form, state, proved=proved)]
+    yield from dict.fromkeys(soft)
 
 
-def of_alpha(name: str, plan: dict[str, Any], theirs: dict[str, Tensor], *, proved: bool) -> Iterator[str]:
+def of_forms(first: Form, second: Form) -> Iterator[Objection]:
+    """What of the second is not the first."""
+    if first.channels != second.channels:
+        yield Objection(f"channels are {second.channels}, not {first.channels}")
+        return
+    for what in ("spacing", "stride", "room"):
+        ours, theirs = (getattr(form, what) for form in (first, second))
+        if ours != theirs:
+            same = what == "spacing" and ratios(first) == ratios(second)
+            yield Objection(f"{what} is {theirs}, not {ours}", sure=not same)
+            return
+    dtypes = [{tensor.dtype for tensor in form.weights} for form in (first, second)]
+    if dtypes[0] != dtypes[1]:
+        yield Objection("its numbers are of another dtype")
+        return
+    ours, theirs = (biased(form) for form in (first, second))
+    if not identical(ours, theirs):
+        yield Objection("bias differs")
+    for start in dict.fromkeys((*first.starts, *second.starts)):
+        if not same_at(start, first, second):
+            yield Objection(f"heads {heads_at(second, start)} that start at {start} do something else")
+            return
+    yield from of_borders(first, second)
+
+
+def ratios(form: Form) -> list[Fraction]:
+    """By how many pixels an output is apart from the next along each axis, the other way round."""
+    return [Fraction(p, s) for p, s in zip(form.spacing, form.stride, strict=True)]
+
+
+def of_borders(first: Form, second: Form) -> Iterator[Objection]:
+    """What the two read beyond the pixels that may be different: both do the same at every start."""
+    if first.padding == second.padding and not first.by_enumeration and not second.by_enumeration:
+        return
+    for form in (first, second):
+        for head, beyond in enumerate(form.beyond):
+            if any(beyond) and uses(first, form.starts[head]):
+                told = f"head {head} attends to what can lie off the padded grid, which is not looked at again"
+                yield Objection(told, sure=False)
+                return
+    modes = [form.padding[2] for form in (first, second)]
+    out = [start for start in first.starts if first.reaches_out(start)]
+    if modes[0] != modes[1] and any(uses(first, start) for start in out):
+        yield Objection(f"padding is {modes[1]}, not {modes[0]}")
+    elif out and modes != ["zeros", "zeros"] and first.padding != second.padding:
+        yield Objection(f"{modes[1]} padding is by other amounts, which is not looked at again", sure=False)
+
+
+def of_alpha(name: str, form: Form, tensors: Mapping[str, Tensor], *, proved: bool) -> Iterator[Objection]:
     """What is wrong with the sharpness: other keys keep weights, or if not `proved`, more than the roundoff together.
 
-    With q = exp(-alpha) below 1/4 a head of n axes leaves them n (theta - 1) <= n 2 (q + q^4 / (1 - q^5)) < 2.04 n q.
+    With q = exp(-alpha) below 1/4 a head of n axes leaves them n (theta - 1) <= n 2 (q + q^4 / (1 - q^5)) < 2.04 n q,
+    and at least q / (1 + q), which is what the nearest of them keeps.
     """
-    center = theirs[f"{name}encoding.center"]
-    nearest = center.round() if plan["encoding"] == "quadratic" else center
-    gaps = 1 - 2 * (center - nearest).abs().amax(1)  # from the nearest pixel to the next, in pixels squared
-    alpha = theirs[f"{name}encoding.alpha"]
-    least = (alpha * gaps).min().item()
-    dtype = next(theirs[f"{name}{key}"].dtype for key in ("value", "output") if f"{name}{key}" in theirs)
-    axes = center.shape[1] if plan["encoding"] == "quadratic" else 1
-    enough = (1 - SMALLEST[dtype]) * math.log(2) if proved else math.log(2.04 * axes / ROUNDOFF[dtype])
-    if not (least >= enough and bool(alpha.isfinite().all())):
-        yield f"{name}encoding.alpha is {least:g}"
+    center, alpha = (tensors[f"{name}encoding.{key}"].double() for key in ("center", "alpha"))
+    shift = (center - center.round()).abs().amax(1)
+    told = f"{name}encoding.alpha is {alpha.min().item():g}"
+    over = torch.tensor(form.beyond, dtype=torch.float64)
+    if form.by_enumeration and bool((shift > 0).any() or (over > 0).any()):
+        yield Objection(f"{name}encoding.center of an enumeration is no key, which is not looked at again", sure=False)
+        return
+    apart = (shift > 0) | (over > 0).any(1)
+    doubt = torch.where(apart, DOUBT * (1 + (over + shift[:, None]).square().sum(1)), 0)
+    gaps = 1 - 2 * shift  # from the nearest pixel to the next, in pixels squared
+    sure, most = (alpha * (gaps - doubt)).min().item(), (alpha * gaps).min().item()
+    dtype, axes = form.weights[-1].dtype, 1 if form.by_enumeration else len(form.stride)
+    vanish, roundoff = (1 - SMALLEST[dtype]) * math.log(2), ROUNDOFF[dtype]
+    enough = vanish if proved else math.log(2.04 * axes / roundoff)
+    least = vanish if proved else math.log((1 - roundoff) / roundoff)
+    if sure < enough:
+        yield Objection(told, sure=most < least * (1 - DOUBT))
 
 
-def of_geometry(name: str, plan: dict[str, Any], ours: dict[str, Tensor]) -> Iterator[str]:
-    """What of an attention layer's paddings and strides is not that of the ResNet's convolution of this name."""
-    sides = ours[f"{name}weight"].shape[2:]
-    half = tuple(k // 2 for k in sides)
-    once, stride = (1,) * len(sides), (stride_of(name, ours),) * len(sides)
-    needed: dict[str, dict[str, Any]] = {
-        "padding": {"before": half, "after": half, "mode": "zeros", "spacing": once},
-        "sites": {"before": half, "after": half, "stride": stride},
-    }
-    for key, parts in needed.items():
-        for part, wanted in parts.items():
-            found = plan[key][part]
-            if (found if isinstance(found, str) else tuple(found)) != wanted:
-                yield f"{name}{key}: {part} is {found}, and a ResNet needs {wanted}"
+def heads_at(form: Form, start: Pixel) -> list[int]:
+    """The heads or taps that start at a pixel."""
+    return [head for head, each in enumerate(form.starts) if each == start]
 
 
-def stride_of(name: str, ours: dict[str, Tensor]) -> int:
-    """The stride of a convolution in a ResNet (v1.5): 2 in a stem of 7x7 and where a later stage begins, else 1."""
-    if name == "conv1.":
-        return 2 if ours["conv1.weight"].shape[-1] == 7 else 1
-    begins = re.fullmatch(r"(layer[2-9]\d*\.0\.)(conv\d|downsample\.0)\.", name)
-    if begins is None:
-        return 1
-    strided = "conv2" if f"{begins[1]}conv3.weight" in ours else "conv1"
-    return 2 if begins[2] in (strided, "downsample.0") else 1
+def biased(form: Form) -> Tensor:
+    """The bias, or zeros."""
+    return form.weights[0].new_zeros(form.channels[1]) if form.bias is None else form.bias
 
 
-def same_map(tap: Tensor, heads: list[int], value: Tensor | None, output: Tensor | None, groups: int) -> bool:
-    """Whether some heads do together what a tap does.
+def same_at(start: Pixel, first: Form, second: Form) -> bool:
+    """Whether what heads that start at a pixel do together is the same in both.
 
-    One head with a plain factor is compared number for number. Otherwise both are applied to a vector of random 61-bit
-    integers, in exact arithmetic: two different matrices agree on it with a chance of 2^-61 at most.
+    One head a side with a plain factor is compared number for number. Otherwise both are applied to a vector of random
+    61-bit integers, in exact arithmetic: two different matrices agree on it with a chance of 2^-61 at most.
     """
-    if len(heads) == 1 and (value is None or output is None):
-        factor = output if value is None else value
-        return factor is not None and identical(tap, factor[heads[0]])
-    random = Random(0)
-    vectors = [[Fraction(random.getrandbits(61)) for _ in range(tap.shape[1])] for _ in range(groups)]
-    wanted = [applied(block, vector) for block, vector in zip(tap.chunk(groups), vectors, strict=True)]
-    total = [[Fraction(0)] * len(block) for block in wanted]
+    sides = [(form, heads_at(form, start)) for form in (first, second)]
+    if all(len(heads) == 1 and len(form.weights) == 1 for form, heads in sides) and first.groups == second.groups:
+        return identical(*(form.weights[0][heads[0]] for form, heads in sides))
+    random = SystemRandom()
+    vector = [Fraction(random.getrandbits(61)) for _ in range(first.channels[0])]
+    ours, theirs = (applied(form, heads, vector) for form, heads in sides)
+    return ours == theirs
+
+
+def uses(form: Form, start: Pixel) -> bool:
+    """Whether what heads that start at a pixel do together is anything at all."""
+    random, heads = SystemRandom(), heads_at(form, start)
+    return any(applied(form, heads, [Fraction(random.getrandbits(61)) for _ in range(form.channels[0])]))
+
+
+def applied(form: Form, heads: list[int], vector: list[Fraction]) -> list[Fraction]:
+    """The exact sum of what some heads make of a vector of rational numbers."""
+    total = [Fraction(0)] * form.channels[1]
     for head in heads:
-        for group, vector in enumerate(vectors):
-            for factor in (value, output):
-                vector = vector if factor is None else applied(factor[head].chunk(groups)[group], vector)
-            total[group] = [a + b for a, b in zip(total[group], vector, strict=True)]
-    return total == wanted
+        passed = vector
+        for factor in form.weights:
+            passed = in_groups(factor[head], passed, form.groups)
+        total = [a + b for a, b in zip(total, passed, strict=True)]
+    return total
 
 
-def applied(matrix: Tensor, vector: list[Fraction]) -> list[Fraction]:
-    """The exact product of a matrix of floats and a vector of rational numbers."""
-    return [sum((Fraction(x) * y for x, y in zip(row, vector, strict=True)), Fraction(0)) for row in matrix.tolist()]
+def in_groups(matrix: Tensor, vector: list[Fraction], groups: int) -> list[Fraction]:
+    """The exact product of the diagonal blocks of a matrix of floats and a vector of rational numbers."""
+    rows, width = [[Fraction(x) for x in row] for row in matrix.tolist()], matrix.shape[1]
+    parts = [vector[width * (place * groups // len(rows)) :][:width] for place in range(len(rows))]
+    return [sum((a * b for a, b in zip(*pair, strict=True)), Fraction(0)) for pair in zip(rows, parts, strict=True)]
 
 
 def identical(a: Tensor, b: Tensor) -> bool:
     """Same dtype, shape and numbers."""
-    return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())

@@ -1,0 +1,149 @@
+"""A layer of a stored file as numbers: where each head or tap reads, and what it does there; read off by short code."""
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+Pixel = tuple[int, ...]
+CONTENT = ("content", "content_position", "content_bias")
+MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+@final
+@dataclass(frozen=True)
+class Objection:
+    """What is wrong with a file, or if not `sure`, what cannot be told of it here."""
+
+    sentence: str
+    sure: bool = True
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Form:
+    """Output o of a head copies pixel `start + o * stride`, of pixels `spacing` apart, as many as there is `room` for.
+
+    `padding` is (before, after, mode), and `beyond` says how far off the padded grid each head's target can lie along
+    each axis. The factors are those of attention; a convolution is one with `output` alone.
+    """
+
+    channels: tuple[int, int]
+    groups: int
+    stride: Pixel
+    room: Pixel
+    spacing: Pixel
+    padding: tuple[Pixel, Pixel, str]
+    starts: tuple[Pixel, ...]
+    beyond: tuple[Pixel, ...]
+    value: Tensor | None
+    output: Tensor | None
+    bias: Tensor | None
+    by_enumeration: bool = False
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The factors that are not identities."""
+        return [factor for factor in (self.value, self.output) if factor is not None]
+
+    def reaches_out(self, start: Pixel) -> bool:
+        """Whether some output copies what is beyond the pixels through this start."""
+        return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
+
+
+def of_convolution(name: str, tensors: Mapping[str, Tensor]) -> Form:
+    """The form of a convolution in a ResNet (v1.5): strides, paddings and groups show in names and shapes."""
+    weight = tensors[f"{name}weight"]
+    sides, groups = weight.shape[2:], groups_of(name, tensors)
+    half, once = tuple(k // 2 for k in sides), (1,) * len(sides)
+    taps = weight.flatten(2).permute(2, 0, 1)
+    return Form(
+        (weight.shape[1] * groups, weight.shape[0]),
+        groups,
+        (stride_of(name, tensors),) * len(sides),
+        tuple(2 * p - k + 1 for p, k in zip(half, sides, strict=True)),
+        once,
+        (half, half, "zeros"),
+        tuple(tuple(t - p for t, p in zip(tap, half, strict=True)) for tap in itertools.product(*map(range, sides))),
+        ((0,) * len(sides),) * len(taps),
+        None,
+        taps,
+        tensors.get(f"{name}bias"),
+    )
+
+
+def of_attention(plan: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> Form:
+    """The form of an attention layer."""
+    center = tensors[f"{name}encoding.center"].double().round()
+    pixels = [tuple(int(x) for x in pixel) for pixel in center.tolist()]
+    before, after, spacing = (tuple(plan["padding"][key]) for key in ("before", "after", "spacing"))
+    first, last = (tuple(plan["sites"][key]) for key in ("before", "after"))
+    outside = [[max(0, -f - x, x - e) for f, x, e in zip(first, p, last, strict=True)] for p in pixels]
+    starts = [[f + x - b for f, x, b in zip(first, pixel, before, strict=True)] for pixel in pixels]
+    return Form(
+        (plan["d_in"], plan["d_out"]),
+        plan["groups"],
+        tuple(plan["sites"]["stride"]),
+        tuple(b + a - f - e for b, a, f, e in zip(before, after, first, last, strict=True)),
+        spacing,
+        (before, after, plan["padding"]["mode"]),
+        tuple(map(tuple, starts)),
+        tuple(map(tuple, outside)),
+        tensors.get(f"{name}value"),
+        tensors.get(f"{name}output"),
+        tensors.get(f"{name}bias"),
+        plan["encoding"] == "enumerated" and len(first) > 1,
+    )
+
+
+def misfit(plan: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> str:
+    """Which entry of a layer's plan its tensors do not have, so that no layer is rebuilt; empty if all fit."""
+    heads, axes = tensors[f"{name}encoding.center"].shape
+    d_in, d_out, d_head, groups = (plan[key] for key in ("d_in", "d_out", "d_head", "groups"))
+    held = {key.removeprefix(name): tensor.shape for key, tensor in tensors.items() if key.startswith(name)}
+    needed: dict[str, tuple[int, ...]] = {"encoding.center": (heads, axes), "encoding.alpha": (heads,)}
+    if any(type(number) is not int or number < 1 for number in (d_in, d_out, d_head, groups)):
+        return "d_in, d_out, d_head or groups"
+    if d_in % groups or d_out % groups or d_head % groups:
+        return "groups"
+    needed |= {"value": (heads, d_head, d_in // groups)} if plan["value"] else {}
+    needed |= {"output": (heads, d_out, d_head // groups)} if plan["output"] else {}
+    needed |= {"bias": (d_out,)} if plan["bias"] else {}
+    wrong = [key for key in sorted({*needed, *held}) if needed.get(key) != held.get(key)]
+    if wrong:
+        return wrong[0]
+    if d_head != (d_head if plan["value"] else d_in) or d_head != (d_head if plan["output"] else d_out):
+        return "d_head"
+    if not (plan["value"] or plan["output"]) or any(plan[key] for key in CONTENT):
+        return "content"
+    if plan["stride_by"] not in ("queries", "pooling") or list(plan["positions"]) != [heads, axes]:
+        return "stride_by or positions"
+    amounts = [plan["padding"][key] for key in ("before", "after", "spacing")]
+    amounts += [plan["sites"][key] for key in ("before", "after", "stride")]
+    if any(len(each) != axes or any(type(x) is not int for x in each) for each in amounts):
+        return "padding or sites"
+    if min(*plan["padding"]["spacing"], *plan["sites"]["stride"]) < 1 or plan["padding"]["mode"] not in MODES:
+        return "padding or sites"
+    return ""
+
+
+def stride_of(name: str, tensors: Mapping[str, Tensor]) -> int:
+    """The stride of a convolution in a ResNet (v1.5): 2 in a stem of 7x7 and where a later stage begins, else 1."""
+    if name == "conv1.":
+        return 2 if tensors["conv1.weight"].shape[-1] == 7 else 1
+    begins = re.fullmatch(r"(layer[2-9]\d*\.0\.)(conv\d|downsample\.0)\.", name)
+    if begins is None:
+        return 1
+    strided = "conv2" if f"{begins[1]}conv3.weight" in tensors else "conv1"
+    return 2 if begins[2] in (strided, "downsample.0") else 1
+
+
+def groups_of(name: str, tensors: Mapping[str, Tensor]) -> int:
+    """The groups of a convolution in a ResNet: in the middle of a bottleneck as many channels come in as go out."""
+    if name.endswith("conv2.") and f"{name.removesuffix('conv2.')}conv3.weight" in tensors:
+        weight = tensors[f"{name}weight"]
+        return weight.shape[0] // weight.shape[1]
+    return 1
