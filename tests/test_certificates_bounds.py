@@ -22,17 +22,14 @@ from conv2attn.bounds import (
     target_rounds_to_one_threshold,
 )
 from conv2attn.certificates.computed.arithmetic import Arithmetic
+from conv2attn.certificates.computed.mixing import formed_exactly, lost, mixing_bound, product_error
 from conv2attn.certificates.computed.overflow import ROUNDED, overflow
 from conv2attn.certificates.computed.rounding import (
     SLACK,
     difference_bounds,
     fan_in,
-    formed_exactly,
     largest_biases,
-    lost,
-    mixing_bound,
     plain,
-    product_error,
     summed,
     tap_differences,
     what_differs,
