@@ -206,11 +206,19 @@ def test_an_activation_is_bounded_by_what_is_known_of_it():
     assert activated(huge, Activation(1.0, roundings=1, saturates=True), torch.float32).size.isfinite().all()
     with pytest.raises(Stop, match="on the way"):
         activated(huge, Activation(1.0, roundings=1), torch.float32)
-    assert activated(Carried(BX.size * 2e37, BX.error), Activation(1.0, roundings=1), torch.float32)
+    most = torch.finfo(torch.float32).max / 8 / S
+    near = [Carried(torch.tensor([size], dtype=torch.float64), torch.zeros(1).double()) for size in (most, most * 1.01)]
+    assert activated(near[0], Activation(1.0, roundings=1), torch.float32)
+    with pytest.raises(Stop, match="on the way"):
+        activated(near[1], Activation(1.0, roundings=1), torch.float32)
 
 
 NEAR = [abs(each) for each in stored(-0.3, torch.float32)]
 ARGUMENTS = [
+    (F.relu6, (), {}, Activation(1.0, 0.0, 6.0, 6.0)),
+    (torch.selu, (), {}, known.elu(1.6732632423543772, 1.0507009873554805)),
+    (torch.selu_, (), {}, known.elu(1.6732632423543772, 1.0507009873554805)),
+    (F.softshrink, (0.25,), {}, Activation(1.0, roundings=1)),
     (F.hardtanh, (-0.5, 0.25), {}, known.clipped(-0.5, 0.25)),
     (F.hardtanh, (), {"min_val": -0.5, "max_val": 0.25}, known.clipped(-0.5, 0.25)),
     (F.hardtanh, (), {}, known.clipped(-1, 1)),
