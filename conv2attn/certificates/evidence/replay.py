@@ -72,11 +72,12 @@ class Replay:
 def replay(
     content: Mapping[Any, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None = None
 ) -> Replay:
-    """Runs the layers that the saved inputs are for on them, the network's heads evaluated as softmaxes.
+    """Runs the layers or networks that the saved inputs are for on them, the second's heads evaluated as softmaxes.
 
     Args:
         content: what `verify --save-witness` wrote into `file`.
-        tolerance: what may differ where the networks are single layers; otherwise it is what rounding allows.
+        tolerance: what the numbers of whole networks may differ by, or where the networks are single layers, of these;
+            otherwise it is what rounding allows.
     Raises:
         CheckpointError: it holds no such inputs (C2A303).
         UsageError: they are not for these networks, or the tolerance is no number of at least 0 (C2A001).
@@ -145,13 +146,11 @@ def show_network(
 ) -> Shown:
     """What one saved image of the whole networks shows now.
 
-    It refutes as in a certificate (see `images`); without a tolerance no number that is merely another does.
+    It refutes by what it does in a certificate (see `images`), never by numbers that merely round differently.
     """
     name, part, image = entry["layer"], entry["part"], entry["image"]
-    like = next((each for each in original.parameters() if each.is_floating_point()), image)
-    if like.dtype != image.dtype:
-        raise UsageError("C2A001", f"{file} holds {image.dtype}, and the networks are {like.dtype}", "Pass --dtype.")
-    look = Look.at(original, network, image.to(like.device), f"the input in {file}")
+    device = next((each.device for each in original.parameters()), image.device)
+    look = Look.at(original, network, image.to(device), f"the input in {file}")
     if name != NETWORK and name not in look.compared.calls:
         raise UsageError("C2A001", f"{file} is of a call {name}, which these networks have not")
     found = look.witness(part if name == NETWORK else name, tolerance)
