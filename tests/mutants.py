@@ -82,7 +82,7 @@ MUTANTS = {
         f"{PLANTED}[reflect replaced by replicate]",
     ),
     "stride not compared": Mutant(
-        "certificates/readings/reading.py",
+        "certificates/readings/geometry.py",
         "return Geometry(sites.stride,",
         "return Geometry((1,) * len(sites.stride),",
         f"{PLANTED}[stride that shows at some sizes only]",

@@ -21,7 +21,8 @@ from conv2attn.certificates.readings.border import (
     pixels,
     read,
 )
-from conv2attn.certificates.readings.reading import Geometry, reading_of
+from conv2attn.certificates.readings.geometry import Geometry
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import GeometryError
 
 

@@ -11,9 +11,10 @@ import conv2attn
 from conv2attn.attention import Weights
 from conv2attn.basis import Padding
 from conv2attn.certificates.readings.finding import holds, refuted, undecided, unsupported
+from conv2attn.certificates.readings.geometry import Geometry
 from conv2attn.certificates.readings.maps import compare_forms, compare_maps, compare_places, compare_weights
 from conv2attn.certificates.readings.places import at_places, different_sums, entry, places_used, single
-from conv2attn.certificates.readings.reading import Geometry, reading_of
+from conv2attn.certificates.readings.reading import reading_of
 
 SAME = [holds("geometry"), holds("weights")]
 

@@ -15,15 +15,9 @@ from conv2attn.bounds import leak_reached
 from conv2attn.certificates.computed.leak import alike, certain_leak, check_leak
 from conv2attn.certificates.readings.finding import holds, refuted, undecided
 from conv2attn.certificates.readings.genuine import a_kind, foreign, home_of, methods_in_the_way
+from conv2attn.certificates.readings.geometry import Geometry, start
 from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
-from conv2attn.certificates.readings.reading import (
-    Geometry,
-    detached,
-    plain_taps,
-    reading_of,
-    reading_of_convolution,
-    start,
-)
+from conv2attn.certificates.readings.reading import detached, plain_taps, reading_of, reading_of_convolution
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import read
 from conv2attn.verdicts import Strength

@@ -14,8 +14,9 @@ from conv2attn.basis import Padding, Sites
 from conv2attn.certificates import certify
 from conv2attn.certificates.readings import border, strays
 from conv2attn.certificates.readings.finding import holds, refuted, undecided
+from conv2attn.certificates.readings.geometry import Geometry
 from conv2attn.certificates.readings.maps import compare_maps
-from conv2attn.certificates.readings.reading import Geometry, reading_of
+from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import GeometryError
 from conv2attn.verdicts import Strength, Verdict
 
