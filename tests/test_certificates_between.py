@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 import conv2attn
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.certificates import certify
-from conv2attn.certificates.surroundings.between import departure_between
+from conv2attn.certificates.surroundings.between import IMAGES, departure_between
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -166,3 +167,22 @@ def test_a_layer_that_is_given_nothing_is_not_refuted():
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert report.verdict is Verdict.HOLDS, report.to_text()
     assert report.rows[0].max_error <= report.rows[0].bound
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_only_branches_that_two_images_take_are_tried_and_the_report_says_so(taken):
+    """What is assumed is told: that code looks at the layers where no image leads it is not seen."""
+
+    def branching(net, image):
+        if bool(image.mean() < 9) is taken and isinstance(net.conv, MultiHeadSelfAttention):
+            return net.conv(image) * 2
+        return net.conv(image)
+
+    original = Looking(branching)
+    report = certify(original, conv2attn.convert(original), images=torch.rand(3, *SIZE))
+    assert report.verdict is (Verdict.REFUTED if taken else Verdict.HOLDS)
+    assert IMAGES == 2
+    told = (
+        "(tried on two images at most, so not on branches that these do not take), and does not branch on what rounding"
+    )
+    assert any(told in line for line in report.to_text().splitlines() if line.startswith("assumed: "))

@@ -25,7 +25,8 @@ ASSUMPTIONS = (
     "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
     "the image, conv and gather only where the convolution does)",
     "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
-    "torch's own functions, not compiled; code between the layers that does not look at what they are (tried)",
+    "torch's own functions, not compiled; code between the layers that does not look at what they are (tried on two "
+    "images at most, so not on branches that these do not take), and does not branch on what rounding can turn",
 )
 
 LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
