@@ -142,7 +142,7 @@ MUTANTS = {
         f"{PLANTED}[a buffer by one ulp]",
     ),
     "nearly the same bits": Mutant(
-        "certificates/surroundings/structure.py",
+        "certificates/surroundings/values.py",
         "return same_bits(ours, theirs)",
         "return torch.allclose(ours, theirs)",
         f"{PLANTED}[an unrelated layer by one ulp]",

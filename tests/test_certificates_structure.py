@@ -16,7 +16,8 @@ from torch.nn.utils.weight_norm import weight_norm
 
 import conv2attn
 from conv2attn.certificates.surroundings.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
-from conv2attn.certificates.surroundings.structure import Comparison, compare_structure, is_plain
+from conv2attn.certificates.surroundings.structure import Comparison, compare_structure
+from conv2attn.certificates.surroundings.values import is_plain
 from conv2attn.models.redirection import pause, resume
 from conv2attn.verdicts import Verdict
 
@@ -218,7 +219,7 @@ def test_members_of_sets_are_held_against_each_other_in_any_order():
     assert found(set(members), set(map(copy.deepcopy, reversed(members)))) == ([], [])
     assert found({Frozen(1), Frozen(2)}, {Frozen(2), Frozen(3)}) == (["0: thing differs"], [])
     assert found({Frozen(1)}, {Frozen(1), Frozen(2)}) == (["0: thing differs"], [])
-    comparison = Comparison(nn.ReLU(), nn.ReLU(), set())
+    comparison = Comparison(nn.ReLU(), nn.ReLU(), set()).values
     assert comparison.same_members([Frozen(1), Frozen(1)], [Frozen(1), Frozen(2)], "there") is False
     assert comparison.same_members([1, 1], [1], "there") is False
     assert comparison.same_members([], [Frozen(1)], "there") is False
@@ -256,7 +257,7 @@ def test_builtin_methods_are_those_of_one_object():
     things = []
     assert found(things.append, things.append) == ([], [])
     assert found(things.append, [].append) == (["0: thing differs"], [])
-    assert Comparison(nn.ReLU(), nn.ReLU(), set()).same(1, "1", "there") is False
+    assert Comparison(nn.ReLU(), nn.ReLU(), set()).values.same(1, "1", "there") is False
 
 
 def test_an_attribute_of_either_side_counts():
