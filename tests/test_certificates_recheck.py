@@ -389,6 +389,13 @@ def test_a_plan_is_what_its_tensors_have(changes, told):
     assert found(plan={**PLAN, **changes}) == [f"layer1.0.conv1: {told} in its plan is not what its tensors have"]
 
 
+def test_groups_that_fit_the_tensors_are_held_against_the_convolution():
+    """The same numbers are those of twice as many channels in two groups."""
+    doubled = {**PLAN, "d_in": 4, "d_head": 4, "groups": 2}
+    assert misfit(doubled, NAME, states()[1]) == ""
+    assert found(plan=doubled) == ["layer1.0.conv1: channels are (4, 4), not (2, 4)"]
+
+
 def test_every_tensor_of_a_layer_is_in_its_plan():
     _, theirs = states()
     assert misfit(PLAN, NAME, {**theirs, f"{NAME}query": torch.ones(1)}) == "query"

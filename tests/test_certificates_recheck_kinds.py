@@ -282,3 +282,19 @@ def test_heads_off_the_grid_on_one_side_are_left_undecided(kind, said):
     assert found.wrong == ()
     (told,) = found.unknown
     assert told.endswith("attends to what can lie off the padded grid, which is not looked at again")
+
+
+@pytest.mark.parametrize("alpha", [16.5, 16.6, 16.7, 17.3, 17.4, 18.0, 18.02, 18.03, 18.05, 18.1, 46.0])
+@pytest.mark.parametrize("shift", [0.0, 2.0**-8])
+@pytest.mark.parametrize("kind", ["1d", "2d"])
+def test_of_bounded_layers_nothing_is_told_against_the_first_look(kind, shift, alpha):
+    """Between what a head surely leaks and what it surely does not the theta series decides, and this code does not."""
+    original, second = converted(kind), converted(kind)
+    at("encoding.alpha", lambda old: old.fill_(alpha))(second)
+    at("encoding.center", lambda center: center + shift)(second)
+    found = look("c.json", "holds", {"": False}, [""], original, second)
+    size = (plan_of(original)["d_in"], *(6, 7)[: len(plan_of(original)["padding"]["before"])])
+    report = certify(loaded(original), loaded(second), input_size=size)
+    assert found.verdict is not {Verdict.HOLDS: Verdict.REFUTED}.get(report.verdict, Verdict.HOLDS)
+    assert (found.verdict is Verdict.HOLDS) or alpha < 19
+    assert (found.verdict is Verdict.REFUTED) or alpha > 16.6
