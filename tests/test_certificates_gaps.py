@@ -37,6 +37,9 @@ def test_the_widest_gap_is_found_with_how_many_are_beyond_the_limit():
     outputs = {"a": first, "b": (first, torch.tensor(1.0))}
     others = {"a": second, "b": (first, torch.tensor(-1.5))}
     assert widest_gap(outputs, others, 0.25) == Gap("output['b'][1]", (), 1.0, -1.5, 3)
+    uneven = torch.tensor([0.0, 9.0]), torch.tensor([1.0, 1.0])
+    assert widest_gap((torch.zeros(2), torch.zeros(2)), uneven, 0.5) == Gap("output[0]", (1,), 0.0, 9.0, 3)
+    assert widest_gap((torch.zeros(2), torch.zeros(2)), uneven[::-1], 0.5).output == "output[1]"
 
 
 def test_numbers_that_are_not_finite_are_the_widest_gap_unless_they_are_the_firsts():

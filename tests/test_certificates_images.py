@@ -374,6 +374,7 @@ def test_a_functional_call_is_shown_by_an_image_of_the_network(plant, name):
     assert again.shown[0].sentence.endswith(f"({witness.count} numbers off)")
     after = replay(kept(report), "f.pt", original, calls()[1])
     assert (after.exit_code, after.shown[0].verdict) == (3, Verdict.UNDECIDED)
+    assert after.shown[0].sentence.startswith("output channel ")
 
 
 def test_a_call_whose_leak_is_too_small_to_be_seen_is_shown_by_no_image():
@@ -425,7 +426,7 @@ class Twice(nn.Module):
         return sum(F.conv2d(images * scale, self.weight).sum((2, 3)) for scale in self.scales)
 
 
-@pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0)])
+@pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0), (3.0, -3.0)])
 def test_of_several_calls_the_one_that_differs_most_is_kept(scales):
     original = Twice(scales)
     converted = conv2attn.convert(original, example_input=image())
@@ -438,7 +439,7 @@ def test_of_several_calls_the_one_that_differs_most_is_kept(scales):
 def test_calls_that_return_nothing_keep_nothing():
     original = Twice((1.0,))
     [call] = compare_calls(original, conv2attn.convert(original, example_input=image()), image()[:0])
-    assert (call.seen.calls, call.worst) == (1, None)
+    assert (call.seen.calls, call.seen.trouble, call.worst) == (1, "", None)
 
 
 def test_a_call_is_read_as_the_convolution_and_the_attention_that_it_is():

@@ -43,10 +43,10 @@ def widest_gap(first: Any, second: Any, limit: float) -> Gap | None:
 def most_different(first: Any, second: Any, count: int) -> list[int]:
     """The numbers of `count` images, those first whose outputs differ most, as far as these come one an image."""
     ours, theirs = dict(leaves(first)), dict(leaves(second))
-    most = torch.zeros(count, dtype=torch.float64)
+    most = torch.zeros(count)
     for where in ours.keys() & theirs.keys():
-        alike = not other_kind(ours[where], theirs[where]) and ours[where].numel() > 0
-        if alike and ours[where].shape[:1] == (count,):
+        alike = not other_kind(ours[where], theirs[where])
+        if alike and ours[where].numel() and ours[where].shape[:1] == (count,):
             most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1).cpu())
     return [int(number) for number in most.argsort(descending=True, stable=True)]
 
