@@ -220,6 +220,28 @@ def test_rounding_refutes_no_network():
     assert torch.equal(outputs.image, image()[1])
 
 
+def test_a_second_that_does_not_run_is_shown():
+    def fail(*args):
+        raise RuntimeError("broken\nin two")
+
+    original, converted = pair(lambda net: net.last.register_forward_pre_hook(fail))
+    structure, outputs = certify(original, converted, images=image()).witnesses
+    told = "the second does not run where the first does: RuntimeError: broken"
+    assert (outputs.told, outputs.fact, structure.told) == (told, told, told)
+    assert structure.fact == f"with the layers of the first in both, {told}"
+    assert outputs.in_words().endswith(f" shows it: {told}")
+
+
+def test_after_an_overflow_in_the_first_an_infinity_of_the_second_shows_nothing():
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1))
+    spoilt = conv2attn.convert(original)
+    spoilt.register_forward_hook(lambda module, args, output: output * torch.inf)
+    quiet = torch.rand(2, 5, 6)
+    assert Look.at(original, spoilt, quiet, "an image").witness("outputs").told != ""
+    assert Look.at(original, spoilt, quiet * 3e38, "an image").witness("outputs").told == ""
+
+
 def test_a_tolerance_is_one_for_the_numbers_and_for_nothing_else():
     at = look(planted.on("last", lambda layer: layer.bias.data[3].add_(1.0)))
     within, beyond = at.witness("tolerance", 2.0), at.witness("tolerance", 0.5)

@@ -48,7 +48,7 @@ def most_different(first: Any, second: Any, count: int) -> list[int]:
         alike = not other_kind(ours[where], theirs[where])
         if alike and ours[where].numel() and ours[where].shape[:1] == (count,):
             most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1).cpu())
-    return [int(number) for number in most.argsort(descending=True, stable=True)]
+    return sorted(range(count), key=lambda number: -most[number].item())
 
 
 def gap(first: Tensor, second: Tensor) -> Tensor:
