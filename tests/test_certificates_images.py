@@ -331,6 +331,24 @@ def test_the_layers_of_the_first_take_the_place_of_those_of_the_second():
     assert "forward" not in vars(converted.square)
 
 
+def test_hooks_that_both_have_on_a_layer_run_once_in_the_exchanged_network():
+    original, _ = pair(right)
+    original.square.register_forward_hook(lambda module, args, output: 2 * output)
+    converted = conv2attn.convert(original)
+    converted.add_module("more", nn.Identity())
+    report = certify(original, converted, images=image())
+    assert report.verdict is Verdict.REFUTED
+    assert (report.witnesses, report.unshown) == ((), ("structure: no output shows it on the 2 images tried",))
+
+
+def test_functional_convolutions_are_left_to_torch_in_the_exchanged_network():
+    original, converted = calls(lambda net: (moved(net), softened(net)))
+    exchanged = Look.at(original, converted, image()[0], "an image").with_layers_exchanged()
+    with torch.no_grad():
+        ours, theirs, wrong = (net(image()) for net in (original, exchanged, converted))
+    assert all(torch.equal(ours[key], theirs[key]) and not torch.equal(ours[key], wrong[key]) for key in ours)
+
+
 class Calls(nn.Module):
     """Functional convolutions of two geometries beside a layer."""
 
@@ -397,6 +415,48 @@ def test_a_functional_call_is_shown_by_an_image_of_the_network(plant, name):
     after = replay(kept(report), "f.pt", original, calls()[1])
     assert (after.exit_code, after.shown[0].verdict) == (3, Verdict.UNDECIDED)
     assert after.shown[0].sentence.startswith("output channel ")
+
+
+def test_where_nothing_is_known_of_the_rounding_of_a_call_nothing_but_exact_numbers_shows_it(monkeypatch):
+    monkeypatch.setattr("conv2attn.certificates.evidence.images.rounding_allowed", lambda *args: None)
+    found = Look.at(*calls(softened), image()[0], "an image").witness("(root):conv2d#2")
+    assert (found.allowed, found.exact, found.shows, found.difference > 0.1) == (None, None, False, True)
+    call = Look.at(*calls(softened), image()[0], "an image").compared.calls["(root):conv2d#2"]
+    off = (call.worst[2] - call.worst[1]).abs()
+    assert off[found.place] == off.max()
+    exact = Look.at(*calls(moved), image()[0], "an image").witness("(root):conv2d")
+    assert (exact.allowed, exact.exceeds, exact.shows) == (None, False, True)
+    assert math.isclose(exact.exact, exact.converted - exact.original, rel_tol=1e-4)
+
+
+class Empty(nn.Module):
+    """A functional convolution of no image."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(5, 4, 3, 3))
+
+    def forward(self, images):
+        return images.sum((2, 3)) + F.conv2d(images[:0], self.weight).sum()
+
+
+def test_a_call_of_no_image_shows_nothing():
+    original = Empty()
+    converted = conv2attn.convert(original, example_input=image())
+    found = Look.at(original, converted, image()[0], "an image").witness("(root):conv2d")
+    assert (found.layer, found.part, found.where, found.shows) == ("(root):conv2d", "call", "", False)
+
+
+def test_a_call_that_fails_on_some_images_tells_both():
+    original = Twice((1.0, 3.0))
+    converted = conv2attn.convert(original, example_input=image())
+    moved(converted)
+    at = Look.at(original, converted, image()[0], "an image")
+    at.compared.calls["(root):conv2d"].seen.trouble = "it fails on another image"
+    found = at.witness("(root):conv2d")
+    assert (found.told, found.exceeds) == ("it fails on another image", True)
+    assert found.fact == f"it fails on another image; {found.numbers}"
 
 
 def test_a_call_whose_leak_is_too_small_to_be_seen_is_shown_by_no_image():

@@ -105,19 +105,17 @@ class Look:
         """What the image shows of a functional call: where it differs most beyond what rounding allows."""
         call = self.compared.calls[name]
         shown = Witness(name, self.image, part=CALL, told=call.seen.trouble)
-        if call.worst is None or call.seen.trouble:
+        if call.worst is None:
             return shown
-        given, *outputs = call.worst
+        given, first, second = call.worst
         try:
             readings = call.readings()
-            allowed = rounding_allowed(call.convolution, readings[0], given)
+            limits = rounding_allowed(call.convolution, readings[0], given) or [torch.inf] * len(first)
         except Conv2AttnError:
             return shown
-        limits = allowed or [torch.inf] * len(outputs[0])
-        most = torch.unravel_index((outputs[1] - outputs[0]).abs().argmax(), outputs[0].shape)
-        place = tuple(int(i) for i in most)
-        found = at_worst(name, (outputs[0], outputs[1]), readings, given, place, limits, by_rounding=True)
-        return replace(found, image=self.image, part=CALL)
+        place = tuple(int(i) for i in torch.unravel_index((second - first).abs().argmax(), first.shape))
+        found = at_worst(name, (first, second), readings, given, place, limits, by_rounding=True)
+        return replace(found, image=self.image, part=CALL, told=call.seen.trouble)
 
 
 def search(
