@@ -157,7 +157,7 @@ def test_alphas_are_those_from_which_weights_vanish(dtype, least):
         return change
 
     assert found(alpha(limit)) == []
-    for off, unsure in ((1e-15, True), (2.0**-20, True), (2.0**-18, False)):
+    for off, unsure in ((1e-15, True), (2.0**-20, True), (2.0**-19.5, True), (2.0**-18.5, False)):
         told = [f"layer1.0.conv1.encoding.alpha is {limit * (1 - off):g}"]
         assert found(alpha(limit * (1 - off)), unsure=unsure) == told
     assert found(alpha(-128.0)) == ["layer1.0.conv1.encoding.alpha is -128"]
@@ -208,7 +208,10 @@ def test_a_head_beside_the_taps_does_nothing():
     plan = {**PLAN, "positions": [10, 2]}
     assert found(one_more(0.0), plan) == []
     assert found(one_more(1.0), plan) == ["layer1.0.conv1: heads [9] that start at (5, 0) do something else"]
-    assert found(one_more(0.0, (2.0**13, 0.0)), plan, unsure=True) == ["layer1.0.conv1.encoding.alpha is 128"]
+    for far in ((2.0**13, 0.0), (0.0, 2.0**9), (-(2.0**8), 2.0**8)):
+        assert found(one_more(0.0, far), plan, unsure=True) == ["layer1.0.conv1.encoding.alpha is 128"]
+    for near in ((2.0**7, 0.0), (0.0, -(2.0**7))):
+        assert found(one_more(0.0, near), plan) == []
     assert found(one_more(0.0), {**plan, "encoding": "enumerated"}, unsure=True) == [
         "layer1.0.conv1.encoding.center of an enumeration is no key, which is not looked at again"]  # fmt: skip
 
@@ -416,6 +419,13 @@ def test_an_identity_has_the_width_of_what_it_passes():
     assert misfit({**plan, "d_head": 4, "value": True, "output": False}, "", held(value=(1, 4, 2))) == ""
     assert misfit({**plan, "d_out": 2, "output": False}, "", held()) == "content"
     assert misfit({**plan, "d_in": 3, "d_head": 3, "groups": 1}, "", held(output=(1, 4, 3))) == ""
+    for odd in ("d_in", "d_out", "d_head"):
+        sizes = {"d_in": 4, "d_out": 4, "d_head": 4, "groups": 2, "value": True, odd: 5}
+        shapes = {
+            "value": (1, sizes["d_head"], sizes["d_in"] // 2),
+            "output": (1, sizes["d_out"], sizes["d_head"] // 2),
+        }
+        assert misfit({**plan, **sizes}, "", held(**shapes)) == "groups"
     for groups, told in ((2, ""), (3, "groups")):
         sizes = {"d_in": 4, "d_out": 6 if groups == 2 else 3, "d_head": 4, "groups": groups}
         assert misfit({**plan, **sizes}, "", held(output=(1, sizes["d_out"], 2))) == told
