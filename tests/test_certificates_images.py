@@ -195,8 +195,9 @@ def test_no_more_images_are_looked_at_than_it_takes(monkeypatch):
     monkeypatch.setattr(Look, "at", staticmethod(counted))
     shown, unshown = search(original, converted, image(), compared, ["structure", "structure"])
     assert (len(shown), unshown, asked) == (1, (), ["an image by itself"])
+    first = shown[0].index
     shown, unshown = search(original, converted, image(), compared, ["outputs", "structure"])
-    assert ([each.part for each in shown], len(asked)) == (["structure"], 3)
+    assert ([(each.part, each.index) for each in shown], len(asked)) == ([("structure", first)], 3)
     assert unshown == ("outputs: no output shows it on the 2 images tried",)
     alone = compare_layers(original, pair(right)[1], image()[:1], "images", exactly=True)
     assert search(original, pair(right)[1], image()[:1], alone, ["structure"])[1] == (
@@ -516,6 +517,7 @@ def test_of_several_calls_the_one_that_differs_most_is_kept(scales):
     at = Look.at(original, converted, image()[0], "an image")
     [call] = at.compared.calls.values()
     assert torch.equal(call.worst[0], image()[0] * 3)
+    assert torch.equal(at.witness("(root):conv2d").image, image()[0])
 
 
 def test_calls_that_return_nothing_keep_nothing():
