@@ -272,9 +272,12 @@ def test_shapes_like_those_of_the_image_are_constants_and_values_are_not():
     ],
 )
 def test_bounds_of_another_shape_stop(shape, told, monkeypatch):
-    wrong = Carried(torch.ones(shape).double(), torch.ones(shape).double())
-    monkeypatch.setitem(RULES, torch.sin, lambda call: wrong)
-    assert carried_through(Apply(torch.sin), 1.0, 0.1) == (None, told)
+    wrong, right = torch.ones(shape).double(), torch.ones(5).double()
+    for bounds in (Carried(wrong, wrong), Carried(wrong, right), Carried(right, wrong)):
+        monkeypatch.setitem(RULES, torch.sin, lambda call, bounds=bounds: bounds)
+        assert carried_through(Apply(torch.sin), 1.0, 0.1) == (None, told)
+    monkeypatch.setitem(RULES, torch.sin, lambda call: Carried(right, right))
+    assert carried_through(Apply(torch.sin), 1.0, 0.1)[1] == ""
 
 
 def test_numbers_may_be_as_large_as_the_format_holds():
