@@ -64,7 +64,7 @@ def check_images(images: Any) -> None:
 
 def check_labels(labels: Any, count: int) -> None:
     """Refuses labels that are not one class for each of `count` images."""
-    if not isinstance(labels, Tensor) or not is_dense(labels) or labels.dtype not in WHOLE:
+    if not is_dense(labels) or labels.dtype not in WHOLE:
         kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
         raise UsageError("C2A001", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
     if labels.shape != (count,):
