@@ -104,7 +104,7 @@ def is_saved(entry: object) -> bool:
     if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
         return False
     if part != "":
-        return isinstance(part, str) and part in PARTS
+        return part in PARTS
     return isinstance(place, tuple) and len(place) == image.ndim and all(type(i) is int and i >= 0 for i in place)
 
 
