@@ -212,8 +212,9 @@ def test_a_head_beside_the_taps_does_nothing():
         assert found(one_more(0.0, far), plan, unsure=True) == ["layer1.0.conv1.encoding.alpha is 128"]
     for near in ((2.0**7, 0.0), (0.0, -(2.0**7))):
         assert found(one_more(0.0, near), plan) == []
-    assert found(one_more(0.0), {**plan, "encoding": "enumerated"}, unsure=True) == [
-        "layer1.0.conv1.encoding.center of an enumeration is no key, which is not looked at again"]  # fmt: skip
+    for off in ((5.0, 0.0), (2.0, 0.0), (0.0, -2.0)):
+        assert found(one_more(0.0, off), {**plan, "encoding": "enumerated"}, unsure=True) == [
+            "layer1.0.conv1.encoding.center of an enumeration is no key, which is not looked at again"]  # fmt: skip
 
 
 @pytest.mark.parametrize("sides", [(1, 3), (3, 1)])
@@ -329,8 +330,8 @@ def test_beyond_the_pixels_both_read_the_same_or_it_is_not_told():
         assert sentences(*pair, of_borders) == [(told, False)]
     quiet = form(beyond=off, padding=((0, 0), (0, 0), "zeros"), output=first.output * 0)
     assert sentences(nothing, quiet, of_borders) == []
-    plain = form(by_enumeration=True)
-    assert sentences(plain, plain, of_borders) == []
+    for plain in (form(by_enumeration=True), form(by_enumeration=True, padding=(*ends, "replicate"))):
+        assert sentences(plain, plain, of_borders) == []
 
 
 def test_what_reaches_out_is_what_some_output_reads_beyond_the_pixels():
@@ -838,3 +839,28 @@ def test_a_layer_that_was_left_out_is_compared_as_numbers(files):
         torch.save({"state_dict": second, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
         path = files()
         assert recheck(path) == Recheck(path, "holds", 1, wrong)
+
+
+@pytest.mark.parametrize("dtype", ROUNDOFF)
+def test_roundoffs_and_smallest_numbers_are_those_of_the_dtype(dtype):
+    assert set(ROUNDOFF) == set(SMALLEST)
+    assert torch.finfo(dtype).eps / 2 == ROUNDOFF[dtype]
+    assert torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps == 2.0 ** SMALLEST[dtype]
+
+
+@pytest.mark.parametrize(("name", "called"), [("layerX.", "layerX"), ("", "the layer"), ("a.0.", "a.0")])
+def test_layers_are_called_by_their_names(name, called):
+    ours, theirs = ({key.replace(NAME, name): x for key, x in side.items()} for side in states())
+    theirs[f"{name}bias"] += 1
+    assert list(of_layers(name, (None, PLAN), (ours, theirs))) == [Objection(f"{called}: bias differs")]
+
+
+def test_vectors_are_as_long_as_there_are_channels_that_come_in():
+    taps, off = tensors((2, 4, 6), (2, 4, 6))
+    one, halves = bare(None, taps[:1], [0], d_in=6), bare(None, torch.cat([taps[:1], taps[:1]]) / 2, [0, 0], d_in=6)
+    assert same_at((0,), one, halves)
+    assert not same_at((0,), one, bare(None, off, [0, 0], d_in=6))
+    assert uses(one, (0,))
+    last = torch.zeros(1, 4, 6)
+    last[0, 3, 5] = 2.0**-140
+    assert uses(bare(None, last, [0], d_in=6), (0,))

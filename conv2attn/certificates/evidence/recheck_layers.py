@@ -111,10 +111,10 @@ def of_alpha(name: str, form: Form, tensors: Mapping[str, Tensor], *, proved: bo
         yield Objection(f"{name}encoding.center of an enumeration is no key, which is not looked at again", sure=False)
         return
     apart = (shift > 0) | (over > 0).any(1)
-    doubt = torch.where(apart, DOUBT * (1 + (over + shift[:, None]).square().sum(1)), 0)
+    doubt = torch.where(apart, DOUBT * (over + 1).square().sum(1), 0)
     gaps = 1 - 2 * shift  # from the nearest pixel to the next, in pixels squared
     sure, most = (alpha * (gaps - doubt)).min().item(), (alpha * gaps).min().item()
-    dtype, axes = form.weights[-1].dtype, 1 if form.by_enumeration else len(form.stride)
+    dtype, axes = form.weights[0].dtype, 1 if form.by_enumeration else len(form.stride)
     vanish, roundoff = (1 - SMALLEST[dtype]) * math.log(2), ROUNDOFF[dtype]
     enough = vanish if proved else math.log(2.04 * axes / roundoff)
     least = vanish if proved else math.log((1 - roundoff) / roundoff)
