@@ -12,6 +12,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.plan import to_plan
+from conv2attn.basis.padding import PADDING_MODES
 from conv2attn.certificates.evidence.recheck import Recheck, recheck, sha256
 from conv2attn.certificates.evidence.recheck_files import objections, resnet, same_bits, tensors_of, unequal
 from conv2attn.certificates.evidence.recheck_forms import (
@@ -420,6 +421,8 @@ def test_an_identity_has_the_width_of_what_it_passes():
     assert misfit({**plan, "d_head": 4, "value": True, "output": False}, "", held(value=(1, 4, 2))) == ""
     assert misfit({**plan, "d_out": 2, "output": False}, "", held()) == "content"
     assert misfit({**plan, "d_in": 3, "d_head": 3, "groups": 1}, "", held(output=(1, 4, 3))) == ""
+    grouped = {**plan, "d_in": 4, "d_out": 6, "d_head": 8, "groups": 2, "value": True}
+    assert misfit(grouped, "", held(value=(1, 8, 2), output=(1, 6, 4))) == ""
     for odd in ("d_in", "d_out", "d_head"):
         sizes = {"d_in": 4, "d_out": 4, "d_head": 4, "groups": 2, "value": True, odd: 5}
         shapes = {
@@ -864,3 +867,8 @@ def test_vectors_are_as_long_as_there_are_channels_that_come_in():
     last = torch.zeros(1, 4, 6)
     last[0, 3, 5] = 2.0**-140
     assert uses(bare(None, last, [0], d_in=6), (0,))
+
+
+@pytest.mark.parametrize("mode", PADDING_MODES)
+def test_every_mode_of_padding_is_known(mode):
+    assert misfit(changed("padding", mode=mode), NAME, states()[1]) == ""
