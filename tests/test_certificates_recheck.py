@@ -639,6 +639,7 @@ def test_the_sizes_of_a_resnet_are_read_off_its_shapes(changes):
             f"the architecture is {forged['architecture']}, not {['resnet', sizes]}"]  # fmt: skip
         assert len(told_of(second, forged, {})) == len(told_of(forged, second, {})) == 1
     assert told_of(second, {**second, "architecture": ("resnet", sizes)}, {}) == []
+    assert set(told_of(ours, {**second, "state_dict": {}}, {})) == {f"{key} differs" for key in ours}
     assert len(told_of(ours, {**second, "architecture": ["classifier", told]}, {})) == 1
     assert len(told_of(second, {**second, "architecture": None}, {})) == 1
 
