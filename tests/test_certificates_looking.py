@@ -174,7 +174,7 @@ def test_what_is_allowed_is_that_of_the_original_to_the_last_bit(monkeypatch):
     monkeypatch.setattr("conv2attn.certificates.evidence.witness.rounding_allowed", allowed)
     given = image()
     found = computed("a", layers, [reading_of(each) for each in layers], given, (1, 2, 3))
-    assert (found.place, found.exact, found.exceeds) == ((1, 2, 3), 1.0, False)
+    assert (found.place, found.exact, found.exceeds, found.count) == ((1, 2, 3), 1.0, False, 0)
     assert asked[0][0] is layers[0]
     assert asked[0][1].positions is None
     assert computed("a", layers, readings, given, (2, 2, 3), 1.0).place == (2, 2, 3)
