@@ -8,8 +8,7 @@ import conv2attn
 LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
-    {"commands", "span_commands"},
-    {"span_files"},
+    {"commands"},
     {"plots"},
     {"experiments"},
     {"checkpoints"},

@@ -4,10 +4,10 @@ from typing import Any
 
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.commands.span_files import attention_in, is_array, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span import SpanReport, check_span
-from conv2attn.span_files import attention_in, is_array, positions_in
 
 ON_PIXELS = MultiHeadSelfAttention | PositionAttention | Unread
 """What has no tokens but pixels."""

@@ -1,4 +1,4 @@
-"""What the commands do, between the files and the certificate."""
+"""What convert, verify and demo do, between the files and the certificate."""
 
 import math
 import warnings

@@ -1,0 +1,79 @@
+"""The commands on networks: convert, verify, demo."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from conv2attn.cli.group import main
+from conv2attn.cli.options import RUNNING, command_line, reporting, running
+from conv2attn.cli.reports import check_free, finish
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), help="File to write; MODEL with .attn before its suffix by default.")
+@click.option("--alpha", default="auto", show_default=True, help="Sharpness of the heads, or auto.")
+@click.option("--encoding", default="quadratic", show_default=True, help="quadratic or enumerated.")
+@click.option("--stride-by", default="queries", show_default=True, help="queries or pooling.")
+@click.option("--arch", metavar="NAME", help="What the network must be, such as resnet18.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name fits; repeatable.")
+@click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
+@click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
+@running
+@reporting
+def convert(
+    model: str, output: str | None, keep_refuted: bool, form: str, report: str | None, force: bool, **given: Any
+) -> None:
+    """Convert every convolution of MODEL to multi-head self-attention, check the result, and write it."""
+    from conv2attn.commands import networks
+
+    destination = Path(output) if output else Path(model).with_suffix(f".attn{Path(model).suffix}")
+    check_free(force, destination, report)
+    certificate, written = networks.convert_file(model, destination, keep_refuted=keep_refuted, force=force, **given)
+    finish(certificate, form, report, force)
+    click.echo(
+        f"wrote {destination}" if written else f"{destination} was not written: the result was refuted", err=True
+    )
+    sys.exit(certificate.exit_code)
+
+
+@main.command()
+@click.argument("original", type=click.Path(), required=False)
+@click.argument("converted", type=click.Path(), required=False)
+@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@click.option("--tolerance", type=float, metavar="E", help="Ask instead whether the outputs differ by at most E.")
+@click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
+@click.option("--witness", type=click.Path(), help="Show again what the inputs kept in this file showed.")
+@click.option("--certificate", type=click.Path(), help="Check a stored JSON report against its files again.")
+@running
+@reporting
+@click.pass_context
+def verify(
+    context: click.Context, output: str | None, form: str, report: str | None, force: bool, **given: Any
+) -> None:
+    """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
+    from conv2attn.commands import networks
+
+    check_free(force, output, report, given["save_witness"])
+    repeat = f"{command_line(context, RUNNING)} --witness {shlex.quote(str(given['save_witness']))}"
+    result = networks.verify_files(**given, force=force, command=command_line(context), repeat=repeat)
+    finish(result, form, report, force, output)
+    sys.exit(result.exit_code)
+
+
+@main.command()
+@click.option("-o", "--output", type=click.Path(), help="Keep the converted network in this file.")
+@reporting
+def demo(output: str | None, form: str, report: str | None, force: bool) -> None:
+    """Convert and verify the trained ResNet-18 that comes with this project, on the images that come with it."""
+    from conv2attn.commands import networks
+
+    check_free(force, output, report)
+    certificate, written = networks.demonstrate(output, force)
+    finish(certificate, form, report, force)
+    if written:
+        click.echo(f"wrote {output}", err=True)
+    sys.exit(certificate.exit_code)

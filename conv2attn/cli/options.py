@@ -1,0 +1,55 @@
+"""Options that several commands take, and what to type for the same result."""
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+WRITING = ("form", "output", "report", "force", "save_witness")
+RUNNING = ("input_size", "input_range", "images", "seed")
+FORMATS = click.Choice(["text", "json", "markdown"])
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several click options as one decorator, in reading order."""
+
+    def decorate(command: Any) -> Any:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+reporting = options(
+    click.option("--format", "form", type=FORMATS, default="text", show_default=True, help="Form of the report."),
+    click.option("--output-report", "--report", "report", type=click.Path(), help="Also write the report as JSON."),
+    click.option("--force", is_flag=True, help="Overwrite existing files."),
+)
+running = options(
+    click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
+    click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),
+    click.option("--images", type=click.Path(), help="A .pt or .npy file of images (N, C, H, W) to run both on."),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
+    ),
+    click.option(
+        "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
+    ),
+    click.option("--device", default="cpu", show_default=True, help="Where to run."),
+)
+
+
+def command_line(context: click.Context, without: tuple[str, ...] = ()) -> str:
+    """What to type for the same result: arguments, and the options that are not as by default, some left out."""
+    words = ["conv2attn", str(context.info_name)]
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if isinstance(parameter, click.Argument):
+            words += [] if value is None else [str(value)]
+        elif parameter.name in (*WRITING, *without):
+            continue
+        elif value not in (None, False, (), parameter.get_default(context)):
+            words += [parameter.opts[0], str(value)]
+    return shlex.join(words)

@@ -1,0 +1,66 @@
+"""The command on trained attention: check-span."""
+
+import sys
+from typing import Any
+
+import click
+
+from conv2attn.cli.group import main
+from conv2attn.cli.options import reporting
+from conv2attn.cli.reports import check_free, finish
+
+
+@main.command("check-span")
+@click.argument("model", type=click.Path())
+@click.option("--kernel-size", default="3", show_default=True, metavar="K", help="Of the convolution: 3, or 1x7.")
+@click.option("--dilation", type=int, default=1, show_default=True, help="Of the convolution.")
+@click.option("--offsets", metavar="'0,-1 0,0'", help="Explicit offsets (key - query) instead of a kernel.")
+@click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known.")
+@click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images, for attention that reads content.")
+@click.option("--arch", metavar="KIND:NAME", help="transformers:FOLDER, timm:NAME, or package.module:factory.")
+@click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
+@click.option(
+    "--condition",
+    type=click.Choice(["per-query", "joint", "interior"]),
+    default="interior",
+    show_default=True,
+    help="The condition that decides.",
+)
+@click.option("--eps", type=float, help="Residual that counts as none; the dtype's roundoff times the size by default.")
+@click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
+@click.option(
+    "--extra-tokens", type=click.IntRange(0), default=0, help="Leading tokens that are no pixels: a class token, say."
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(1),
+    default=512,
+    show_default=True,
+    metavar="MIB",
+    help="MiB of temporary arrays.",
+    callback=lambda context, parameter, value: value * 2**20,
+)
+@click.option(
+    "--exact", is_flag=True, help="The arrays are exact: floats as the rationals they are, integers as weights."
+)
+@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
+@reporting
+def check_span(
+    model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any
+) -> None:
+    """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
+    from conv2attn.commands.spans import check_file
+    from conv2attn.span.conditions.sharing import processes_of_torchrun
+
+    def checked(speaks: bool) -> int:
+        if speaks:
+            check_free(force, output, report, plot)
+        result = check_file(model, plot=plot if speaks else None, force=force, **given)
+        if speaks:
+            finish(result, form, report, force, output)
+        return result.exit_code
+
+    with processes_of_torchrun() as crew:
+        code = crew.together(lambda: checked(crew.rank == 0))
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""What the commands do, between the files and the reports."""
