@@ -29,11 +29,10 @@ from conv2attn.certificates.computed.rounding import (
     difference_bounds,
     fan_in,
     largest_biases,
-    plain,
-    summed,
     tap_differences,
     what_differs,
 )
+from conv2attn.certificates.readings.places import single, summed
 from conv2attn.certificates.readings.positions import Positions
 from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import UsageError
@@ -335,7 +334,8 @@ def test_differences_of_taps_are_those_of_their_sums():
 def test_where_sums_are_formed_their_rounding_is_a_doubt():
     first = read(layer(bias=False))
     formed = with_factors(first, torch.eye(2).repeat(9, 2, 1), first.taps)
-    assert (plain(first), plain(formed), plain(replace(first, starts=(first.starts[0],) * 9))) == (True, False, False)
+    twice = replace(first, starts=(first.starts[0],) * 9)
+    assert (single(first), single(formed), single(twice)) == (True, False, False)
     magnitudes = first.taps.double().abs().sum((0, 2))
     assert torch.allclose(first.magnitudes, magnitudes, rtol=1e-12, atol=0)
     for sides in ((first, formed), (formed, first), (formed, formed)):

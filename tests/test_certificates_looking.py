@@ -38,11 +38,11 @@ from conv2attn.certificates.evidence.witness import (
     computed,
     find_witness,
     middle,
-    nearest_float,
     rank,
     small_sides,
     witness_on,
 )
+from conv2attn.certificates.readings.places import nearest_float
 from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.discovery import copy_network

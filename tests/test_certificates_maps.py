@@ -193,20 +193,29 @@ def test_padding_of_other_amounts_fits_other_inputs():
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_weights_that_are_off_are_counted_and_the_first_is_told_in_full(groups):
+def test_weights_that_are_off_are_counted_and_the_worst_is_told_in_full(groups):
     ours, theirs = read(groups=groups), read(groups=groups)
+    theirs.taps[1, 0, 0] += 2.0
     theirs.taps[2, 4, 1] += 8.0
-    theirs.taps[5, 5, 0] += 1.0
+    theirs.taps[5, 5, 0] -= 4.0
     before = ours.taps[2, 4, 1].item()
     channel = 1 if groups == 1 else 3
     told = (
-        f"2 weights off, the first in the tap at {ours.offsets[2]} (head 2), output channel 4, "
+        f"3 weights off, the worst in the tap at {ours.offsets[2]} (head 2), output channel 4, "
         f"input channel {channel}: "
         f"{before + 8!r}, not {before!r} (off by 8)"
     )
     assert compare_maps(ours, theirs) == [holds("geometry"), weights(told)]
     assert compare_maps(ours, halved(theirs)) == [holds("geometry"), weights(told)]
     assert "(off by -8)" in compare_maps(theirs, ours)[1].sentence
+
+
+def test_a_difference_beyond_all_floats_is_the_worst():
+    ours, theirs = read(dtype=torch.float64), read(dtype=torch.float64)
+    theirs.taps[1, 0, 0] += 1.0
+    theirs.taps[4, 3, 2], ours.taps[4, 3, 2] = 1.5e308, -1.5e308
+    told = "output channel 3, input channel 2: 1.5e+308, not -1.5e+308 (off by inf)"
+    assert told in compare_maps(ours, theirs)[1].sentence
 
 
 def test_one_weight_at_a_place_of_two_heads_names_both():
@@ -222,7 +231,7 @@ def test_one_weight_at_a_place_of_two_heads_names_both():
     twice.taps[6, 0, 2] = 0.5
     sentence = compare_maps(ours, twice)[1].sentence
     assert sentence.startswith(
-        f"1 weight off, the first in the tap at {ours.offsets[3]} (head 3, 6), output channel 0, input"
+        f"1 weight off, the worst in the tap at {ours.offsets[3]} (head 3, 6), output channel 0, input"
     )
     assert sentence.endswith("(off by 0.5)")
 
@@ -259,8 +268,8 @@ def biased(numbers, dtype=torch.float32):
         ([0.0] * 6, None, None),
         (None, [-0.0] * 6, None),
         ([1.0] * 6, [1.0] * 6, None),
-        ([0.0, 1, 2, 3, 4, 5], [0.0, 1, 7, 3, 8, 5], "2 biases off, the first in output channel 2: 7.0, not 2.0"),
-        (None, [0.0, 0, 0, 0, 0, 1], "1 bias off, the first in output channel 5: 1.0, not 0.0"),
+        ([0.0, 1, 2, 3, 4, 5], [0.0, 1, 7, 3, -8, 6], "3 biases off, the worst in output channel 4: -8.0, not 4.0"),
+        (None, [0.0, 0, 0, 0, 0, 1], "1 bias off, the worst in output channel 5: 1.0, not 0.0"),
         ([1.0] * 6, [1.0], "the bias is torch.float32 (1,)"),
     ],
 )

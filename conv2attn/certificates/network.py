@@ -74,7 +74,7 @@ def certify(
     if unread := compiled(original, network):
         return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=told)
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
-    largest = images.abs().max().item() if images.numel() else 0.0
+    largest = images.abs().max().item()
     reach = input_range if largest <= input_range else largest
     bound, stop = propagate(original, compared.rules(), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from conv2attn.certificates.computed.outputs import Outputs
-from conv2attn.certificates.computed.rounding import difference_bounds, plain, summed
+from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.propagation import SLACK, Carried, LayerRule, affine
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.places import single, summed
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.verdicts import Strength
 
@@ -41,7 +42,7 @@ def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> Lay
 
 def absolute_blocks(reading: Reading) -> Tensor:
     """The sum over all places of |the weights there|: its diagonal blocks, (groups, outputs, inputs) of a group."""
-    if plain(reading):
+    if single(reading):
         assert reading.taps is not None
         return reading.taps.cpu().double().abs().sum(0).unflatten(0, (reading.weights.groups, -1))
     return summed(reading, tuple(dict.fromkeys(reading.starts))).abs().sum(0)[None]

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor
 
-from conv2attn.attention import Weights
-from conv2attn.basis import Offset
 from conv2attn.bounds import RoundingBound, convolution_bound, difference_bound, format_of
 from conv2attn.certificates.computed.arithmetic import Arithmetic, gradual_underflow
 from conv2attn.certificates.computed.mixing import lost, mixing_bound, product_error
-from conv2attn.certificates.readings.exact import dense
+from conv2attn.certificates.readings.places import single, summed
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import UsageError
 
@@ -94,30 +92,15 @@ def what_differs(original: Reading, converted: Reading) -> tuple[Tensor, Tensor]
 
 def tap_differences(original: Reading, converted: Reading) -> Tensor:
     """For each output channel an upper bound on the sum of |differences of weights|: 0 where they plainly are equal."""
-    if plain(original) and plain(converted) and original.starts == converted.starts:
+    if single(original) and single(converted) and original.starts == converted.starts:
         assert original.taps is not None
         assert converted.taps is not None
         if original.weights.groups == converted.weights.groups and torch.equal(original.taps, converted.taps):
             return torch.zeros(original.channels[1], dtype=torch.float64)
     places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
     ours, theirs = (summed(side, places) for side in (original, converted))
-    doubt = 0.0 if plain(original) and plain(converted) else (original.magnitudes + converted.magnitudes) * 2.0**-30
+    doubt = 0.0 if single(original) and single(converted) else (original.magnitudes + converted.magnitudes) * 2.0**-30
     return (ours - theirs).abs().sum((0, 2)) + doubt
-
-
-def plain(reading: Reading) -> bool:
-    """Whether each place has one head, with a plain tap, so that its weights are summed without rounding."""
-    return reading.taps is not None and len(set(reading.starts)) == len(reading.starts)
-
-
-def summed(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
-    """The weights at each place in float64, (places, d_out, d_in), up to rounding where a sum is formed."""
-    plain = reading.weights if reading.taps is None else Weights(None, reading.taps, None, reading.weights.groups)
-    weights = dense(plain)
-    value, output = (None if w is None else w.cpu().double() for w in (weights.value, weights.output))
-    taps = Weights(value, output, None, 1).taps()
-    index = torch.tensor([places.index(start) for start in reading.starts])
-    return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64).index_add_(0, index, taps)
 
 
 def largest_biases(original: Reading, converted: Reading) -> list[float]:

@@ -1,7 +1,6 @@
 """Inputs that show a difference: constructed, not searched, since both layers are affine in their input."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +9,7 @@ from conv2attn.basis import Sides
 from conv2attn.certificates.computed.rounding import what_differs
 from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.evidence.pointwise import exact_value, rounding_allowed
+from conv2attn.certificates.readings.places import nearest_float
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.errors import Conv2AttnError
 
@@ -104,14 +104,6 @@ def at_worst(
         exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
     numbers, count = (first[place].item(), second[place].item()), int((excess > 0).sum())
     return Witness(name, image.clone(), place, *numbers, known, exact, count)
-
-
-def nearest_float(number: Fraction) -> float:
-    """The number as a float, infinite beyond those."""
-    try:
-        return float(number)
-    except OverflowError:
-        return torch.inf if number > 0 else -torch.inf
 
 
 def candidates(

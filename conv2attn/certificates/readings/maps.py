@@ -8,7 +8,7 @@ from torch import Tensor
 from conv2attn.basis import Offset
 from conv2attn.certificates.readings.exact import finite
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided, unsupported
-from conv2attn.certificates.readings.places import different_sums, entry, places_used
+from conv2attn.certificates.readings.places import different_sums, entry, nearest_float, places_used, summed
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.certificates.readings.strays import judge_strays
 from conv2attn.tables import counted
@@ -82,20 +82,17 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
     both = torch.tensor([place in original.starts and place in converted.starts for place in places])
     amiss = wrong & both[:, None, None]
     if amiss.any():
-        place, out, inp = amiss.nonzero()[0].tolist()
-        if original.weights.groups == converted.weights.groups:
-            blocks = original.weights.groups
-            inp += out // (original.channels[1] // blocks) * (original.channels[0] // blocks)
+        place, out, inp = worst_weight(original, converted, places, amiss)
         theirs, ours = (entry(side, places[place], out, inp) for side in (converted, original))
         tap = original.offsets[original.starts.index(places[place])]
         heads = [head for head, s in enumerate(converted.starts) if s == places[place]]
         return refuted(
             "weights",
             "C2A402",
-            f"{counted(int(amiss.sum()), 'weight')} off, the first in the tap at {tap} "
+            f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap} "
             f"(head {', '.join(map(str, heads))}), output channel {out}, input channel {inp}: "
-            f"{float(theirs)!r}, not {float(ours)!r}"
-            f" (off by {float(theirs - ours):.3g})",
+            f"{nearest_float(theirs)!r}, not {nearest_float(ours)!r}"
+            f" (off by {nearest_float(theirs - ours):.3g})",
         )
     zero = torch.zeros(original.channels[1], dtype=original.dtype)
     biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
@@ -103,8 +100,22 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
         return refuted("weights", "C2A402", f"the bias is {biases[0].dtype} {tuple(biases[0].shape)}")
     unequal = ~(biases[0] == biases[1])
     if unequal.any():
-        channel = int(unequal.nonzero()[0])
+        first, second = (bias.double() for bias in biases)
+        channel = int((first - second).abs().argmax())
         pair = f"{biases[0][channel].item()!r}, not {biases[1][channel].item()!r}"
-        sentence = f"{counted(int(unequal.sum()), 'bias', 'biases')} off, the first in output channel {channel}: {pair}"
+        sentence = f"{counted(int(unequal.sum()), 'bias', 'biases')} off, the worst in output channel {channel}: {pair}"
         return refuted("weights", "C2A402", sentence)
     return holds("weights")
+
+
+def worst_weight(
+    original: Reading, converted: Reading, places: tuple[Offset, ...], amiss: Tensor
+) -> tuple[int, int, int]:
+    """The place, output and input channel where weights `amiss` differ most, to the rounding of float64 sums."""
+    found = amiss.nonzero()
+    if original.weights.groups == converted.weights.groups:
+        width_out, width_in = (channels // original.weights.groups for channels in reversed(original.channels))
+        found[:, 2] += found[:, 1] // width_out * width_in
+    ours, theirs = (summed(side, places)[tuple(found.T)] for side in (original, converted))
+    place, out, inp = found[(ours - theirs).abs().nan_to_num(torch.inf).argmax()].tolist()
+    return place, out, inp

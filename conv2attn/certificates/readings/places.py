@@ -39,8 +39,18 @@ def different_sums(original: Reading, converted: Reading, places: tuple[Offset, 
 
 
 def single(reading: Reading) -> bool:
-    """Whether each place has one head, with a plain tap."""
+    """Whether each place has one head, with a plain tap, so that its weights are summed without rounding."""
     return reading.taps is not None and len(set(reading.starts)) == len(reading.starts)
+
+
+def summed(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
+    """The weights at each place in float64, (places, d_out, d_in), up to rounding where a sum is formed."""
+    plain = reading.weights if reading.taps is None else Weights(None, reading.taps, None, reading.weights.groups)
+    weights = dense(plain)
+    value, output = (None if w is None else w.cpu().double() for w in (weights.value, weights.output))
+    taps = Weights(value, output, None, 1).taps()
+    index = torch.tensor([places.index(start) for start in reading.starts])
+    return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64).index_add_(0, index, taps)
 
 
 def at_places(reading: Reading, places: tuple[Offset, ...]) -> Tensor:
@@ -63,3 +73,11 @@ def entry(reading: Reading, place: Offset, out: int, inp: int) -> Fraction:
         else:
             total += rows[inp] if rows is not None else columns[out] if columns is not None else 0
     return total
+
+
+def nearest_float(number: Fraction) -> float:
+    """The number as a float, infinite beyond those."""
+    try:
+        return float(number)
+    except OverflowError:
+        return torch.inf if number > 0 else -torch.inf
