@@ -12,11 +12,14 @@ The tests are collected once. In a fork for each mutant, the code of the mutated
 runs at import time are imported anew. The unchanged package goes both ways first, and must pass.
 """
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as tests/conftest.py: torch reads it when it is first imported
+
 import argparse
 import gc
 import hashlib
 import json
-import os
 import pickle
 import signal
 import sys

@@ -205,8 +205,17 @@ def test_no_more_images_are_looked_at_than_it_takes(monkeypatch):
     )
 
 
+def cancelling(layer):
+    """Head 0 in three that add up to it exactly, two of them large, so that much is rounded."""
+    planted.heads(layer, [0, 0, *range(layer.heads)])
+    whole = planted.taps(layer)[0].clone()
+    coarse = (whole * 2**12).round() / 2**12
+    for head, part in enumerate((coarse + 2**11, whole - coarse, torch.full_like(whole, -(2**11)))):
+        planted.taps(layer)[head] = part
+
+
 def test_rounding_refutes_no_network():
-    at = look()
+    at = look(planted.on("border", cancelling))
     outputs, structure, bare = at.witness("outputs"), at.witness("structure"), at.witness("tolerance")
     assert [(each.layer, each.part) for each in (outputs, structure, bare)] == [
         ("(network)", "outputs"),
