@@ -78,3 +78,9 @@ def test_heads_that_are_none():
             sharpness_on_a_pixel(alpha, (0.0,), 0.0, "float32")
         with pytest.raises(AlphaError, match="C2A130 alpha="):
             leak_reached(alpha, (0.0,))
+
+
+@pytest.mark.parametrize(("name", "exponent"), [("float32", 128), ("float16", 128), ("float64", 1024)])
+def test_a_score_that_may_be_infinite_leaves_no_sharpness(name, exponent):
+    assert sharpness_on_a_pixel(2.0 ** (exponent - 6), [0.0, 0.0], 16.0, name) > 2.0 ** (exponent - 7)
+    assert sharpness_on_a_pixel(2.0 ** (exponent - 4), [0.0, 0.0], 8.0, name) == 0.0

@@ -25,7 +25,8 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
 
         alpha' = alpha (1 - u) ((1 - 2 f) (1 - c) - 2 c G).
 
-    On the grid and on a pixel alpha itself is returned: there `computed_leak` counts what scores are off by.
+    On the grid and on a pixel alpha itself is returned: there `computed_leak` counts what scores are off by. Where the
+    score of the nearest key, -alpha G, may be infinite as computed, a softmax may be no number, and there is none.
 
     Args:
         alpha: sharpness, in inverse squared pixels; positive.
@@ -44,7 +45,10 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
     positive_ball(alpha)
     if off == 0 and distance == 0:
         return alpha
-    u = accumulator_of(format_name).unit_roundoff
+    inner = accumulator_of(format_name)
+    u = inner.unit_roundoff
+    if not alpha * distance * 2 <= inner.largest:
+        return 0.0
     with ctx.workprec(BALL_PRECISION):
         relative = arb(gamma(SCORE_ROUNDINGS + len(shifts), u))
         kept = (1 - 2 * arb(off)) * (1 - relative) - 2 * relative * arb(distance)
