@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.attention import MultiHeadSelfAttention
@@ -67,6 +68,26 @@ def test_code_that_does_not_look_is_not_refuted(after):
     original = Looking(after).eval()
     report = certify(original, conv2attn.convert(original), input_size=SIZE)
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("layered", [True, False])
+def test_code_that_looks_beside_functional_convolutions_is_refuted(looks, layered):
+    class Calling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.conv = nn.Parameter(torch.randn(3, 3, 3, 3)), nn.Conv2d(3, 3, 1) if layered else None
+
+        def forward(self, image):
+            called = F.conv2d(image, self.weight)
+            passed = self.conv(called) if layered else called
+            changed = "forward" in vars(self) or isinstance(self.conv, conv2attn.MultiHeadSelfAttention)
+            return passed * 2 if looks and changed else passed
+
+    original, image = Calling(), torch.rand(1, *SIZE)
+    report = certify(original, conv2attn.convert(original, example_input=image), images=image)
+    assert report.verdict is (Verdict.REFUTED if looks else Verdict.HOLDS), report.to_text()
+    assert looks is any("the outputs are other numbers" in finding.sentence for finding in report.between)
 
 
 def test_one_module_may_stand_where_two_stood_and_two_where_one_stood():

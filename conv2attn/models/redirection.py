@@ -182,6 +182,13 @@ def redirect_calls(
         vars(owner)["forward"] = AttendedForward(owner)
 
 
+def stop_attending(network: nn.Module) -> None:
+    """Makes the modules of `network` compute their functional convolutions as these are called."""
+    for module in network.modules():
+        if isinstance(module, AttendingCalls):
+            module.untouched = tuple(name for name, _ in FUNCTIONS.values())
+
+
 def leave_alone(modules: Iterable[nn.Module]) -> None:
     """Keeps redirections out of `modules`."""
     for module in modules:

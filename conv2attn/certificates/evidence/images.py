@@ -29,9 +29,8 @@ from conv2attn.certificates.evidence.witness import at_worst
 from conv2attn.certificates.rows import all_names, pair_layers
 from conv2attn.certificates.surroundings.between import all_same, copies
 from conv2attn.errors import Conv2AttnError, UsageError
-from conv2attn.models.calls import FUNCTIONS
 from conv2attn.models.discovery import copy_network
-from conv2attn.models.redirection import AttendingCalls
+from conv2attn.models.redirection import stop_attending
 from conv2attn.tables import counted
 from conv2attn.verdicts import Verdict
 
@@ -96,9 +95,7 @@ class Look:
                 return None
         for standing, layer in stands.items():
             vars(standing)["forward"] = functools.partial(alone, layer)
-        for module in trial.modules():
-            if isinstance(module, AttendingCalls):
-                module.untouched = tuple(name for name, _ in FUNCTIONS.values())
+        stop_attending(trial)
         return trial
 
     def of_call(self, name: str) -> Witness:

@@ -12,7 +12,7 @@ from conv2attn.certificates.readings.finding import Finding, refuted, unsupporte
 from conv2attn.certificates.surroundings.stored import hooks, same_bits
 from conv2attn.certificates.surroundings.structure import compare_structure
 from conv2attn.models.discovery import copy_network
-from conv2attn.models.redirection import CHILD
+from conv2attn.models.redirection import CHILD, stop_attending
 from conv2attn.verdicts import Verdict
 
 IMAGES = 2  # as many as batch normalisation in training needs
@@ -73,12 +73,13 @@ class Tape:
         self.departure = self.departure or where
 
     def run(self, network: nn.Module, images: Tensor, replaced: Callable[[Any, set[str]], Any]) -> list[Tensor]:
-        """The tensors that a copy of `network` returns, with other forwards of its layers."""
+        """What a copy of `network` returns, with other forwards of its layers, and functional convolutions as such."""
         trial, known = copy_network(network), dict[nn.Module, set[str]]()
         for name, group in self.groups.items():
             known.setdefault(trial.get_submodule(name), set()).add(group)
         for layer, names in known.items():
             vars(layer)["forward"] = replaced(layer.forward, names)
+        stop_attending(trial)
         return copies(run(trial, images.clone()))
 
 
@@ -101,9 +102,9 @@ def departure_between(original: nn.Module, network: nn.Module, names: Sequence[s
     """Where `network` computes other bits than `original` though the layers return the same; empty if nowhere.
 
     A refutation on these images, and no proof for others. Nothing is said where `original` departs from itself, as by
-    noise of its own, where it does not run on so few images, or where functional convolutions attend.
+    noise of its own, or where it does not run on so few images.
     """
-    if not any(names) or any(CHILD in module._modules for module in network.modules()):
+    if not any(names) and not any(CHILD in module._modules for module in network.modules()):
         return ""
     first = {id(original.get_submodule(name)): name for name in reversed(names)}
     tape, few = Tape({name: first[id(original.get_submodule(name))] for name in names}), images[:IMAGES]
