@@ -15,6 +15,7 @@ from torch.nn.utils import prune
 from torch.nn.utils.weight_norm import weight_norm
 
 import conv2attn
+from conv2attn.certificates import certify
 from conv2attn.certificates.surroundings.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
 from conv2attn.certificates.surroundings.structure import Comparison, compare_structure
 from conv2attn.certificates.surroundings.values import is_plain
@@ -390,24 +391,27 @@ def test_what_differs_comes_in_the_order_of_names():
     assert lines == ["0: one is in training mode", "1: one is in training mode", "2 is only in the second"]
 
 
-def test_names_apart_and_all_below_them_are_left_out_but_for_their_hooks():
+def test_names_apart_are_left_out_but_for_their_hooks_and_what_was_added_to_both():
     def build():
         return nn.ModuleDict({"a": nn.Sequential(nn.ReLU()), "ab": nn.ReLU(), "c": nn.ReLU()})
 
     first, second = build(), build()
     second["a"][0] = nn.Tanh()
-    assert Comparison(first, second, {"a"}).run().different == []
+    assert Comparison(first, second, {"a"}).run().different == ["a: 0 differs"]
     assert Comparison(first, second, {"a.0"}).run().different == []
+    second["a"] = nn.Sequential()
+    assert Comparison(first, second, {"a"}).run().different == []
     second["ab"].eval()
     assert Comparison(first, second, {"a"}).run().different == ["ab: one is in training mode"]
-    assert Comparison(first, second, {""}).run().different == []
+    parts = ["the network: a differs", "the network: ab differs"]
+    assert Comparison(first, second, {""}).run().different == parts
     for register in ("register_forward_hook", "register_forward_pre_hook"):
         handle = getattr(second["a"], register)(print)
         key = f"_{register.removeprefix('register_')}s"
         assert Comparison(first, second, {"a", "ab"}).run().different == [f"a: {key} differs"]
         handle.remove()
     second.register_forward_hook(print)
-    assert Comparison(first, second, {""}).run().different == ["the network: _forward_hooks differs"]
+    assert Comparison(first, second, {""}).run().different == ["the network: _forward_hooks differs", *parts]
 
 
 def test_a_network_that_attends_differs_only_in_its_layers():
@@ -530,6 +534,44 @@ def test_findings_are_refuted_then_undecided_then_hold():
     (wrong,) = compare_structure(*sides([deque(), 1], [deque(), 2]), set())
     assert (wrong.part, wrong.verdict, wrong.code) == ("structure", Verdict.REFUTED, "C2A405")
     assert wrong.sentence == "the network: thing differs"
+
+
+ADDED = {
+    "attribute": lambda layer, number: setattr(layer, "limit", number),
+    "buffer": lambda layer, number: layer.register_buffer("limit", torch.tensor(number)),
+    "parameter": lambda layer, number: layer.register_parameter("limit", nn.Parameter(torch.tensor(number))),
+    "module": lambda layer, number: layer.add_module("limit", nn.Threshold(number, 0.0)),
+}
+
+
+@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("to_attention", [True, False])
+@pytest.mark.parametrize("kind", ADDED)
+def test_what_hooks_may_read_of_layers_is_the_same(kind, to_attention, behind):
+    conv = nn.Conv2d(3, 4, 3)
+    layers = [conv, conv2attn.convert(conv)] if to_attention else [conv, copy.deepcopy(conv)]
+    ADDED[kind](layers[0], 1.0)
+    networks = [nn.Sequential(layer, nn.ReLU()) if behind else layer for layer in layers]
+    images = torch.rand(1, 3, 6, 7)
+    assert certify(*networks, images=images).verdict is Verdict.HOLDS
+    for number, verdict in ((1.0, Verdict.HOLDS), (2.0, Verdict.REFUTED)):
+        layers[1]._buffers.pop("limit", None)
+        layers[1]._parameters.pop("limit", None)
+        ADDED[kind](layers[1], number)
+        report = certify(*networks, images=images)
+        assert report.verdict is verdict, report.to_text()
+    assert [finding.sentence for finding in report.between if finding.part == "structure"] == [
+        "0: limit differs" if behind else "the network: limit differs"
+    ]
+
+
+def test_the_means_of_a_weight_are_not_compared():
+    with pytest.warns(FutureWarning):
+        first, second = (weight_norm(nn.Conv2d(3, 4, 3)) for _ in range(2))
+    with torch.no_grad():
+        for layer, factor in ((first, 1.0), (second, 2.0)):
+            layer.weight_v.fill_(factor), layer.weight_g.fill_(1.0), layer.bias.zero_()
+    assert certify(first, second, images=torch.rand(1, 3, 6, 7)).verdict is Verdict.HOLDS
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -1,5 +1,6 @@
 """What modules and other objects hold, as values that can be compared."""
 
+import functools
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.certificates.computed.gaps import gap
-from conv2attn.models.redirection import AttendedForward, pause, resume
-from conv2attn.models.replacement import REPARAMETRISATIONS
+from conv2attn.models.redirection import CHILD, AttendedForward, pause, resume
+from conv2attn.models.replacement import REPARAMETRISATIONS, computed_by_hooks
 from conv2attn.tables import counted
 
 OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")
@@ -25,6 +27,21 @@ def attributes_of(module: nn.Module) -> dict[str, Any]:
         own = {**own, "forward": forward.replaced}
         return {key: value for key, value in own.items() if key != "forward" or value is not None}
     return own
+
+
+def added_to(layer: nn.Module) -> dict[str, Any]:
+    """What a convolution or attention layer holds beside what one of its class does, or computes its weight from."""
+    held = {**vars(layer), **layer._parameters, **layer._buffers, **layer._modules}
+    means = tuple(f"{name}_" for name in computed_by_hooks(layer))
+    return {key: item for key, item in held.items() if key not in names_of_layers() and not key.startswith(means)}
+
+
+@functools.cache
+def names_of_layers() -> frozenset[str]:
+    """All names that layers of this project and convolutions have of their own."""
+    layers = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0]], 1.0)), nn.Conv1d(1, 1, 1)
+    held = [{*vars(each), *each._parameters, *each._modules} for each in layers]
+    return frozenset({*OWN, "parametrizations", CHILD}.union(*held))
 
 
 def hooks(registered: Any) -> Any:

@@ -8,6 +8,7 @@ from torch import nn
 
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.surroundings.stored import (
+    added_to,
     attributes_of,
     hooks,
     worst_place,
@@ -37,7 +38,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         pairs = (self.original, self.network)
-        names = [{id(m): name for name, m in side.named_modules()} for side in pairs]
+        names = [{id(m): name for name, m in side.named_modules() if self.is_known(name)} for side in pairs]
         self.values = Values({**names[0], **names[1]}, same_unregistered, self.found.unknown)
 
     def run(self) -> Structure:
@@ -50,17 +51,25 @@ class Comparison:
         for name in sorted(first.keys() & second.keys()):
             self.compare_module(name or "the network", first[name], second[name])
         for name in sorted(self.apart):
-            self.compare_hooks(
-                name or "the network", *(side.get_submodule(name) for side in (self.original, self.network))
-            )
+            layers = [side.get_submodule(name) for side in (self.original, self.network)]
+            self.compare_hooks(name or "the network", *layers)
+            self.compare_added(name or "the network", *layers)
         self.found.different.sort()
         return self.found
 
+    def is_known(self, name: str) -> bool:
+        """Whether a module is compared by its name, and not as a part of what is compared otherwise."""
+        return name in self.apart or not name.startswith(self.inside)
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """How the names of all parts of the modules apart begin."""
+        return tuple(f"{name}." if name else "" for name in self.apart)
+
     def standing(self, side: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         """The modules that are compared here, by name."""
-        inside = tuple(f"{name}." if name else "" for name in self.apart)
         for name, module in side.named_modules(remove_duplicate=False):
-            if not f"{name}.".startswith(inside) and CHILD not in name.split("."):
+            if not f"{name}.".startswith(self.inside) and CHILD not in name.split("."):
                 yield name, module
 
     def compare_module(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
@@ -90,6 +99,13 @@ class Comparison:
         """The forward hooks of layers that are compared otherwise; those that compute a weight have done so."""
         for key in ("_forward_pre_hooks", "_forward_hooks"):
             if not self.values.same(hooks(getattr(ours, key)), hooks(getattr(theirs, key)), f"{told}: {key}"):
+                self.found.different.append(f"{told}: {key} differs")
+
+    def compare_added(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
+        """What was added to both of two layers that are compared otherwise: hooks and the networks may read it."""
+        first, second = added_to(ours), added_to(theirs)
+        for key in sorted(first.keys() & second.keys()):
+            if not self.values.same(first[key], second[key], f"{told}: {key}"):
                 self.found.different.append(f"{told}: {key} differs")
 
 
