@@ -21,6 +21,8 @@ from conv2attn.certificates.evidence.recheck_files import objections, tensors_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 
+WRITE = "Write one by verify --report FILE."
+MOVED = "Go to its folder, or name both files: verify ORIGINAL CONVERTED --certificate FILE."
 MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError)
 
 
@@ -78,10 +80,11 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         rows = {str(row["name"]): row for row in body["layers"]}
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError("C2A001", f"{certificate} is no certificate of two files ({error})") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
+        raise UsageError("C2A001", f"{certificate} is no certificate of two files: {why}", WRITE) from error
     for path in paths:
         if not path.is_file():
-            raise CheckpointError("C2A301", f"{path} does not exist")
+            raise CheckpointError("C2A301", f"{path}, which the certificate is of, does not exist", MOVED)
     wrong = [
         f"{path} changed since the certificate was written"
         for path, known in zip(paths, hashes, strict=True)
