@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from conv2attn.models.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 NAME = "layer1.0.conv1."
+SAVED = {"conv2attn": "conv2attn.network/1"}
 
 
 def layer(seed=0, **kwargs):
@@ -693,7 +694,7 @@ def files(tmp_path):
     ours, theirs = states()
     name = "layer1.0.conv1"
     torch.save(ours, tmp_path / "a.pt")
-    torch.save({"state_dict": theirs, "layers": {name: PLAN}}, tmp_path / "b.pt")
+    torch.save({**SAVED, "state_dict": theirs, "layers": {name: PLAN}}, tmp_path / "b.pt")
 
     def write(**changes):
         rows = [{"name": name, "strength": "proved", "skipped": False},
@@ -736,7 +737,7 @@ def test_files_that_changed_are_told_before_anything_is_read(files):
 def test_what_disagrees_behind_the_right_hashes_is_told(files):
     _, theirs = states()
     theirs["layer1.0.conv1.output"][4, 1, 0] += 1
-    torch.save({"state_dict": theirs, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
+    torch.save({**SAVED, "state_dict": theirs, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
     path = files()
     told = "layer1.0.conv1: heads [4] that start at (0, 0) do something else"
     assert recheck(path) == Recheck(path, "holds", 1, (told,))
@@ -752,7 +753,7 @@ def test_nothing_but_tensors_is_loaded(files):
         recheck(files())
 
 
-@pytest.mark.parametrize("content", [5, [1], {"layers": 5}, {1: torch.ones(1)},
+@pytest.mark.parametrize("content", [5, [1], {**SAVED, "layers": 5}, {1: torch.ones(1)},
                                      {"state_dict": None}, {"layer1.0.conv1.weight": torch.ones(1)}])  # fmt: skip
 def test_files_that_hold_no_networks_are_an_error(files, content):
     torch.save(content, files.folder / "a.pt")
@@ -788,8 +789,8 @@ def test_a_bounded_layer_leaks_at_most_the_roundoff(files, alpha, strength, wron
     ours, theirs = states()
     name = "layer1.0.conv1"
     soft = {**theirs, f"{name}.encoding.alpha": torch.full((9,), alpha)}
-    torch.save({"state_dict": theirs, "layers": {name: PLAN}} if twice else ours, files.folder / "a.pt")
-    torch.save({"state_dict": soft, "layers": {name: PLAN}}, files.folder / "b.pt")
+    torch.save({**SAVED, "state_dict": theirs, "layers": {name: PLAN}} if twice else ours, files.folder / "a.pt")
+    torch.save({**SAVED, "state_dict": soft, "layers": {name: PLAN}}, files.folder / "b.pt")
     path = files(layers=[{"name": name, "strength": strength, "skipped": False}])
     assert recheck(path) == Recheck(path, "holds", 1, (f"{name}.encoding.alpha is {alpha:g}",) * wrong)
 
@@ -797,7 +798,9 @@ def test_a_bounded_layer_leaks_at_most_the_roundoff(files, alpha, strength, wron
 def test_a_layer_at_the_root_is_named_by_nothing(files):
     made = layer()
     torch.save(made.state_dict(), files.folder / "a.pt")
-    torch.save({"state_dict": conv2attn.convert(made).state_dict(), "layers": {"": PLAN}}, files.folder / "b.pt")
+    torch.save(
+        {**SAVED, "state_dict": conv2attn.convert(made).state_dict(), "layers": {"": PLAN}}, files.folder / "b.pt"
+    )
     path = files(layers=[{"name": "(root)", "strength": "proved", "skipped": False}])
     assert recheck(path) == Recheck(path, "holds", 1, ())
 
@@ -825,13 +828,32 @@ def test_files_may_be_wrapped_and_of_older_make(files):
         {"model": {f"module.{key}": x for key, x in {**ours, **mean}.items()}, "epoch": 3}, files.folder / "a.pt"
     )
     state = {**theirs, **mean, "bn1.num_batches_tracked": torch.tensor(0)}
-    torch.save({"state_dict": state, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
+    torch.save({**SAVED, "state_dict": state, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
     path = files()
     assert recheck(path) == Recheck(path, "holds", 1, ())
     state["bn1.num_batches_tracked"] += 1
-    torch.save({"state_dict": state, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
+    torch.save({**SAVED, "state_dict": state, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
     path = files()
     assert recheck(path) == Recheck(path, "holds", 1, ("bn1.num_batches_tracked differs",))
+
+
+def test_what_nobody_reads_of_a_state_dict_says_nothing(files):
+    """A state dict's architecture is read off its shapes, whatever stands beside it; so is that it has no plan."""
+    plan = ResNetPlan("basic", (1, 1, 1, 1), 4, 3)
+    state, name = build(plan).state_dict(), "conv1"
+    saved = {**SAVED, "state_dict": state, "layers": {}, "architecture": ["resnet", {**asdict(plan), "stem": "cifar"}]}
+    rows = [{"name": name, "strength": "proved", "skipped": False}]
+    torch.save(saved, files.folder / "b.pt")
+    for first in (
+        saved,
+        {**saved, "conv2attn": "another/1"},
+        {key: saved[key] for key in ("state_dict", "architecture")},
+    ):
+        torch.save(first, files.folder / "a.pt")
+        assert recheck(files(layers=rows)).verdict is (Verdict.HOLDS if first is saved else Verdict.REFUTED)
+    torch.save({**saved, "conv2attn": "another/1"}, files.folder / "b.pt")
+    torch.save({**saved, **SAVED}, files.folder / "a.pt")
+    assert recheck(files(layers=rows)).verdict is Verdict.REFUTED
 
 
 def test_a_layer_that_was_left_out_is_compared_as_numbers(files):
@@ -840,7 +862,7 @@ def test_a_layer_that_was_left_out_is_compared_as_numbers(files):
     for key, wrong in (("left.weight", ()), ("other.weight", ("other.weight differs",))):
         torch.save({**ours, key: torch.tensor([0.0])}, files.folder / "a.pt")
         second = {**theirs, key: torch.tensor([-0.0])}
-        torch.save({"state_dict": second, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
+        torch.save({**SAVED, "state_dict": second, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
         path = files()
         assert recheck(path) == Recheck(path, "holds", 1, wrong)
 

@@ -23,6 +23,7 @@ from conv2attn.verdicts import Verdict
 
 WRITE = "Write one by verify --report FILE."
 MOVED = "Go to its folder, or name both files: verify ORIGINAL CONVERTED --certificate FILE."
+FORMAT = "conv2attn.network/1"
 MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError)
 
 
@@ -98,11 +99,17 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
     proved = {name: bool(row["skipped"]) or row["strength"] == "proved" for name, row in names.items()}
     counted = [name for name, row in names.items() if not row["skipped"]]
     try:
-        files = (torch.load(path, map_location="cpu", weights_only=True) for path in paths)
+        files = (as_read(torch.load(path, map_location="cpu", weights_only=True)) for path in paths)
         return look(certificate, stored, proved, counted, *files)
     except MALFORMED as error:
         told = str(error).partition("\n")[0]
         raise UsageError("C2A001", f"{certificate} names files that are no networks ({told})") from error
+
+
+def as_read(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A file without what stands beside its tensors, unless it says that this is a plan: nobody reads it otherwise."""
+    planned = state.get("conv2attn") == FORMAT
+    return {key: state[key] for key in state if planned or key not in ("architecture", "layers")}
 
 
 def look(
