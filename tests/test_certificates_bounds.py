@@ -67,7 +67,7 @@ def placed(alphas, *shifts, distances=()):
     count = len(alphas)
     return replace(
         attending(layer()),
-        positions=Positions(((0, 0),) * count, alphas, shifts, distances or (0.0,) * count, (), by_enumeration=False),
+        positions=Positions(((0, 0),) * count, alphas, shifts, distances or (0.0,) * count, (), False, ()),
     )
 
 

@@ -298,7 +298,7 @@ EVERYWHERE = Sites.everywhere(2)
 def heads(alphas, *shifts, distances=None):
     """Heads at the same offset with these alphas and shifts."""
     count = len(alphas)
-    return Positions(((0, 0),) * count, alphas, shifts, distances or (0.0,) * count, (), False)
+    return Positions(((0, 0),) * count, alphas, shifts, distances or (0.0,) * count, (), False, ())
 
 
 def test_centres_are_read_in_the_format_of_the_scores():

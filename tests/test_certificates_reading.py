@@ -287,7 +287,7 @@ def test_a_class_with_a_method_of_another_home_is_in_the_way(monkeypatch):
 def placed(alphas, *shifts, by_enumeration=False, dtype=torch.float32):
     """A reading of heads with these alphas, each shifted so along each axis."""
     count = len(alphas)
-    positions = Positions(((0, 0),) * count, alphas, shifts, (0.0,) * count, (), by_enumeration)
+    positions = Positions(((0, 0),) * count, alphas, shifts, (0.0,) * count, (), by_enumeration, ())
     return replace(reading_of(conv2attn.convert(layer().to(dtype))), positions=positions)
 
 

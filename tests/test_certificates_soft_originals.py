@@ -1,12 +1,18 @@
 """An original that is itself attention is what its taps say only as far as it is hard: its leak counts as well."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import conv2attn
+from conv2attn.attention.plan import to_plan
 from conv2attn.certificates import certify
 from conv2attn.certificates.computed.leak import check_leak, check_leaks
+from conv2attn.certificates.evidence.recheck_layers import of_layers
+from conv2attn.certificates.readings.finding import holds
+from conv2attn.certificates.readings.places import attend_alike
 from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.verdicts import Strength, Verdict
 
@@ -34,24 +40,110 @@ def test_a_soft_original_is_no_convolution(alpha, converted):
 
 @pytest.mark.parametrize(
     ("original", "converted", "strength"),
-    [(46, 128, "bounded"), (46, None, "bounded"), (128, 46, "bounded"), (None, 46, "bounded"), (46, 46, "bounded"),
-     (128, 128, "proved"), (128, None, "proved"), (None, 128, "proved"), (200, 128, "proved")],
+    [(46, 128, "bounded"), (46, None, "bounded"), (128, 46, "bounded"), (None, 46, "bounded"), (46, 46, "proved"),
+     (3, 3, "proved"), (128, 128, "proved"), (128, None, "proved"), (None, 128, "proved"), (200, 128, "proved")],
 )  # fmt: skip
 def test_the_strength_is_that_of_the_softer_one(original, converted, strength):
     report = certify(layer(original), layer(converted), input_size=(2, 7))
     assert (report.verdict, report.rows[0].strength) == (Verdict.HOLDS, Strength(strength))
-    assert (report.rows[0].leak > 0) is (strength == "bounded")
+    assert (report.rows[0].leak > 0) is (min(original or 128, converted or 128) < 128)
 
 
 def test_the_larger_leak_is_told():
     hard, firm, soft = (reading_of(layer(alpha)) for alpha in (128, 20, 3))
-    assert check_leaks(soft, soft) == check_leak(soft) == check_leaks(firm, soft)
+    assert check_leaks(firm, soft) == check_leak(soft)
+    assert check_leaks(soft, soft) == (holds("leak"), check_leak(soft)[1])
     found, leak = check_leaks(soft, firm)
     assert (found.sentence, leak) == (f"in the original, {check_leak(soft)[0].sentence}", check_leak(soft)[1])
-    assert check_leaks(hard, firm) == check_leaks(firm, firm) == check_leak(firm)
+    assert check_leaks(hard, firm) == check_leak(firm)
     told, least = check_leaks(firm, hard)
     assert (told.sentence, least) == (f"in the original, {check_leak(firm)[0].sentence}", check_leak(firm)[1])
     assert check_leaks(hard, hard) == (check_leak(hard)[0], 0.0)
     quiet = reading_of(layer(46))
     assert check_leak(quiet)[0].sentence == ""
     assert check_leaks(quiet, hard) == check_leak(quiet)
+
+
+SOFT = reading_of(layer(3))
+
+
+def in_order(reading, order):
+    """The reading with its heads in another order."""
+    places = reading.positions
+    names = ("offsets", "alphas", "shifts", "distances", "centers")
+    moved = {name: tuple(getattr(places, name)[head] for head in order) for name in names}
+    taps = reading.taps[order]
+    return replace(
+        reading,
+        offsets=moved["offsets"],
+        starts=tuple(reading.starts[head] for head in order),
+        weights=replace(reading.weights, output=taps, value=None),
+        taps=taps,
+        positions=replace(places, **moved),
+    )
+
+
+def softer(head, alpha):
+    """The same with another sharpness of one head."""
+    alphas = tuple(alpha if each == head else old for each, old in enumerate(SOFT.positions.alphas))
+    return replace(SOFT, positions=replace(SOFT.positions, alphas=alphas))
+
+
+def test_heads_attend_alike_in_any_order():
+    assert attend_alike(SOFT, SOFT)
+    for order in ([2, 0, 1], [1, 0, 2], [0, 1, 2]):
+        assert attend_alike(SOFT, in_order(SOFT, order))
+        assert attend_alike(in_order(SOFT, order), SOFT)
+
+
+def test_a_head_in_two_of_the_same_scores_attends_alike_and_of_others_does_not():
+    twice = in_order(SOFT, [0, 0, 1, 2])
+    twice.taps[0] = 0.0
+    assert attend_alike(SOFT, twice)
+    other = replace(twice, positions=replace(twice.positions, alphas=(7.0, 3.0, 3.0, 3.0)))
+    assert attend_alike(SOFT, other)  # what is nothing attends as it likes
+    twice.taps[0] = 2 * twice.taps[1]
+    twice.taps[1].neg_()
+    assert attend_alike(SOFT, twice)
+    assert not attend_alike(SOFT, other)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        softer(1, 3.0000002),
+        replace(SOFT, positions=replace(SOFT.positions, centers=((-1.0,), (0.0,), (1.0000001,)))),
+        replace(SOFT, positions=replace(SOFT.positions, by_enumeration=True)),
+        replace(SOFT, starts=((-1,), (0,), (2,))),
+        replace(SOFT, geometry=replace(SOFT.geometry, room=(1,))),
+        replace(SOFT, padding=replace(SOFT.padding, before=(2,))),
+        replace(SOFT, channels=(2, 4)),
+        replace(SOFT, positions=None),
+        reading_of(layer(3).double()),
+        reading_of(CONVOLUTION),
+    ],
+)
+def test_what_differs_does_not_attend_alike(changed):
+    assert not attend_alike(SOFT, changed)
+    assert not attend_alike(changed, SOFT)
+
+
+def test_one_weight_of_a_soft_head_that_is_off_is_refuted():
+    other = layer(3)
+    with torch.no_grad():
+        other.output[1, 0, 0] = torch.nextafter(other.output[1, 0, 0], torch.tensor(torch.inf))
+    assert certify(layer(3), layer(3), input_size=(2, 7)).verdict is Verdict.HOLDS
+    assert certify(layer(3), other, input_size=(2, 7)).verdict is Verdict.REFUTED
+
+
+def test_a_stored_certificate_of_soft_layers_is_looked_at_again():
+    def looked(first, second):
+        plans, states = zip(*((to_plan(each), each.state_dict()) for each in (first, second)), strict=True)
+        return [(each.sentence, each.sure) for each in of_layers("", plans, states)]
+
+    assert looked(layer(3), layer(3)) == []
+    assert looked(layer(3), layer(4)) == [("encoding.alpha is 3", True), ("encoding.alpha is 4", True)]
+    other = layer(3)
+    with torch.no_grad():
+        other.output[1, 0, 0] += 1.0
+    assert [sure for _, sure in looked(layer(3), other)] == [True, True]

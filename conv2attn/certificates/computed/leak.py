@@ -7,6 +7,7 @@ from conv2attn.attention.probes import exponential_underflows
 from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
 from conv2attn.certificates.computed.arithmetic import gradual_underflow
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.certificates.readings.places import attend_alike
 from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.readings.reading import Reading
 from conv2attn.models.rows import SURE_ALPHA
@@ -15,8 +16,13 @@ from conv2attn.verdicts import Strength
 
 
 def check_leaks(original: Reading, converted: Reading) -> tuple[Finding, float]:
-    """The finding on whichever of the two leaks more, and how much: a soft original is not what its targets say."""
+    """The finding on whichever of the two leaks more, and how much: a soft original is not what its targets say.
+
+    Attention that attends alike on both sides leaks alike, and nothing is asked of it.
+    """
     (ours, own), (theirs, leak) = check_leak(original), check_leak(converted)
+    if leak and attend_alike(original, converted):
+        return holds("leak"), leak
     if own <= leak:
         return theirs, leak
     return replace(ours, sentence=ours.sentence and f"in the original, {ours.sentence}"), own

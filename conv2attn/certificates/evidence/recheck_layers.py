@@ -5,6 +5,7 @@ It refutes only what the certificate's own code would refute, and leaves undecid
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from random import SystemRandom
 from typing import Any
@@ -46,7 +47,21 @@ def of_layers(
     yield from (Objection(f"{called}: {each.sentence}", each.sure) for each in of_forms(*forms))
     sides = zip(plans, forms, states, strict=True)
     soft = [each for plan, form, state in sides if plan for each in of_alpha(name, form, state, proved=proved)]
-    yield from dict.fromkeys(soft)
+    if soft and not (None not in plans and attend_alike(name, forms, states)):
+        yield from dict.fromkeys(soft)
+
+
+def attend_alike(name: str, forms: list[Form], states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]]) -> bool:
+    """Whether heads of two attentions that have the same scores do the same together: one map, soft or not."""
+    keyed = []
+    for form, state in zip(forms, states, strict=True):
+        scored = torch.promote_types(form.weights[0].dtype, torch.float32)
+        center, alpha = state[f"{name}encoding.center"].to(scored), state[f"{name}encoding.alpha"]
+        heads: Any = zip(form.starts, map(tuple, center.tolist()), alpha.tolist(), strict=True)
+        keyed.append(replace(form, starts=tuple(heads)))
+    first, second = keyed
+    same = first.padding == second.padding and first.by_enumeration == second.by_enumeration
+    return same and all(same_at(head, first, second) for head in dict.fromkeys((*first.starts, *second.starts)))
 
 
 def of_forms(first: Form, second: Form) -> Iterator[Objection]:

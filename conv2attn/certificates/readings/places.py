@@ -1,5 +1,6 @@
 """What the heads or taps of a reading do with each pixel that they copy: sums of weights, compared exactly."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
@@ -36,6 +37,27 @@ def different_sums(original: Reading, converted: Reading, places: tuple[Offset, 
             weights = dense(weights)
         sides.append(Sums(weights, tuple(places.index(s) for s in side.starts), len(places)))
     return differing(sides[0], sides[1])
+
+
+def attend_alike(original: Reading, converted: Reading) -> bool:
+    """Whether both are attention, and heads of the same scores do the same together: one map, soft or not."""
+    if original.positions is None or converted.positions is None:
+        return False
+    if (original.geometry, original.padding) != (converted.geometry, converted.padding):
+        return False
+    if original.channels != converted.channels or original.dtype != converted.dtype:
+        return False
+    if original.positions.by_enumeration != converted.positions.by_enumeration:
+        return False
+    ours, theirs = (
+        [*zip(side.starts, side.positions.scores, strict=True)] for side in (original, converted) if side.positions
+    )
+    kinds = {head: (kind,) for kind, head in enumerate(dict.fromkeys((*ours, *theirs)))}
+    sides = [
+        replace(side, starts=tuple(kinds[head] for head in heads))
+        for side, heads in ((original, ours), (converted, theirs))
+    ]
+    return not different_sums(sides[0], sides[1], tuple(kinds.values())).any()
 
 
 def single(reading: Reading) -> bool:

@@ -23,7 +23,7 @@ class Positions:
 
     `shifts` says how far each centre is from the offset, along each axis of the scores, of which an enumeration has
     one; `distances` bounds the square of how far any query's nearest key is from the centre. `strays` are the heads
-    whose target is no key for some query of some grid.
+    whose target is no key for some query of some grid. `centers` are the numbers that scores are computed from.
     """
 
     offsets: tuple[Offset, ...]
@@ -32,6 +32,7 @@ class Positions:
     distances: tuple[float, ...]
     strays: tuple[int, ...]
     by_enumeration: bool
+    centers: tuple[tuple[float, ...], ...]
 
     @staticmethod
     def of(
@@ -58,12 +59,18 @@ class Positions:
         ]
         strays = tuple(head for head, overs in enumerate(beyond) if any(overs))
         alphas = tuple(encoding.alpha.tolist())
-        return Positions(tuple(offsets), alphas, tuple(shifts), tuple(distances), strays, by_enumeration)
+        exact = tuple(map(tuple, centers))
+        return Positions(tuple(offsets), alphas, tuple(shifts), tuple(distances), strays, by_enumeration, exact)
 
     @property
     def axes(self) -> int:
         """Axes along which the scores are a sum."""
         return len(self.shifts[0]) if self.shifts else 0
+
+    @property
+    def scores(self) -> tuple[tuple[float, ...], ...]:
+        """For each head what its scores are made of: the centre and the sharpness."""
+        return tuple((*center, alpha) for center, alpha in zip(self.centers, self.alphas, strict=True))
 
     def distinct(self) -> list[int]:
         """The first of all heads that leak alike."""
