@@ -383,6 +383,8 @@ def test_the_worst_head_is_asked_first_and_then_the_others(monkeypatch):
 def test_heads_that_leak_alike_are_counted():
     positions = placed((3.0, 3.0, 5.0, 3.0), ON, ON, ON, (0.0, 0.25)).positions
     assert [alike(positions, head) for head in range(4)] == [2, 2, 1, 1]
+    farther = replace(positions, distances=(0.0, 1.0, 0.0, 0.0))
+    assert [alike(farther, head) for head in range(4)] == [1, 1, 1, 1]
 
 
 def test_a_leak_is_certain_where_it_is_reached():

@@ -47,7 +47,7 @@ def difference(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -
     """Why what stands at a place is not known to be the same in both, or nothing where it is."""
     sides = [side[where] for side in (ours, theirs) if where in side]
     for thing in sides:
-        if not isinstance(thing, PLAIN) and not (isinstance(thing, Mapping | list | tuple) and not thing):
+        if not isinstance(thing, (*PLAIN, Mapping, list, tuple)):
             return f"{where} is of the kind {type(thing).__name__}, and {REMEDY}"
     if len(sides) == 1:
         return f"{where} is {sides[0]!r} in one of the two, and another kind of thing or nothing in the other"
