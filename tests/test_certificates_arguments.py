@@ -169,7 +169,8 @@ def test_what_is_plain_and_the_same_is_no_finding():
 
 @pytest.mark.parametrize(("first", "second", "told"), [
     ("a", "b", "output is 'b', not 'a', and only dense tensors in nested tuples, lists and mappings are compared"),
-    (1, True, "output is True, not 1, and only"), ("a", Name("a"), "output is 'a', not 'a', and only"), (0.0, -0.0, "output is -0.0, not 0.0"),
+    (1, True, "output is True, not 1, and only"), ("a", Name("a"), "output is 'a', not 'a', and only"),
+    (0.0, -0.0, "output is -0.0, not 0.0"),
     ((), [], "output is [], not ()"), ([1, 2], [1, 3], "output[1] is 3, not 2"),
     ({"k": None}, {"k": 0}, "output['k'] is 0"),
     ([IMAGES, 1], [IMAGES], "output[1] is 1 in one of the two, and another kind of thing or nothing in the other"),
