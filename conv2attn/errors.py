@@ -67,7 +67,7 @@ RULES: dict[str, Rule] = {
     "C2A001": Rule(
         "argument out of range",
         "An argument has a value that the call cannot mean anything by.",
-        "See the documentation of the call for what it takes.",
+        "See what it takes: --help on the command line, help() in Python.",
     ),
     "C2A101": Rule(
         "not a convolution",
@@ -179,17 +179,36 @@ RULES: dict[str, Rule] = {
     ),
     "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
     "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),
-    "C2A403": Rule("attention leaks", "The off-target mass of a head exceeds the unit roundoff.", "Raise alpha."),
-    "C2A404": Rule("measured difference", "An input was found on which the bound is exceeded.", "See the input."),
-    "C2A405": Rule("structure differs", "What stands between the convolutions is not the same.", "Convert again."),
+    "C2A403": Rule(
+        "attention leaks",
+        "The off-target mass of a head exceeds the unit roundoff.",
+        "Raise alpha, or convert again with --alpha auto.",
+    ),
+    "C2A404": Rule(
+        "measured difference",
+        "On an input the difference exceeds its bound, or there is nothing to hold it against: no bound is known, or "
+        "the original is not finite there.",
+        "Keep the input with --save-witness if there is one; where the original overflows, lower --input-range.",
+    ),
+    "C2A405": Rule(
+        "structure differs",
+        "What stands between the convolutions is not the same, or is not known to be.",
+        "Convert again; leave what is named as it is in the original.",
+    ),
     "C2A407": Rule(
-        "outputs differ in kind", "An output is missing, empty, not finite, or of another shape or dtype.", "See it."
+        "outputs differ in kind",
+        "An output is missing, empty, not finite, or of another shape or dtype.",
+        "Return from the second network what the first returns, under the same keys.",
     ),
     "C2A409": Rule(
-        "tolerance exceeded", "The difference is above the tolerance, or not shown to be below.", "Raise --tolerance."
+        "tolerance exceeded",
+        "The difference is above the tolerance, or not shown to be below.",
+        "Raise --tolerance, or leave it out to ask for the same map.",
     ),
     "C2A408": Rule(
-        "weights are not finite", "NaN and infinity are outside the claims: there is no affine map.", "Repair them."
+        "weights are not finite",
+        "NaN and infinity are outside the claims: there is no affine map.",
+        "Train or load it again.",
     ),
     "C2A501": Rule(
         "no attention seen",

@@ -1,6 +1,7 @@
 """Inputs that show a difference: each shows what is said of it, can be kept, and can be shown again."""
 
 import json
+import os
 import shlex
 from fractions import Fraction
 
@@ -53,7 +54,7 @@ def files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("wrong", ["wrong.pt", "soft.pt"])
 def test_what_was_saved_is_shown_again_by_the_command_in_the_report(files, wrong):
     refuted = call("verify", "net.pt", wrong, *SIZE, "--save-witness", "shown.pt")
-    assert refuted.exit_code == 1
+    assert (refuted.exit_code, refuted.stderr) == (1, "wrote shown.pt\n")
     command = next(line for line in refuted.stdout.splitlines() if line.startswith("to repeat it: "))
     program, *arguments = shlex.split(command.removeprefix("to repeat it: "))
     assert (program, arguments) == ("conv2attn", ["verify", "net.pt", wrong, "--witness", "shown.pt"])
@@ -84,7 +85,8 @@ def test_a_refutation_without_a_saved_input_repeats_itself(files):
 
 
 def test_nothing_is_saved_where_nothing_is_refuted(files):
-    assert call("verify", "net.pt", "right.pt", *SIZE, "--save-witness", "shown.pt").exit_code == 0
+    result = call("verify", "net.pt", "right.pt", *SIZE, "--save-witness", "shown.pt")
+    assert (result.exit_code, result.stderr) == (0, "shown.pt was not written: no input shows a difference\n")
     assert not (files / "shown.pt").exists()
 
 
@@ -182,6 +184,31 @@ def test_other_files_are_one_sentence(files):
     both = ["--witness", "net.pt", "--certificate", "c.json"]
     refused("verify", "net.pt", "soft.pt", *both, match="exclude each other")
     refused("verify", "--witness", "net.pt", match="takes two files")
+
+
+def test_options_that_change_nothing_are_one_sentence(files):
+    stored = ["--certificate", "c.json"]
+    for option in (["--tolerance", "1"], ["--dtype", "float64"], ["--device", "cpu"], SIZE, ["--seed", "0"]):
+        refused("verify", *stored, *option, match=f"{option[0]} changes nothing beside --certificate. Leave out one")
+    for option in (SIZE, ["--input-range", "2"], ["--images", "x.npy"], ["--seed", "3"]):
+        told = f"{option[0]} changes nothing beside --witness"
+        refused("verify", "net.pt", "soft.pt", "--witness", "shown.pt", *option, match=told)
+
+
+@pytest.mark.parametrize("writing", ["--output", "--report", "--save-witness"])
+def test_what_is_read_is_never_overwritten(files, writing):
+    before = (files / "right.pt").read_bytes()
+    told = "right.pt is read by this call, and would be overwritten. Name another file."
+    refused("verify", "net.pt", "right.pt", *SIZE, writing, "./right.pt", "--force", match=told)
+    refused("verify", "net.pt", "soft.pt", "--images", "right.pt", writing, "right.pt", "--force", match=told)
+    refused("convert", "right.pt", "-o", "right.pt", "--force", match=told)
+    assert (files / "right.pt").read_bytes() == before
+
+
+def test_a_folder_that_takes_no_files_is_refused_before_any_work(files, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
+    told = "C2A301 r.json cannot be written: its folder takes no files from this user"
+    refused("verify", "net.pt", "right.pt", *SIZE, "--report", "r.json", match=told)
 
 
 def saved(layer, image, place):

@@ -200,7 +200,7 @@ def test_bad_files(folder):
         (["--report", "no/such/report.json"], "C2A301"),
         (["--report", "net.attn.pt"], "C2A001 net.attn.pt is to hold both"),
         (["--report", "net.attn.pt", "--force"], "C2A001 net.attn.pt is to hold both"),
-        (["--report", "net.pt"], "C2A305"),
+        (["--report", "net.pt"], "C2A001 net.pt is read by this call"),
     ],
 )
 def test_wrong_options_are_one_sentence(folder, arguments, match):

@@ -11,7 +11,7 @@ from conv2attn.certificates.computed.outputs import Outputs
 from conv2attn.certificates.evidence.inputs import Witness
 from conv2attn.certificates.readings.finding import CLAIMS, Finding
 from conv2attn.tables import markdown_table, show, text_table
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Verdict, worst_verdict
 
 if TYPE_CHECKING:
     from conv2attn.certificates.certificate import Certificate, Row
@@ -54,13 +54,15 @@ def totals(certificate: "Certificate") -> list[str]:
     skipped = len(certificate.rows) - len(certificate.counted)
     structure = [each for each in certificate.between if each.part == "structure"]
     untouched = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
-    between = "is untouched, bit for bit" if untouched else "is not shown to be the same"
-    lines = [f"between the convolutions everything {between}"] if certificate.counted else ["nothing was checked"]
+    between = "everything is untouched, bit for bit" if untouched else "not everything is shown to be the same"
+    lines = [f"between the convolutions {between}"] if certificate.counted else ["nothing was checked"]
     if certificate.outputs:
         lines += outputs_in_words(certificate.outputs)
     known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
     lines += [f"claim: {certificate.claim}", *(f"assumed: {line}" for line in certificate.assumptions)]
-    return [*lines, f"{tally}{f', {skipped} skipped' if skipped else ''}: {certificate.verdict.value}{known}"]
+    alone = certificate.verdict is worst_verdict(row.verdict for row in certificate.counted)
+    whose = "" if alone or not certificate.counted else "; the whole network"
+    return [*lines, f"{tally}{f', {skipped} skipped' if skipped else ''}{whose}: {certificate.verdict.value}{known}"]
 
 
 def outputs_in_words(outputs: Outputs) -> list[str]:

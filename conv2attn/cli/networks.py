@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import RUNNING, command_line, reporting, running
+from conv2attn.cli.options import RUNNING, command_line, refuse_unused, reporting, running
 from conv2attn.cli.reports import check_free, finish
 
 
@@ -31,7 +31,7 @@ def convert(
     from conv2attn.commands import networks
 
     destination = Path(output) if output else Path(model).with_suffix(f".attn{Path(model).suffix}")
-    check_free(force, destination, report)
+    check_free(force, destination, report, read=(model, given["images"]))
     certificate, written = networks.convert_file(model, destination, keep_refuted=keep_refuted, force=force, **given)
     finish(certificate, form, report, force)
     click.echo(
@@ -57,10 +57,15 @@ def verify(
     """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
     from conv2attn.commands import networks
 
-    check_free(force, output, report, given["save_witness"])
+    refuse_unused(context)
+    read = tuple(given[name] for name in ("original", "converted", "witness", "certificate", "images"))
+    check_free(force, output, report, given["save_witness"], read=read)
     repeat = f"{command_line(context, RUNNING)} --witness {shlex.quote(str(given['save_witness']))}"
     result = networks.verify_files(**given, force=force, command=command_line(context), repeat=repeat)
     finish(result, form, report, force, output)
+    if kept := given["save_witness"]:
+        shown = bool(getattr(result, "witnesses", ()))
+        click.echo(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference", err=True)
     sys.exit(result.exit_code)
 
 

@@ -5,9 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
+
+from conv2attn.errors import UsageError
 
 WRITING = ("form", "output", "report", "force", "save_witness")
 RUNNING = ("input_size", "input_range", "images", "seed")
+UNUSED = {"certificate": (*RUNNING, "dtype", "device", "tolerance"), "witness": RUNNING}
 FORMATS = click.Choice(["text", "json", "markdown"])
 
 
@@ -53,3 +57,17 @@ def command_line(context: click.Context, without: tuple[str, ...] = ()) -> str:
         elif value not in (None, False, (), parameter.get_default(context)):
             words += [parameter.opts[0], str(value)]
     return shlex.join(words)
+
+
+def refuse_unused(context: click.Context) -> None:
+    """Refuses options that another one makes meaningless, instead of passing over them.
+
+    Raises:
+        UsageError: there is one (C2A001).
+    """
+    for option in (name for name in UNUSED if context.params.get(name) is not None):
+        for parameter in context.command.params:
+            name = str(parameter.name)
+            if name in UNUSED[option] and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                found = f"{parameter.opts[0]} changes nothing beside --{option}"
+                raise UsageError("C2A001", found, "Leave out one of both.")

@@ -1,5 +1,6 @@
 """Where reports go: to the screen, to files, and never over what is there."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +9,27 @@ import click
 from conv2attn.errors import CheckpointError, UsageError
 
 
-def check_free(force: bool, *paths: str | Path | None) -> None:
-    """Refuses, before any work is done, what could not be written after it.
+def check_free(force: bool, *paths: str | Path | None, read: tuple[str | None, ...] = ()) -> None:
+    """Refuses, before any work is done, what could not be written after it, and what would destroy what is `read`.
 
     Raises:
-        CheckpointError: a file is there and not to be overwritten (C2A305), or its folder is not (C2A301).
+        CheckpointError: a file is there and not to be overwritten (C2A305), or its folder is not, or takes no files
+            (C2A301).
         UsageError: one file is to hold two things (C2A001).
     """
     wanted = [Path(path) for path in paths if path is not None]
+    needed = [Path(path).resolve() for path in read if path is not None]
     for place, path in enumerate(wanted):
+        if path.resolve() in needed:
+            raise UsageError("C2A001", f"{path} is read by this call, and would be overwritten", "Name another file.")
         if path.resolve() in [other.resolve() for other in wanted[:place]]:
             raise UsageError("C2A001", f"{path} is to hold both the report and something else", "Name two files.")
         if path.exists() and not force:
             raise CheckpointError("C2A305", f"{path} exists")
         if not path.parent.is_dir():
             raise CheckpointError("C2A301", f"{path.parent} is not a folder")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise CheckpointError("C2A301", f"{path} cannot be written: its folder takes no files from this user")
 
 
 def finish(certificate: Any, form: str, report: str | None, force: bool, output: str | None = None) -> None:
