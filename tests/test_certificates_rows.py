@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.attention import MultiHeadSelfAttention
@@ -23,6 +24,7 @@ from conv2attn.certificates.rows import (
     row_of,
     row_of_call,
     rows_of_the_rest,
+    rows_of_the_unmet,
     sharpness,
     signature_of,
 )
@@ -254,3 +256,40 @@ def test_a_convolution_with_a_row_has_no_second():
     rows = dict.fromkeys(("a", "b:conv2d", "c:conv2d#2"), Row("x", "y", (refuted("weights", "C2A402", "x"),)))
     assert [row.name for row in rows_of_the_rest(told, rows)] == ["d", "(root)"]
     assert [row.name for row in rows_of_the_rest(told, {"(root):conv2d": rows["a"]})] == ["a", "b", "c:conv2d", "d"]
+
+
+class Branching(nn.Module):
+    """A convolution by a layer, and on wide images one by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow, self.weight = layer(), nn.Parameter(torch.rand(2, 2, 3, 3))
+
+    def forward(self, image):
+        passed = self.narrow(image)
+        return F.conv2d(passed[:, :2], self.weight) if image.shape[-1] > 8 else passed
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_attention_to_functional_convolutions_that_no_input_met_has_a_row(wrapped):
+    original, wide = Branching(), torch.rand(1, 2, 9, 9)
+    network = conv2attn.convert(original, example_input=wide)
+    if wrapped:  # so that nothing says what became of its convolutions
+        original, network = nn.Sequential(original), nn.Sequential(network)
+    owner = "0" if wrapped else "(root)"
+    for side, met in ((8, False), (9, True)):
+        report = conv2attn.certify(original, network, images=wide[..., :side])
+        assert report.verdict is (Verdict.HOLDS if met else Verdict.UNSUPPORTED), report.to_text()
+        unmet = [row for row in report.rows if row.name.partition(":")[0] == owner and row.findings[0].code == "C2A406"]
+        assert bool(unmet) is not met
+    assert list(rows_of_the_unmet(original, network, {row.name: row for row in report.rows})) == []
+
+
+def test_attention_to_functional_convolutions_in_place_of_them_is_not_read_the_other_way_round():
+    network, image = Branching(), torch.rand(1, 2, 9, 9)
+    original = conv2attn.convert(network, example_input=image)
+    with torch.no_grad():
+        original.get_submodule("attending_calls.layers.0").encoding.center += 1
+    report = conv2attn.certify(original, network, images=image)
+    assert report.verdict is Verdict.UNSUPPORTED, report.to_text()
+    assert [row.name for row in report.rows if row.verdict is Verdict.UNSUPPORTED] == ["(root)"]

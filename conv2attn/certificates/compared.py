@@ -16,7 +16,7 @@ from conv2attn.certificates.evidence.witness import find_witness
 from conv2attn.certificates.propagation import LayerRule
 from conv2attn.certificates.readings.finding import Finding
 from conv2attn.certificates.readings.reading import Reading
-from conv2attn.certificates.rows import pair_layers, row_of, row_of_call, rows_of_the_rest
+from conv2attn.certificates.rows import pair_layers, row_of, row_of_call, rows_of_the_rest, rows_of_the_unmet
 from conv2attn.certificates.tolerance import judge_layer, layer_rule
 from conv2attn.errors import UsageError
 from conv2attn.models import Conversion
@@ -103,6 +103,7 @@ def compare_layers(
         name = distinct(call.name, rows)
         rows[name], calls[name] = row_of_call(name, call, exactly=exactly), call
     rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
+    rows |= {row.name: row for row in rows_of_the_unmet(original, softmax, rows)}
     return Compared(pairs, readings, seen, rows, first, second, failure, calls)
 
 

@@ -139,7 +139,7 @@ def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row])
     """A row for each convolution that the conversion left or that nothing was seen of, with the reason."""
     for name, row in told.items():
         label = name or "(root)"
-        if label in rows or any(label in (call := other.partition("#")[0], call.partition(":")[0]) for other in rows):
+        if label in rows or any(has_row(label, other) for other in rows):
             continue
         if row.outcome == SKIPPED:
             yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
@@ -148,3 +148,19 @@ def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row])
             yield Row(label, row.signature, (unsupported(code, reason),))
         else:
             yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))
+
+
+def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Mapping[str, Row]) -> Iterator[Row]:
+    """A row for each module of either network that attends to functional convolutions, if none has a row yet."""
+    theirs = "attention to functional convolutions is read in the second network only"
+    for side, told in ((network, "no input met it, so it was not compared"), (original, theirs)):
+        for name, module in side.named_modules():
+            label = name or "(root)"
+            if CHILD in module._modules and not any(has_row(label, other) for other in rows):
+                yield Row(label, "functional convolutions", (unsupported("C2A406", told),))
+
+
+def has_row(label: str, row: str) -> bool:
+    """Whether a row is of the module with this label, or of a functional call in it, which may be numbered."""
+    call = row.partition("#")[0]
+    return label in (call, call.partition(":")[0])
