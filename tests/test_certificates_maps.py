@@ -231,7 +231,7 @@ def test_one_weight_at_a_place_of_two_heads_names_both():
     twice.taps[6, 0, 2] = 0.5
     sentence = compare_maps(ours, twice)[1].sentence
     assert sentence.startswith(
-        f"1 weight off, the worst in the tap at {ours.offsets[3]} (head 3, 6), output channel 0, input"
+        f"1 weight off, the worst in the tap at {ours.offsets[3]} (heads 3, 6), output channel 0, input"
     )
     assert sentence.endswith("(off by 0.5)")
 

@@ -182,3 +182,17 @@ def test_witnesses_are_saved_on_request(tmp_path, monkeypatch):
     assert kept[0]["converted"] == told["witnesses"][0]["converted"]
     assert told["circumstances"]["command"] == "conv2attn verify hard.pt soft.pt --input-size 3x9x8"
     assert CliRunner().invoke(main, [*arguments, "--tolerance", "9"]).exit_code == 0
+
+
+def test_a_tolerance_of_zero_is_repeated_with_its_zero(tmp_path, monkeypatch):
+    """Without it the command would ask another question, to which the answer may be yes."""
+    monkeypatch.chdir(tmp_path)
+    conv2attn.save(conv2attn.convert(layer()), "hard.pt")
+    conv2attn.save(conv2attn.convert(layer(), alpha=3), "soft.pt")
+    arguments = ["verify", "hard.pt", "soft.pt", "--input-size", "3x9x8", "--tolerance", "0"]
+    again = "conv2attn verify hard.pt soft.pt --tolerance 0.0"
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, f"to repeat it: {again} --input-size 3x9x8\n" in result.stdout) == (1, True)
+    result = CliRunner().invoke(main, [*arguments, "--save-witness", "shown.pt"])
+    assert f"to repeat it: {again} --witness shown.pt\n" in result.stdout
+    assert CliRunner().invoke(main, [*again.split()[1:], "--witness", "shown.pt"]).exit_code == 1

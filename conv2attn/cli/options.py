@@ -54,7 +54,7 @@ def command_line(context: click.Context, without: tuple[str, ...] = ()) -> str:
             words += [] if value is None else [str(value)]
         elif parameter.name in (*WRITING, *without):
             continue
-        elif value not in (None, False, (), parameter.get_default(context)):
+        elif value is not None and value is not False and value not in ((), parameter.get_default(context)):
             words += [parameter.opts[0], str(value)]
     return shlex.join(words)
 

@@ -90,7 +90,7 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
             "weights",
             "C2A402",
             f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap} "
-            f"(head {', '.join(map(str, heads))}), output channel {out}, input channel {inp}: "
+            f"(head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}), output channel {out}, input channel {inp}: "
             f"{nearest_float(theirs)!r}, not {nearest_float(ours)!r}"
             f" (off by {nearest_float(theirs - ours):.3g})",
         )
