@@ -72,6 +72,14 @@ def test_networks_are_modules(given, kind):
     refused(f"network is {kind}, not an nn.Module. Pass two networks or layers", network=given)
 
 
+@pytest.mark.parametrize("place", ["weight", "buffer"])
+def test_networks_have_numbers(place):
+    for which in ("original", "network"):
+        given = nn.Conv2d(1, 1, 3, device="meta" if place == "weight" else None)
+        given.register_buffer("count", torch.zeros(1, device="meta" if place == "buffer" else None))
+        refused(f"{which} is on the meta device, without numbers. Load its numbers first", **{which: given})
+
+
 @pytest.mark.parametrize("given", ["x", [1.0], -1, -0.5, float("inf"), float("nan"), True, 1j, torch.tensor(1.0)])
 def test_a_tolerance_is_a_number(given):
     refused(f"tolerance={given!r} is not a finite number of at least 0", tolerance=given)

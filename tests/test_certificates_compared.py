@@ -10,7 +10,7 @@ from torch import nn
 import conv2attn
 from conv2attn.certificates import certify
 from conv2attn.certificates.compared import MOST_WITNESSES, Compared, compare_layers, conversion_rows, distinct
-from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.computed.measure import Measured, refusal
 from conv2attn.certificates.computed.overflow import overflow
 from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.network import ASSUMPTIONS, LARGEST_IMAGE, at_most_bounded, random_images
@@ -361,3 +361,25 @@ def test_random_images_have_an_end(monkeypatch):
         random_images(layer().half(), (2, 3, 4), 7e4, 0)
     with pytest.raises(UsageError, match=r"an input range of 1e\+39 is beyond torch.float32"):
         random_images(layer(), (2, 3, 4), 1e39, 0)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "engine", "runs"), [(128, "conv", True), (46, "conv", False), (46, "dense", True)]
+)
+def test_a_layer_whose_engine_refuses_does_not_run(alpha, engine, runs):
+    converted = conv2attn.set_engine(conv2attn.convert(layer(), alpha=alpha), engine)
+    report = certify(layer(), converted, input_size=(2, 5, 6))
+    assert report.verdict is (Verdict.HOLDS if runs else Verdict.REFUTED)
+    found = report.rows[0].part("measured")
+    told = f"on an input on which the original runs, the second refuses by its engine {engine}: "
+    assert found.sentence.startswith(told) is not runs
+
+
+def test_only_attention_that_was_met_and_set_to_an_engine_can_refuse():
+    like = torch.empty(0)
+    met = Measured(like=like, sides=(5, 6))
+    soft = conv2attn.convert(layer(), alpha=46)
+    assert refusal(layer(), met) == refusal(soft, met) == ""
+    conv2attn.set_engine(soft, "conv")
+    assert refusal(soft, met)
+    assert refusal(soft, Measured(sides=(5, 6))) == ""

@@ -11,8 +11,9 @@ import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, Weights
 from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.basis import Padding, Sites
-from conv2attn.bounds import leak_reached
+from conv2attn.bounds import RoundingBound, leak_reached
 from conv2attn.certificates.computed.leak import alike, certain_leak, check_leak
+from conv2attn.certificates.computed.mixing import mixing_bound
 from conv2attn.certificates.readings.finding import holds, refuted, undecided
 from conv2attn.certificates.readings.genuine import a_kind, foreign, home_of, methods_in_the_way
 from conv2attn.certificates.readings.geometry import Geometry, start
@@ -20,7 +21,7 @@ from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.readings.reading import detached, plain_taps, reading_of, reading_of_convolution
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import read
-from conv2attn.verdicts import Strength
+from conv2attn.verdicts import Strength, Verdict
 
 
 def layer(kind=nn.Conv2d, **kwargs):
@@ -288,7 +289,10 @@ def placed(alphas, *shifts, by_enumeration=False, dtype=torch.float32):
     """A reading of heads with these alphas, each shifted so along each axis."""
     count = len(alphas)
     positions = Positions(((0, 0),) * count, alphas, shifts, (0.0,) * count, (), by_enumeration, ())
-    return replace(reading_of(conv2attn.convert(layer().to(dtype))), positions=positions)
+    whole = reading_of(conv2attn.convert(layer().to(dtype)))
+    taps = whole.taps[:count]
+    weights = replace(whole.weights, output=taps, value=None)
+    return replace(whole, positions=positions, weights=weights, taps=taps, starts=whole.starts[:count])
 
 
 ON = (0.0, 0.0)
@@ -381,10 +385,27 @@ def test_the_worst_head_is_asked_first_and_then_the_others(monkeypatch):
 
 
 def test_heads_that_leak_alike_are_counted():
-    positions = placed((3.0, 3.0, 5.0, 3.0), ON, ON, ON, (0.0, 0.25)).positions
-    assert [alike(positions, head) for head in range(4)] == [2, 2, 1, 1]
-    farther = replace(positions, distances=(0.0, 1.0, 0.0, 0.0))
+    reading = placed((3.0, 3.0, 5.0, 3.0), ON, ON, ON, (0.0, 0.25))
+    assert [alike(reading, head) for head in range(4)] == [2, 2, 1, 1]
+    farther = replace(reading, positions=replace(reading.positions, distances=(0.0, 1.0, 0.0, 0.0)))
     assert [alike(farther, head) for head in range(4)] == [1, 1, 1, 1]
+    reading.taps[1] = 0
+    assert alike(reading, 0) == 1
+
+
+@pytest.mark.parametrize("factor", ["value", "output"])
+def test_a_head_that_does_nothing_leaks_nothing(factor):
+    reading = placed((64.0, 3.0, 64.0), ON, ON, (0.5, 0.0))
+    assert check_leak(reading)[0].verdict is Verdict.REFUTED
+    idle = torch.ones(3, 4, 4).index_fill_(0, torch.tensor([1, 2]), 0.0)
+    weights = replace(reading.weights, **{"value": torch.ones(3, 4, 4), "output": torch.ones(3, 4, 4), factor: idle})
+    reading = replace(reading, weights=weights, taps=None)
+    assert reading.working == [0]
+    assert check_leak(reading)[0].verdict is Verdict.HOLDS
+    nothing = replace(reading, weights=replace(weights, **{factor: idle * 0}))
+    assert nothing.working == []
+    assert check_leak(nothing) == (holds("leak"), 0.0)
+    assert mixing_bound(nothing, (9, 9), "float32") == (0.0, RoundingBound(0.0, 0.0))
 
 
 def test_a_leak_is_certain_where_it_is_reached():

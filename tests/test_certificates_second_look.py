@@ -1,6 +1,7 @@
 """Where the second look and the code between the layers could have let something through."""
 
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
+from conv2attn.certificates import certify
 from conv2attn.certificates.evidence.recheck import Recheck, look, recheck
 from conv2attn.certificates.evidence.recheck_files import objections
 from conv2attn.certificates.evidence.recheck_forms import Objection
@@ -157,3 +159,8 @@ def test_compiled_code_is_named_and_nothing_else_is():
     networks[1][0]._compiled_call_impl = print
     told = "0 of the second runs as compiled code, which cannot be read: pass it uncompiled"
     assert compiled(*networks) == [unsupported("C2A106", told)]
+    with warnings.catch_warnings(action="ignore"):  # torch deprecates scripts
+        networks[1] = torch.jit.script(networks[0])
+    told = "the network of the second runs as compiled code, which cannot be read: pass it uncompiled"
+    assert compiled(*networks) == [unsupported("C2A106", told)]
+    assert certify(*networks, input_size=(3, 6, 7)).verdict is Verdict.UNSUPPORTED

@@ -17,7 +17,7 @@ from torch.nn.utils.weight_norm import weight_norm
 import conv2attn
 from conv2attn.certificates import certify
 from conv2attn.certificates.surroundings.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
-from conv2attn.certificates.surroundings.structure import Comparison, compare_structure
+from conv2attn.certificates.surroundings.structure import Comparison, Structure, compare_structure
 from conv2attn.certificates.surroundings.values import is_plain
 from conv2attn.models.redirection import pause, resume
 from conv2attn.verdicts import Verdict
@@ -281,6 +281,31 @@ def test_hooks_are_the_same_whatever_their_handles():
     for side, number in ((first, 1), (second, 2)):
         side.own_hooks = [number]
     assert "the network: own_hooks differs" in Comparison(first, second, set()).run().different
+
+
+def test_tensors_that_cannot_be_compared_are_not_known():
+    first, second = nn.ReLU(), nn.ReLU()
+    for side in (first, second):
+        side.table = torch.eye(2).to_sparse()
+    told = ["the network: table is a sparse, quantised or nested tensor, which cannot be compared"]
+    assert Comparison(first, second, set()).run() == Structure([], told)
+    second.table = torch.eye(2)
+    assert Comparison(first, second, set()).run().unknown == Comparison(second, first, set()).run().unknown == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [("forward_pre", {"with_kwargs": True}), ("forward", {"with_kwargs": True}), ("forward", {"always_call": True})],
+)
+def test_hooks_of_layers_are_called_alike(kind, given):
+    sides = [nn.Sequential(nn.Conv2d(1, 1, 1)) for _ in range(2)]
+    getattr(sides[1][0], f"register_{kind}_hook")(min).remove()
+    for side in sides:
+        getattr(side[0], f"register_{kind}_hook")(print, **given)
+    assert Comparison(*sides, {"0"}).run().different == []
+    sides[1][0] = nn.Conv2d(1, 1, 1)
+    getattr(sides[1][0], f"register_{kind}_hook")(print)
+    assert Comparison(*sides, {"0"}).run().different == [f"0: _{kind}_hooks differs"]
 
 
 def test_a_module_of_two_names_is_two_modules():

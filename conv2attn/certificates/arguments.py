@@ -28,6 +28,8 @@ def check_arguments(original: Any, network: Any, *, images: Any, labels: Any, **
     for which, given in (("original", original), ("network", network)):
         if not isinstance(given, nn.Module):
             raise UsageError("C2A001", f"{which} is {a_kind(given)}, not an nn.Module", "Pass two networks or layers.")
+        if any(tensor.is_meta for tensor in (*given.parameters(), *given.buffers())):
+            raise UsageError("C2A001", f"{which} is on the meta device, without numbers", "Load its numbers first.")
     check_numbers(**numbers)
     if images is not None:
         check_images(images)

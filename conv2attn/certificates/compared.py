@@ -1,5 +1,6 @@
 """The layers of two networks, compared: rows, readings, and what both networks returned."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from conv2attn.certificates.calls import MetCall, compare_calls
 from conv2attn.certificates.certificate import Row
-from conv2attn.certificates.computed.measure import Measured, by_true_softmax, measure, reason, run_second
+from conv2attn.certificates.computed.measure import Measured, by_true_softmax, measure, reason, refusal, run_second
 from conv2attn.certificates.computed.overflow import overflow
 from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.evidence.inputs import Witness
@@ -90,6 +91,9 @@ def compare_layers(
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         raise UsageError("C2A001", f"the original does not run on {described}: {reason(error)}") from error
     second, failure = run_second(softmax, images)
+    for name, met in seen.items():
+        if refused := refusal(network.get_submodule(name), met):
+            met.max_error, met.trouble = math.inf, refused
     told = {row.name: row for row in conversion_rows(network)}
     rows: dict[str, Row] = {}
     readings: dict[str, tuple[Reading, Reading]] = {}

@@ -43,7 +43,7 @@ def check_leak(converted: Reading) -> tuple[Finding, float]:
     if bad:
         told = f"head {bad[0]} has alpha = {positions.alphas[bad[0]]!r}, which is not positive and finite"
         return refuted("leak", "C2A403", f"{told} ({len(bad)} of {total})"), 1.0
-    heads = positions.distinct()
+    heads = positions.distinct(converted.working)
     computed = [positions.computed_leak(head, kind) for head in heads]
     if not any(computed):
         device = next(w for w in (converted.weights.output, converted.weights.value) if w is not None).device.type
@@ -59,16 +59,18 @@ def check_leak(converted: Reading) -> tuple[Finding, float]:
     order = sorted(heads, key=lambda head: head != worst)
     if certain := {head: told for head in order if (told := certain_leak(positions, head, roundoff))}:
         head, told = next(iter(certain.items()))
-        many = f"{sum(alike(positions, each) for each in certain)} of {total}"
+        many = f"{sum(alike(converted, each) for each in certain)} of {total}"
         return refuted("leak", "C2A403", f"head {head} {told}; the roundoff of {kind} is {roundoff:.3g} ({many})"), most
     apart = f", centred {max(positions.shifts[worst]):.3g} from the pixel" if any(positions.shifts[worst]) else ""
     return undecided("leak", "C2A403", f"the leak of alpha = {alpha:g}{apart} is within {most:.3g}"), most
 
 
-def alike(positions: Positions, head: int) -> int:
-    """How many heads leak as this one does."""
+def alike(reading: Reading, head: int) -> int:
+    """How many of the heads that do anything leak as this one does."""
+    positions = reading.positions
+    assert positions is not None
     profiles = list(zip(positions.alphas, positions.shifts, positions.distances, strict=True))
-    return profiles.count(profiles[head])
+    return sum(profiles[each] == profiles[head] for each in reading.working)
 
 
 def certain_leak(positions: Positions, head: int, roundoff: float) -> str:

@@ -91,6 +91,14 @@ def alone(layer: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
     return output
 
 
+def refusal(layer: nn.Module, seen: Measured) -> str:
+    """Why attention refuses inputs like those seen by the engine that it is set to; empty where it takes them."""
+    if not isinstance(layer, MultiHeadSelfAttention) or layer.engine == "auto" or seen.like is None:
+        return ""
+    why = layer.why_engine(seen.like.new_zeros(1, layer.d_in, *seen.sides))[layer.engine]
+    return "" if why == "exact" else f"the second refuses by its engine {layer.engine}: {why}"
+
+
 def axes_of(layer: nn.Module) -> int:
     """Of how many axes the images of a convolution or attention layer are."""
     return layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else len(layer.kernel_size)  # type: ignore

@@ -27,9 +27,10 @@ def mixing_bound(reading: Reading, padded_sides: tuple[int, ...], kind: str) -> 
         UsageError: there are so many keys that nothing can be said.
     """
     positions = reading.positions
-    if positions is None or not positions.alphas:
+    heads = positions.distinct(reading.working) if positions else []
+    if positions is None or not heads:
         return 0.0, RoundingBound(0.0, 0.0)
-    heads, axes = positions.distinct(), positions.axes
+    axes = positions.axes
     alpha, each = min(positions.sharpness(head, kind) for head in heads), 2 * axes
     if alpha >= target_rounds_to_one_threshold(kind, axes):
         whole, one_axis = hard_mixing_bound(alpha, axes, kind), hard_mixing_bound(alpha, 1, kind)

@@ -72,10 +72,13 @@ class Positions:
         """For each head what its scores are made of: the centre and the sharpness."""
         return tuple((*center, alpha) for center, alpha in zip(self.centers, self.alphas, strict=True))
 
-    def distinct(self) -> list[int]:
-        """The first of all heads that leak alike."""
-        alike = zip(self.alphas, self.shifts, self.distances, strict=True)
-        return list({profile: head for head, profile in reversed(list(enumerate(alike)))}.values())[::-1]
+    def distinct(self, among: Iterable[int]) -> list[int]:
+        """Of some heads the first of all that leak alike."""
+        alike = list(zip(self.alphas, self.shifts, self.distances, strict=True))
+        first: dict[object, int] = {}
+        for head in among:
+            first.setdefault(alike[head], head)
+        return list(first.values())
 
     def sharpness(self, head: int, format_name: str) -> float:
         """The sharpness of a head on a pixel and on the grid that leaks no less, as computed; 0 if there is none."""

@@ -45,6 +45,13 @@ class Reading:
         return self.positions.strays if self.positions else ()
 
     @property
+    def working(self) -> list[int]:
+        """The heads that do anything: those with a factor of zeros add nothing, wherever they attend."""
+        factors = [w for w in (self.weights.value, self.weights.output) if w is not None]
+        used = torch.stack([factor.flatten(1).any(1) for factor in factors]).all(0)
+        return [int(head) for head in used.nonzero()]
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
         return next(w.dtype for w in (self.weights.output, self.weights.value) if w is not None)

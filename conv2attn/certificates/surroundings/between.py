@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
 from conv2attn.certificates.computed.measure import FAILURES, run
@@ -141,7 +142,8 @@ def compiled(original: nn.Module, network: nn.Module) -> list[Finding]:
     """A finding on the first module that runs as compiled code, which cannot be read, if there is one."""
     for side, which in ((original, "first"), (network, "second")):
         for name, module in side.named_modules():
-            wrapped = type(module).__module__ == "torch._dynamo.eval_frame"
+            dynamo = type(module).__module__ == "torch._dynamo.eval_frame"
+            wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
             if wrapped or vars(module).get("_compiled_call_impl") is not None:
                 told = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
                 return [unsupported("C2A106", f"{told}: pass it uncompiled")]

@@ -17,6 +17,10 @@ from conv2attn.tables import counted
 OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.BuiltinMethodType, types.ModuleType)
+FLAGS = {
+    "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
+    "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+}
 
 
 def attributes_of(module: nn.Module) -> dict[str, Any]:
@@ -46,11 +50,23 @@ def names_of_layers() -> frozenset[str]:
 
 def hooks(registered: Any) -> Any:
     """The hooks of a module in order, without their handles and without those that keep redirections out."""
-    if not isinstance(registered, Mapping):
-        return registered
-    return [
-        hook for hook in registered.values() if hook not in (pause, resume) and not isinstance(hook, REPARAMETRISATIONS)
-    ]
+    return list(standing(registered).values()) if isinstance(registered, Mapping) else registered
+
+
+def flagged_hooks(layer: nn.Module, key: str) -> list[list[Any]]:
+    """The same of a layer, each with how it is called: with keywords, and after an error too."""
+    flags = [getattr(layer, flag) for flag in FLAGS[key]]
+    return [[hook, *(handle in flag for flag in flags)] for handle, hook in standing(getattr(layer, key)).items()]
+
+
+def standing(registered: Mapping[int, Any]) -> dict[int, Any]:
+    """The hooks that count, by their handles."""
+    ours = (pause, resume)
+    return {
+        handle: hook
+        for handle, hook in registered.items()
+        if hook not in ours and not isinstance(hook, REPARAMETRISATIONS)
+    }
 
 
 def bindings(function: types.FunctionType) -> tuple[Any, ...]:

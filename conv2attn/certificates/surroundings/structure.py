@@ -8,8 +8,10 @@ from torch import nn
 
 from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
 from conv2attn.certificates.surroundings.stored import (
+    FLAGS,
     added_to,
     attributes_of,
+    flagged_hooks,
     hooks,
     worst_place,
 )
@@ -97,8 +99,8 @@ class Comparison:
 
     def compare_hooks(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
         """The forward hooks of layers that are compared otherwise; those that compute a weight have done so."""
-        for key in ("_forward_pre_hooks", "_forward_hooks"):
-            if not self.values.same(hooks(getattr(ours, key)), hooks(getattr(theirs, key)), f"{told}: {key}"):
+        for key in FLAGS:
+            if not self.values.same(flagged_hooks(ours, key), flagged_hooks(theirs, key), f"{told}: {key}"):
                 self.found.different.append(f"{told}: {key} differs")
 
     def compare_added(self, told: str, ours: nn.Module, theirs: nn.Module) -> None:
