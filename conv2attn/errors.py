@@ -165,7 +165,7 @@ RULES: dict[str, Rule] = {
     "C2A305": Rule(
         "file exists",
         "An existing file is never overwritten without being asked.",
-        "Choose another --output, or pass --force.",
+        "Choose another name, or pass --force.",
     ),
     "C2A306": Rule(
         "model cannot be rebuilt from a file",

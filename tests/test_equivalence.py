@@ -73,6 +73,8 @@ def test_nothing_compared_is_a_failure():
         assert_equivalent(lambda x: None, lambda x: None, IMAGES)
     with pytest.raises(AssertionError, match=r"output\[0\] is empty"):
         assert_equivalent(lambda x: [x[:0]], lambda x: [x[:0]], IMAGES)
+    with pytest.raises(AssertionError, match="the strategy draws no input: nothing was compared"):
+        assert_equivalent(torch.relu, torch.relu, st.nothing())
 
 
 def test_outputs_of_other_lengths_and_keys_are_rejected():

@@ -56,6 +56,6 @@ def _refuse_if_taken(path: Path, force: bool) -> None:
     if not os.path.lexists(path):
         return
     if not path.is_file():
-        raise CheckpointError("C2A305", f"{path} is not a regular file", "Choose another --output.")
+        raise CheckpointError("C2A305", f"{path} is not a regular file", "Choose another name.")
     if not force:
         raise CheckpointError("C2A305", f"{path} exists")

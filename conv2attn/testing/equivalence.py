@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from hypothesis import given
+from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
@@ -38,7 +39,10 @@ def assert_equivalent(
         assert_same(left, right, allowed)
 
     if isinstance(inputs, SearchStrategy):
-        given(inputs)(check)()
+        try:
+            given(inputs)(check)()
+        except Unsatisfiable as error:
+            raise AssertionError("the strategy draws no input: nothing was compared") from error
         return
     drawn = list(inputs)
     require(bool(drawn), "no input: nothing was compared")
