@@ -104,6 +104,7 @@ def test_groups_are_those_of_the_middle_of_a_bottleneck():
     assert groups_of("a.conv2.", weight) == 1
     assert groups_of("a.conv2.", {**weight, "a.conv3.weight": 0}) == 3
     assert groups_of("a.conv1.", {**weight, "a.conv3.weight": 0}) == 1
+    assert groups_of("a.conv1.", {"a.conv1.weight": torch.zeros(6, 2, 3, 3), "a.conv1.conv3.weight": 0}) == 1
     module = nn.Conv2d(4, 4, 3, padding=1, groups=2)
     ours, theirs = (
         {f"layer1.0.conv2.{key}": x for key, x in each.state_dict().items()}
@@ -210,13 +211,104 @@ def test_a_head_beside_the_taps_does_nothing():
     plan = {**PLAN, "positions": [10, 2]}
     assert found(one_more(0.0), plan) == []
     assert found(one_more(1.0), plan) == ["layer1.0.conv1: heads [9] that start at (5, 0) do something else"]
-    for far in ((2.0**13, 0.0), (0.0, 2.0**9), (-(2.0**8), 2.0**8)):
-        assert found(one_more(0.0, far), plan, unsure=True) == ["layer1.0.conv1.encoding.alpha is 128"]
+    for far in ((2.0**13, 0.0), (0.0, 2.0**9), (-(2.0**8), 2.0**8), (2.0**100, 0.0), (-1.5, 0.5)):
+        assert found(one_more(0.0, far), plan) == []
     for near in ((2.0**7, 0.0), (0.0, -(2.0**7))):
         assert found(one_more(0.0, near), plan) == []
+    enumerated = {**plan, "encoding": "enumerated"}
+    assert found(one_more(0.0, (0.5, -0.5)), enumerated) == []
     for off in ((5.0, 0.0), (2.0, 0.0), (0.0, -2.0)):
-        assert found(one_more(0.0, off), {**plan, "encoding": "enumerated"}, unsure=True) == [
+        assert found(one_more(0.0, off), enumerated, unsure=True) == [
             "layer1.0.conv1.encoding.center of an enumeration is no key, which is not looked at again"]  # fmt: skip
+
+
+def two_more(center):
+    """Two heads that are at work and add up to nothing."""
+
+    def change(ours, theirs):
+        one_more(1.0, center)(ours, theirs)
+        one_more(-1.0, center)(ours, theirs)
+
+    return change
+
+
+def test_heads_at_work_far_off_the_grid_need_more():
+    plan = {**PLAN, "positions": [11, 2]}
+    for far in ((2.0**13, 0.0), (0.0, 2.0**9), (-(2.0**8), 2.0**8), (2.0**100, 0.0)):
+        assert found(two_more(far), plan, unsure=True) == ["layer1.0.conv1.encoding.alpha is 128"]
+    for near in ((2.0**7, 0.0), (0.0, -(2.0**7))):
+        assert found(two_more(near), plan) == []
+    for off in ((5.0, 0.0), (2.0, 0.0), (0.0, -2.0)):
+        assert found(two_more(off), {**plan, "encoding": "enumerated"}, unsure=True) == [
+            "layer1.0.conv1.encoding.center of an enumeration is no key, which is not looked at again"]  # fmt: skip
+
+
+def sharp(alpha, beyond=(0, 0), moved=0.0, head=0, **changes):
+    """What is said of the sharpness of hard heads, one of this alpha, which reads `beyond` or between pixels."""
+    theirs = {"encoding.center": torch.zeros(9, 2), "encoding.alpha": torch.full((9,), 5000.0, dtype=torch.float64)}
+    theirs["encoding.alpha"][head], theirs["encoding.center"][head, 1] = alpha, moved
+    off = tuple(beyond if each == head else (0, 0) for each in range(9))
+    return [(each.sentence, each.sure) for each in of_alpha("", form(beyond=off, **changes), theirs, proved=True)]
+
+
+@pytest.mark.parametrize(("beyond", "squares"), [((1, 0), 5), ((0, 1), 5), ((1, 2), 13), ((3, 0), 17)])
+def test_the_doubt_of_a_head_off_the_grid_is_that_of_its_scores(beyond, squares):
+    """Scores there are as large as the square of how far the outermost query is from its target."""
+    limit = 150 * math.log(2) / (1 - 2.0**-19 * squares)
+    assert sharp(limit * (1 + 1e-12), beyond) == []
+    assert sharp(limit * (1 - 1e-12), beyond) == [(f"encoding.alpha is {limit:g}", False)]
+
+
+def test_the_doubt_of_a_centre_between_pixels_is_that_of_its_scores():
+    limit = 150 * math.log(2) / (1 - 2 * 2.0**-8 - 2.0**-19 * 2)
+    assert sharp(limit * (1 + 1e-12), moved=2.0**-8) == []
+    assert sharp(limit * (1 - 1e-12), moved=2.0**-8) == [(f"encoding.alpha is {limit:g}", False)]
+
+
+def test_what_is_surely_too_soft_is_beyond_all_doubt():
+    limit = 150 * math.log(2) * (1 - 2.0**-19)
+    assert sharp(limit) == [(f"encoding.alpha is {limit:g}", False)]
+    assert sharp(math.nextafter(limit, 0)) == [(f"encoding.alpha is {limit:g}", True)]
+
+
+@pytest.mark.parametrize("alpha", [3.0, 128.0, 1e-30])
+@pytest.mark.parametrize("moved", [0.0, 0.5])
+def test_of_a_head_with_a_factor_of_zeros_only_the_sign_is_asked(alpha, moved):
+    first, head = form(), 4
+    dead, one = first.output.clone(), torch.eye(2).repeat(9, 1, 1)
+    dead[head], one[head] = 0.0, 0.0
+    quiet = ({"output": dead}, {"value": one}, {"value": torch.eye(2).repeat(9, 1, 1), "output": dead})
+    told = [(f"encoding.alpha is {alpha:g}", True)] if alpha < 128 or moved else []
+    for changes in quiet:
+        assert sharp(alpha, moved=moved, head=head, **changes) == []
+        assert sharp(alpha, moved=moved, head=head, by_enumeration=True, **changes) == []
+        assert sharp(alpha, moved=moved, head=3, **changes) == told
+        for none in (0.0, -128.0):
+            assert sharp(none, moved=moved, head=head, **changes) == [(f"encoding.alpha is {none:g}", True)]
+    one[head, 1, 0] = 2.0**-149
+    assert sharp(alpha, moved=moved, head=head, value=one) == told
+    assert sharp(alpha, moved=moved, head=head, output=first.output * 0) == []
+
+
+def test_a_stored_layer_with_a_soft_head_that_does_nothing_is_the_convolution():
+    plan = {**PLAN, "positions": [10, 2]}
+
+    def soft(number, alpha=128.0, center=(0.0, 0.0)):
+        def change(ours, theirs):
+            one_more(number, center)(ours, theirs)
+            theirs[f"{NAME}encoding.alpha"][-1] = alpha
+
+        return change
+
+    assert found(soft(0.0, 3.0), plan) == found(soft(0.0, 128.0, (0.5, 0.0)), plan) == []
+    somewhere = "layer1.0.conv1: heads [4, 9] that start at (0, 0) do something else"
+    assert found(soft(2.0**-9, 3.0), plan) == [somewhere, "layer1.0.conv1.encoding.alpha is 3"]
+    assert found(soft(2.0**-9, 128.0, (0.5, 0.0)), plan) == [somewhere, "layer1.0.conv1.encoding.alpha is 128"]
+    for none in (math.inf, math.nan, -math.inf):
+        assert found(soft(0.0, none), plan) == ["layer1.0.conv1: a number is not finite"]
+        assert found(soft(0.0, 3.0, (none, 0.0)), plan) == ["layer1.0.conv1: a number is not finite"]
+    for none in (0.0, -3.0):
+        assert found(soft(0.0, none), plan) == [f"layer1.0.conv1.encoding.alpha is {none:g}"]
 
 
 @pytest.mark.parametrize("sides", [(1, 3), (3, 1)])
@@ -302,6 +394,9 @@ def test_forms_are_the_same_in_every_part():
     assert sentences(form(bias=None), form(bias=first.bias * 0)) == []
     assert [*biased(form(bias=None))] == [0.0] * 4
     assert biased(form(bias=None)).dtype is torch.float32
+    assert biased(form(bias=None, output=first.output.double())).dtype is torch.float64
+    for mixed in ({"value": first.output.half()}, {"value": first.output, "output": first.output.half()}):
+        assert form(**mixed).dtype is torch.float32
 
 
 def test_beyond_the_pixels_both_read_the_same_or_it_is_not_told():
@@ -502,6 +597,8 @@ def test_several_heads_or_factors_are_added_up_exactly(groups):
     wide = torch.stack([torch.block_diag(*each.unflatten(0, (groups, -1))) for each in taps[:1]])
     assert same_at((0,), tap(taps[0]), bare(None, wide, [0], d_in=2 * groups))
     assert applied(both, [], [Fraction(1)] * 2 * groups) == [0] * 4
+    ones = [Fraction(1, 3)] * 2 * groups
+    assert applied(both, [0, 2], ones) == [Fraction(int(x), 3) for x in (taps[0] + taps[2]).sum(1)]
 
 
 def test_numbers_are_identical_in_dtype_shape_and_value():
@@ -522,8 +619,8 @@ def test_what_is_no_layer_is_the_same_bit_for_bit():
     assert same_bits(torch.tensor(3), torch.tensor(3))
     assert not same_bits(torch.tensor(0.0), torch.tensor(-0.0))
     assert not same_bits(numbers, numbers.nan_to_num(5.0))
-    assert not same_bits(numbers, numbers.view(torch.int32))
-    assert not same_bits(numbers, numbers.reshape(-1))
+    assert same_bits(numbers, numbers.view(torch.int32)) is False
+    assert same_bits(numbers, numbers.reshape(-1)) is False
     ours, theirs = (
         {"a": torch.ones(1), "b": torch.ones(1), "x": torch.ones(1)},
         {"a": torch.ones(1), "c": torch.ones(1)},
@@ -580,7 +677,13 @@ def test_every_layer_is_looked_at_and_one_that_is_not_there_differs():
     second[f"{names[2]}bias"] += 1
     assert told_of(first, told, dict.fromkeys(names, True)) == [f"{names[2].rstrip('.')}: bias differs"]
     found = told_of({}, {"state_dict": theirs, "layers": {names[0].rstrip("."): PLAN}}, {names[0]: True})
-    assert set(found) == {f"{key} differs" for key in theirs}
+    assert found == [f"{key} differs" for key in sorted(theirs)]
+    other = {**ours, "fc.weight": torch.ones(1)}
+    for names in ({"fc.": True, NAME: True}, {NAME: True, "fc.": True}, {"fc.": True, "none.": True, NAME: True}):
+        assert told_of(ours, other, names) == told_of(other, ours, names) == ["fc.weight differs"]
+    changed_twice = {**other, f"{NAME}bias": ours[f"{NAME}bias"] + 1}
+    assert told_of(other, changed_twice, {"fc.": True, NAME: True}) == [f"{NAME}bias differs"]
+    assert told_of(ours, changed_twice, {"none.": True}) == ["fc.weight differs", f"{NAME}bias differs"]
 
 
 def test_two_attentions_are_the_same_map():
@@ -631,7 +734,7 @@ SIZES = {"block": "basic", "depths": (1, 1, 1, 1), "width": 2, "classes": 3, "ch
 def test_the_sizes_of_a_resnet_are_read_off_its_shapes(changes):
     sizes = {**SIZES, **changes}
     ours = build(ResNetPlan(**sizes)).state_dict()
-    assert resnet(ours) == sizes
+    assert resnet(ours) == resnet({**ours, "lonely": torch.ones(1)}) == sizes
     told = {**sizes, "depths": list(sizes["depths"])}
     second = {"state_dict": ours, "architecture": ["resnet", told]}
     assert told_of(ours, second, {}) == []
@@ -725,6 +828,28 @@ def test_a_certificate_is_held_against_its_files_or_those_given(files):
         assert recheck(path, *given) == Recheck(path, "holds", 1, ())
 
 
+def test_files_of_another_device_are_read_where_there_is_none(files, monkeypatch):
+    content = {which: torch.load(files.folder / f"{which}.pt") for which in "ab"}
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:99")
+        for which in "ab":
+            torch.save(content[which], files.folder / f"{which}.pt")
+    path = files()
+    assert recheck(path) == Recheck(path, "holds", 1, ())
+
+
+def test_a_layer_that_was_left_out_is_asked_all(files):
+    """A row of a layer that was left out tells no strength: only one that says that it is bounded is asked less."""
+    _, theirs = states()
+    theirs[f"{NAME}encoding.alpha"].fill_(46.0)
+    torch.save({**SAVED, "state_dict": theirs, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
+    told = ("layer1.0.conv1.encoding.alpha is 46",)
+    for skipped in (True, False):
+        for strength, wrong in ((None, told), ("sampled", told), ("proved", told), ("bounded", ())):
+            path = files(layers=[{"name": "layer1.0.conv1", "strength": strength, "skipped": skipped}])
+            assert recheck(path) == Recheck(path, "holds", int(not skipped), wrong)
+
+
 def test_files_that_changed_are_told_before_anything_is_read(files):
     path = files()
     (files.folder / "b.pt").write_bytes(b"something else")
@@ -807,7 +932,8 @@ def test_a_layer_at_the_root_is_named_by_nothing(files):
 
 
 @pytest.mark.parametrize("change", [{"verdict": None}, {"verdict": "fine"}, {"layers": None}, {"circumstances": None},
-                                    {"circumstances": {}}, {"layers": 3}, {"layers": [{}]}])  # fmt: skip
+                                    {"circumstances": {}}, {"layers": 3}, {"layers": [{}]},
+                                    {"layers": [{"name": "a", "skipped": False}]}])  # fmt: skip
 def test_what_is_no_certificate_is_an_error(files, change):
     with pytest.raises(UsageError, match=r"c\.json is no certificate of two files"):
         recheck(files(**change))

@@ -81,6 +81,16 @@ def dead(content, by=0):
     center[-1] = center[-2] + by if by else 5.0
 
 
+def dead_with(alpha=128.0, by=0.0):
+    """One head more that does nothing, of this alpha, and centred `by` beside the last."""
+
+    def change(content):
+        dead(content, by)
+        content["state_dict"]["encoding.alpha"][-1] = alpha
+
+    return change
+
+
 def cancelling(content):
     """Two heads more, off the grid, whose sum is nothing."""
     heads(content, [*range(len(content["state_dict"]["encoding.alpha"])), 0, 0])
@@ -156,6 +166,8 @@ SAME = {
     "heads permuted": permuted,
     "a head split": split,
     "a dead head off the grid": dead,
+    "a soft dead head": dead_with(3.0, 1),
+    "a dead head halfway": dead_with(by=0.5),
     "heads off the grid that cancel": cancelling,
     "stride by pooling": pooled,
     "an identity stored": identity,
@@ -189,6 +201,8 @@ PLANTED = {
     "one alpha of 3": at("encoding.alpha", first(3.0)),
     "no alpha": at("encoding.alpha", first(torch.nan)),
     "infinite alpha": at("encoding.alpha", first(torch.inf)),
+    "a dead head of no alpha": dead_with(torch.nan, 1),
+    "a dead head of infinite alpha": dead_with(torch.inf, 1),
     "negative alpha": at("encoding.alpha", first(-128.0)),
     "a centre": at("encoding.center", first(7.0)),
     "no centre": at("encoding.center", first(torch.nan)),
@@ -201,6 +215,10 @@ PLANTED = {
 EITHER = {
     "more padding": padded,
     "enumerated": enumerated,
+    "enumerated with a dead head": lambda content: (enumerated(content), dead(content)),
+    "enumerated with a dead head halfway": lambda content: (enumerated(content), dead(content, -0.5)),
+    "a dead head of alpha 0": dead_with(0.0, 1),
+    "a dead head of negative alpha": dead_with(-128.0, 1),
     "reflected": planned("padding", "mode", to=lambda mode: "reflect"),
     "replicated": planned("padding", "mode", to=lambda mode: "replicate"),
     "replicated and padded": lambda content: (padded(content), planned("padding", "mode", to=lambda _: "replicate")),

@@ -10,6 +10,8 @@ import conv2attn
 from conv2attn.attention.plan import to_plan
 from conv2attn.certificates import certify
 from conv2attn.certificates.computed.leak import check_leak, check_leaks
+from conv2attn.certificates.evidence.recheck_forms import of_attention
+from conv2attn.certificates.evidence.recheck_layers import attend_alike as stored_alike
 from conv2attn.certificates.evidence.recheck_layers import of_layers
 from conv2attn.certificates.readings.finding import holds
 from conv2attn.certificates.readings.places import attend_alike
@@ -147,3 +149,97 @@ def test_a_stored_certificate_of_soft_layers_is_looked_at_again():
     with torch.no_grad():
         other.output[1, 0, 0] += 1.0
     assert [sure for _, sure in looked(layer(3), other)] == [True, True]
+
+
+def stored(first=None, second=None, **changes):
+    """Whether two stored layers of three heads attend alike, as is told in both orders; changes are to the second."""
+    sides = [dict(layer(3).state_dict()) for _ in range(2)]
+    plan = to_plan(layer(3))
+    for side, change in zip(sides, (first, second), strict=True):
+        for key, index in (change or {}).items():
+            side[key] = index(side[key])
+    forms = [of_attention(plan, "", side) for side in sides]
+    forms[1] = replace(forms[1], **changes)
+    told = stored_alike("", forms, tuple(sides))
+    assert stored_alike("", forms[::-1], tuple(sides[::-1])) is told
+    return told
+
+
+def every(change):
+    """The same change of all that heads have."""
+    return dict.fromkeys(("encoding.center", "encoding.alpha", "output"), change)
+
+
+def plus(key, number, head=1):
+    """A number added to what one head has."""
+
+    def change(tensor):
+        tensor = tensor.clone()
+        tensor[head] += number
+        return tensor
+
+    return {key: change}
+
+
+def test_stored_heads_of_the_same_scores_attend_alike_in_any_order_and_number():
+    assert stored() is True
+    assert stored(second=every(lambda tensor: tensor[[2, 0, 1]]))
+    halved = every(lambda tensor: tensor[[0, 0, 1, 2]])
+    output = halved["output"]
+    halved["output"] = lambda tensor: output(tensor) * torch.tensor([0.25, 0.75, 1, 1])[:, None, None]
+    rounded = every(lambda tensor: tensor.mul(1024).round() / 1024) | {
+        "encoding.center": lambda tensor: tensor, "encoding.alpha": lambda tensor: tensor}  # fmt: skip
+    exact = {key: lambda tensor, key=key: halved[key](rounded[key](tensor)) for key in halved}
+    assert stored(rounded, exact)
+    assert not stored(second=every(lambda tensor: tensor[[0, 1, 1, 2]]))
+    assert not stored(second=every(lambda tensor: tensor[:2]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        plus("encoding.alpha", 2.0**-20),
+        plus("encoding.alpha", -1.0, head=0),
+        plus("encoding.center", 2.0**-20, head=2),
+        plus("encoding.center", -1.0),
+        plus("output", 2.0**-20),
+    ],
+)
+def test_stored_heads_of_other_scores_or_weights_do_not_attend_alike(change):
+    assert not stored(second=change)
+    assert stored(change, change)
+
+
+def test_stored_heads_that_do_nothing_attend_as_they_like():
+    more = every(lambda tensor: torch.cat([tensor, tensor[:1]]))
+    quiet = more | {
+        "output": lambda tensor: torch.cat([tensor, 0 * tensor[:1]]),
+        "encoding.alpha": lambda tensor: torch.cat([tensor, tensor[:1] + 4]),
+    }
+    assert stored(second=quiet)
+    assert not stored(second=more | {"encoding.alpha": quiet["encoding.alpha"]})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"padding": ((2,), (1,), "zeros")}, {"padding": ((1,), (1,), "circular")}, {"by_enumeration": True},
+     {"starts": ((-1,), (0,), (2,))}],
+)  # fmt: skip
+def test_stored_heads_of_other_places_do_not_attend_alike(changes):
+    assert not stored(**changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "same"), [(torch.float16, True), (torch.bfloat16, True), (torch.float32, True), (torch.float64, False)]
+)
+def test_stored_centres_are_those_that_scores_are_computed_from(kind, same):
+    """In float32, or in float64 where the weights are: a centre may be stored as more, or as less."""
+
+    def cast(by):
+        centre = plus("encoding.center", by, head=2)["encoding.center"]
+        return {"output": lambda tensor: tensor.to(kind), "encoding.center": lambda tensor: centre(tensor.double())}
+
+    assert stored(cast(0.0), cast(2.0**-40)) is same
+    assert stored(cast(2.0**-40), cast(2.0**-40))
+    assert not stored(cast(0.0), cast(2.0**-20))
+    assert stored({**cast(0.0), "encoding.center": lambda tensor: tensor.half()}, cast(0.0))

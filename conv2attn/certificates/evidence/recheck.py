@@ -1,10 +1,11 @@
 """A stored certificate held against the files that it names, by code that shares nothing with what wrote it.
 
 Checked again: that neither file changed; and where all holds, that the plan of a layer is what its tensors have, and
-that its heads do at each place what the taps or heads there do, number for number; every bias; that alpha is beyond
-(1 - e) ln 2, where 2^e is the smallest number of the dtype, or for a bounded layer that at most the roundoff leaks;
-paddings, strides and the architecture; and that every other tensor is the same, bit for bit. Not checked again: bounds,
-measurements, convolutions in place of attention. What this short code cannot tell is told, and then nothing holds.
+that its heads do at each place what the taps or heads there do, number for number; every bias; that alpha, where a
+head does anything, is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype, or for a bounded layer that
+at most the roundoff leaks; paddings, strides and the architecture; and that every other tensor is the same, bit for
+bit. Not checked again: bounds, measurements, convolutions in place of attention. What this short code cannot tell is
+told, and then nothing holds.
 """
 
 import hashlib
@@ -78,7 +79,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         told = body["circumstances"]
         paths = [Path(original or told["original"]), Path(converted or told["converted"])]
         stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
-        rows = {str(row["name"]): row for row in body["layers"]}
+        rows = [(str(row["name"]), row["skipped"], row["strength"]) for row in body["layers"]]
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
@@ -95,9 +96,9 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         return Recheck(certificate, stored, 0, tuple(wrong))
     if by_bounds:
         return Recheck(certificate, stored, 0, (), ("a tolerance rests on bounds, which are not looked at again",))
-    names = {"" if name == "(root)" else f"{name}.": row for name, row in rows.items()}
-    proved = {name: bool(row["skipped"]) or row["strength"] == "proved" for name, row in names.items()}
-    counted = [name for name, row in names.items() if not row["skipped"]]
+    names = {"" if name == "(root)" else f"{name}.": told for name, *told in rows}
+    proved = {name: strength != "bounded" for name, (_, strength) in names.items()}
+    counted = [name for name, (skipped, _) in names.items() if not skipped]
     try:
         files = (as_read(torch.load(path, map_location="cpu", weights_only=True)) for path in paths)
         return look(certificate, stored, proved, counted, *files)

@@ -34,6 +34,7 @@ def objections(first: Mapping[str, Any], second: Mapping[str, Any], names: Mappi
     """What of the second file is not what the first one needs, for layers that were proved or bounded."""
     states = tensors_of(first), tensors_of(second)
     yield from of_architectures(first, second, states[0])
+    apart = []
     for name, proved in names.items():
         known, plan = (state.get("layers", {}).get(name.rstrip(".")) for state in (first, second))
         weights = [f"{name}weight" in state for state in states]
@@ -42,9 +43,9 @@ def objections(first: Mapping[str, Any], second: Mapping[str, Any], names: Mappi
         elif weights == [True, True]:
             yield from of_numbers(name, *states)
         else:
-            yield from unequal(*states, {key for state in states for key in state if key.startswith(name)})
-    apart = tuple(names)
-    yield from unequal(*states, {key for state in states for key in state if not key.startswith(apart)})
+            continue
+        apart.append(name)
+    yield from unequal(*states, {key for state in states for key in state if not key.startswith(tuple(apart))})
 
 
 def of_architectures(
@@ -72,10 +73,10 @@ def resnet(ours: Mapping[str, Tensor]) -> dict[str, Any]:
     (width, channels, side, _), (inner, fan_in, _, _) = (
         ours[f"{name}.weight"].shape for name in ("conv1", "layer1.0.conv2")
     )
-    blocks = {tuple(key.split(".")[:2]) for key in ours if key.startswith("layer")}
+    blocks = {tuple(key.split(".")[:2]) for key in ours}
     return {
         "block": "bottleneck" if "layer1.0.conv3.weight" in ours else "basic",
-        "depths": tuple(sum(stage == f"layer{number}" for stage, _ in blocks) for number in range(1, 5)),
+        "depths": tuple(sum(stage == f"layer{number}" for stage, *_ in blocks) for number in range(1, 5)),
         "width": width,
         "classes": len(ours["fc.weight"]),
         "channels": channels,

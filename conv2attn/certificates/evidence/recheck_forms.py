@@ -1,11 +1,13 @@
 """A layer of a stored file as numbers: where each head or tap reads, and what it does there; read off by short code."""
 
+import functools
 import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 Pixel = tuple[int, ...]
@@ -48,6 +50,16 @@ class Form:
     def weights(self) -> list[Tensor]:
         """The factors that are not identities."""
         return [factor for factor in (self.value, self.output) if factor is not None]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the factors, or one that holds the numbers of both."""
+        return functools.reduce(torch.promote_types, (factor.dtype for factor in self.weights))
+
+    @property
+    def working(self) -> Tensor:
+        """Which heads do anything: one with a factor of zeros adds nothing, wherever it attends."""
+        return torch.stack([factor.flatten(1).any(1) for factor in self.weights]).all(0)
 
     def reaches_out(self, start: Pixel) -> bool:
         """Whether some output copies what is beyond the pixels through this start."""

@@ -4,10 +4,10 @@ It refutes only what the certificate's own code would refute, and leaves undecid
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from random import SystemRandom
+from secrets import token_bytes
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from conv2attn.certificates.evidence.recheck_forms import Form, Objection, Pixel, misfit, of_attention, of_convolution
 
+Exact = Fraction | int
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
 DOUBT = 2.0**-19  # relative, of scores whose centre is no pixel or no key: they are rounded fewer than 16 times
@@ -55,7 +56,7 @@ def attend_alike(name: str, forms: list[Form], states: tuple[Mapping[str, Tensor
     """Whether heads of two attentions that have the same scores do the same together: one map, soft or not."""
     keyed = []
     for form, state in zip(forms, states, strict=True):
-        scored = torch.promote_types(form.weights[0].dtype, torch.float32)
+        scored = torch.promote_types(form.dtype, torch.float32)
         center, alpha = state[f"{name}encoding.center"].to(scored), state[f"{name}encoding.alpha"]
         heads: Any = zip(form.starts, map(tuple, center.tolist()), alpha.tolist(), strict=True)
         keyed.append(replace(form, starts=tuple(heads)))
@@ -116,21 +117,24 @@ def of_alpha(name: str, form: Form, tensors: Mapping[str, Tensor], *, proved: bo
     """What is wrong with the sharpness: other keys keep weights, or if not `proved`, more than the roundoff together.
 
     With q = exp(-alpha) below 1/4 a head of n axes leaves them n (theta - 1) <= n 2 (q + q^4 / (1 - q^5)) < 2.04 n q,
-    and at least q / (1 + q), which is what the nearest of them keeps.
+    and at least q / (1 + q), which is what the nearest of them keeps. Of heads that add nothing only the sign is asked.
     """
     center, alpha = (tensors[f"{name}encoding.{key}"].double() for key in ("center", "alpha"))
+    over, asked = torch.tensor(form.beyond, dtype=torch.float64), form.working | (alpha <= 0)
     shift = (center - center.round()).abs().amax(1)
-    told = f"{name}encoding.alpha is {alpha.min().item():g}"
-    over = torch.tensor(form.beyond, dtype=torch.float64)
-    if form.by_enumeration and bool((shift > 0).any() or (over > 0).any()):
+    if form.by_enumeration and bool((shift[asked] > 0).any() or (over > 0).any()):
         yield Objection(f"{name}encoding.center of an enumeration is no key, which is not looked at again", sure=False)
         return
+    if not asked.any():
+        return
+    alpha, shift, over = (each[asked] for each in (alpha, shift, over))
+    told = f"{name}encoding.alpha is {alpha.min().item():g}"
     apart = (shift > 0) | (over > 0).any(1)
     doubt = torch.where(apart, DOUBT * (over + 1).square().sum(1), 0)
     gaps = 1 - 2 * shift  # from the nearest pixel to the next, in pixels squared
     sure, most = (alpha * (gaps - doubt)).min().item(), (alpha * gaps).min().item()
-    dtype, axes = form.weights[0].dtype, 1 if form.by_enumeration else len(form.stride)
-    vanish, roundoff = (1 - SMALLEST[dtype]) * math.log(2), ROUNDOFF[dtype]
+    axes = 1 if form.by_enumeration else len(form.stride)
+    vanish, roundoff = (1 - SMALLEST[form.dtype]) * math.log(2), ROUNDOFF[form.dtype]
     enough = vanish if proved else math.log(2.04 * axes / roundoff)
     least = vanish if proved else math.log((1 - roundoff) / roundoff)
     if sure < enough:
@@ -144,33 +148,31 @@ def heads_at(form: Form, start: Pixel) -> list[int]:
 
 def biased(form: Form) -> Tensor:
     """The bias, or zeros."""
-    return form.weights[0].new_zeros(form.channels[1]) if form.bias is None else form.bias
+    return torch.zeros(form.channels[1], dtype=form.dtype) if form.bias is None else form.bias
 
 
 def same_at(start: Pixel, first: Form, second: Form) -> bool:
     """Whether what heads that start at a pixel do together is the same in both.
 
     One head a side with a plain factor is compared number for number. Otherwise both are applied to a vector of random
-    61-bit integers, in exact arithmetic: two different matrices agree on it with a chance of 2^-61 at most.
+    256-bit integers, in exact arithmetic: two different matrices agree on it with a chance of 2^-256 at most.
     """
     sides = [(form, heads_at(form, start)) for form in (first, second)]
     if all(len(heads) == 1 and len(form.weights) == 1 for form, heads in sides) and first.groups == second.groups:
-        return identical(*(form.weights[0][heads[0]] for form, heads in sides))
-    random = SystemRandom()
-    vector = [Fraction(random.getrandbits(61)) for _ in range(first.channels[0])]
+        return identical(*(factor[heads] for form, heads in sides for factor in form.weights))
+    vector = [int.from_bytes(token_bytes()) for _ in range(first.channels[0])]
     ours, theirs = (applied(form, heads, vector) for form, heads in sides)
     return ours == theirs
 
 
 def uses(form: Form, start: Pixel) -> bool:
     """Whether what heads that start at a pixel do together is anything at all."""
-    random, heads = SystemRandom(), heads_at(form, start)
-    return any(applied(form, heads, [Fraction(random.getrandbits(61)) for _ in range(form.channels[0])]))
+    return not same_at(start, form, replace(form, starts=()))
 
 
-def applied(form: Form, heads: list[int], vector: list[Fraction]) -> list[Fraction]:
+def applied(form: Form, heads: list[int], vector: Sequence[Exact]) -> Sequence[Exact]:
     """The exact sum of what some heads make of a vector of rational numbers."""
-    total = [Fraction(0)] * form.channels[1]
+    total: Sequence[Exact] = [0] * form.channels[1]
     for head in heads:
         passed = vector
         for factor in form.weights:
@@ -179,11 +181,11 @@ def applied(form: Form, heads: list[int], vector: list[Fraction]) -> list[Fracti
     return total
 
 
-def in_groups(matrix: Tensor, vector: list[Fraction], groups: int) -> list[Fraction]:
+def in_groups(matrix: Tensor, vector: Sequence[Exact], groups: int) -> Sequence[Exact]:
     """The exact product of the diagonal blocks of a matrix of floats and a vector of rational numbers."""
     rows, width = [[Fraction(x) for x in row] for row in matrix.tolist()], matrix.shape[1]
     parts = [vector[width * (place * groups // len(rows)) :][:width] for place in range(len(rows))]
-    return [sum((a * b for a, b in zip(*pair, strict=True)), Fraction(0)) for pair in zip(rows, parts, strict=True)]
+    return [sum(a * b for a, b in zip(*pair, strict=True)) for pair in zip(rows, parts, strict=True)]
 
 
 def identical(a: Tensor, b: Tensor) -> bool:
