@@ -84,3 +84,10 @@ def test_heads_that_are_none():
 def test_a_score_that_may_be_infinite_leaves_no_sharpness(name, exponent):
     assert sharpness_on_a_pixel(2.0 ** (exponent - 6), [0.0, 0.0], 16.0, name) > 2.0 ** (exponent - 7)
     assert sharpness_on_a_pixel(2.0 ** (exponent - 4), [0.0, 0.0], 8.0, name) == 0.0
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_twice_the_score_may_be_the_largest_number(name):
+    largest = accumulator_of(name).largest
+    assert sharpness_on_a_pixel(largest / 2, [0.0, 0.0], 1.0, name) > largest / 4
+    assert sharpness_on_a_pixel(largest / 2, [0.0, 0.0], math.nextafter(1.0, 2.0), name) == 0.0

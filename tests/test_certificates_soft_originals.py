@@ -134,6 +134,7 @@ def test_one_weight_of_a_soft_head_that_is_off_is_refuted():
     other = layer(3)
     with torch.no_grad():
         other.output[1, 0, 0] = torch.nextafter(other.output[1, 0, 0], torch.tensor(torch.inf))
+    assert check_leaks(SOFT, reading_of(other)) == check_leak(SOFT)
     assert certify(layer(3), layer(3), input_size=(2, 7)).verdict is Verdict.HOLDS
     assert certify(layer(3), other, input_size=(2, 7)).verdict is Verdict.REFUTED
 
