@@ -149,8 +149,8 @@ MUTANTS = {
     ),
     "hooks not compared": Mutant(
         "certificates/surroundings/stored.py",
-        "hook for hook in registered.values() if",
-        "hook for hook in () if",
+        "for handle, hook in registered.items()",
+        "for handle, hook in ()",
         f"{PLANTED}[a hook that does nothing here]",
     ),
     "undecided exits 0": Mutant(
