@@ -13,7 +13,7 @@ from torch import nn
 import conv2attn
 from conv2attn.attention.plan import to_plan
 from conv2attn.basis.padding import PADDING_MODES
-from conv2attn.certificates.evidence.recheck import Recheck, recheck, sha256
+from conv2attn.certificates.evidence.recheck import Recheck, as_read, recheck, sha256
 from conv2attn.certificates.evidence.recheck_files import objections, resnet, same_bits, tensors_of, unequal
 from conv2attn.certificates.evidence.recheck_forms import (
     Objection,
@@ -644,6 +644,7 @@ def test_layers_are_looked_at_again_and_all_else_is_the_same():
     second = {"state_dict": theirs, "layers": {NAME.rstrip("."): PLAN}}
     assert told_of(ours, second, {NAME: True}) == []
     assert told_of({"state_dict": ours}, second, {NAME: True}) == []
+    assert told_of(ours, second, {"gone.": True, NAME: True}) == []
     strided = {"state_dict": theirs, "layers": {NAME.rstrip("."): changed("sites", stride=(2, 2))}}
     assert told_of(ours, strided, {NAME: True}) == ["layer1.0.conv1: stride is (2, 2), not (1, 1)"]
     moved = {**second, "state_dict": {**theirs, "fc.weight": torch.zeros(2)}}
@@ -651,6 +652,13 @@ def test_layers_are_looked_at_again_and_all_else_is_the_same():
     assert told_of(ours, ours, {NAME: True}) == []
     assert len(told_of(ours, second, {})) == len({*ours, *theirs}) - 2
     assert "layer1.0.conv1.weight differs" in told_of(ours, {"state_dict": theirs}, {NAME: True})
+
+
+def test_what_stands_beside_tensors_is_read_of_files_that_say_so():
+    held = {"architecture": 1, "layers": 2, "weight": 3}
+    assert as_read(held) == {"weight": 3}
+    planned = {"conv2attn": "conv2attn.network/1", **held}
+    assert as_read(planned) == planned
 
 
 def test_convolutions_on_both_sides_are_the_same_numbers():
