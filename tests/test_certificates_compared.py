@@ -363,9 +363,7 @@ def test_random_images_have_an_end(monkeypatch):
         random_images(layer(), (2, 3, 4), 1e39, 0)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "engine", "runs"), [(128, "conv", True), (46, "conv", False), (46, "dense", True)]
-)
+@pytest.mark.parametrize(("alpha", "engine", "runs"), [(128, "conv", True), (46, "conv", False), (46, "dense", True)])
 def test_a_layer_whose_engine_refuses_does_not_run(alpha, engine, runs):
     converted = conv2attn.set_engine(conv2attn.convert(layer(), alpha=alpha), engine)
     report = certify(layer(), converted, input_size=(2, 5, 6))
