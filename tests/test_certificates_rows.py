@@ -283,6 +283,7 @@ def test_attention_to_functional_convolutions_that_no_input_met_has_a_row(wrappe
         unmet = [row for row in report.rows if row.name.partition(":")[0] == owner and row.findings[0].code == "C2A406"]
         assert bool(unmet) is not met
     assert list(rows_of_the_unmet(original, network, {row.name: row for row in report.rows})) == []
+    assert [row.name for row in rows_of_the_unmet(original, network, {})] == [owner]
 
 
 def test_attention_to_functional_convolutions_in_place_of_them_is_not_read_the_other_way_round():

@@ -15,8 +15,8 @@ from conv2attn.certificates import certify
 from conv2attn.certificates.evidence.recheck import Recheck, look, recheck
 from conv2attn.certificates.evidence.recheck_files import objections
 from conv2attn.certificates.evidence.recheck_forms import Objection
-from conv2attn.certificates.readings.finding import unsupported
-from conv2attn.certificates.surroundings.between import all_same, compiled, departure_between, findings_between
+from conv2attn.certificates.readings.finding import refuted, unsupported
+from conv2attn.certificates.surroundings.between import all_same, compiled, departure_between, findings_between, hooked
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 
@@ -143,6 +143,18 @@ def test_a_structure_that_is_refuted_is_told():
     conv = nn.Conv2d(3, 4, 3)
     told = findings_between(nn.Sequential(conv, nn.Tanh()), nn.Sequential(conv, nn.ReLU()), {"0"}, ["0"], IMAGES)
     assert Verdict.REFUTED in [each.verdict for each in told]
+    original = Looking(lambda net, x: net.conv(x) * (1 if isinstance(net.conv, nn.Conv2d) else 2))
+    found = findings_between(original, conv2attn.convert(original), {"conv"}, ["conv"], torch.rand(1, *SIZE))
+    sentence = "although the layers return the same numbers in both, in the second the outputs are other numbers"
+    assert found == [refuted("structure", "C2A405", sentence)]
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre"])
+def test_hooks_before_and_behind_change_a_layer(kind):
+    conv = nn.Conv2d(3, 4, 3)
+    assert hooked(conv) is False
+    getattr(conv, f"register_{kind}_hook")(print)
+    assert hooked(conv) is True
 
 
 def test_lists_are_the_same_if_all_of_them_is():

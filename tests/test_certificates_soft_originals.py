@@ -126,8 +126,8 @@ def test_a_head_in_two_of_the_same_scores_attends_alike_and_of_others_does_not()
     ],
 )
 def test_what_differs_does_not_attend_alike(changed):
-    assert not attend_alike(SOFT, changed)
-    assert not attend_alike(changed, SOFT)
+    assert attend_alike(SOFT, changed) is False
+    assert attend_alike(changed, SOFT) is False
 
 
 def test_one_weight_of_a_soft_head_that_is_off_is_refuted():

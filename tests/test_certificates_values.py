@@ -172,6 +172,7 @@ def test_what_is_between_is_untouched_only_if_all_that_was_asked_holds():
     ):
         assert totals(Certificate((SQUARE,), between))[0] == f"between the convolutions {told}"
     assert totals(Certificate((LEFT,), (SAME,)))[0] == "nothing was checked"
+    assert "network" not in totals(Certificate((LEFT,), (refuted("structure", "C2A405", "x"),)))[-1]
 
 
 @pytest.mark.parametrize(
