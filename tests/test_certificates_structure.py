@@ -308,6 +308,26 @@ def test_hooks_of_layers_are_called_alike(kind, given):
     assert Comparison(*sides, {"0"}).run().different == [f"0: _{kind}_hooks differs"]
 
 
+class Unchanged(nn.Module):
+    """A parametrisation that changes nothing."""
+
+    def forward(self, weight):
+        return weight
+
+
+def test_how_layers_apart_compute_their_weights_is_not_compared_here():
+    sides = [nn.Sequential(nn.Conv2d(1, 1, 1)) for _ in range(2)]
+    for side, kind in zip(sides, (Unchanged, nn.Identity), strict=True):
+        nn.utils.parametrize.register_parametrization(side[0], "weight", kind())
+    assert Comparison(*sides, {"0"}).run().different == []
+
+
+def test_layers_apart_are_known_and_their_parts_are_not():
+    for apart, known in (("", {"": True, "0": False}), ("0", {"": True, "0": True, "0.0": False, "00": True})):
+        comparison = Comparison(nn.Sequential(nn.ReLU()), nn.Sequential(nn.ReLU()), {apart})
+        assert {name: comparison.is_known(name) for name in known} == known
+
+
 def test_a_module_of_two_names_is_two_modules():
     shared = nn.ReLU()
     first, second = nn.Sequential(shared, shared), nn.Sequential(nn.ReLU(), nn.ReLU())
