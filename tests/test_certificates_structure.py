@@ -308,6 +308,20 @@ def test_hooks_of_layers_are_called_alike(kind, given):
     assert Comparison(*sides, {"0"}).run().different == [f"0: _{kind}_hooks differs"]
 
 
+class Member:
+    """A thing in a set that it holds itself."""
+
+    def __init__(self):
+        self.home = {self}
+
+
+def test_a_set_may_hold_what_holds_it():
+    sides = [nn.ReLU() for _ in range(2)]
+    for side in sides:
+        side.members = Member().home
+    assert Comparison(*sides, set()).run() == Structure([], [])
+
+
 class Unchanged(nn.Module):
     """A parametrisation that changes nothing."""
 
@@ -543,6 +557,8 @@ def test_a_function_holds_what_its_text_does_not_say():
          " in 1 number, the worst at (1,): 2.0, not 1.0"),
         (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 1.0]), " in 1 number, the worst at (0,): 1.0, not nan"),
         (torch.tensor([1.0, 1.0]), torch.tensor([1.0, torch.nan]), " in 1 number, the worst at (1,): nan, not 1.0"),
+        (torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 1.0]), " in 1 number, the worst at (1,): 1.0, not nan"),
+        (torch.tensor([torch.nan] * 2), torch.tensor([torch.nan, 1.0]), " in 1 number, the worst at (1,): 1.0, not nan"),
     ],
 )  # fmt: skip
 def test_the_place_that_differs_most_is_told(first, second, told):
