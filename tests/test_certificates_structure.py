@@ -558,7 +558,8 @@ def test_a_function_holds_what_its_text_does_not_say():
         (torch.tensor([torch.nan, 1.0]), torch.tensor([1.0, 1.0]), " in 1 number, the worst at (0,): 1.0, not nan"),
         (torch.tensor([1.0, 1.0]), torch.tensor([1.0, torch.nan]), " in 1 number, the worst at (1,): nan, not 1.0"),
         (torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 1.0]), " in 1 number, the worst at (1,): 1.0, not nan"),
-        (torch.tensor([torch.nan] * 2), torch.tensor([torch.nan, 1.0]), " in 1 number, the worst at (1,): 1.0, not nan"),
+        (torch.tensor([torch.nan] * 2), torch.tensor([torch.nan, 1.0]),
+         " in 1 number, the worst at (1,): 1.0, not nan"),
     ],
 )  # fmt: skip
 def test_the_place_that_differs_most_is_told(first, second, told):
