@@ -180,6 +180,10 @@ def test_what_is_rounded_here_is_paid_for():
     assert 1 + 2**16 * 2.0**-24 < ROUNDED == 1 + 2.0**-7
 
 
+def test_the_slack_pays_for_so_many_sums_in_float64():
+    assert SLACK == 1 + 2**22 * 2.0**-52
+
+
 def test_a_convolution_mixes_exactly():
     assert mixing_bound(read(layer()), SIDES, "float32") == (0.0, NOTHING)
 

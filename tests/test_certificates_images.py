@@ -230,6 +230,12 @@ def test_rounding_refutes_no_network():
     assert torch.equal(outputs.image, image()[1])
 
 
+def test_what_is_not_finite_behind_exchanged_layers_is_shown():
+    original, converted = pair(lambda net: nn.init.constant_(net.norm.weight, math.inf))
+    (structure,) = [each for each in certify(original, converted, images=image()).witnesses if each.part == "structure"]
+    assert " of the second not finite" in structure.told
+
+
 def test_a_second_that_does_not_run_is_shown():
     def fail(*args):
         raise RuntimeError("broken\nin two")

@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 import conv2attn
+from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.plan import to_plan
 from conv2attn.basis.padding import PADDING_MODES
+from conv2attn.bounds import format_of
 from conv2attn.certificates.evidence.recheck import Recheck, as_read, recheck, sha256
 from conv2attn.certificates.evidence.recheck_files import objections, resnet, same_bits, tensors_of, unequal
 from conv2attn.certificates.evidence.recheck_forms import (
@@ -762,6 +764,10 @@ def test_a_layer_has_no_architecture():
     assert told_of({"state_dict": held, "architecture": None}, {"state_dict": held, "architecture": None}, {}) == []
     assert told_of(held, {"state_dict": held, "architecture": None}, {}) == []
     assert told_of(held, held, {}) == []
+
+
+def test_roundoffs_are_those_of_the_formats():
+    assert {dtype: format_of(name).unit_roundoff for dtype, name in FORMATS.items()} == ROUNDOFF
 
 
 @pytest.mark.parametrize("dtype", ROUNDOFF)
