@@ -129,6 +129,8 @@ def test_the_report_for_a_terminal_is_this_text():
     )
     table, rest = certificate.to_text().split("\n\n")
     assert table.splitlines()[0].split() == " ".join(HEADER).split()
+    names = "layer convolution grid heads d_head alpha parameters attention avoided max |error| bound strength verdict"
+    assert " ".join(HEADER) == names
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["square", "wrong", "left"]
     assert rest == (
         "C2A402 wrong: one weight off\n"
