@@ -60,6 +60,17 @@ def test_sums_that_may_be_stored_are_counted_twice_each(stored, casts):
     assert Arithmetic("none", "none", frozenset({"bfloat16"})).casts(stored, 100) == casts
 
 
+@pytest.mark.parametrize("alpha", [3, 46, 92, 94])
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+def test_no_bound_is_given_where_stored_sums_mix_what_is_not_one_hot(monkeypatch, alpha, stored):
+    original, converted = (reading_of(each.bfloat16()) for each in (layer(), conv2attn.convert(layer(), alpha=alpha)))
+    settings = Arithmetic("none", "none", frozenset({stored}))
+    monkeypatch.setattr(Arithmetic, "of", staticmethod(lambda device: settings))
+    known = alpha == 94 or stored == "float16"
+    assert (difference_bounds(original, converted, 1.0, (9, 9)) is not None) is known
+    assert (difference_bounds(converted, original, 1.0, (9, 9)) is not None) is known
+
+
 def test_sums_stored_in_half_precision_make_the_bound_larger(monkeypatch):
     original, converted = (reading_of(each.bfloat16()) for each in (layer(), conv2attn.convert(layer())))
     plain = difference_bounds(original, converted, 1.0, (9, 9))

@@ -20,7 +20,8 @@ def difference_bounds(
 
     Counts both sides' rounding, the leak, and what taps and biases differ by; for every engine, on grids of up to
     `padded_sides`, which only matter where a head is soft. Assumes equal geometry, direct summation and no overflow.
-    None where the sums are so long that nothing can be said.
+    None where the sums are so long that nothing can be said, and where weights that are not one-hot mix in sums that
+    may be stored in half precision on the way.
 
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
@@ -46,6 +47,8 @@ def bounds_on_paper(
         return None
     leak = (mixings[0][0] + mixings[1][0]) * SLACK
     mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
+    if kind in settings.stored_sums and mixing != RoundingBound(0.0, 0.0):
+        return None
     sums = [side.magnitudes for side in (original, converted)]
     largest = torch.maximum(sums[0], sums[1]) * SLACK
     underflow = sum(n * lost(side, kind) for n, side in sides)
