@@ -16,7 +16,14 @@ from conv2attn.certificates.evidence.recheck import Recheck, look, recheck
 from conv2attn.certificates.evidence.recheck_files import objections
 from conv2attn.certificates.evidence.recheck_forms import Objection
 from conv2attn.certificates.readings.finding import refuted, unsupported
-from conv2attn.certificates.surroundings.between import all_same, compiled, departure_between, findings_between, hooked
+from conv2attn.certificates.surroundings.between import (
+    PlainLayouts,
+    all_same,
+    compiled,
+    departure_between,
+    findings_between,
+    hooked,
+)
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 
@@ -176,3 +183,14 @@ def test_compiled_code_is_named_and_nothing_else_is():
     told = "the network of the second runs as compiled code, which cannot be read: pass it uncompiled"
     assert compiled(*networks) == [unsupported("C2A106", told)]
     assert certify(*networks, input_size=(3, 6, 7)).verdict is Verdict.UNSUPPORTED
+
+
+def test_what_is_tried_between_layers_is_convolved_in_plain_layouts():
+    """With channels innermost, torch 2.13 gives noise for some convolutions in bfloat16."""
+    given, weight = (torch.rand(2, 3, 5, 4).contiguous(memory_format=torch.channels_last) for _ in range(2))
+    assert not F.conv2d(given, weight[..., :2, :2]).is_contiguous()
+    with PlainLayouts():
+        outputs = [F.conv2d(given, weight[..., :2, :2]), F.conv2d(input=given, weight=weight[..., :2, :2], padding=1)]
+        kept = torch.relu(given)
+    assert [each.is_contiguous() for each in outputs] == [True, True]
+    assert not kept.is_contiguous()

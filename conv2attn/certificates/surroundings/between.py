@@ -6,12 +6,14 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from conv2attn.certificates.computed.measure import FAILURES, run
 from conv2attn.certificates.computed.outputs import leaves
 from conv2attn.certificates.readings.finding import Finding, refuted, unsupported
 from conv2attn.certificates.surroundings.stored import hooks, same_bits
 from conv2attn.certificates.surroundings.structure import compare_structure
+from conv2attn.models.calls import FUNCTIONS
 from conv2attn.models.discovery import copy_network
 from conv2attn.models.redirection import CHILD, stop_attending
 from conv2attn.verdicts import Verdict
@@ -81,7 +83,28 @@ class Tape:
         for layer, names in known.items():
             vars(layer)["forward"] = replaced(layer.forward, names)
         stop_attending(trial)
-        return copies(run(trial, images.clone()))
+        with PlainLayouts():
+            return copies(run(trial, images.clone()))
+
+
+class PlainLayouts(TorchFunctionMode):
+    """While active, convolutions get their tensors in the plain layout: of others some kernels read what is not theirs.
+
+    In bfloat16 with channels innermost oneDNN, as of torch 2.13, returns other numbers each time.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`."""
+        kwargs = kwargs or {}
+        if func in FUNCTIONS:
+            args = tuple(map(plain, args))
+            kwargs = {name: plain(item) for name, item in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def plain(item: Any) -> Any:
+    """A tensor in the plain layout, anything else as it is."""
+    return item.contiguous() if isinstance(item, Tensor) else item
 
 
 def findings_between(
