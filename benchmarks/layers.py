@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from benchmarks.timing import Timing, interleave
 from conv2attn.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.models import attention_layers, convert
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.theorem import attention_for, read
 
 FAST = ("conv", "gather", "separable")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from conv2attn import save
 from conv2attn.attention import HeadPositions, set_engine
 from conv2attn.checkpoints.examples import DEVIATION, MEAN
-from conv2attn.models.classifier import AttentionClassifier, ClassifierPlan
+from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 
 HERE = Path(__file__).parent
 LEARNING_RATE, DECAY, SMALLEST_ALPHA = 3e-3, 0.02, 0.01

@@ -14,7 +14,7 @@ import torch
 from fashion_mnist import CLASSES, FOLDER, accuracy, read, train
 
 from conv2attn.checkpoints.examples import prepare
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 
 HERE = Path(__file__).parent
 LEARNING_RATE, MOMENTUM, DECAY = 0.2, 0.9, 5e-4

@@ -29,7 +29,7 @@ from conv2attn.certificates.computed import leak
 from conv2attn.certificates.readings.positions import Positions, enumerated, shift_of_enumeration
 from conv2attn.cli import main
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
 
 PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)

@@ -41,7 +41,7 @@ from conv2attn.certificates.evidence.recheck_layers import (
     uses,
 )
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 NAME = "layer1.0.conv1."

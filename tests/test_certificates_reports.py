@@ -17,7 +17,7 @@ from conv2attn.certificates.readings.finding import CLAIMS
 from conv2attn.certificates.rendering import HEADER
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from conv2attn.certificates.evidence.pointwise import exact_value
 from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 SIZE = ["--input-size", "3x12x10"]

@@ -19,7 +19,7 @@ from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.reading import read, read_tensors
 from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
 from conv2attn.errors import CheckpointError
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 
 TINY = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}

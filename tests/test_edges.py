@@ -10,7 +10,7 @@ from conv2attn import convert, load, save, set_engine
 from conv2attn.attention import hardness
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 
 
 @pytest.mark.parametrize("alpha", [0, -1, math.nan, math.inf, 1e39, 1e-46, 10**400, "46", None, -math.inf])

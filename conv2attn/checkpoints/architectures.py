@@ -11,7 +11,7 @@ from torch import nn
 from conv2attn.checkpoints import saving
 from conv2attn.checkpoints.reading import read, tensors_in
 from conv2attn.errors import CheckpointError
-from conv2attn.models import resnet
+from conv2attn.models.zoo import resnet
 
 Content = Mapping[Any, Any]
 

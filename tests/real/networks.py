@@ -10,7 +10,7 @@ from packaged import photograph, resized
 from torch import Tensor, nn
 from xfeat import load_xfeat
 
-from conv2attn.models.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 
 
 @dataclass(frozen=True)

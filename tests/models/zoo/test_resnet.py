@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, batch_norm, conv2d, linear, max_pool2d, relu
 
-from conv2attn.models.resnet import ResNetPlan, build, recognise
+from conv2attn.models.zoo.resnet import ResNetPlan, build, recognise
 
 PLANS = {
     "resnet18": (ResNetPlan("basic", (2, 2, 2, 2)), 11_689_512),

@@ -6,7 +6,7 @@ import torch
 import conv2attn
 from conv2attn.attention import LearnedEncoding, MultiHeadSelfAttention
 from conv2attn.errors import GeometryError
-from conv2attn.models.classifier import AttentionClassifier, ClassifierPlan
+from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 
 SIZES = {"side": 12, "patch": 4, "channels": 1, "width": 16, "heads": 4, "layers": 2, "hidden": 24, "positions": 6}
 KINDS = [("quadratic", False), ("learned", False), ("learned", True)]
