@@ -45,7 +45,7 @@ from conv2attn.certificates.evidence.witness import (
 from conv2attn.certificates.readings.places import nearest_float
 from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.discovery import copy_network
+from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.theorem import read
 from conv2attn.verdicts import Verdict
 

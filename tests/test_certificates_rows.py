@@ -28,8 +28,7 @@ from conv2attn.certificates.rows import (
     sharpness,
     signature_of,
 )
-from conv2attn.models.conversion import SKIPPED
-from conv2attn.models.rows import CONVERTED, UNSUPPORTED, ConversionRow
+from conv2attn.models.conversion.outcomes import CONVERTED, SKIPPED, UNSUPPORTED, ConversionRow
 from conv2attn.theorem import read
 from conv2attn.verdicts import Strength, Verdict
 

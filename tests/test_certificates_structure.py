@@ -19,7 +19,7 @@ from conv2attn.certificates import certify
 from conv2attn.certificates.surroundings.stored import attributes_of, bindings, hooks, same_bits, state_of, worst_place
 from conv2attn.certificates.surroundings.structure import Comparison, Structure, compare_structure
 from conv2attn.certificates.surroundings.values import is_plain
-from conv2attn.models.redirection import pause, resume
+from conv2attn.models.conversion.redirection import pause, resume
 from conv2attn.verdicts import Verdict
 
 

@@ -9,7 +9,7 @@ from whole import assert_equal, image_of, whole
 
 from conv2attn import conversion_of, convert, set_engine
 from conv2attn.models import attention_layers
-from conv2attn.models.redirection import AttendingCalls
+from conv2attn.models.conversion.redirection import AttendingCalls
 
 IMAGE = image_of(2, 3, 8, 9)
 

@@ -15,7 +15,7 @@ from whole import assert_equal, image_of, whole
 
 from conv2attn import conversion_of, convert, set_engine
 from conv2attn.models import attention_layers
-from conv2attn.models.redirection import redirections
+from conv2attn.models.conversion.redirection import redirections
 
 IMAGE = image_of(2, 3, 8, 9)
 

@@ -14,9 +14,9 @@ from conv2attn.certificates.computed.measure import FAILURES, Measured, out_of_m
 from conv2attn.certificates.computed.outputs import largest_difference, other_kind
 from conv2attn.certificates.readings.reading import Reading, reading_of, reading_of_convolution
 from conv2attn.errors import UnsupportedError
-from conv2attn.models.calls import FUNCTIONS, as_convolution
-from conv2attn.models.discovery import copy_network
-from conv2attn.models.redirection import CHILD, AttendingCalls, geometry_of, pause
+from conv2attn.models.conversion.discovery import copy_network
+from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution
+from conv2attn.models.conversion.redirection import CHILD, AttendingCalls, geometry_of, pause
 from conv2attn.theorem import Convolution
 
 

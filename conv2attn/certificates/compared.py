@@ -21,7 +21,7 @@ from conv2attn.certificates.rows import pair_layers, row_of, row_of_call, rows_o
 from conv2attn.certificates.tolerance import judge_layer, layer_rule
 from conv2attn.errors import UsageError
 from conv2attn.models import Conversion
-from conv2attn.models.conversion import SKIPPED
+from conv2attn.models.conversion.outcomes import SKIPPED
 from conv2attn.verdicts import Verdict
 
 MOST_WITNESSES = 4

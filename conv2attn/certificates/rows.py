@@ -14,9 +14,8 @@ from conv2attn.certificates.layer import LayerCertificate, certify_layer, streng
 from conv2attn.certificates.readings.finding import Finding, unsupported
 from conv2attn.certificates.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.conversion import SKIPPED, describe
-from conv2attn.models.redirection import CHILD
-from conv2attn.models.rows import UNSUPPORTED, ConversionRow
+from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
+from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.tables import bytes_for_people
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Strength, Verdict

@@ -14,7 +14,7 @@ from conv2attn.certificates.surroundings.structure import Comparison
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
-from conv2attn.models.conversion import Conversion, ConversionRow, with_conversion
+from conv2attn.models.conversion.network import Conversion, ConversionRow, with_conversion
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 

@@ -1,6 +1,5 @@
-"""Whole networks: conversion, and the architectures known here."""
+"""Whole networks: conversion, the attention that they show as they run, and the architectures known here."""
 
-from conv2attn.models.conversion import Conversion, ConversionRow, conversion_of, convert
-from conv2attn.models.replacement import attention_layers
+from conv2attn.models.conversion import Conversion, ConversionRow, attention_layers, conversion_of, convert
 
 __all__ = ["Conversion", "ConversionRow", "attention_layers", "conversion_of", "convert"]

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from conv2attn.certificates.computed.outputs import largest_difference
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.replacement import present
+from conv2attn.models.conversion.replacement import present
 from conv2attn.theorem import STOCK, Convolution
 
 HALF = (torch.float16, torch.bfloat16)

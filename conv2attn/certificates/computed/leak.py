@@ -10,7 +10,7 @@ from conv2attn.certificates.readings.finding import Finding, holds, refuted, und
 from conv2attn.certificates.readings.places import attend_alike
 from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
 from conv2attn.certificates.readings.reading import Reading
-from conv2attn.models.rows import SURE_ALPHA
+from conv2attn.models.conversion.outcomes import SURE_ALPHA
 from conv2attn.tables import counted
 from conv2attn.verdicts import Strength
 

@@ -29,8 +29,8 @@ from conv2attn.certificates.evidence.witness import at_worst
 from conv2attn.certificates.rows import all_names, pair_layers
 from conv2attn.certificates.surroundings.between import all_same, copies
 from conv2attn.errors import Conv2AttnError, UsageError
-from conv2attn.models.discovery import copy_network
-from conv2attn.models.redirection import stop_attending
+from conv2attn.models.conversion.discovery import copy_network
+from conv2attn.models.conversion.redirection import stop_attending
 from conv2attn.tables import counted
 from conv2attn.verdicts import Verdict
 

@@ -9,7 +9,7 @@ from conv2attn.certificates.computed.leak import check_leak
 from conv2attn.certificates.computed.rounding import difference_bounds
 from conv2attn.certificates.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.replacement import present
+from conv2attn.models.conversion.replacement import present
 from conv2attn.theorem import STOCK, Convolution, attention_for
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.certificates.computed.arithmetic import gradual_underflow
 from conv2attn.certificates.propagation.carried import LayerRule, Stop
 from conv2attn.certificates.propagation.carrier import Carrier
-from conv2attn.models.discovery import copy_network
+from conv2attn.models.conversion.discovery import copy_network
 
 
 def propagate(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.basis import Padding, Sites
-from conv2attn.models.replacement import reparametrisations
+from conv2attn.models.conversion.replacement import reparametrisations
 
 KNOWN = (MultiHeadSelfAttention, *ENCODINGS.values(), Padding, Sites)
 TRUSTED = ("conv2attn", "torch", "dataclasses", "builtins", "typing")

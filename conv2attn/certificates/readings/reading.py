@@ -14,8 +14,8 @@ from conv2attn.certificates.readings.genuine import foreign
 from conv2attn.certificates.readings.geometry import Geometry, start
 from conv2attn.certificates.readings.positions import Positions
 from conv2attn.errors import UnsupportedError
-from conv2attn.models.replacement import present
-from conv2attn.models.sharing import TRANSPOSED
+from conv2attn.models.conversion.replacement import present
+from conv2attn.models.conversion.sharing import TRANSPOSED
 from conv2attn.theorem import Convolution
 
 

@@ -13,9 +13,9 @@ from conv2attn.certificates.computed.outputs import leaves
 from conv2attn.certificates.readings.finding import Finding, refuted, unsupported
 from conv2attn.certificates.surroundings.stored import hooks, same_bits
 from conv2attn.certificates.surroundings.structure import compare_structure
-from conv2attn.models.calls import FUNCTIONS
-from conv2attn.models.discovery import copy_network
-from conv2attn.models.redirection import CHILD, stop_attending
+from conv2attn.models.conversion.discovery import copy_network
+from conv2attn.models.conversion.functional import FUNCTIONS
+from conv2attn.models.conversion.redirection import CHILD, stop_attending
 from conv2attn.verdicts import Verdict
 
 IMAGES = 2  # as many as batch normalisation in training needs

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.certificates.computed.gaps import gap
-from conv2attn.models.redirection import CHILD, AttendedForward, pause, resume
-from conv2attn.models.replacement import REPARAMETRISATIONS, computed_by_hooks
+from conv2attn.models.conversion.redirection import CHILD, AttendedForward, pause, resume
+from conv2attn.models.conversion.replacement import REPARAMETRISATIONS, computed_by_hooks
 from conv2attn.tables import counted
 
 OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_is_full_backward_hook")

@@ -16,7 +16,7 @@ from conv2attn.certificates.surroundings.stored import (
     worst_place,
 )
 from conv2attn.certificates.surroundings.values import Values
-from conv2attn.models.redirection import CHILD
+from conv2attn.models.conversion.redirection import CHILD
 
 
 @final

@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.errors import UnsupportedError
-from conv2attn.models.calls import FUNCTIONS, FunctionalCall, as_convolution
-from conv2attn.models.replacement import Settings
+from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
+from conv2attn.models.conversion.replacement import Settings
 from conv2attn.theorem import Convolution, attention_for
 
 CHILD = "attending_calls"

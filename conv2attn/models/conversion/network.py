@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Padding
 from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
-from conv2attn.models.calls import FunctionalCall
-from conv2attn.models.discovery import Discovery, copy_network, discover, record
-from conv2attn.models.redirection import leave_alone, redirect_calls
-from conv2attn.models.replacement import Settings, Ties, attention_from, attention_layers, carry_over, present
-from conv2attn.models.rows import (
+from conv2attn.models.conversion.discovery import Discovery, copy_network, discover, record
+from conv2attn.models.conversion.functional import FunctionalCall
+from conv2attn.models.conversion.outcomes import (
     CONVERTED,
     SKIPPED,
     UNSUPPORTED,
@@ -27,8 +25,17 @@ from conv2attn.models.rows import (
     row_of_layer,
     rows_of_the_closed,
 )
-from conv2attn.models.selection import Selection
-from conv2attn.models.sharing import held_together
+from conv2attn.models.conversion.redirection import leave_alone, redirect_calls
+from conv2attn.models.conversion.replacement import (
+    Settings,
+    Ties,
+    attention_from,
+    attention_layers,
+    carry_over,
+    present,
+)
+from conv2attn.models.conversion.selection import Selection
+from conv2attn.models.conversion.sharing import held_together
 
 __all__ = ["CONVERTED", "SKIPPED", "Conversion", "ConversionRow", "conversion_of", "convert", "describe"]
 

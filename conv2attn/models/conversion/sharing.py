@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.models.replacement import computed_by_hooks, extra_buffers, sources
+from conv2attn.models.conversion.replacement import computed_by_hooks, extra_buffers, sources
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 

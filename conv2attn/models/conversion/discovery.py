@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import Conv2AttnError, UnsupportedError
-from conv2attn.models.calls import FUNCTIONS, FunctionalCall, as_convolution
+from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
 from conv2attn.theorem import STOCK, has_own_forward
 
 OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)

@@ -8,9 +8,9 @@ from torch import nn
 
 from conv2attn.bounds import leaked_mass
 from conv2attn.errors import AlphaError, Conv2AttnError, UnsupportedError
-from conv2attn.models.calls import FunctionalCall
-from conv2attn.models.redirection import CHILD
-from conv2attn.models.replacement import Settings, present
+from conv2attn.models.conversion.functional import FunctionalCall
+from conv2attn.models.conversion.redirection import CHILD
+from conv2attn.models.conversion.replacement import Settings, present
 from conv2attn.theorem import STOCK
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
