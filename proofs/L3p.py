@@ -99,7 +99,7 @@ def mixed_values(x, q):
     return [sum(p * v for p, v in zip(row, x, strict=True)) for row in content_heads(x)(q)]
 
 
-IMAGES = [(1, -1), (2, -1)]
+IMAGES = [(1, -1), (2, -2)]
 
 CLAIM = Claim(
     name="L3p",
@@ -107,15 +107,16 @@ CLAIM = Claim(
     words="The printed condition, that at each query the shifts lie in the span of that query's attention rows, does "
     "not suffice: there are (a) two quadratic heads on two pixels, (b) the nine unpadded heads of a 3 x 3 kernel on a "
     "3 x 3 image, hard or soft, (c) box heads on six tokens, (d) heads that swap their shifts, for which it holds at "
-    "every query and no single set of weights gives the convolution. It is necessary (L3). It also needs attention "
-    "that does not depend on X.",
+    "every query and no single set of weights gives the convolution. (a), on 2 x 1 pixels with K = 1, meets all that "
+    "the lemma asks for: odd K, N_h >= K^2, D_h >= D_out. It is necessary (L3). It also needs attention that "
+    "does not depend on X.",
     formula=r"\bigl(\forall q\,\exists\Phi_q:\ E_q = \Phi_q A_q\bigr) \not\Longrightarrow "
     r"\exists\Phi\,\forall q:\ E_q = \Phi A_q",
     conditions=("exact rationals throughout: softmax weights at alpha = ln 2 are powers of 2 over their sum",),
     source='Cordonnier et al. 2020, Lemma 3 and its proof (the step "there exists Phi"), refuted by this project',
     not_shown="How often the printed condition misleads on trained attention.",
     licenses=("conv2attn.span.check_span",),
-    errata=("E2", "E12"),
+    errata=("E2", "E12", "E17"),
     steps=(
         step(
             "(a) The weights are 2/3, 1/3; 1/3, 2/3 for head 0 and 1/3, 2/3; 1/9, 8/9 for head 1.",
@@ -145,10 +146,10 @@ CLAIM = Claim(
             *joint(fixed_heads, swap_shifts, ROW),
         ),
         step(
-            "E12: content heads satisfy the printed condition at both queries of the image (1, -1) ...",
-            *per_query(content_heads(IMAGES[0]), pair_shift, PAIR),
+            "E12: content heads satisfy even the joint condition on the image (1, -1) ...",
+            *joint(content_heads(IMAGES[0]), pair_shift, PAIR),
         ),
-        step("E12: ... and of the image (2, -1) ...", *per_query(content_heads(IMAGES[1]), pair_shift, PAIR)),
+        step("E12: ... and on the image (2, -2) ...", *joint(content_heads(IMAGES[1]), pair_shift, PAIR)),
         refutation(
             "E12: ... but no weights (a, b) give the identity convolution on these two images.",
             spans,
@@ -161,6 +162,10 @@ CLAIM = Claim(
         step(
             "The printed condition holds for (b) with one head dropped.",
             *per_query(lambda q: soft_heads(q)[:8], image_shifts, IMAGE),
+        ),
+        step(
+            "The joint condition holds on the image (1, -1) with the content head alone.",
+            *joint(lambda q: content_heads(IMAGES[0])(q)[:1], pair_shift, PAIR),
         ),
         step("(c) holds jointly with one border query added to the interior.", *joint(box_heads, row_shift, range(5))),
     ),

@@ -1,14 +1,33 @@
-(** * AND: Andreoli, Proposition 3
+(** * AND: Andreoli, Propositions 1 to 3 and Eq. (13)
 
-    Claim: the composition of two convolutions of bases [A'], [A''] and parameters [Theta'], [Theta''] is the convolution
-    whose basis and parameter are the products, one for each pair of indices.
-    Source: Andreoli 2019, Eq. (8) and Proposition 3.
-    Does not show: Propositions 1 and 2 and Eq. (13), which are in the symbolic layer; products are not merged where equal.
+    Claim: over a basis every tensor has exactly one decomposition; a convolution of basis [A] and parameter [Theta] is
+    [sum_k A_k^T x Theta_k]; the composition of two of them, of bases [A'], [A''] and parameters [Theta'], [Theta''], is the
+    convolution whose basis and parameter are the products, one for each pair of indices, the first layer's bias becoming a
+    field over the outputs; and heads that are concatenated and multiplied by an output matrix are one such convolution.
+    Source: Andreoli 2019, Eqs. (6), (7), (8), (13) and Propositions 1, 2, 3.
+    Does not show: products are not merged where equal; Eqs. (9), (10), (12), which are instances of Eq. (8).
     Licenses: conv2attn.basis (composition). *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From C2A Require Import Statements.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Import GRing.Theory Matrices. Local Open Scope ring_scope.
+
+Theorem proposition1 : AND1.
+Proof.
+move=> F s t k a free full Phi.
+have ks : k = s by move: free full; rewrite /row_free /row_full => /eqP -> /eqP.
+case: s / ks a free full Phi => a free _ Phi; have u : a^T \in unitmx by rewrite unitmx_tr -row_free_unit.
+by exists (invmx a^T *m Phi); split=> [|Theta ->]; rewrite ?mulKVmx ?mulKmx.
+Qed.
+
+Theorem proposition2 : AND2.
+Proof.
+move=> R K m n p q A Theta x i j; rewrite /basis_conv summxE.
+under eq_bigr do under eq_bigr do rewrite mulr_sumr.
+under eq_bigr do rewrite exchange_big /=.
+rewrite exchange_big /=; apply: eq_bigr => k _; rewrite mxE exchange_big /=; apply: eq_bigr => b _.
+by rewrite !mxE mulr_suml; apply: eq_bigr => a _; rewrite !mxE mulrCA mulrA.
+Qed.
 
 Theorem proposition3 : AND.
 Proof.
@@ -16,6 +35,22 @@ move=> R K1 K2 m n n' p q q' A1 Theta1 A2 Theta2 x.
 rewrite /basis_conv -(pair_bigA _ (fun k1 k2 => (A1 k1 *m A2 k2)^T *m x *m (Theta1 k1 *m Theta2 k2))) /= exchange_big /=.
 apply: eq_bigr => k2 _; rewrite mulmx_sumr mulmx_suml; apply: eq_bigr => k1 _.
 by rewrite trmx_mul !mulmxA.
+Qed.
+
+Theorem bias_field : AND_bias.
+Proof.
+move=> R K1 K2 m n n' p q q' A1 Theta1 A2 Theta2 b x; rewrite -proposition3 /basis_conv.
+under eq_bigr do rewrite mulmxDr mulmxDl.
+rewrite big_split /=; congr (_ + _); apply/matrixP => j o; rewrite !mxE !summxE; apply: eq_bigr => l _.
+rewrite -mulmxA !mxE mulr_suml; apply: eq_bigr => i _; rewrite !mxE; congr (_ * _).
+by apply: eq_bigr => c _; rewrite !mxE.
+Qed.
+
+Theorem concatenation : AND13.
+Proof.
+move=> R K m n p d q A V U x; apply/matrixP => i j; rewrite mxE /basis_conv summxE.
+rewrite -(pair_bigA _ (fun k e => ((A k)^T *m x *m V k) i e * U k e j)) /=.
+by apply: eq_bigr => k _; rewrite mulmxA mxE.
 Qed.
 
 (** ** Instance: 1 x 1 matrices, one basis element each: 5 * (3 * x * 2) * 7 = 210 x *)

@@ -3,10 +3,12 @@
     Claim: if the heads are in bijection with the taps, the head of tap [t] puts all attention of output [q] on the key
     that [t] reads, and [W_val W_out] of that head is the tap's matrix, then the multi-head self-attention is the
     convolution as PyTorch computes it, for every input: any number of axes, sizes, stride, dilation, zero padding
-    (different in front and behind), groups and bias, over every commutative ring.
+    (different in front and behind), groups and bias, over every commutative ring. For any other map in front of the keys
+    (replicate, reflect or circular padding, cropping, zeros between the pixels) the layer is the convolution without
+    padding of what that map gives; so transposed convolutions, as PyTorch computes them, are such layers too.
     Source: Cordonnier et al. 2020, Lemma 1, Eqs. (5), (10) to (13); the sign convention is E4's correction.
-    Does not show: that a softmax is one-hot (L2b, L2c, A46); other padding modes, which are another linear map in front
-    of the keys and a convolution without padding after it; anything about rounding.
+    Does not show: that a softmax is one-hot (L2b, L2c, A46); which map a padding mode is (the symbolic layer and PAD);
+    anything about rounding.
     Licenses: conv2attn.convert, conv2attn.certify. *)
 From Coq Require Import ZArith Lia Ring Ring_theory.
 From mathcomp Require Import all_ssreflect.
@@ -96,6 +98,81 @@ rewrite mhsaE torch_convE; congr (add _ _); rewrite [RHS](reindex f) /=; last ex
 apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite W -(zero_pad_key ok _); congr (mul _ _).
 rewrite -(sum_pick (key ok q (f h)) (zero_pad X ^~ c)); apply: eq_bigr => k _.
 by rewrite hardP (readsE ok).
+Qed.
+
+(** ** Any map in front of the keys, and transposed convolutions *)
+Theorem any_map : L1_any.
+Proof.
+move=> S n g ok G ci co H D f P Wval Wout weight b bij hardP W Z q o.
+rewrite mhsaE; congr (add _ _); rewrite [RHS](reindex f) /=; last exact: onW_bij.
+apply: eq_bigr => h _; rewrite [RHS]big_mkcond; apply: eq_bigr => c _; rewrite W /tap.
+have -> : bigop zero (index_enum _) (fun k => BigBody k (@add S) true (mul (P h q k) (Z k c)))
+    = \big[@add S/zero]_(k | reads q (f h) k) Z k c.
+  rewrite [RHS](big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
+  rewrite -(sum_pick (key ok q (f h)) (Z ^~ c)).
+  by apply: eq_bigr => k _; rewrite hardP (readsE ok).
+by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
+Qed.
+Theorem zero_padding : L1_zero_pad.
+Proof.
+move=> S n g ok G ci co weight b X q o; congr (add _ _).
+apply: eq_bigr => t _; apply: eq_bigr => c _; congr (mul _ _).
+rewrite (big_pred1 (key ok q t)) => [|k]; last by rewrite (readsE ok).
+by rewrite zero_pad_key.
+Qed.
+
+Section Transposed.
+Variables (n : nat) (side out kernel stride dilation padding : 'I_n -> nat).
+Hypothesis sizes : forall a, [/\ 0 < out a, 0 < kernel a & 0 < dilation a].
+Let g := stuffed_grid out kernel dilation.
+Lemma stuffed_fits : fits g.
+Proof.
+move=> a; have [out0 k0 d0] := sizes a; split=> //.
+by rewrite /padded /g /= add0n addn0 -[X in X < _]add0n ltn_add2r.
+Qed.
+Lemma stuffed_out a : out_side g a = out a.
+Proof.
+have [out0 _ _] := sizes a.
+by rewrite /out_side /padded /g /= add0n addn0 divn1 addnK subnK.
+Qed.
+Definition same_place (q : queries g) : box out := [ffun a => cast_ord (stuffed_out a) (q a)].
+Definition back (q : box out) : queries g := [ffun a => cast_ord (esym (stuffed_out a)) (q a)].
+Lemma same_placeK : cancel same_place back.
+Proof. by move=> q; apply/ffunP => a; rewrite !ffunE cast_ordK. Qed.
+Lemma backK : cancel back same_place.
+Proof. by move=> q; apply/ffunP => a; rewrite !ffunE cast_ordKV. Qed.
+Lemma flippedK : involutive (@flipped n kernel).
+Proof. by move=> t; apply/ffunP => a; rewrite !ffunE rev_ordK. Qed.
+(** The key that the flipped tap reads holds what the tap adds. *)
+Lemma stuffs_key (i : box side) (t : box kernel) (q : queries g) :
+  stuffs stride padding i (key stuffed_fits q (flipped t)) = adds stride dilation padding i t (same_place q).
+Proof.
+apply: eq_forallb => a; rewrite !ffunE /= !ffunE /= muln1.
+have /subnKC E : t a < kernel a := ltn_ord (t a).
+have -> : dilation a * (kernel a - 1) = t a * dilation a + (kernel a - (t a).+1) * dilation a.
+  by rewrite -mulnDl mulnC; congr (_ * _); rewrite -[in LHS]E addSn subn1.
+by rewrite addnA [X in _ == X]addnAC eqn_add2r.
+Qed.
+End Transposed.
+Theorem transposed : L1_transposed.
+Proof.
+move=> S n side out kernel stride dilation padding sizes g; split; first exact: stuffed_fits.
+exists (same_place sizes); split; first by exists (back sizes); [exact: same_placeK | exact: backK].
+  by move=> q a; rewrite ffunE.
+move=> G ci co H D f P Wval Wout weight b bij hardP W X q o.
+pose weight' (o : 'I_(G * co)) (c : nat) (t : taps g) : S :=
+  if [pick c' : 'I_(G * ci) | (c' %/ ci == o %/ co) && (c' %% ci == c)] is Some c' then weight c' (o %% co) (flipped t) else zero.
+have W' h c o' : merged Wval Wout h c o' = tap weight' (f h) c o'.
+  rewrite W /tap /weight'; case: eqP => // same; case: pickP => [c' /andP [/eqP E1 /eqP E2]|/(_ c)]; last by rewrite same !eqxx.
+  by have -> : c = c'; first by apply: val_inj; rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2.
+rewrite (any_map (stuffed_fits sizes) b bij hardP W') /conv_of_keys /torch_conv_transpose; congr (add _ _).
+have flip_bij : bijective (@flipped n kernel) by exists (@flipped n kernel); exact: flippedK.
+rewrite (reindex (@flipped n kernel)) /=; last exact: onW_bij.
+apply: eq_bigr => t _; apply: eq_bigr => c /eqP same; congr (mul _ _); last first.
+  rewrite /weight'; case: pickP => [c' /andP [/eqP E1 /eqP E2]|/(_ c)]; last by rewrite same !eqxx.
+  by have -> : c' = c; [apply: val_inj; rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2 | rewrite flippedK].
+rewrite (big_pred1 (key (stuffed_fits sizes) q (flipped t))) => [|k]; last by rewrite (readsE (stuffed_fits sizes)).
+by apply: eq_bigl => i; exact: stuffs_key.
 Qed.
 
 (** ** Instance: 3 pixels 1, 2, 3, one zero in front, kernel (1, 10), bias 5: PyTorch gives 15, 26, 37; with stride 2: 15, 37 *)

@@ -3,9 +3,10 @@
     Claim: that at each query the shifts lie in the span of the heads' attention does not suffice, even for attention that
     is a softmax of scores without [X]: there are (a) two quadratic heads on two pixels with K = 1, (b) the unpadded hard
     heads of any kernel that reaches over a border, (c) two box heads on six tokens, (d) two heads that swap their shifts
-    from query to query, for each of which the printed condition holds and no one [W^SA] serves all queries. With scores
-    that depend on [X] even one [Phi] for all queries of an image does not serve two images (E12).
-    Source: Cordonnier et al. 2020, Lemma 3, whose proof takes one [Phi] a query; refuted by this project (E2, E12).
+    from query to query, for each of which the printed condition holds and no one [W^SA] serves all queries; (a) refutes the
+    lemma with all that it says (two axes, odd K, SAME padding, N_h >= K^2, D_h >= D_out). With scores that depend on [X]
+    even one [Phi] for all queries of an image does not serve two images (E12).
+    Source: Cordonnier et al. 2020, Lemma 3, whose proof takes one [Phi] a query; refuted by this project (E2, E12, E17).
     Does not show: how often the printed condition misleads on trained attention.
     Licenses: conv2attn.check_span. *)
 From Coq Require Import Reals ZArith Lra Lia.
@@ -133,55 +134,71 @@ Qed.
 Theorem content : L3p_content.
 Proof.
 split; [|split].
-- by move=> q; exists (if q then 5 / 3 else 5 / 3), (- (2 / 3)) => k; rewrite !(content_table 1 (-1)) /one_hot; case: q; case: k; rewrite /=; field.
-- by move=> q; exists (if q then 9 / 7 else 65 / 63), (if q then - (2 / 7) else - (2 / 63)) => k;
-    rewrite !(content_table 2 (-1)) /one_hot; case: q; case: k; rewrite /=; field.
-case=> a [b same]; have H1 := same _ (or_introl erefl) false; have H2 := same _ (or_intror erefl) false.
-have H3 := same _ (or_intror erefl) true; move: H1 H2 H3.
-by rewrite !rsum_bool !(content_table 1 (-1)) !(content_table 2 (-1)) /image /=; lra.
+- by exists (5 / 3), (- (2 / 3)) => q k; rewrite !(content_table 1 (-1)) /one_hot; case: q; case: k; rewrite /=; field.
+- by exists (257 / 255), (- (2 / 255)) => q k; rewrite !(content_table 2 (-2)) /one_hot; case: q; case: k; rewrite /=; field.
+case=> a [b same]; have := same _ (or_introl erefl) false; have := same _ (or_intror erefl) false.
+by rewrite !rsum_bool !(content_table 1 (-1)) !(content_table 2 (-2)) /image /=; lra.
 Qed.
 
-(** ** The printed lemma: the pair of (a), as heads of the paper's layer on an image of two pixels *)
-Definition pair_grid : geometry 1 :=
-  Geometry (fun _ => 2%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 0%N) (fun _ => 0%N).
-Lemma pair_fits : fits pair_grid. Proof. by []. Qed.
-Definition to_pixel (b : bool) : pixels pair_grid := [ffun _ => if b then Ordinal (isT : (1 < 2)%N) else Ordinal (isT : (0 < 2)%N)].
-Definition of_pixel (i : pixels pair_grid) : bool := (i ord0 == 1%N :> nat).
-Lemma to_pixelK : cancel to_pixel of_pixel. Proof. by case; rewrite /of_pixel ffunE. Qed.
-Lemma of_pixelK : cancel of_pixel to_pixel.
+(** ** The printed lemma: the pair of (a), as two heads of the paper's layer on an image of 2 x 1 pixels with K = 1 *)
+Definition pair_grid : geometry 2 := same_padding 2 1 1.
+Section Line.
+Variable size : 'I_2 -> nat.
+Hypothesis sizes : forall a, size a = (if a == ord0 then 2 else 1)%N.
+Lemma line_lt (b : bool) a : ((if a == ord0 then nat_of_bool b else 0) < size a)%N.
+Proof. by rewrite sizes; case: eqP => _; case: b. Qed.
+Definition to_box (b : bool) : box size := [ffun a => Ordinal (line_lt b a)].
+Definition of_box (i : box size) : bool := (i ord0 == 1%N :> nat).
+Lemma coordinate (i : box size) a : i a = (if a == ord0 then nat_of_bool (of_box i) else 0%N) :> nat.
 Proof.
-move=> i; apply/ffunP => a; rewrite ffunE (ord1 a) /of_pixel; apply: val_inj.
-by case: (i ord0) => [[|[|//]] ?].
+have := ltn_ord (i a); rewrite [X in (_ < X)%N]sizes /of_box; case: (eqVneq a ord0) => [->|_].
+  by move: (nat_of_ord (i ord0)) => [|[|m]].
+by move: (nat_of_ord (i a)) => [|m].
 Qed.
-Definition pair_scores (h : bool) (q : queries pair_grid) (k : pixels pair_grid) : R :=
-  - ln 2 * IZR (distance (pixel (of_pixel k)) (fun a => (pixel (of_pixel q) a + pixel h a)%Z)).
-Lemma pair_softmax h (q k : pixels pair_grid) : softmax (pair_scores h q) k = pair_head h (of_pixel q) (of_pixel k).
+Lemma to_boxK : cancel to_box of_box. Proof. by case; rewrite /of_box ffunE. Qed.
+Lemma of_boxK : cancel of_box to_box.
+Proof. by move=> i; apply/ffunP => a; rewrite ffunE; apply: val_inj; rewrite [LHS]/= -coordinate. Qed.
+End Line.
+Lemma pixel_sizes a : side pair_grid a = (if a == ord0 then 2 else 1)%N. Proof. by []. Qed.
+Lemma query_sizes a : out_side pair_grid a = (if a == ord0 then 2 else 1)%N.
+Proof. by rewrite /out_side /padded /=; case: eqP. Qed.
+Notation of_pixel := (@of_box (side pair_grid)).
+Notation of_query := (@of_box (out_side pair_grid)).
+Notation to_pixel := (to_box pixel_sizes).
+Notation to_query := (to_box query_sizes).
+Definition pair_scores (h : 'I_2) (q : queries pair_grid) (k : pixels pair_grid) : R :=
+  - ln 2 * IZR (distance (pixel (of_pixel k)) (fun a => (pixel (of_query q) a + pixel (h == ord_max) a)%Z)).
+Lemma pair_softmax h q k : softmax (pair_scores h q) k = pair_head (h == ord_max) (of_query q) (of_pixel k).
 Proof.
-rewrite /pair_head /quadratic_head /softmax; congr (_ / _).
-by rewrite (reindex to_pixel); [apply: eq_bigr => j _; rewrite /pair_scores to_pixelK | exists of_pixel => i _; [exact: to_pixelK | exact: of_pixelK]].
+rewrite /pair_head /quadratic_head /softmax; congr (_ / _); rewrite (reindex to_pixel).
+  by apply: eq_bigr => j _; rewrite /pair_scores to_boxK.
+by exists of_pixel => i _; [exact: to_boxK | exact: of_boxK].
 Qed.
-Lemma pair_shift (t : taps pair_grid) (q k : pixels pair_grid) :
-  @shift reals 1 pair_grid t q k = own tt (of_pixel q) (of_pixel k).
+Lemma pair_shift (t : taps pair_grid) (q : queries pair_grid) (k : pixels pair_grid) :
+  @shift reals 2 pair_grid t q k = own tt (of_query q) (of_pixel k).
 Proof.
-have t0 : t ord0 = 0%N :> nat by case: (t ord0) => -[].
-have E : sees (g := pair_grid) q t k = (of_pixel k == of_pixel q).
-  rewrite -(inj_eq (can_inj to_pixelK)) !of_pixelK; apply/forallP/eqP => [H|-> a].
-    apply/ffunP => a; apply: val_inj; have := eqP (H a); rewrite (ord1 a) /= t0 muln1 mul0n addn0 add0n; exact.
-  by rewrite (ord1 a) /= t0 muln1 mul0n addn0 add0n.
-by rewrite /shift E /own /one_hot.
+have t0 a : t a = 0%N :> nat by case: (t a) => -[].
+rewrite /shift /own /one_hot; congr (if _ then _ else _); apply/forallP/eqP => [H|E a].
+  by have := eqP (H ord0); rewrite t0 muln1 mul0n addn0 /= add0n /of_box => ->.
+by apply/eqP; rewrite t0 muln1 mul0n addn0 [LHS]add0n (coordinate pixel_sizes k a) (coordinate query_sizes q a) E.
 Qed.
+Lemma sum_pair (F : bool -> R) : \big[Rplus/0]_(h : 'I_2) F (h == ord_max) = \sum_h F h.
+Proof. by rewrite big_ord_recl big_ord_recl big_ord0 rsum_bool /= Rplus_0_r Rplus_comm. Qed.
 
 Theorem printed_is_false : L3p.
 Proof.
 have [each joint] := quadratic_pair => printed.
+have [_ all] := printed 2%N 1%N 1%N isT 2%N pair_scores 1%N 1%N 1%N isT isT isT isT.
 have spans q : spans_at (fun h q => softmax (pair_scores h q) : pixels pair_grid -> reals) q.
-  have [Phi E] := each (of_pixel q); exists (fun _ h => Phi tt h) => t i.
-  by rewrite pair_shift E; apply: eq_bigr => h _; rewrite pair_softmax.
-have all := printed _ pair_grid _ pair_scores 1%N 1%N 1%N isT isT isT spans.
-have [Phi E] := @necessary _ _ _ _ _ 1%N 1%N 1%N isT isT all; apply: joint.
-exists (fun _ => Phi [ffun _ => ord0]) => -[] q k.
-have := E [ffun _ => ord0] (to_pixel q) (to_pixel k); rewrite pair_shift !to_pixelK => ->.
-by apply: eq_bigr => h _; rewrite pair_softmax !to_pixelK.
+  have [Phi E] := each (of_query q); exists (fun _ h => Phi tt (h == ord_max)) => t i.
+  rewrite pair_shift E -(sum_pair (fun h => Phi tt h * pair_head h (of_query q) (of_pixel i))).
+  by apply: eq_bigr => h _; rewrite pair_softmax.
+have [Phi E] := @necessary _ _ _ _ _ 1%N 1%N 1%N isT isT (all spans); apply: joint.
+exists (fun _ b => Phi [ffun _ => ord0] (if b then ord_max else ord0)) => -[] q k.
+have := E [ffun _ => ord0] (to_query q) (to_pixel k); rewrite pair_shift !to_boxK => ->.
+rewrite -(sum_pair (fun h => Phi [ffun _ => ord0] (if h then ord_max else ord0) * pair_head h q k)).
+apply: eq_bigr => h _; rewrite pair_softmax !to_boxK; congr (_ * _); congr Phi.
+by case: (eqVneq h ord_max) => [->//|]; case: h => [[|[|//]] ?] //= ne; apply: val_inj.
 Qed.
 
 (** ** Instance: (a)'s [Phi_0 = (2, -1)] gives the identity at the first query, and not at the second *)

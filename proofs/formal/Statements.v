@@ -123,6 +123,12 @@ Definition tap (t : taps) (c : 'I_(G * ci)) (o : 'I_(G * co)) : S :=
   if c %/ ci == o %/ co then weight o (c %% ci) t else 0.
 End Geometry.
 
+(** The convolution without padding of any tokens [Z] on the padded grid: what PyTorch computes of an image that was padded
+    in whichever mode, cropped, or stuffed with zeros beforehand. *)
+Definition conv_of_keys n (g : geometry n) (S : numbers) (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps g -> S)
+    (bias : 'I_(G * co) -> S) (Z : keys g -> 'I_(G * ci) -> S) (q : queries g) (o : 'I_(G * co)) : S :=
+  (\sum_(t : taps g) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co)
+     (\big[@add S/zero]_(k | reads q t k) Z k c) * weight o (c %% ci)%N t + bias o)%num.
 (** Eq. (10): head [h] puts all its attention on the key that tap [f h] reads. *)
 Definition hard n (g : geometry n) (S : numbers) (H : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S) :=
   forall h q k, P h q k = if reads q (f h) k then one else zero.
@@ -147,6 +153,50 @@ Definition L1 := forall (S : numbers) n (g : geometry n), fits g ->
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
   bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+(** Zero padding was one map in front of the keys; Lemma 1 holds for any other, so for tokens [Z] of any origin ... *)
+Definition L1_any := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall Z q o, mhsa P Wval Wout b Z q o = conv_of_keys weight b Z q o.
+(** ... of which zero padding is one. *)
+Definition L1_zero_pad := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S) (X : pixels g -> 'I_(G * ci) -> S) q o,
+  conv_of_keys weight b (zero_pad X) q o = torch_conv weight b X q o.
+
+(** PyTorch's transposed convolution: pixel [i] adds its value times [weight] of shape (in channels, out channels / groups,
+    kernel) to output [i * stride + t * dilation - padding], for each tap [t]; outputs outside are cut off. [side] is that
+    of the image and [out] that of the output, so that [output_padding] and [output_size] are covered, and a padding that
+    crops. *)
+Section Transposed.
+Variables (n : nat) (side out kernel stride dilation padding : 'I_n -> nat).
+Definition adds (i : box side) (t : box kernel) (q : box out) :=
+  [forall a, i a * stride a + t a * dilation a == q a + padding a :> nat].
+Definition torch_conv_transpose (S : numbers) (G ci co : nat) (weight : 'I_(G * ci) -> nat -> box kernel -> S)
+    (b : 'I_(G * co) -> S) (X : box side -> 'I_(G * ci) -> S) (q : box out) (o : 'I_(G * co)) : S :=
+  (\sum_(t : box kernel) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co)
+     (\big[@add S/zero]_(i | adds i t q) X i c) * weight c (o %% co)%N t + b o)%num.
+(** The keys: as many as a convolution without padding needs for [out] outputs, and the image in them, stuffed with zeros. *)
+Definition stuffed_grid : geometry n := Geometry (fun a => out a + dilation a * (kernel a - 1)) kernel (fun _ => 1) dilation (fun _ => 0) (fun _ => 0).
+Definition stuffs (i : box side) (k : keys stuffed_grid) :=
+  [forall a, i a * stride a + dilation a * (kernel a - 1) == k a + padding a :> nat].
+Definition stuff (S : numbers) (Cin : finType) (X : box side -> Cin -> S) (k : keys stuffed_grid) (c : Cin) : S :=
+  \big[@add S/zero]_(i : box side | stuffs i k) X i c.
+Definition flipped (t : box kernel) : box kernel := [ffun a => rev_ord (t a)].
+End Transposed.
+(** The transposed convolution is a convolution of the stuffed image with the taps flipped, at the same outputs; so (by
+    L1_any) hard heads in bijection with the taps, that of tap [t] reading as tap [flipped t], give it. *)
+Definition L1_transposed := forall (S : numbers) n (side out kernel stride dilation padding : 'I_n -> nat),
+  (forall a, [/\ 0 < out a, 0 < kernel a & 0 < dilation a]) -> let g := stuffed_grid out kernel dilation in
+  fits g /\ exists same : queries g -> box out, [/\ bijective same, forall q a, same q a = q a :> nat &
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * ci) -> nat -> box kernel -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P ->
+  (forall h c o, merged Wval Wout h c o = if c %/ ci == o %/ co then weight c (o %% co) (flipped (f h)) else zero) ->
+  forall X q o, mhsa P Wval Wout b (@stuff n side out kernel stride dilation padding S _ X) q o
+    = torch_conv_transpose stride dilation padding weight b X (same q) o].
 (** Every tap of every output reads exactly one key of the padded grid ... *)
 Definition L1_total := forall n (g : geometry n), fits g -> forall (q : queries g) (t : taps g), exists! k, reads q t k.
 (** ... the one at the tap's offset from the query's site. *)
@@ -269,11 +319,15 @@ Definition L3 := forall (S : numbers) n (g : geometry n) (H : finType) (P : H ->
 Definition L3_only_if := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
     (ci co d : nat),
   0 < ci -> 0 < co -> expresses_all P ci co d -> forall q, spans_at P q.
-(** Its "if", for attention that is the softmax of scores; false, and [L3p] is its negation. *)
-Definition L3_printed_if := forall n (g : geometry n) (H : finType) (A : H -> queries g -> pixels g -> R) (ci co d : nat),
+(** The lemma as printed: an image of two axes, an odd K x K kernel, SAME zero padding, stride 1, at least K^2 heads with
+    the softmax of any scores that do not depend on X, of dimension at least D_out (E17). [L3p] is its negation. *)
+Definition same_padding (W H K : nat) : geometry 2 := Geometry (fun a => if a == ord0 then W else H) (fun _ => K)
+  (fun _ => 1) (fun _ => 1) (fun _ => K./2) (fun _ => K./2).
+Definition L3_printed := forall W H K : nat, odd K -> let g := same_padding W H K in
+  forall (Nh : nat) (A : 'I_Nh -> queries g -> pixels g -> R) (Din Dout Dh : nat),
   let P h q : pixels g -> reals := softmax (A h q) in
-  0 < ci -> 0 < co -> minn ci co <= d -> (forall q, spans_at P q) -> expresses_all P ci co d.
-Definition L3p := ~ L3_printed_if.
+  0 < Din -> 0 < Dout -> K * K <= Nh -> Dout <= Dh -> expresses_all P Din Dout Dh <-> forall q, spans_at P q.
+Definition L3p := ~ L3_printed.
 
 (** The counterexamples of E2: at each query the shifts are in the span of the heads, jointly they are not. *)
 Definition only_each (S : numbers) (Q K H T : finType) (P : H -> Q -> K -> S) (E : T -> Q -> K -> S) :=
@@ -303,17 +357,22 @@ Definition swap_head (h : bool) (q k : 'I_6) : reals := one_hot (inord ((q + (od
 Definition circle_shift (t : bool) (q k : 'I_6) : reals := one_hot (inord ((q + t) %% 6)) k.
 Definition L3p_d := only_each swap_head circle_shift.
 (** E12: scores that depend on [X]. Two pixels, K = 1, a head with scores [ln 2 * x_q * x_k] and a uniform head: for each
-    of two images one [Phi] serves both queries, but no weights serve both images. *)
+    of two images one [Phi] serves both queries, the joint condition of L3, but no weights serve both images. *)
 Definition content_head (X : bool -> R) (h q : bool) : bool -> R :=
   softmax (fun k => if h then ln 2 * (X q * X k) else 0)%R.
 Definition image (x y : R) (k : bool) : R := if k then y else x.
-Definition L3p_content :=
-  (forall q, exists a b : R, forall k, (a * content_head (image 1 (-1)) true q k + b * content_head (image 1 (-1)) false q k
-     = one_hot q k)%R) /\
-  (forall q, exists a b : R, forall k, (a * content_head (image 2 (-1)) true q k + b * content_head (image 2 (-1)) false q k
-     = one_hot q k)%R) /\
-  ~ exists a b : R, forall X, (X = image 1 (-1) \/ X = image 2 (-1)) -> forall q,
+Definition content_spans (X : bool -> R) :=
+  exists a b : R, forall q k, (a * content_head X true q k + b * content_head X false q k = one_hot q k)%R.
+Definition L3p_content := content_spans (image 1 (-1)) /\ content_spans (image 2 (-2)) /\
+  ~ exists a b : R, forall X, (X = image 1 (-1) \/ X = image 2 (-2)) -> forall q,
     (a * (\sum_k content_head X true q k * X k) + b * (\sum_k content_head X false q k * X k) = X q)%R.
+
+(** * LIT: Lemma 2 and Theorem 1 read as exact equalities (E14) *)
+(** No finite scores over two keys give Eq. (10): the target's share is below 1 ... *)
+Definition LIT := forall (K : finType) (s : K -> R) (target other : K), other != target -> (softmax s target < 1)%R.
+(** ... and one head on two pixels is never the 1 x 1 identity convolution, whatever its scores, content included. *)
+Definition LIT_identity := forall (score : (bool -> R) -> bool -> bool -> R) (w : R),
+  ~ forall X q, ((\sum_k softmax (score X q) k * X k) * w = X q)%R.
 
 (** * PAD: hard heads without padding *)
 Section Padding.
@@ -400,6 +459,12 @@ Definition of_ring (F : comRingType) : numbers :=
     (@GRing.addrC F) (@GRing.addrA F) (@GRing.mul1r F) (@GRing.mulrC F) (@GRing.mulrA F) (@GRing.mulrDl F)
     (fun x y => erefl) (@GRing.subrr F)).
 
+(** ** TAPS: how many heads a layer needs that expresses every convolution *)
+(** Over a field: as many as taps, if each tap sees a pixel at some output; so K^2 for a K x K kernel, as in Theorem 1. *)
+Definition TAPS := forall (F : fieldType) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> of_ring F)
+    (ci co d : nat), fits g -> (forall t, exists q i, sees (g := g) q t i) -> (0 < ci)%N -> (0 < co)%N ->
+  expresses_all P ci co d -> (#|{: taps g}| <= #|H|)%N.
+
 (** ** T1p: how wide a head must be *)
 Definition independent (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> F) :=
   forall a : H -> F, (forall q k, \sum_h a h * P h q k = 0) -> forall h, a h = 0.
@@ -429,8 +494,10 @@ Definition T1p_channels := forall (F : fieldType) (m n d : nat),
 Definition T1p_rank := (forall (F : fieldType) (m n d : nat) (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) <= d)%N /\
   ~ forall (F : fieldType) (m n d : nat), (d <= n)%N ->
     exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) = (n - d)%N.
-(** E7: not so for soft heads, which are no shifts: two taps of rank 2, and two soft heads of dimension 1 that give both. *)
+(** E7: not so for soft heads, which are no shifts, though independent: two taps of rank 2, and two soft heads of dimension
+    1 that give both. (Their own matrices, the [W h] of T1p, have rank 1.) *)
 Definition T1p_soft := exists (W : bool -> 'M[rat]_2) (p : bool -> bool -> rat) (V : bool -> 'M[rat]_(2, 1)) (U : bool -> 'M[rat]_(1, 2)),
+  independent (fun h (_ : unit) k => p h k) /\
   (forall t, \rank (W t) = 2%N) /\ (forall h k, 0 < p h k) /\ (forall h, p h true + p h false = 1) /\
   forall X : bool -> 'rV[rat]_2,
   (p true true *: X true + p true false *: X false) *m V true *m U true
@@ -438,14 +505,34 @@ Definition T1p_soft := exists (W : bool -> 'M[rat]_2) (p : bool -> bool -> rat) 
   = X true *m W true + X false *m W false.
 
 (** ** AND: Andreoli 2019 *)
+(** Proposition 1: over a basis (the rows of [a], free and spanning, entries of S flattened) every tensor has exactly one
+    decomposition. *)
+Definition AND1 := forall (F : fieldType) (s t k : nat) (a : 'M[F]_(k, s)), row_free a -> row_full a ->
+  forall Phi : 'M[F]_(s, t), exists! Theta : 'M[F]_(k, t), Phi = a^T *m Theta.
 (** Eq. (8): a convolution of basis [A] and parameter [Theta]. *)
 Definition basis_conv (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (Theta : K -> 'M[R]_(p, q))
     (x : 'M[R]_(m, p)) : 'M[R]_(n, q) := \sum_k (A k)^T *m x *m Theta k.
+(** Proposition 2: Eq. (6) with [Phi = sum_k A_k (x) Theta_k], Eq. (7), is Eq. (8). *)
+Definition AND2 := forall (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (Theta : K -> 'M[R]_(p, q))
+    (x : 'M[R]_(m, p)) i j,
+  \sum_a \sum_b x a b * (\sum_k A k a i * Theta k b j) = basis_conv A Theta x i j.
 (** Proposition 3: composing two convolutions multiplies their bases and their parameters. *)
 Definition AND := forall (R : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
   (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n')) (Theta2 : K2 -> 'M[R]_(q, q')) x,
   basis_conv A2 Theta2 (basis_conv A1 Theta1 x)
   = basis_conv (fun k : K1 * K2 => A1 k.1 *m A2 k.2) (fun k => Theta1 k.1 *m Theta2 k.2) x.
+(** ... the first layer's bias [b], the same at each of its outputs, becoming a field: a row for each output. *)
+Definition AND_bias := forall (R : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
+  (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n')) (Theta2 : K2 -> 'M[R]_(q, q'))
+  (b : 'rV[R]_q) x,
+  basis_conv A2 Theta2 (basis_conv A1 Theta1 x + \matrix_(_, c) b ord0 c)
+  = basis_conv (fun k : K1 * K2 => A1 k.1 *m A2 k.2) (fun k => Theta1 k.1 *m Theta2 k.2) x
+    + \matrix_(j, o) (\sum_l (\sum_i A2 l i j) * (b *m Theta2 l) ord0 o).
+(** Eq. (13): heads concatenated, block (k) of the columns, and multiplied by an output matrix of blocks [U k], are the
+    convolution with parameters [V k *m U k]. *)
+Definition AND13 := forall (R : comRingType) (K : finType) (m n p d q : nat) (A : K -> 'M[R]_(m, n)) (V : K -> 'M[R]_(p, d))
+    (U : K -> 'M[R]_(d, q)) x,
+  \matrix_(i, j) (\sum_(c : K * 'I_d) ((A c.1)^T *m x *m V c.1) i c.2 * U c.1 c.2 j) = basis_conv A (fun k => V k *m U k) x.
 
 (** ** HEADS: how many position-only heads one convolution needs *)
 (** Rows of [B] are the heads' attention on the [t] taps of the neighbourhood, rows of [W] the taps. *)

@@ -97,12 +97,25 @@ by have := le _ _ _ _ V U; rewrite E.
 Qed.
 
 (** ** Soft heads: E7 *)
+Definition mixture (h k : bool) : rat := if h == k then 3%:Q / 4%:Q else 1 / 4%:Q.
+Lemma mixtures_are_independent : independent (fun h (_ : unit) k => mixture h k).
+Proof.
+have lin (x y : rat) : x * 3%:Q + y = 0 -> x + y * 3%:Q = 0 -> x = 0 /\ y = 0.
+  move=> /eqP; rewrite addrC addr_eq0 => /eqP -> /eqP; rewrite mulNr -mulrA subr_eq0 -{1}[x]mulr1 => /eqP E.
+  suff x0 : x = 0 by rewrite x0 mul0r oppr0.
+  by apply/eqP; apply/negPn/negP => nx; have := mulfI nx E => /eqP.
+move=> a z; have := z tt false; have := z tt true.
+rewrite ![\sum_(h : bool) _]big_bool /mixture /= !mulrA -!mulrDl !mulr1.
+move=> /eqP; rewrite mulf_eq0 => /orP [/eqP E1|//] /eqP; rewrite mulf_eq0 => /orP [/eqP E2|//].
+by have [a1 a0] := lin _ _ E1 E2; case.
+Qed.
 Theorem soft_heads : T1p_soft.
 Proof.
 pose diag (a b : rat) : 'M[rat]_2 := \matrix_(i, j) if i == j then (if i == 0 then a else b) else 0.
 exists (fun t => if t then diag (3%:Q / 4%:Q) (1 / 4%:Q) else diag (1 / 4%:Q) (3%:Q / 4%:Q)).
-exists (fun h k => if h == k then 3%:Q / 4%:Q else 1 / 4%:Q).
+exists mixture.
 exists (fun h => if h then delta_mx 0 0 else delta_mx 1 0), (fun h => if h then delta_mx 0 0 else delta_mx 0 1).
+split; first exact: mixtures_are_independent.
 split; [|split; [|split]].
 - move=> t; apply/eqP; rewrite -/(row_full _) -sub1mx; apply/submxP.
   exists (if t then diag (4%:Q / 3%:Q) 4%:Q else diag 4%:Q (4%:Q / 3%:Q)).
