@@ -55,10 +55,11 @@ def heads_around(name: str, attention: Any, grid: Sides, extra_tokens: int = 0) 
     rows = rows_of(name, attention, grid, len(grid), extra_tokens)
     middle = tuple(side // 2 for side in rows.grid.queries)
     query = int(np.ravel_multi_index(middle, rows.grid.queries))
-    total = np.zeros((rows.heads, math.prod(rows.grid.keys)))
+    pixels = math.prod(rows.grid.keys)
+    total = np.zeros((rows.heads, pixels))
     for _, queries, block in rows.pieces():
         if queries.start <= query < queries.stop:
-            total += block[:, query - queries.start]
+            total += block[:, query - queries.start, :pixels]
     seen = (total / rows.images).reshape(-1, *rows.grid.keys)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
     if isinstance(attention, MultiHeadSelfAttention) and isinstance(attention.encoding, QuadraticEncoding):

@@ -18,6 +18,7 @@ from conv2attn.cli.reports import check_free, finish
 @click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known.")
 @click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images, for attention that reads content.")
 @click.option("--arch", metavar="KIND:NAME", help="transformers:FOLDER, timm:NAME, or package.module:factory.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Ask only of layers whose name fits; repeatable.")
 @click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
 @click.option(
     "--condition",

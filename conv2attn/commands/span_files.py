@@ -18,7 +18,7 @@ from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import position_attention
-from conv2attn.models.positions.reading import position_part
+from conv2attn.models.positions.reading import ATTENDS, position_part
 
 ARRAYS = (".npz", ".npy", ".safetensors")
 NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
@@ -29,17 +29,27 @@ Part = tuple[dict[str, Any], Sides | None]
 def attention_in(path: str, sides: Sides | None, inputs: str | None, arch: str | None) -> list[Part]:
     """All attention in a file, by name, in parts that share a grid, and the sides of that grid where they are known."""
     if is_array(path, arch):
+        if inputs:
+            raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
         return [(arrays(path), sides)]
     images = read_images(inputs) if inputs else None
     network = built(arch, path) if arch else load(path)
     layers = attention_layers(network)
     if not layers or any(layer.has_content for layer in layers.values()):
+        if images is None and not layers and not attends(network):
+            found = f"{type(network).__name__} has no layer that is known to attend"
+            raise UsageError("C2A501", found, "Pass --inputs if it attends nevertheless.")
         if images is None:
             raise UsageError("C2A001", f"attention in {path} depends on the content", NEEDS_CONTENT)
         with told_of(network, images):
             return [(dict(capture(network, images)), sides)]
     given = [sides] * len(layers) if sides else grids(network, layers, images)
     return [({name or "(root)": layer}, inside) for (name, layer), inside in zip(layers.items(), given, strict=True)]
+
+
+def attends(network: nn.Module) -> bool:
+    """Whether the class of a module says that it attends."""
+    return any(ATTENDS.search(type(module).__name__) for module in network.modules())
 
 
 def is_array(path: str, arch: str | None) -> bool:

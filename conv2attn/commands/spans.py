@@ -1,5 +1,7 @@
 """What `check-span` does, between its options and the report."""
 
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from conv2attn import plots
@@ -23,6 +25,7 @@ def check_file(
     inputs: str | None,
     arch: str | None,
     position_only: bool = False,
+    only: Sequence[str] = (),
     plot: str | None = None,
     force: bool = False,
     **limits: Any,
@@ -48,6 +51,9 @@ def check_file(
         found = "--inputs" if inputs else "an array"
         raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
     parts = positions_in(path, sides, arch) if position_only else attention_in(path, sides, inputs, arch)
+    parts = [(chosen(part, only), sides) for part, sides in parts]
+    if not any(part for part, _ in parts):
+        raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
     ours = [name for part, _ in parts for name, given in part.items() if isinstance(given, ON_PIXELS)]
     if limits.get("extra_tokens", 0) and ours:
         raise UsageError("C2A001", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
@@ -61,6 +67,11 @@ def check_file(
         ]
         plots.write(plots.draw(layers), plot, force)
     return SpanReport(tuple(row for report in reports for row in report.rows), reports[0].asked)
+
+
+def chosen(part: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:
+    """The layers whose names fit a pattern, all without one."""
+    return {name: held for name, held in part.items() if not only or any(fnmatchcase(name, each) for each in only)}
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

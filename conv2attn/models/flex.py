@@ -38,7 +38,7 @@ def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator
 
 def namespace(kind: type[nn.Module]) -> dict[str, Any] | None:
     """The global names that the forward of a class of modules sees."""
-    return getattr(kind.forward, "__globals__", None)
+    return getattr(getattr(kind, "forward", None), "__globals__", None)
 
 
 def is_flex(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -20,12 +20,13 @@ from conv2attn.span.conditions.sharing import Crew, shared_out
 from conv2attn.span.mixings.decision import decide
 from conv2attn.span.mixings.kernel import as_convolution, decide_kernel
 from conv2attn.span.mixings.queries import decide_per_query
-from conv2attn.span.positions import named_layers, unread_row
+from conv2attn.span.positions import named_layers, unread_if_not_square, unread_row
 from conv2attn.span.questions import rows_of
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.span.sources.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution
+from conv2attn.verdicts import Strength
 
 CONDITIONS = ("per-query", "joint", "interior", "kernel")
 
@@ -41,7 +42,7 @@ def check_span(
     eps: float | None = None,
     max_phi: float | None = None,
     convolution: nn.Module | Convolution | None = None,
-    extra_tokens: int = 0,
+    extra_tokens: int | Mapping[str, int] = 0,
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
     position_only: bool = False,
@@ -64,7 +65,7 @@ def check_span(
         eps: the residual that counts as none; the unit roundoff times heads times keys by default.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
         convolution: whose combinations the kernel condition asks for, and whose offsets all do.
-        extra_tokens: leading tokens that are not pixels.
+        extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
         memory_limit: bytes of temporary arrays.
         sampled: whether the images are samples of more; by default, whether attention varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
@@ -75,7 +76,8 @@ def check_span(
         UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments (C2A001).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     """
-    layers = named_layers(attention, grid, position_only)
+    given = named_layers(attention, grid, position_only)
+    layers = {name: unread_if_not_square(layer) for name, layer in given.items()}
     offsets = None if offsets is None else as_offsets(offsets)
     read_as = None if convolution is None else as_convolution(convolution)
     if condition not in CONDITIONS or (condition == "kernel" and read_as is None):
@@ -84,6 +86,8 @@ def check_span(
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
         if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
             raise UsageError("C2A001", f"{name}={value} is not a positive finite number")
+    if eps is not None and eps >= 1:
+        raise UsageError("C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1")
     if max_phi is not None and max_phi > MOST_PHI:
         raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
     asked = {}
@@ -99,7 +103,8 @@ def check_span(
             return unread_row(name, layers[name], condition)
         chosen = asked[name]
         given = None if position_only and isinstance(layers[name], PositionAttention) else grid
-        found = rows_of(name, layers[name], given, len(chosen[0]), extra_tokens, memory_limit, sampled, exact)
+        extra = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
+        found = rows_of(name, layers[name], given, len(chosen[0]), extra, memory_limit, sampled, exact)
         found = replace(found, crew=crew)
         return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
 
@@ -123,9 +128,13 @@ def check(
         roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
         conditions.append(decide_kernel(attention, convolution, limits, roundoff)[0])
     beside = []
+    chosen, alone = (everywhere, "joint") if decisive == "joint" else (inside, "interior")
+    apart = attention.renormalised() if attention.extra else None
+    if apart is not None:
+        found = decide(f"{alone}, renormalised", apart, targets, chosen, limits)
+        beside.append(replace(found, strength=Strength.SAMPLED))
     if attention.images > 1:
-        chosen, alone = (everywhere, "joint") if decisive == "joint" else (inside, "interior")
-        beside = [decide(f"{alone}, average", attention.average(), targets, chosen, limits)]
+        beside += [decide(f"{alone}, average", attention.average(), targets, chosen, limits)]
         for image in range(attention.images):
             beside.append(decide(f"{alone}, image {image}", attention.only(image), targets, chosen, limits))
     return SpanRow(

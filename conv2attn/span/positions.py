@@ -61,8 +61,17 @@ def read_positions(name: str, given: PositionAttention, sides: Sides | None, mem
         0 if one_hot else ULPS + math.ceil(moved / roundoff),
         lambda *images: chunks(whole, memory_limit, images),
         one_hot=one_hot,
+        extra=given.extra,
         notes=(f"from parameters, positions alone: {given.how}", *given.notes),
     )
+
+
+def unread_if_not_square(layer: Any) -> Any:
+    """The layer, unless it is an array of attention whose queries are not its keys: then why it is not read."""
+    shape: tuple[int, ...] = tuple(getattr(layer, "shape", ()))
+    if len(shape) not in (3, 4) or shape[-1] == shape[-2]:
+        return layer
+    return Unread(f"{shape[-2]} queries attend to {shape[-1]} keys, which are not one grid")
 
 
 def unread_row(name: str, layer: Unread, condition: str) -> SpanRow:

@@ -40,8 +40,8 @@ def to_markdown(report: "SpanReport") -> str:
 
 
 def shown(row: "SpanRow") -> tuple[Condition, ...]:
-    """The conditions of the table: the four, and the average beside them."""
-    return (*row.conditions, *(each for each in row.beside if each.name.endswith("average")))
+    """The conditions of the table: the four, and beside them those of the average and of renormalised rows."""
+    return (*row.conditions, *(each for each in row.beside if each.name.endswith(("average", "renormalised"))))
 
 
 def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
@@ -81,7 +81,7 @@ def remarks(report: "SpanReport") -> list[str]:
         lines += [f"{row.name}, {each.name}: {each.sentence}" for each in row.conditions if each.sentence]
         if row.images > 1:
             lines.append(f"{row.name}: {row.content:.3%} of the squared attention varies over {row.images} images")
-        alone = [each for each in row.beside if not each.name.endswith("average")]
+        alone = [each for each in row.beside if each not in shown(row)]
         if alone:
             held = sum(each.verdict is Verdict.HOLDS for each in alone)
             lines.append(f"{row.name}: alone, each with a Phi of its own, {held} of {len(alone)} images hold")

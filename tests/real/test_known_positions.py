@@ -41,15 +41,14 @@ class Softmaxes(TorchFunctionMode):
 
 @torch.no_grad()
 def own(name, network, case):
-    """What the layers attend to as they run, in order: each (windows, heads, queries, keys), without leading tokens."""
+    """What the layers attend to as they run, in order: (windows, heads, queries, keys), leading tokens last."""
     if name == "vit, torchvision":
         seen = list(capture(network, case.inputs).values())
     else:
         with Softmaxes() as watch:
             call(network, case.inputs)
         seen = watch.seen[1::2] if name == "convit" else watch.seen
-    seen = [each[:, :, case.extra :, case.extra :] for each in seen[: len(case.grids)]]
-    return [each / each.sum(-1, keepdim=True) for each in seen]
+    return [each[:, :, case.extra :].roll(-case.extra, -1) for each in seen[: len(case.grids)]]
 
 
 def read(network):
@@ -94,21 +93,19 @@ def test_planted_errors_are_caught(name):
         "two heads swapped": attention.flip(1),
         "pixels in the other order": attention.flip(-1),
         "queries for keys": (each := attention.mT) / each.sum(-1, keepdim=True),
-        "not divided by what remained": attention * (1 - 1e-7),
+        "less than all of it": attention * (1 - 1e-7),
+        "leading tokens first": attention.roll(1, -1),
     }
     assert [what for what, wrong in planted.items() if same(layer, wrong)] == []
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if (RELATIVE | ABSOLUTE)[name].extra])
-def test_the_class_token_is_really_dropped(name):
+def test_the_class_token_is_a_key_of_its_own(name):
     network, case = known(name)
     layer = read(network)[0]
-    with torch.no_grad(), Softmaxes() as watch:
-        call(network, case.inputs)
-    if watch.seen:
-        kept = watch.seen[0][:, :, case.extra :, case.extra :]
-        assert not same(layer, kept)
-    assert any(f"{case.extra} leading tokens dropped" in note for note in layer.notes)
+    assert (layer.extra, layer.scores.shape[2]) == (case.extra, layer.grid.shape[1] + case.extra)
+    assert layer.attention[..., -case.extra :].min() > 0
+    assert any(f"{case.extra} leading tokens are no pixels" in note for note in layer.notes)
 
 
 @pytest.mark.parametrize("name", RELATIVE)
@@ -116,7 +113,7 @@ def test_biases_depend_on_the_displacement_alone(name):
     for layer in read(known(name)[0]):
         displacement = layer.grid.displacements()
         for offset in displacement.reshape(-1, 2).unique(dim=0):
-            there = layer.scores[:, (displacement == offset).all(-1)]
+            there = layer.scores[..., : layer.grid.shape[1]][:, (displacement == offset).all(-1)]
             assert ((there - there[:, :1]).abs() <= 2 * layer.doubt).all()
 
 
@@ -169,7 +166,6 @@ def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
     bias_to(network, OFFSETS)
     report = check_span(network, position_only=True)
     assert [(row.verdict, row.deciding.strength) for row in report.rows] == [(Verdict.HOLDS, Strength.BOUNDED)] * 2
-    assert "sampled" not in report.to_text()
     assert all("from parameters, positions alone" in row.notes[0] for row in report.rows)
     for layer in position_attention(network).values():
         assert [head.offset for head in head_offsets(layer)] == OFFSETS
@@ -219,7 +215,7 @@ def test_the_head_of_the_previous_token_needs_positions_only():
     seen = capture(network, {"input_ids": torch.zeros(1, 64, dtype=torch.int64)})["encoder.layer.0.attention.self"]
     assert (seen[0] - first.attention).abs().max() <= 2.0**-20
     readings = head_offsets(first)
-    assert [(readings[head].peak, round(readings[head].share, 2)) for head in (2, 5)] == [((-1,), 0.98), ((-1,), 0.95)]
+    assert [(readings[head].peak, round(readings[head].share, 2)) for head in (2, 5)] == [((-1,), 0.97), ((-1,), 0.94)]
 
 
 def test_with_words_one_of_its_two_heads_stays_with_the_previous_token():
@@ -231,15 +227,15 @@ def test_with_words_one_of_its_two_heads_stays_with_the_previous_token():
         shares.append([readings[head].share for head in (2, 5)])
     found = torch.tensor(shares)
     assert found.amin(0).tolist() == pytest.approx([0.79, 0.22], abs=0.0051)
-    assert found.amax(0).tolist() == pytest.approx([1.00, 0.29], abs=0.0051)
+    assert found.amax(0).tolist() == pytest.approx([0.95, 0.27], abs=0.0051)
 
 
 def test_any_positions_with_any_weights():
     network, _ = known("vit, timm")
-    block, positions = network.blocks[0], network.pos_embed[0, 1:]
+    block, (others, positions) = network.blocks[0], network.pos_embed[0].split([1, 12])
     query, key = nn.Linear(36, 36), nn.Linear(36, 36)
     with torch.no_grad():
         query.weight.copy_(block.attn.qkv.weight[:36]), query.bias.copy_(block.attn.qkv.bias[:36])
         key.weight.copy_(block.attn.qkv.weight[36:72]), key.bias.copy_(block.attn.qkv.bias[36:72])
-    layer = attention_of_positions(positions, query, key, 3, grid=(3, 4), norms=[block.norm1])
+    layer = attention_of_positions(positions, query, key, 3, grid=(3, 4), norms=[block.norm1], others=others)
     assert torch.equal(layer.scores, read(network)[0].scores)

@@ -1,7 +1,8 @@
 """Encoders that add a position to each token: what their first layer attends to where tokens are positions alone.
 
 Content held at zero means here: every embedding but that of the position (patches, words, segments, class tokens) is
-zero, so that token i is the i-th position, learned or sinusoidal. It passes the norms in front of the first attention
+zero, so that token i is the i-th position, learned or sinusoidal, or zero where a class token has none.
+It passes the norms in front of the first attention
 layer, and its products with the query and key weights are the scores. Only the first layer has such an attention:
 what reaches the second is no longer positions alone.
 """
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.positions.attention import UNIT, PositionAttention
+from conv2attn.models.positions.attention import UNIT, PositionAttention, leading
 
 HOW = "absolute positions as tokens of the first layer, all other content held at zero"
 
@@ -29,7 +30,7 @@ def attention_of_positions(
     grid: Sides,
     norms: Sequence[nn.Module] = (),
     scale: float | None = None,
-    notes: tuple[str, ...] = (),
+    others: Tensor | None = None,
 ) -> PositionAttention:
     """`softmax(scale q . k)` with `q = W_qry t + b_qry`, `k = W_key t + b_key` and t the normed positions.
 
@@ -39,22 +40,26 @@ def attention_of_positions(
         grid: sides of the pixels.
         norms: what positions pass before: layer norms, or the identity.
         scale: of the scores; by default the head width to the power of -1/2.
+        others: (tokens, width), the positions of leading tokens that are no pixels.
     Raises:
         UsageError: positions that are not those of the grid (C2A503).
         UnsupportedError: a norm of another kind (C2A110).
     """
-    tokens = positions.detach().double().cpu()
+    pixels, extra = len(positions), 0 if others is None else len(others)
+    tokens = torch.cat([positions, *([] if others is None else [others])]).detach().double().cpu()
     sizes = tokens.abs()
     for norm in norms:
         tokens, sizes = normed(norm, tokens, sizes)
-    queries, keys = (linear(tokens, layer, heads) for layer in (query, key))
+    queries, keys = linear(tokens[:pixels], query, heads), linear(tokens, key, heads)
     scale = queries.shape[-1] ** -0.5 if scale is None else scale
     scores = scale * products(queries, keys)
     step = gamma(8 * tokens.shape[1] + 32, UNIT)
-    off_queries, off_keys = (step * linear(sizes, layer, heads, absolute=True) for layer in (query, key))
+    off_queries = step * linear(sizes[:pixels], query, heads, absolute=True)
+    off_keys = step * linear(sizes, key, heads, absolute=True)
     off = products(off_queries, keys.abs() + off_keys) + products(queries.abs(), off_keys + step * keys.abs())
     where = AttentionGrid(grid, Sites.everywhere(len(grid)))
-    return PositionAttention(scores, where, query.weight.dtype, HOW, scale * float(off.max()), notes)
+    doubt = scale * float(off.max())
+    return PositionAttention(scores, where, query.weight.dtype, HOW, doubt, leading(extra), extra)
 
 
 def products(queries: Tensor, keys: Tensor) -> Tensor:

@@ -19,13 +19,13 @@ class PositionAttention:
     """What the heads of one layer attend to by position alone: the softmax of `scores`.
 
     Args:
-        scores: (heads, queries, keys), in float64, of pixels alone: leaving the keys of other tokens out of a softmax
-            is the same as dividing its rows by what the pixels have of them.
+        scores: (heads, queries, keys + extra), in float64; the queries are pixels.
         grid: the pixels.
         dtype: of the parameters.
         how: what they are computed from, and what is held at zero.
         doubt: the most that the rounding of float64 may have moved a score.
         notes: what else there is to know.
+        extra: keys that are no pixels (class tokens, registers), the last columns.
     Raises:
         UsageError: the scores are not those of the grid (C2A503).
     """
@@ -36,15 +36,17 @@ class PositionAttention:
     how: str
     doubt: float = 0.0
     notes: tuple[str, ...] = ()
+    extra: int = 0
 
     def __post_init__(self) -> None:
-        if self.scores.shape[1:] != self.grid.shape:
-            has, needs = tuple(self.scores.shape[1:]), self.grid.shape
+        queries, keys = self.grid.shape
+        if self.scores.shape[1:] != (queries, keys + self.extra):
+            has, needs = tuple(self.scores.shape[1:]), (queries, keys + self.extra)
             raise UsageError("C2A503", f"scores of {has} (queries, keys) are not those of a grid with {needs}")
 
     @property
     def attention(self) -> Tensor:
-        """The probabilities, (heads, queries, keys), in float64."""
+        """The probabilities, (heads, queries, keys + extra), in float64."""
         return torch.softmax(self.scores, -1)
 
 
@@ -56,6 +58,6 @@ class Unread:
     reason: str
 
 
-def dropped(tokens: int) -> str:
-    """What the report says of leading tokens that are no pixels."""
-    return f"{tokens} leading tokens dropped, rows divided by what remained"
+def leading(tokens: int) -> tuple[str, ...]:
+    """What the report says of leading tokens that are no pixels, if there are any."""
+    return (f"{tokens} leading tokens are no pixels: keys of which no target asks anything",) if tokens else ()

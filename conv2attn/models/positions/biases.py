@@ -9,7 +9,7 @@ from torch import Tensor
 
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.errors import UsageError
-from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread, dropped
+from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread, leading
 from conv2attn.models.positions.places import Place
 
 BIAS = "relative position bias, with q . k held at zero"
@@ -29,7 +29,9 @@ def square(table: Tensor, index: Tensor) -> Tensor:
 def in_windows(scores: Tensor, sides: Sequence[int], place: Place, doubt: float = 0.0) -> PositionAttention:
     """Of a layer that attends within windows: what a window does that the edge of the image does not cut."""
     grid = AttentionGrid(tuple(sides), Sites.everywhere(2))
-    notes = [f"in windows of {'x'.join(map(str, sides))}"]
+    notes = [
+        f"in windows of {'x'.join(map(str, sides))}: judged inside one, and at its borders, beyond which no head reads"
+    ]
     shift = next(place.held("shift_size"), 0)
     if max(shift) if isinstance(shift, Sequence) else shift:
         notes.append("shifted windows that the edge of the image cuts also mask pixels, which is not part of this")
@@ -37,13 +39,13 @@ def in_windows(scores: Tensor, sides: Sequence[int], place: Place, doubt: float 
 
 
 def on_patches(found: Sequence[tuple[Tensor, Any]], place: Place) -> PositionAttention | Unread:
-    """The sum of biases, without those of the class token, which comes first."""
+    """The sum of biases; the class token, which comes first, asks nothing here and is the last key."""
     if not found:
         return Unread("it has no term of relative position")
     scores = sum((bias for bias, _ in found), torch.zeros(()))
     grid = AttentionGrid(tuple(found[0][1].window_size), Sites.everywhere(2))
     doubt = 0.0 if len(found) == 1 else UNIT * float(scores.abs().max())
-    return PositionAttention(scores[:, 1:, 1:], grid, dtype_of(place), BIAS, doubt, (dropped(1),))
+    return PositionAttention(scores[:, 1:].roll(-1, -1), grid, dtype_of(place), BIAS, doubt, leading(1), extra=1)
 
 
 def dtype_of(place: Place) -> torch.dtype:

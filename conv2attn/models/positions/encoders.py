@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conv2attn.models.positions.absolute import attention_of_positions, first_of
-from conv2attn.models.positions.attention import PositionAttention, Unread, dropped
+from conv2attn.models.positions.attention import PositionAttention, Unread
 from conv2attn.models.positions.places import Place, is_of, registering
 
 ENCODERS: dict[str, Any] = {}
@@ -35,7 +35,7 @@ def vit_of_timm(place: Place) -> First:
         grid=tuple(patches.grid_size),
         norms=(network.norm_pre, block.norm1),
         scale=layer.scale,
-        notes=leading(network.num_prefix_tokens),
+        others=others_of(network.pos_embed[0], patches.num_patches, network.num_prefix_tokens),
     )
     return layer, found
 
@@ -54,7 +54,7 @@ def vit_of_torchvision(place: Place) -> First:
         layer.num_heads,
         grid=(side, side),
         norms=(block.ln_1,),
-        notes=leading(1),
+        others=network.encoder.pos_embedding[0, :1],
     )
     return layer, found
 
@@ -73,7 +73,7 @@ def vit_of_transformers(place: Place) -> First:
         grid=tuple(image // patch for image, patch in zip(patches.image_size, patches.patch_size, strict=True)),
         norms=(block.layernorm_before,),
         scale=layer.scaling,
-        notes=leading(len(positions) - patches.num_patches),
+        others=positions[: -patches.num_patches],
     )
     return layer, found
 
@@ -117,6 +117,7 @@ def parts(weight: Tensor, bias: Tensor | None) -> list[nn.Linear]:
     return layers
 
 
-def leading(tokens: int) -> tuple[str, ...]:
-    """The note on leading tokens, if there are any."""
-    return (dropped(tokens),) if tokens else ()
+def others_of(positions: Tensor, pixels: int, prefix: int) -> Tensor:
+    """The positions of leading tokens: the first of the table, or zeros where it holds those of the pixels alone."""
+    held = positions[: len(positions) - pixels]
+    return held if len(held) == prefix else positions.new_zeros(prefix, positions.shape[1])

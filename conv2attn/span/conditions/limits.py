@@ -34,13 +34,15 @@ class Limits:
 
 
 def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | None) -> Limits:
-    """The limits given, or by default the unit roundoff times heads times keys, and the norm of the dtype.
+    """The limits given, or by default the norm of the dtype, and the unit roundoff times heads times keys.
 
+    The latter is at most what the uncertainty of each entry lets through.
     Attention that is declared exact has no roundoff, and so an eps of 0.
     """
-    size = attention.heads * attention.grid.shape[1]
+    norm = LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi)
+    rounded = attention.roundoff * min(attention.heads * attention.width, ULPS * (1 + norm))
     return Limits(
-        attention.roundoff * size if eps is None else float(eps),
-        LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi),
+        rounded if eps is None else float(eps),
+        norm,
         attention.ulps * attention.roundoff,
     )

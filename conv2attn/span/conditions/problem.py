@@ -20,7 +20,7 @@ Piece = tuple[int, slice, Array]
 @final
 @dataclass(frozen=True, eq=False)
 class AttentionRows:
-    """The attention of one layer, (heads, images * queries, keys), read in chunks.
+    """The attention of one layer, (heads, images * queries, keys + extra), read in chunks.
 
     Args:
         name: of the layer.
@@ -37,6 +37,7 @@ class AttentionRows:
         d_head: width of the heads, where known.
         notes: what was done to the attention before.
         crew: the processes that its chunks are shared out to.
+        extra: keys that are no pixels (class tokens, registers): the last columns, of which targets ask for nothing.
     """
 
     name: str
@@ -54,6 +55,12 @@ class AttentionRows:
     notes: tuple[str, ...] = ()
     hot: NDArray[np.int64] | None = None
     crew: Crew = ALONE
+    extra: int = 0
+
+    @property
+    def width(self) -> int:
+        """Number of keys, those that are no pixels included."""
+        return self.grid.shape[1] + self.extra
 
     @property
     def exact(self) -> bool:
@@ -88,6 +95,30 @@ class AttentionRows:
         rounded = 1 if self.one_hot else math.ceil(self.images * 2.0**-53 / self.roundoff)
         ulps = self.ulps + rounded
         return replace(self, images=1, pieces=pieces, one_hot=False, rational=None, ulps=ulps, hot=None)
+
+    def renormalised(self) -> "AttentionRows | None":
+        """Rows of the pixels alone, divided by what they have of each row: an operator that no layer computes.
+
+        None where a query attends to no pixel. Each entry is divided by a sum that is as uncertain as it is.
+        """
+        pixels, rational = self.grid.shape[1], self.rational
+        if any(not (block[..., :pixels].sum(-1) > 0).all() for _, _, block in self.pieces()):
+            return None
+
+        def pieces(*images: int) -> Iterator[Piece]:
+            for image, rows, block in self.pieces(*images):
+                kept = block[..., :pixels]
+                yield image, rows, kept / kept.sum(-1, keepdims=True, dtype=np.longdouble).astype(np.float64)
+
+        def row(head: int, query: int) -> list[Fraction]:
+            assert rational is not None
+            kept = rational(head, query)[:pixels]
+            return [x / sum(kept, Fraction(0)) for x in kept]
+
+        summed = math.ceil(pixels * float(np.finfo(np.longdouble).eps) / self.roundoff) if self.roundoff else 0
+        ulps = 2 * self.ulps + 3 + summed if self.ulps else 0
+        exactly = None if rational is None else row
+        return replace(self, pieces=pieces, rational=exactly, ulps=ulps, hot=None, extra=0, sampled=True)
 
     def mean_row(self, head: int, query: int) -> list[Fraction]:
         """The exact mean over the images of one row."""

@@ -42,7 +42,7 @@ def decide(
     floats = Floats(proposals, wanted, worth, trusted=not attention.exact)
     left = undecided(floats, limits, exactly)
     open_still = np.flatnonzero(np.isin(wanted, left))
-    if attention.exact or len(open_still) * attention.heads * queries * attention.grid.shape[1] > AFFORDABLE:
+    if attention.exact or len(open_still) * attention.heads * queries * attention.width > AFFORDABLE:
         open_still = open_still[:0]
     if len(open_still):
         again = (proposals[open_still], wanted[open_still], limits.max_phi, np.longdouble)

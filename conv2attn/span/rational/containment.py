@@ -27,7 +27,7 @@ def decide_exactly(attention: AttentionRows, targets: Targets, chosen: NDArray[n
     if attention.rational is None:
         return [None] * len(targets)
     places = [(image, int(q)) for image in range(attention.images) for q in np.flatnonzero(chosen)]
-    taken = places[: max(1, START // attention.grid.shape[1])]
+    taken = places[: max(1, START // attention.width)]
     while True:
         answers = solved(rational_equations(attention, targets, taken), len(targets))
         failing = first_unsatisfied(attention, targets, places, answers)

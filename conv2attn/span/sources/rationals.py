@@ -13,7 +13,7 @@ from conv2attn.errors import UsageError
 from conv2attn.span.conditions.integer_rows import over_power_of_two
 from conv2attn.span.conditions.problem import AttentionRows
 from conv2attn.span.sources.arguments import as_array
-from conv2attn.span.sources.reading import chunks, content_share, sides_for, stacked
+from conv2attn.span.sources.reading import chunks, content_share, leading, pixels_of, sides_for, stacked
 
 NOTES = {
     "f": "declared exact: its floats are the rational numbers that they are",
@@ -25,7 +25,7 @@ NOTES = {
 @final
 @dataclass(frozen=True, eq=False)
 class Rationals:
-    """Rows (images, heads, queries, keys) of numbers that are divided by their sum, without `leading` tokens."""
+    """Rows (images, heads, queries, keys) of numbers that are divided by their sum; `leading` tokens come last."""
 
     whole: NDArray[Any]
     leading: int
@@ -33,8 +33,8 @@ class Rationals:
     def row(self, head: int, place: int) -> list[Fraction]:
         """The exact attention of a head at `image * queries + query`."""
         image, query = divmod(place, self.whole.shape[2] - self.leading)
-        kept = self.whole[image, head, self.leading + query, self.leading :].tolist()
-        numbers = [Fraction(x) for x in kept]
+        held = self.whole[image, head, self.leading + query].tolist()
+        numbers = [Fraction(x) for x in (*held[self.leading :], *held[: self.leading])]
         total = sum(numbers, Fraction(0))
         return numbers if total == 1 else [x / total for x in numbers]
 
@@ -67,17 +67,14 @@ def read_exact(
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
     whole = stacked(name, array)
     check_exact(name, whole, kind)
-    if extra_tokens and not 0 < extra_tokens < whole.shape[2]:
-        raise UsageError("C2A503", f"{name}: {extra_tokens} extra tokens of {whole.shape[2]}")
-    if not (whole[:, :, extra_tokens:, extra_tokens:] != 0).any(-1).all():
-        but = f" but {extra_tokens} leading tokens" if extra_tokens else ""
-        raise UsageError("C2A502", f"{name}: a query attends to nothing{but}")
+    pixels = pixels_of(name, whole, extra_tokens)
+    if not (whole != 0).any(-1).all():
+        raise UsageError("C2A502", f"{name}: a query attends to nothing")
     rationals = Rationals(whole, extra_tokens)
     direct = kind == "f" and not extra_tokens
     shadow = whole.astype(np.float64) if direct else rationals.shadow()
-    sides = sides_for(name, shadow.shape[2], grid, dimensions)
+    sides = sides_for(name, pixels, grid, dimensions)
     share = content_share(shadow, memory_limit)
-    dropped = [f"{extra_tokens} leading tokens dropped, rows divided by what remained"] if extra_tokens else []
     return AttentionRows(
         name,
         shadow.shape[1],
@@ -86,11 +83,12 @@ def read_exact(
         roundoff=0.0,
         ulps=0,
         pieces=lambda *images: chunks(shadow, memory_limit, images),
-        one_hot=bool(((whole[:, :, extra_tokens:, extra_tokens:] != 0).sum(-1) == 1).all()),
+        one_hot=bool(((whole[:, :, extra_tokens:] != 0).sum(-1) == 1).all()),
         rational=rationals.row,
         sampled=share > 0 if sampled is None else sampled,
         content=share,
-        notes=(NOTES[kind], *dropped),
+        notes=(NOTES[kind], *leading(extra_tokens)),
+        extra=extra_tokens,
     )
 
 

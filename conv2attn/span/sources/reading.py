@@ -1,7 +1,8 @@
-"""Attention as arrays: shapes, sums and grids checked, leading tokens dropped, one-hot rows recognised."""
+"""Attention as arrays: shapes, sums and grids checked, leading tokens put last, one-hot rows recognised."""
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.limits import ROUNDOFF, ULPS
-from conv2attn.span.conditions.problem import Array, AttentionRows, Piece
+from conv2attn.span.conditions.problem import AttentionRows, Piece
 from conv2attn.span.sources.arguments import as_array
 
 COPIES = 64
@@ -46,28 +47,34 @@ def read_array(
     roundoff = ROUNDOFF[came_in]
     check_rows(name, whole, roundoff)
     notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
-    if extra_tokens:
-        whole = without_leading(name, whole.astype(np.float64), extra_tokens)
-        notes.append(f"{extra_tokens} leading tokens dropped, rows divided by what remained")
-    sides = sides_for(name, whole.shape[2], grid, dimensions)
+    pixels = pixels_of(name, whole, extra_tokens)
+    notes += leading(extra_tokens)
+    sides = sides_for(name, pixels, grid, dimensions)
     if grid is None and len(sides) > 1:
-        notes.append(f"grid {'x'.join(map(str, sides))} inferred from {whole.shape[2]} tokens")
-    one_hot = all(bool(((block == 0) | (block == 1)).all()) for _, _, block in chunks(whole, memory_limit))
-    share = content_share(whole, memory_limit)
+        notes.append(f"grid {'x'.join(map(str, sides))} inferred from {pixels} tokens")
+    pieces = partial(chunks, whole, memory_limit, leading=extra_tokens)
+    one_hot = all(bool(((block == 0) | (block == 1)).all()) for _, _, block in pieces())
+    share = content_share(whole[:, :, extra_tokens:], memory_limit)
     return AttentionRows(
         name,
         whole.shape[1],
         whole.shape[0],
         AttentionGrid(sides, Sites.everywhere(len(sides))),
         roundoff,
-        0 if one_hot else renormalised(whole.shape[3], roundoff) if extra_tokens else ULPS,
-        lambda *images: chunks(whole, memory_limit, images),
+        0 if one_hot else ULPS,
+        lambda *images: pieces(images=images),
         one_hot=one_hot,
         sampled=share > 0 if sampled is None else sampled,
         content=share,
         notes=tuple(notes),
-        hot=whole.argmax(-1) if one_hot else None,
+        hot=(whole[:, :, extra_tokens:].argmax(-1) - extra_tokens) % whole.shape[3] if one_hot else None,
+        extra=extra_tokens,
     )
+
+
+def leading(tokens: int) -> list[str]:
+    """The note on leading tokens, if there are any."""
+    return [f"{tokens} leading tokens are no pixels: keys of which no target asks anything"] if tokens else []
 
 
 def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -91,14 +98,16 @@ def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
     return max(1, min(CHUNK // keys, memory_limit // (8 * COPIES * heads * keys)))
 
 
-def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = ()) -> Iterator[Piece]:
-    """The array, or some of its images, in chunks of queries, in float64."""
+def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = (), leading: int = 0) -> Iterator[Piece]:
+    """The array, or some of its images, in chunks of queries, in float64; leading tokens ask nothing, and come last."""
     _, heads, queries, keys = whole.shape
+    queries -= leading
     step = rows_at_once(heads, keys, memory_limit)
     for image in images or range(len(whole)):
         for start in range(0, queries, step):
             rows = slice(start, min(start + step, queries))
-            yield image, rows, whole[image, :, rows].astype(np.float64)
+            block = whole[image, :, rows.start + leading : rows.stop + leading].astype(np.float64)
+            yield image, rows, np.roll(block, -leading, -1) if leading else block
 
 
 def dtype_of(whole: NDArray[Any], dtype: str, memory_limit: int) -> str:
@@ -152,26 +161,15 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
             raise UsageError("C2A502", f"{name}: {where} sums to {total:.6g}, {miss}")
 
 
-def without_leading(name: str, whole: Array, extra: int) -> Array:
-    """Without the first `extra` tokens, rows divided by what remains of them.
+def pixels_of(name: str, whole: NDArray[Any], extra: int) -> int:
+    """How many of the tokens are pixels.
 
     Raises:
-        UsageError: nothing remains of a row (C2A502), or of the tokens (C2A503).
+        UsageError: none (C2A503).
     """
-    if not 0 < extra < whole.shape[2]:
+    if not 0 <= extra < whole.shape[2]:
         raise UsageError("C2A503", f"{name}: {extra} extra tokens of {whole.shape[2]}")
-    kept = whole[:, :, extra:, extra:]
-    sums = kept.sum(-1, keepdims=True, dtype=np.longdouble).astype(np.float64)
-    if not sums.min() > 0:
-        raise UsageError("C2A502", f"{name}: a query attends to the {extra} leading tokens only")
-    rest: Array = kept / sums
-    return rest
-
-
-def renormalised(keys: int, roundoff: float) -> int:
-    """Ulps of an entry that was divided by what remained of its row: its own and those of the sum, which is taken in
-    the machine's longest float and rounded; of the division; and one for the products of these."""
-    return 2 * ULPS + 3 + math.ceil(keys * float(np.finfo(np.longdouble).eps) / roundoff)
+    return whole.shape[2] - extra
 
 
 def sides_for(name: str, tokens: int, grid: Sides | None, dimensions: int) -> Sides:

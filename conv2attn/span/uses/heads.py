@@ -1,11 +1,12 @@
-"""What each head does: its mean attention by displacement, and what follows from it."""
+"""What each head does: its attention by displacement, and what follows from it."""
 
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from conv2attn.basis import Offset
+from conv2attn.basis import AttentionGrid, Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
 from conv2attn.span.mixings.factors import NEGLIGIBLE, triangle
 
@@ -13,11 +14,12 @@ from conv2attn.span.mixings.factors import NEGLIGIBLE, triangle
 @final
 @dataclass(frozen=True)
 class HeadReading:
-    """One head over all its queries, in pixels.
+    """One head over all its queries, each weighed alike, in pixels.
 
-    `center` and `spread` are the mean displacement and the root mean square distance from it; `peak` is the offset with
-    the most attention, `share` its mean over the queries that have it on the grid, and `weakest` the least. `offset` is
-    the peak if every such query reads it and little more than eps of anything else.
+    `center` and `spread` are the mean displacement of its attention to pixels and the root mean square distance from
+    it; `peak` is the displacement with the most attention, `share` that attention over all queries, and `weakest` the
+    least of a query that has the peak on the grid. `offset` is the peak if most queries have it, and every such query
+    reads it and at most eps of anything else.
     """
 
     head: int
@@ -29,45 +31,75 @@ class HeadReading:
     offset: Offset | None
 
 
-def displacement_means(attention: AttentionRows) -> tuple[Array, Array]:
-    """Mean attention by displacement, (heads, *(2 side - 1)), over the queries that have it on the grid; and the least.
+@final
+@dataclass(frozen=True, eq=False)
+class ByDisplacement:
+    """Attention to pixels by displacement, arrays (heads, *(2 side - 1)) with displacement 0 in the middle.
 
-    Displacement 0 is in the middle.
+    `mass` is the mean over all queries, `least` the smallest of those that have the displacement on the grid, and
+    `having` (without heads) the share of queries that do. `relative` is, for each head, the share of its centred
+    energy `sum (A - 1/keys)^2` that the mean by displacement explains: 1 where attention depends on it alone.
     """
-    grid = attention.grid
+
+    mass: Array
+    least: Array
+    having: Array
+    relative: Array
+
+    @property
+    def mean(self) -> Array:
+        """The mean over the queries that have the displacement on the grid; 0 where none has."""
+        return np.divide(self.mass, self.having, out=np.zeros_like(self.mass), where=self.having > 0)
+
+
+def displacement_bins(grid: AttentionGrid, queries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The flat index of `key - site` among the (2 side - 1) of each axis: (queries, pixels)."""
+    sides = tuple(2 * side - 1 for side in grid.keys)
+    flat = np.zeros((len(queries), 1), dtype=np.int64)
+    at = np.unravel_index(queries, grid.queries)
+    for axis, side in enumerate(sides):
+        along = grid.displacement(axis).numpy()[at[axis]] + grid.keys[axis] - 1
+        flat = (flat[:, :, None] * side + along[:, None, :]).reshape(len(queries), -1)
+    return flat
+
+
+def by_displacement(attention: AttentionRows) -> ByDisplacement:
+    """The attention of every head by displacement, in one pass."""
+    grid, pixels = attention.grid, attention.grid.shape[1]
     shape = tuple(2 * side - 1 for side in grid.keys)
-    sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(shape))), indexing="ij"), -1)
-    flat_sites = sites.reshape(-1, len(shape))
-    keys = np.stack(np.meshgrid(*map(np.arange, grid.keys), indexing="ij"), -1).reshape(-1, len(shape))
-    middle = np.array(grid.keys) - 1
-    sums = np.zeros((attention.heads, int(np.prod(shape))))
-    least = np.full_like(sums, np.inf)
-    counts = np.zeros(sums.shape[1])
+    size, total = int(np.prod(shape)), attention.images * grid.shape[0]
+    mass, least, counts = np.zeros((attention.heads, size)), np.full((attention.heads, size), np.inf), np.zeros(size)
+    squares = np.zeros(attention.heads)
     for _, rows, block in attention.pieces():
-        for place, query in enumerate(range(rows.start, rows.stop)):
-            bins = np.ravel_multi_index(tuple((keys - flat_sites[query] + middle).T), shape)
-            sums[:, bins] += block[:, place]
-            least[:, bins] = np.minimum(least[:, bins], block[:, place])
-            counts[bins] += 1
-    means = sums / np.maximum(counts, 1)
-    return means.reshape(-1, *shape), np.where(counts > 0, least, 0.0).reshape(-1, *shape)
+        bins = displacement_bins(grid, np.arange(rows.start, rows.stop)).reshape(-1)
+        counts += np.bincount(bins, minlength=size)
+        kept = block[..., :pixels].reshape(attention.heads, -1)
+        squares += ((kept - 1 / pixels) ** 2).sum(-1)
+        for head, entries in enumerate(kept):
+            mass[head] += np.bincount(bins, entries, size)
+            np.minimum.at(least[head], bins, entries)
+    mean = mass / np.maximum(counts, 1)
+    explained = (counts * (mean - 1 / pixels) ** 2).sum(-1)
+    relative = np.divide(explained, squares, out=np.ones_like(squares), where=squares > 1e-12 * total)
+    least = np.where(counts > 0, least, 0.0)
+    masses, leasts = (each.reshape(-1, *shape) for each in (mass / total, least))
+    return ByDisplacement(masses, leasts, (counts / total).reshape(shape), np.minimum(relative, 1.0))
 
 
 def read_heads(attention: AttentionRows, eps: float) -> tuple[HeadReading, ...]:
     """The reading of every head; `eps` is the residual that counts as none."""
-    means, least = displacement_means(attention)
+    seen = by_displacement(attention)
     middle = np.array(attention.grid.keys) - 1
-    places = np.stack(np.meshgrid(*map(np.arange, means.shape[1:]), indexing="ij"), -1) - middle
+    places = np.stack(np.meshgrid(*map(np.arange, seen.having.shape), indexing="ij"), -1) - middle
     found = []
-    for head, mean in enumerate(means):
-        peak = np.unravel_index(int(mean.argmax()), mean.shape)
-        offset = tuple(int(x) for x in places[peak])
-        mass = mean / mean.sum()
-        center = (mass[..., None] * places).reshape(-1, len(middle)).sum(0)
-        spread = float(np.sqrt((mass * ((places - center) ** 2).sum(-1)).sum()))
-        weakest = float(least[head][peak])
-        implemented = offset if 2 * (1 - weakest) <= eps else None
-        numbers = (tuple(map(float, center)), spread, offset, float(mean[peak]), weakest)
+    for head, mass in enumerate(seen.mass):
+        peak = np.unravel_index(int(mass.argmax()), mass.shape)
+        offset, weakest = tuple(int(x) for x in places[peak]), float(seen.least[head][peak])
+        shares = mass / mass.sum() if mass.sum() > 0 else mass
+        center = (shares[..., None] * places).reshape(-1, len(middle)).sum(0)
+        spread = float(np.sqrt((shares * ((places - center) ** 2).sum(-1)).sum()))
+        implemented = offset if 2 * (1 - weakest) <= eps and seen.having[peak] > 0.5 else None
+        numbers = (tuple(map(float, center)), spread, offset, float(mass[peak]), weakest)
         found.append(HeadReading(head, *numbers, implemented))
     return tuple(found)
 

@@ -9,7 +9,10 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows
-from conv2attn.span.uses.heads import displacement_means
+from conv2attn.span.uses.heads import by_displacement
+
+LEAST_RELATIVE = 0.5
+"""Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
 
 
 @final
@@ -31,13 +34,20 @@ class Pattern:
 @final
 @dataclass(frozen=True)
 class Profiles:
-    """The patterns of a layer, most heads first, and how it reads: one convolution, a sparse one, or a mixture."""
+    """The patterns of a layer, most heads first, and how it reads: one convolution, a sparse one, or a mixture.
+
+    `relative` is the share of the heads' centred energy that their mean by displacement explains, the least of all
+    heads. Below `LEAST_RELATIVE` the layer does not read as any convolution.
+    """
 
     patterns: tuple[Pattern, ...]
+    relative: float
 
     @property
     def reads_as(self) -> str:
         """One pattern moved by the shifts of a kernel is one convolution (of the image seen through the pattern)."""
+        if self.relative < LEAST_RELATIVE:
+            return "not relative to position"
         if len(self.patterns) > 1:
             return f"a mixture of {len(self.patterns)} convolutions"
         return "one convolution" if self.patterns[0].kernel else "one sparse convolution"
@@ -49,9 +59,10 @@ def sort_into_patterns(attention: AttentionRows, tolerance: float) -> Profiles:
     Two heads have one pattern if, moved by the difference of their peaks, they differ by at most `tolerance` of their
     mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
     """
-    means, _ = displacement_means(attention)
+    seen = by_displacement(attention)
+    means = seen.mean
     mass = means / means.sum(tuple(range(1, means.ndim)), keepdims=True)
-    peaks = [np.array(np.unravel_index(int(each.argmax()), each.shape)) for each in mass]
+    peaks = [np.array(np.unravel_index(int(each.argmax()), each.shape)) for each in seen.mass]
     groups: list[list[tuple[int, Offset]]] = []
     for head, peak in enumerate(peaks):
         for group in groups:
@@ -63,7 +74,10 @@ def sort_into_patterns(attention: AttentionRows, tolerance: float) -> Profiles:
         else:
             groups.append([(head, (0,) * len(peak))])
     groups.sort(key=len, reverse=True)
-    return Profiles(tuple(Pattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups))
+    return Profiles(
+        tuple(Pattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
+        float(seen.relative.min()),
+    )
 
 
 def difference(first: Array, second: Array, shift: Offset) -> float:

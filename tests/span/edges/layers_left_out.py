@@ -1,0 +1,94 @@
+"""No layer that attends is passed over: what is not a square of tokens, what is compiled, what has no attention."""
+
+import numpy as np
+import pytest
+import torch
+from attentions import OFFSETS, hard
+from click.testing import CliRunner
+from torch import nn
+
+import conv2attn
+from conv2attn import check_span
+from conv2attn.cli import main
+from conv2attn.models.capture import capture
+from conv2attn.models.positions import Unread
+from conv2attn.verdicts import Verdict
+
+
+class Pooled(nn.Module):
+    """One head whose keys are every second token: no query of it is a key of it."""
+
+    def forward(self, x):
+        keys = x[:, ::2]
+        return nn.functional.scaled_dot_product_attention(x[:, None], keys[:, None], keys[:, None])[:, 0]
+
+
+class Shifts(nn.Module):
+    """Nine heads that are shifts."""
+
+    def forward(self, x):
+        heads = torch.from_numpy(hard((4, 4), OFFSETS)).float()
+        attention = torch.softmax(1e9 * heads[None], -1)
+        return torch.einsum("bhqk,bkc->bqc", attention, x)
+
+
+def test_a_layer_whose_queries_are_not_its_keys_is_named():
+    seen = capture(nn.Sequential(Shifts(), Pooled()), torch.randn(1, 16, 4))
+    report = check_span(seen, grid=(4, 4))
+    assert [(row.name, row.verdict) for row in report.rows] == [("0", Verdict.HOLDS), ("1", Verdict.UNSUPPORTED)]
+    assert "1, interior: not read: 16 queries attend to 8 keys" in report.to_text()
+    assert report.exit_code == 3
+
+
+def test_cross_attention_is_named():
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    report = check_span(capture(layer, (torch.randn(1, 4, 8), torch.randn(1, 9, 8), torch.randn(1, 9, 8))))
+    assert report.verdict is Verdict.UNSUPPORTED
+
+
+def test_a_module_that_attends_without_a_softmax_is_named():
+    class LinearAttention(nn.Module):
+        def forward(self, x):
+            return x @ (x.mT @ x)
+
+    seen = capture(nn.Sequential(Shifts(), LinearAttention()), torch.randn(1, 16, 4))
+    assert list(seen) == ["0", "1"]
+    assert isinstance(seen["1"], Unread)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_compiled_modules_are_named_and_do_not_crash():
+    class Attention(nn.Module):
+        def forward(self, x):
+            return torch.softmax(x @ x.mT, -1) @ x
+
+    compiled = torch.jit.trace(Attention(), torch.randn(1, 16, 4))
+    seen = capture(nn.Sequential(Shifts(), compiled), torch.randn(1, 16, 4))
+    assert isinstance(seen["1"], Unread)
+    assert "torch.jit" in seen["1"].reason
+
+
+def test_a_network_of_convolutions_has_no_attention_to_ask_for(tmp_path):
+    conv2attn.save(conv2attn.load("examples/resnet18.pt"), tmp_path / "cnn.pt")
+    result = CliRunner().invoke(main, ["check-span", str(tmp_path / "cnn.pt")])
+    assert result.exit_code == 2
+    assert "C2A501" in result.stderr
+    assert "no layer that is known to attend" in result.stderr
+
+
+def test_inputs_beside_an_array_are_refused(tmp_path):
+    np.save(tmp_path / "heads.npy", hard((4, 4), OFFSETS))
+    np.save(tmp_path / "images.npy", np.zeros((1, 1, 4, 4)))
+    given = ["check-span", str(tmp_path / "heads.npy"), "--inputs", str(tmp_path / "images.npy")]
+    result = CliRunner().invoke(main, given)
+    assert (result.exit_code, "--inputs" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("only", "names"), [("first", ["first"]), ("s*", ["second"])])
+def test_only_some_layers(tmp_path, only, names):
+    np.savez(tmp_path / "heads.npz", first=hard((4, 4), OFFSETS), second=hard((4, 4), OFFSETS))
+    result = CliRunner().invoke(main, ["check-span", str(tmp_path / "heads.npz"), "--only", only, "--format", "json"])
+    assert result.exit_code == 0
+    assert [f'"name": "{name}"' in result.stdout for name in ("first", "second")] == [
+        name in names for name in ("first", "second")
+    ]
