@@ -366,7 +366,7 @@ def test_what_a_layer_reaches_is_held_against_the_end_of_its_format():
     reach = (limit / ROUNDED - 100) / largest
     assert overflow(reading, reach * (1 - 1e-9)) == ""
     assert overflow(reading, reach * (1 + 1e-9)).startswith(
-        "the original overflows at this range: sums of inputs within +-9"
+        "the original can overflow at this range: sums of inputs within +-9"
     )
     assert overflow(reading, reach * (1 + 1e-9)).endswith(
         f"reach {limit / ROUNDED:.3g}, and float16 ends at {limit:.3g}"

@@ -207,7 +207,7 @@ def test_what_was_measured_is_held_against_the_bound(case):
 
 
 def test_a_trace_of_winograd_is_told_and_sampled():
-    found = judge_measured(seen(max_error=9.0, spread=0.25), 1.0, same=True)
+    found = judge_measured(seen(max_error=0.9, spread=0.25), 1.0, same=True)
     told = f"the original is no direct sum on this device, so no bound is given: a pixel of {SPIKE:g} changes outputs"
     assert found == Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", f"{told} that do not see it by 0.25")
     assert judge_measured(seen(spread=0.0), None, same=False) == SAMPLED

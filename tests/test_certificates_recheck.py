@@ -836,7 +836,7 @@ def test_a_certificate_is_held_against_its_files_or_those_given(files):
     moved = {which: files.folder / f"{which}.moved" for which in "ab"}
     for which, place in moved.items():
         (files.folder / f"{which}.pt").rename(place)
-        with pytest.raises(CheckpointError, match=rf"{which}\.pt, which the certificate is of, does not exist"):
+        with pytest.raises(CheckpointError, match=rf"{which}\.pt, which the certificate is of, is not there"):
             recheck(path, *(str(moved[each]) for each in "a" if which == "b"))
         given = [str(moved["a"]), str(moved["b"]) if which == "b" else None]
         assert recheck(path, *given) == Recheck(path, "holds", 1, ())

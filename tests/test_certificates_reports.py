@@ -257,7 +257,7 @@ def test_a_certificate_of_nothing_is_an_error(stored):
     with pytest.raises(UsageError, match="no certificate"):
         recheck("other.json")
     Path("net.pt").unlink()
-    with pytest.raises(CheckpointError, match="does not exist"):
+    with pytest.raises(CheckpointError, match="is not there"):
         recheck("certificate.json")
     assert call("verify").exit_code == 2
 

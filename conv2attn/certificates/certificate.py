@@ -11,6 +11,8 @@ from conv2attn.certificates.readings.finding import Finding
 from conv2attn.tables import Cell
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
+SAME_MAP = "the second is the same map as the first, for all finite inputs"
+
 
 @final
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Certificate:
     between: tuple[Finding, ...] = ()
     outputs: Outputs | None = None
     assumptions: tuple[str, ...] = ()
-    claim: str = "the second is the same map as the first, for all finite inputs"
+    claim: str = SAME_MAP
     circumstances: tuple[tuple[str, str], ...] = ()
     witnesses: tuple[Witness, ...] = field(default=(), compare=False, repr=False)
     unshown: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
 from conv2attn.certificates.calls import MetCall, compare_calls
@@ -88,7 +89,9 @@ def compare_layers(
     pairs = pair_layers(original, softmax)
     try:
         seen, first = measure(original, {name: theirs for name, (_, theirs) in pairs.items()}, images)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+    except Exception as error:  # a network's own code may raise anything
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
         raise UsageError("C2A001", f"the original does not run on {described}: {reason(error)}") from error
     second, failure = run_second(softmax, images)
     for name, met in seen.items():

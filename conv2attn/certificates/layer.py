@@ -45,11 +45,14 @@ def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exac
     placed = maps[0].verdict is Verdict.HOLDS
     sides = tuple(converted.padding.sides(seen.sides))
     beyond = overflow(original, seen.input_range)
-    direct = not seen.spread > 0 and not beyond
-    bounds = difference_bounds(original, converted, seen.input_range, sides) if placed and direct else None
+    if not beyond and math.isfinite(seen.max_error):
+        beyond = overflow(converted, seen.input_range, "the second")
+    usable = placed and not beyond
+    bounds = difference_bounds(original, converted, seen.input_range, sides) if usable else None
     bound = max(bounds, default=0.0) if bounds is not None else None
     findings.append(judge_measured(seen, bound, placed, beyond))
-    return LayerCertificate(tuple(findings), leak, seen.input_range, seen.max_error, tuple(bounds or ()))
+    kept = () if seen.spread > 0 else tuple(bounds or ())
+    return LayerCertificate(tuple(findings), leak, seen.input_range, seen.max_error, kept)
 
 
 def judge_measured(seen: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
@@ -67,6 +70,8 @@ def judge_measured(seen: Measured, bound: float | None, same: bool, beyond: str 
     if seen.spread > 0:
         trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {seen.spread:.2g}"
         sentence = f"the original is no direct sum on this device, so no bound is given: {trace}"
+        if bound is None or not seen.max_error <= bound:
+            return undecided("measured", "C2A404", f"{sentence}, and |error| {seen.max_error:.3g} was measured")
         return Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", sentence)
     if bound is None:
         sentence = "no bound is known to hold the measured difference against"

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.certificates.arguments import check_arguments
-from conv2attn.certificates.certificate import Certificate
+from conv2attn.certificates.certificate import SAME_MAP, Certificate
 from conv2attn.certificates.circumstances import machine
 from conv2attn.certificates.compared import compare_layers
 from conv2attn.certificates.computed.outputs import compare_outputs, judge
 from conv2attn.certificates.computed.returned import findings_returned
 from conv2attn.certificates.evidence.images import search
 from conv2attn.certificates.propagation import propagate
-from conv2attn.certificates.rows import all_names, pair_layers
+from conv2attn.certificates.rows import all_names, engine_limits, pair_layers
 from conv2attn.certificates.surroundings.between import compiled, findings_between, hooked
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
@@ -70,7 +70,8 @@ def certify(
     described = described or f"{len(images)} given images"
     if torch.is_autocast_enabled(images.device.type):
         raise UsageError("C2A001", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
-    told = (*machine(original, images), *circumstances)
+    read = read_as(original, network)
+    told = (*machine(original, images), *circumstances, *([("read as", read)] if read else []))
     if unread := compiled(original, network):
         return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=told)
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
@@ -93,17 +94,24 @@ def certify(
     refuted = [each.part for each in between if each.verdict is Verdict.REFUTED]
     refuted += [name for name in compared.calls if rows[name].verdict is Verdict.REFUTED]
     shown, unshown = search(original, network, images, compared, refuted, tolerance)
-    asked = {} if tolerance is None else {"claim": claim(tolerance, input_range, images.shape[1:])}
+    asked = claim(tolerance, input_range, images.shape[1:]) if tolerance is not None else SAME_MAP
     return Certificate(
         tuple(rows.values()),
         tuple(between),
         outputs,
-        ASSUMPTIONS,
+        (*ASSUMPTIONS, *engine_limits(network, compared.readings)),
+        asked + (f"; of networks {read}" if read else ""),
         circumstances=told,
         witnesses=(*witnesses, *shown),
         unshown=unshown,
-        **asked,
     )
+
+
+def read_as(original: nn.Module, network: nn.Module) -> str:
+    """What was assumed about the files that the networks were read from, in words; empty if nothing was."""
+    told = [vars(side).get("_conv2attn_read_as") for side in (original, network)]
+    both = [each for each in dict.fromkeys(told) if each]
+    return "; ".join(both)
 
 
 def at_most_bounded(strength: Strength | None) -> Strength:

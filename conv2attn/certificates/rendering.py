@@ -26,13 +26,24 @@ HEADER = (
 def to_text(certificate: "Certificate") -> str:
     """The report for a terminal."""
     table = text_table(HEADER, [row.cells() for row in certificate.rows])
-    return "\n".join([table, "", *findings(certificate), *totals(certificate)]) + "\n"
+    return "\n".join([*first_lines(certificate), table, "", *findings(certificate), *totals(certificate)]) + "\n"
 
 
 def to_markdown(certificate: "Certificate") -> str:
     """The report for a document."""
     notes = [f"- {line}" for line in (*findings(certificate), *totals(certificate))]
-    return "\n".join([markdown_table(HEADER, [row.cells() for row in certificate.rows]), "", *notes]) + "\n"
+    return (
+        "\n".join(
+            [*first_lines(certificate), markdown_table(HEADER, [row.cells() for row in certificate.rows]), "", *notes]
+        )
+        + "\n"
+    )
+
+
+def first_lines(certificate: "Certificate") -> list[str]:
+    """What was assumed about the files, if anything was."""
+    read = dict(certificate.circumstances).get("read as")
+    return [f"{certificate.verdict.value}, of networks {read}", ""] if read else []
 
 
 def findings(certificate: "Certificate") -> list[str]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
+from conv2attn.attention.hardness import hard_offsets
 from conv2attn.basis import AttentionGrid
 from conv2attn.certificates.calls import MetCall
 from conv2attn.certificates.certificate import Row
@@ -16,6 +17,7 @@ from conv2attn.certificates.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
 from conv2attn.models.conversion.redirection import CHILD
+from conv2attn.models.conversion.replacement import weight_moves
 from conv2attn.tables import bytes_for_people
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Strength, Verdict
@@ -64,6 +66,9 @@ def row_of(
     """The row of a pair of layers, and their readings; skipped on request only where nothing is amiss."""
     attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
     label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
+    if weight_moves(ours) or weight_moves(theirs):
+        told = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
+        return Row(label, signature, (unsupported("C2A106", told),)), None
     try:
         first, second = reading_of(ours), reading_of(theirs)
     except Conv2AttnError as error:
@@ -132,6 +137,18 @@ def avoided(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> str:
     queries, keys = AttentionGrid(layer.padding.sides(sides), layer.sites).shape
     itemsize = 8 if next(layer.encoding.parameters()).dtype.itemsize == 8 else 4
     return bytes_for_people(layer.heads * queries * keys * itemsize)
+
+
+def engine_limits(network: nn.Module, readings: Mapping[str, tuple[Reading, Reading]]) -> Iterator[str]:
+    """For each compared attention layer whose engine refuses some sizes of input, a sentence that says so."""
+    for name, (_, reading) in readings.items():
+        layer = network.get_submodule(name)
+        if not isinstance(layer, MultiHeadSelfAttention):
+            continue
+        enumerated, stray = isinstance(layer.encoding, EnumeratedEncoding), bool(reading.strays)
+        limited = layer.engine in ("dense", "sdpa") or (stray and (enumerated or layer.engine == "conv"))
+        if limited or (enumerated and isinstance(hard_offsets(layer.encoding, reading.dtype), str)):
+            yield f"inputs that {name or 'the layer'} takes: its engine {layer.engine} refuses some sizes"
 
 
 def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:

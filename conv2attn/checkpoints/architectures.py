@@ -72,7 +72,10 @@ def load(path: str | PathLike[str], arch: str | None = None) -> nn.Module:
         if plan is not None:
             if arch not in (None, plan.name):
                 raise CheckpointError("C2A304", f"{path} holds {plan.name}, not {arch}", f"Pass --arch {plan.name}.")
-            return kind.build(plan, content).eval()
+            network = kind.build(plan, content).eval()
+            if isinstance(plan, resnet.ResNetPlan):
+                vars(network)["_conv2attn_read_as"] = plan.read_as
+            return network
     keys = ", ".join(repr(key)[:60] for key in list(tensors_in(content) or content)[:5]) or "none"
     known = "; ".join(kind.description for kind in KINDS)
     raise CheckpointError("C2A304", f"{path} begins with the keys {keys}; known is: {known}")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import torch
@@ -10,8 +11,9 @@ from torch import nn
 
 from conv2attn.attention.probes import float32_precisions, spread_of_spike
 from conv2attn.basis import Sides
-from conv2attn.certificates.computed.measure import Measured
+from conv2attn.certificates.computed.measure import Measured, alone
 from conv2attn.certificates.readings.reading import Reading
+from conv2attn.models.conversion.discovery import copy_network
 
 CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
 
@@ -74,7 +76,8 @@ def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
         return 0.0
     shapes = [shape for shape in dict.fromkeys((*seen.earlier, seen.shape)) if is_asked(reading, shape)]
     device = seen.like.device.type
-    found = [spread_of_spike(layer, torch.Size(s), reading.dtype, device, seeing(reading, s[2:])) for s in shapes]
+    bare = partial(alone, copy_network(layer))
+    found = [spread_of_spike(bare, torch.Size(s), reading.dtype, device, seeing(reading, s[2:])) for s in shapes]
     return max((spread for spread in found if spread > 0), default=0.0)
 
 

@@ -39,7 +39,7 @@ def check_leak(converted: Reading) -> tuple[Finding, float]:
     if positions is None or not positions.alphas:
         return holds("leak"), 0.0
     total = counted(len(positions.alphas), "head")
-    bad = [head for head, alpha in enumerate(positions.alphas) if not 0 < alpha < math.inf]
+    bad = [head for head in converted.working if not 0 < positions.alphas[head] < math.inf]
     if bad:
         told = f"head {bad[0]} has alpha = {positions.alphas[bad[0]]!r}, which is not positive and finite"
         return refuted("leak", "C2A403", f"{told} ({len(bad)} of {total})"), 1.0

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.certificates.computed.faithful import departure
 from conv2attn.certificates.computed.outputs import largest_difference, other_kind
-from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.replacement import reparametrisations
 
-FAILURES = (Conv2AttnError, RuntimeError, IndexError, TypeError, ValueError, AttributeError)
+FAILURES = (Exception,)  # a network's own code may raise anything
 
 
 @final

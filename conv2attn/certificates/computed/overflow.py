@@ -11,7 +11,7 @@ from conv2attn.certificates.readings.reading import Reading
 ROUNDED = 1 + 2.0**-7  # pays for the rounding of sums of up to 2^16 terms
 
 
-def overflow(reading: Reading, input_range: float) -> str:
+def overflow(reading: Reading, input_range: float, whose: str = "the original") -> str:
     """Why no bound holds for all |x| <= input_range, since some output exceeds the format; empty if none can.
 
     The largest is `sum |w| input_range + |b|`, which the input with the signs of the weights attains, and no partial
@@ -26,4 +26,4 @@ def overflow(reading: Reading, input_range: float) -> str:
     if largest * ROUNDED <= limit:
         return ""
     reached = f"sums of inputs within +-{input_range:.3g} reach {largest:.3g}, and {kind} ends at {limit:.3g}"
-    return f"the original overflows at this range: {reached}"
+    return f"{whose} can overflow at this range: {reached}"

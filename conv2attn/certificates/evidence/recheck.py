@@ -74,6 +74,8 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         UsageError: the file is no certificate of two files, or these are no networks (C2A001).
         CheckpointError: a file is missing (C2A301).
     """
+    if not is_regular(Path(certificate)):
+        raise CheckpointError("C2A301", f"{shortened(certificate)} is not a regular file")
     try:
         body = json.loads(Path(certificate).read_text())
         told = body["circumstances"]
@@ -85,8 +87,8 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
         raise UsageError("C2A001", f"{certificate} is no certificate of two files: {why}", WRITE) from error
     for path in paths:
-        if not path.is_file():
-            raise CheckpointError("C2A301", f"{path}, which the certificate is of, does not exist", MOVED)
+        if not is_regular(path):
+            raise CheckpointError("C2A301", f"{shortened(path)}, which the certificate is of, is not there", MOVED)
     wrong = [
         f"{path} changed since the certificate was written"
         for path, known in zip(paths, hashes, strict=True)
@@ -131,6 +133,20 @@ def look(
 def has_plan(state: Mapping[str, Any], name: str) -> bool:
     """Whether a layer of a file is attention."""
     return name.rstrip(".") in state.get("layers", {})
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a path names a regular file: not a folder, FIFO or device, nor a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def shortened(path: str | Path, most: int = 80) -> str:
+    """A path that fits a sentence."""
+    text = str(path)
+    return text if len(text) <= most else f"...{text[-most:]}"
 
 
 def sha256(path: str | Path) -> str:

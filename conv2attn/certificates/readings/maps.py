@@ -69,12 +69,31 @@ def compare_places(original: Reading, converted: Reading, places: tuple[Offset, 
     ours, theirs = original.padding, converted.padding
     if converted.strays or original.strays:
         return judge_strays(original, converted)
+    if refused := refused_sides(original, converted):
+        return refuted("geometry", "C2A401", refused)
     if any(s in places_used(original) for s in out) and ours.mode != theirs.mode:
         return refuted("geometry", "C2A401", f"beyond the pixels there is {theirs.mode} padding, not {ours.mode}")
     if ours.mode != "zeros" and out and (ours.before, ours.after) != (theirs.before, theirs.after):
         sizes = f"{theirs.before} and {theirs.after}, not {ours.before} and {ours.after}"
         return undecided("geometry", "C2A401", f"{ours.mode} padding is by {sizes}: other sizes of input fit it")
     return holds("geometry")
+
+
+def refused_sides(original: Reading, converted: Reading) -> str:
+    """The smallest input that the padding of the second refuses and the original takes, in words; empty if none."""
+    for axis in range(len(original.geometry.stride)):
+        ours, theirs = (smallest_side(side, axis) for side in (original, converted))
+        if theirs > ours:
+            return f"{converted.padding.mode} padding refuses a side of {ours} pixels, which the original takes"
+    return ""
+
+
+def smallest_side(reading: Reading, axis: int) -> int:
+    """The fewest pixels along an axis that the padding accepts and that give an output."""
+    padding, form = reading.padding, reading.geometry
+    most = max(padding.before[axis], padding.after[axis])
+    needed = {"reflect": most + 1, "circular": most}.get(padding.mode, 1)
+    return max(1, needed, 1 + -(form.room[axis] // form.spacing[axis]) if form.room[axis] < 0 else 1)
 
 
 def compare_weights(original: Reading, converted: Reading, places: tuple[Offset, ...], wrong: Tensor) -> Finding:

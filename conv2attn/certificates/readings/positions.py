@@ -43,7 +43,8 @@ class Positions:
         Raises:
             UnsupportedError: a centre is not finite (C2A408).
         """
-        centers = encoding.center.detach().to(torch.float64 if dtype == torch.float64 else torch.float32).tolist()
+        wide = dtype == torch.float64 or isinstance(encoding, EnumeratedEncoding)
+        centers = encoding.center.detach().to(torch.float64 if wide else torch.float32).tolist()
         if not all(math.isfinite(x) for center in centers for x in center):
             raise UnsupportedError("C2A408", f"{name}: a centre is not finite")
         by_enumeration = isinstance(encoding, EnumeratedEncoding) and encoding.dimensions > 1

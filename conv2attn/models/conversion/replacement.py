@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -101,6 +102,13 @@ def present(module: nn.Module) -> Iterator[Convolution]:
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+def weight_moves(module: nn.Module) -> bool:
+    """Whether each call of `module` changes its weight: in training mode a spectral norm iterates."""
+    iterating = any(isinstance(part, _SpectralNorm) and part.training for part in module.modules())
+    hooked = any(isinstance(hook, SpectralNorm) for hook in reparametrisations(module).values())
+    return iterating or (hooked and module.training)
 
 
 def reparametrisations(module: nn.Module) -> dict[int, Any]:

@@ -62,6 +62,12 @@ class ResNetPlan:
         return f"wide_resnet{depth}_{self.inner / self.width:g}"
 
     @property
+    def read_as(self) -> str:
+        """What is assumed where this plan was read off keys and shapes: they do not tell strides and activations."""
+        stride = "stride in the 3x3, " if self.block == "bottleneck" else ""
+        return f"read as torchvision {self.name} ({stride}ReLU) from keys and shapes alone"
+
+    @property
     def input_size(self) -> tuple[int, int, int]:
         """Channels, rows and columns of the images that networks with this stem are published for."""
         side = {"imagenet": 224, "cifar": 32}[self.stem]

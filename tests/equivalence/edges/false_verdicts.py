@@ -1,0 +1,154 @@
+"""Pairs of networks that were once certified wrongly, each with the verdict that is right."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.basis import Padding
+from conv2attn.certificates import certify
+from conv2attn.errors import UsageError
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.verdicts import Verdict
+
+
+def convolution(**options):
+    torch.manual_seed(0)
+    return nn.Conv2d(3, 4, 3, **options)
+
+
+@pytest.fixture
+def resnet_file(tmp_path):
+    torch.manual_seed(0)
+    network = build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar"))
+    torch.save(network.state_dict(), tmp_path / "net.pt")
+    return tmp_path / "net.pt"
+
+
+def test_what_was_assumed_about_a_state_dict_stands_in_the_first_line_and_in_the_claim(resnet_file):
+    network = conv2attn.load(resnet_file)
+    report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
+    assert report.verdict is Verdict.HOLDS
+    assert "from keys and shapes alone" in report.to_text().partition("\n")[0]
+    assert "from keys and shapes alone" in report.to_markdown().partition("\n")[0]
+    assert "from keys and shapes alone" in report.claim
+
+
+def test_nothing_is_said_to_be_assumed_of_networks_that_were_passed():
+    network = convolution()
+    report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
+    assert "keys and shapes" not in report.to_text()
+
+
+@pytest.mark.parametrize("engine", ["sdpa", "dense"])
+def test_an_engine_that_refuses_other_sizes_is_named_beside_the_claim(engine):
+    original = convolution()
+    converted = conv2attn.set_engine(conv2attn.convert(original), engine)
+    report = certify(original, converted, input_size=(3, 12, 10))
+    assert any(f"engine {engine} refuses" in line for line in report.assumptions)
+
+
+def test_an_engine_that_takes_all_sizes_is_not():
+    original = convolution()
+    report = certify(original, conv2attn.convert(original), input_size=(3, 12, 10))
+    assert not any("refuses" in line for line in report.assumptions)
+
+
+def test_heads_that_cancel_may_overflow_where_the_convolution_does_not():
+    original = convolution(bias=False)
+    converted = conv2attn.convert(original)
+    twice = torch.cat([converted.encoding.center.detach(), converted.encoding.center.detach()[:1].repeat(2, 1)])
+    converted.encoding = QuadraticEncoding(twice, 128.0)
+    converted.heads = len(twice)
+    huge = torch.full_like(
+        converted.value.detach()[:1] if converted.output is None else converted.output.detach()[:1], 3e38
+    )
+    name = "value" if converted.output is None else "output"
+    setattr(converted, name, nn.Parameter(torch.cat([getattr(converted, name).detach(), huge, -huge])))
+    report = certify(original, converted, input_size=(3, 12, 10))
+    assert report.verdict is not Verdict.HOLDS
+
+
+class Odd(Exception):
+    """An error that no library raises."""
+
+
+class Raising(nn.Module):
+    def __init__(self, error):
+        super().__init__()
+        self.layer, self.error = convolution(), error
+
+    def forward(self, image):
+        if self.error:
+            raise self.error
+        return self.layer(image)
+
+
+@pytest.mark.parametrize(
+    "error", [Odd("odd"), KeyError("k"), AssertionError(), NotImplementedError("n"), OSError(2, "x")]
+)
+def test_a_second_network_that_raises_is_refuted_and_an_original_that_does_is_a_usage_error(error):
+    torch.manual_seed(0)
+    original, raising = Raising(None), Raising(error)
+    assert certify(original, raising, input_size=(3, 12, 10)).verdict is Verdict.REFUTED
+    with pytest.raises(UsageError, match="does not run"):
+        certify(raising, original, input_size=(3, 12, 10))
+
+
+def test_a_padding_that_refuses_small_images_is_not_no_padding():
+    original = convolution()
+    converted = conv2attn.convert(original)
+    converted.padding = Padding((3, 3), (3, 3), "reflect")
+    converted.sites = replace(converted.sites, before=(4, 4), after=(4, 4))
+    torch.testing.assert_close(original(torch.ones(1, 3, 9, 8)), converted(torch.ones(1, 3, 9, 8)))
+    report = certify(original, converted, input_size=(3, 9, 8))
+    assert report.rows[0].part("geometry").verdict is Verdict.REFUTED
+
+
+def test_the_alpha_of_a_head_of_zeros_refutes_nothing():
+    original = convolution()
+    with torch.no_grad():
+        original.weight[:, :, 0, 0] = 0
+    converted = conv2attn.convert(original)
+    converted.encoding.alpha.data[0] = -1.0
+    assert certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").verdict is Verdict.HOLDS
+
+
+def test_enumerated_centres_are_judged_as_they_are_computed():
+    original = convolution().double().float()
+    converted = conv2attn.convert(original, encoding="enumerated")
+    converted.encoding = converted.encoding.double()
+    converted.encoding.center.data[0, 0] += 2.0**-25
+    assert certify(original, converted, input_size=(3, 9, 8)).verdict is not Verdict.HOLDS
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_spectral_norm_in_training_mode_is_no_map(old):
+    norm = nn.utils.spectral_norm if old else nn.utils.parametrizations.spectral_norm
+    original = norm(convolution()).train()
+    converted = conv2attn.convert(original)
+    assert certify(original, converted, input_size=(3, 9, 8)).verdict is Verdict.UNSUPPORTED
+
+
+def test_the_users_layers_are_not_run_on_probes_with_their_hooks_on():
+    original = convolution()
+    largest = []
+    original.register_forward_hook(lambda module, args, output: largest.append(args[0].abs().max().item()))
+    certify(original, conv2attn.convert(original), input_size=(3, 9, 8))
+    assert not largest or max(largest) <= 1.0
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "name too long"])
+def test_a_certificate_must_be_a_regular_file(tmp_path, kind):
+    path = {"fifo": tmp_path / "f", "device": "/dev/zero", "folder": tmp_path, "name too long": tmp_path / ("x" * 300)}
+    if kind == "fifo":
+        os.mkfifo(path[kind])
+    command = [sys.executable, "-m", "conv2attn", "verify", "--certificate", str(path[kind])]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, "regular file" in found.stderr) == (2, True), found.stderr
