@@ -126,7 +126,7 @@ def test_other_weights_at_the_same_places_are_bounded():
 
 
 def test_a_layer_that_is_no_direct_sum_has_no_bound():
-    found = certify_layer(original(), converted(), seen(spread=0.5, max_error=1.0))
+    found = certify_layer(original(), converted(), seen(spread=0.5, max_error=1e-6))
     assert (found.bounds, found.findings[-1].verdict, found.findings[-1].code) == ((), Verdict.HOLDS, "C2A404")
     unknown = certify_layer(original(), converted(), seen(spread=math.nan, max_error=1e-6))
     assert unknown.bounds == bounds()
@@ -258,7 +258,8 @@ def reach(monkeypatch, module, **changes):
 def test_a_spike_is_put_where_a_layer_sees_it(monkeypatch, settings, around):
     module = layer(**settings)
     found, [(asked, shape, dtype, device, where)] = reach(monkeypatch, module)
-    assert (found, asked, shape, dtype, device) == (0.25, module, torch.Size((2, 3, 5, 7)), torch.float32, "cpu")
+    assert (found, shape, dtype, device) == (0.25, torch.Size((2, 3, 5, 7)), torch.float32, "cpu")
+    assert type(asked.args[0]) is type(module)
     assert where == around
     with torch.no_grad():
         image, spike = torch.zeros(1, 3, 5, 7), torch.zeros(1, 3, 5, 7)

@@ -957,7 +957,7 @@ def test_what_is_no_certificate_is_an_error(files, change):
     (files.folder / "c.json").write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"c\.json is no certificate of two files"):
         recheck(str(files.folder / "c.json"))
-    with pytest.raises(UsageError, match="none is no certificate of two files"):
+    with pytest.raises(CheckpointError, match="none is not a regular file"):
         recheck("none")
 
 

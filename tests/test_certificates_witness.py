@@ -180,7 +180,7 @@ def test_other_files_are_one_sentence(files):
     refused("verify", "net.pt", "soft.pt", "--witness", "net.pt", "--tolerance", "nan", match="tolerance=nan is not")
     refused("verify", "net.pt", "soft.pt", *SIZE, "--tolerance", "-1", match="tolerance=-1.0 is not")
     refused("verify", "net.pt", "soft.pt", *SIZE, "--save-witness", "no/such.pt", match="C2A301 no is not a folder")
-    refused("verify", "--certificate", "none.json", match="none.json is no certificate of two files")
+    refused("verify", "--certificate", "none.json", match="none.json is not a regular file")
     both = ["--witness", "net.pt", "--certificate", "c.json"]
     refused("verify", "net.pt", "soft.pt", *both, match="exclude each other")
     refused("verify", "--witness", "net.pt", match="takes two files")
