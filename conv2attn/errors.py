@@ -235,5 +235,10 @@ RULES: dict[str, Rule] = {
         "Attention that depends on the image is another map for each image, and near to no one convolution.",
         "Recover a layer without query and key, or check_span its attention on images.",
     ),
+    "C2A601": Rule(
+        "training diverged",
+        "The loss is infinite or not a number: no step from there leads anywhere.",
+        "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
+    ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

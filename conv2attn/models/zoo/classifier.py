@@ -95,8 +95,10 @@ class AttentionClassifier(nn.Module):
 
 
 def encoding_of(plan: ClassifierPlan) -> Encoding:
-    """The positions of one layer; centres are drawn from a normal distribution of variance 2 (Sec. 4.2)."""
+    """The positions of one layer; centres are drawn from a normal distribution of variance 2 (Sec. 4.2), and alpha is
+    1/2, of an inverse width of 1.
+    """
     if plan.encoding == "learned":
         reach = plan.side // plan.patch - 1
         return LearnedEncoding(plan.heads, (reach, reach), plan.positions)
-    return QuadraticEncoding(torch.randn(plan.heads, 2) * 2**0.5, torch.ones(plan.heads))
+    return QuadraticEncoding(torch.randn(plan.heads, 2) * 2**0.5, 0.5)

@@ -1,0 +1,65 @@
+"""Where images come from: a Debian package, scikit-learn, the published archives of CIFAR, or a folder."""
+
+from pathlib import Path
+
+import torch
+
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.experiments.data.cifar import read_cifar
+from conv2attn.experiments.data.folder import read_folder
+from conv2attn.experiments.data.idx import read_idx
+from conv2attn.experiments.data.images import LabelledImages
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+GARMENTS = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+DIGITS_FOR_TRAINING = 1437  # four fifths of 1,797; the last fifth is by other writers
+
+
+def read_images_of(source: str) -> LabelledImages:
+    """The data set that `source` names.
+
+    Args:
+        source: "fashion-mnist" (Debian's package dataset-fashion-mnist), "digits" (scikit-learn's 8x8 digits), a
+            CIFAR-10 or CIFAR-100 archive or its unpacked folder, or a folder of images, train/CLASS/FILE and
+            test/CLASS/FILE.
+    Raises:
+        CheckpointError: nothing is there (C2A301), or it is damaged (C2A302) or of another kind (C2A303).
+        UsageError: a package that reads it is not installed (C2A001).
+    """
+    if source == "fashion-mnist":
+        return read_fashion_mnist(FASHION)
+    if source == "digits":
+        return read_digits()
+    path = Path(source)
+    if not path.exists():
+        raise CheckpointError(
+            "C2A301", f"{source} is neither fashion-mnist nor digits nor a file or folder here", "Check the path."
+        )
+    return read_cifar(path) or read_folder(path)
+
+
+def read_fashion_mnist(folder: Path) -> LabelledImages:
+    """Fashion-MNIST (Zalando SE): 60,000 and 10,000 grey images of 28x28, ten classes, from its four idx files."""
+    if not folder.is_dir():
+        raise CheckpointError("C2A301", f"{folder} is not there", "Install it: apt-get install dataset-fashion-mnist.")
+    parts = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    pixels, labels, test_pixels, test_labels = (read_idx(folder / f"{part}-ubyte.gz") for part in parts)
+    return LabelledImages(
+        "fashion-mnist", pixels[:, None], labels.long(), test_pixels[:, None], test_labels.long(), GARMENTS
+    )
+
+
+def read_digits() -> LabelledImages:
+    """Optical digits (Alpaydin and Kaynak 1998), as scikit-learn has them: 1,797 grey images of 8x8, ten classes."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise UsageError(
+            "C2A001", "the data set digits comes with scikit-learn", "Install it: pip install 'conv2attn[train]'."
+        ) from None
+    stored = load_digits()
+    pixels = torch.from_numpy(stored.images / 16 * 255).round().to(torch.uint8)[:, None]
+    labels, cut = torch.from_numpy(stored.target).long(), DIGITS_FOR_TRAINING
+    return LabelledImages(
+        "digits", pixels[:cut], labels[:cut], pixels[cut:], labels[cut:], tuple(map(str, range(10))), mirrors=False
+    )

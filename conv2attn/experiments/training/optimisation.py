@@ -1,0 +1,61 @@
+"""The optimiser of a recipe; sharpness is trained by its width, as the paper's authors did."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention.encodings import HeadPositions
+from conv2attn.experiments.recipe import Recipe
+
+
+@final
+class Widths:
+    """The inverse widths w of quadratic heads, with `alpha = w^2 / 2`, which are trained in place of alpha.
+
+    So no step makes a sharpness negative. `dL/dw = w dL/dalpha`: the gradient is that of the parametrisation by w.
+    Source: the code of Cordonnier et al. 2020.
+    """
+
+    def __init__(self, network: nn.Module):
+        encodings = (module for module in network.modules() if isinstance(module, QuadraticEncoding))
+        self.alphas = [encoding.alpha for encoding in encodings if encoding.alpha.requires_grad]
+        self.widths = [(2 * alpha.detach()).sqrt().requires_grad_() for alpha in self.alphas]
+
+    def take_gradients(self) -> None:
+        """Moves the gradients of the alphas to the widths."""
+        for alpha, width in zip(self.alphas, self.widths, strict=True):
+            width.grad = None if alpha.grad is None else alpha.grad * width.detach()
+            alpha.grad = None
+
+    @torch.no_grad()
+    def give_values(self) -> None:
+        """Sets the alphas from the widths."""
+        for alpha, width in zip(self.alphas, self.widths, strict=True):
+            alpha.copy_(width.square() / 2)
+
+    @torch.no_grad()
+    def load(self, widths: Sequence[Tensor]) -> None:
+        """Takes over stored widths."""
+        for width, stored in zip(self.widths, widths, strict=True):
+            width.copy_(stored)
+        self.give_values()
+
+
+def optimiser_for(network: nn.Module, widths: Widths, recipe: Recipe) -> torch.optim.Optimizer:
+    """SGD or AdamW over all that is trained; centres and widths of heads do not decay."""
+    positions = {p for m in network.modules() if isinstance(m, HeadPositions) for p in m.parameters()}
+    decaying = [p for p in network.parameters() if p.requires_grad and p not in positions]
+    steady = [p for p in positions if p.requires_grad and not any(p is alpha for alpha in widths.alphas)]
+    order = {p: place for place, p in enumerate(network.parameters())}
+    kept = [*sorted(steady, key=order.__getitem__), *widths.widths]
+    groups: list[dict[str, Any]] = [
+        {"params": decaying, "weight_decay": recipe.weight_decay},
+        {"params": kept, "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(recipe.momentum, 0.999))
+    return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum)

@@ -1,0 +1,69 @@
+"""One process, or those that torchrun started: who this is, and sums over all."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.distributed as dist
+
+from conv2attn.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class Worker:
+    """Process `rank` of `size`, which computes on `device`."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and reports."""
+        return self.rank == 0
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of these numbers over all processes."""
+        if self.size == 1:
+            return list(numbers)
+        held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(held)
+        return held.tolist()
+
+    def wait(self) -> None:
+        """Waits until every process is here."""
+        self.total([0.0])
+
+    def share(self, indices: torch.Tensor) -> torch.Tensor:
+        """This process's part of a batch: an equal run of it."""
+        return indices.tensor_split(self.size)[self.rank]
+
+
+@contextmanager
+def joined_workers(device: str) -> Iterator[Worker]:
+    """This process among those that torchrun started, or alone.
+
+    Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs.
+
+    Raises:
+        UsageError: the device is not here (C2A001).
+    """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        sentence = str(error).splitlines()[0]
+        raise UsageError("C2A001", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
+    if "TORCHELASTIC_RUN_ID" not in os.environ and "WORLD_SIZE" not in os.environ:
+        yield Worker(0, 1, torch.device(device))
+        return
+    kind = torch.device(device).type
+    place = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device(kind)
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    try:
+        yield Worker(dist.get_rank(), dist.get_world_size(), place)
+    finally:
+        dist.destroy_process_group()

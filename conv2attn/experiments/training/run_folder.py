@@ -1,0 +1,148 @@
+"""The folder of a run: its configuration, metrics, the heads over time, the network, and all that continuing takes."""
+
+import csv
+import io
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, final
+
+import numpy as np
+from torch import Tensor
+
+from conv2attn.checkpoints.reading import read
+from conv2attn.checkpoints.writing import write_atomically, write_bytes_atomically, write_text_atomically
+from conv2attn.errors import CheckpointError
+from conv2attn.experiments.recipe import Recipe
+
+CONFIGURATION, METRICS, POSITIONS = "configuration.json", "metrics.csv", "positions.npz"
+CHECKPOINT, NETWORK = "checkpoint.pt", "network.pt"
+COLUMNS = (
+    "epoch",
+    "step",
+    "learning_rate",
+    "train_loss",
+    "train_accuracy",
+    "test_loss",
+    "test_accuracy",
+    "seconds",
+)
+FORMAT = "conv2attn.run/1"
+
+Row = dict[str, float]
+Heads = dict[str, Tensor]
+
+
+@final
+@dataclass
+class Progress:
+    """How far a run has come: steps taken, a row of metrics an epoch, the heads after each epoch, and sums so far."""
+
+    step: int = 0
+    rows: list[Row] = field(default_factory=list)
+    heads: list[Heads] = field(default_factory=list)
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    seconds: float = 0.0
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """A run by its folder."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path, recipe: Recipe) -> Self:
+        """A new folder with the configuration in it.
+
+        Raises:
+            CheckpointError: the folder is there and not empty (C2A305), or cannot be made (C2A301).
+        """
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise CheckpointError("C2A305", f"{folder} exists", "Choose another folder, or continue it with --resume.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError("C2A301", f"{folder} cannot be made: {error.strerror}") from error
+        write_text_atomically(folder / CONFIGURATION, json.dumps(recipe.to_dict(), indent=2) + "\n")
+        return cls(folder)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The configuration.
+
+        Raises:
+            CheckpointError: the folder is not that of a run (C2A301, C2A303).
+        """
+        path = self.folder / CONFIGURATION
+        try:
+            return Recipe.from_dict(json.loads(path.read_text()))
+        except OSError as error:
+            raise CheckpointError("C2A301", f"{self.folder} is not the folder of a run: no {CONFIGURATION}") from error
+        except ValueError as error:
+            raise CheckpointError("C2A303", f"{path} is not the configuration of a run", "Start a new run.") from error
+
+    @property
+    def network(self) -> Path:
+        """The file of the network after the last whole epoch; `conv2attn.load` reads it."""
+        return self.folder / NETWORK
+
+    @property
+    def finished(self) -> bool:
+        """Whether its last epoch is done."""
+        return (self.folder / METRICS).is_file() and len(self.metrics()) == self.recipe.epochs
+
+    def metrics(self) -> list[Row]:
+        """A row for each epoch.
+
+        Raises:
+            CheckpointError: there are none yet (C2A301), or the file is not whole (C2A303).
+        """
+        path = self.folder / METRICS
+        if not path.is_file():
+            raise CheckpointError("C2A301", f"{path} does not exist", "Let the run finish an epoch.")
+        try:
+            with path.open(newline="") as file:
+                return [{name: float(row[name]) for name in COLUMNS} for row in csv.DictReader(file)]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError("C2A303", f"{path} is not a table of metrics ({error})") from error
+
+    def positions(self) -> dict[str, np.ndarray]:
+        """The heads at the start and after each epoch: "LAYER:center" (epochs + 1, heads, axes) and "LAYER:precision"
+        (epochs + 1, heads, axes, axes); empty where heads have no centres.
+        """
+        path = self.folder / POSITIONS
+        if not path.is_file():
+            return {}
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored)
+
+    def write_epoch(self, progress: Progress) -> None:
+        """Writes metrics and heads; each file is replaced whole."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(progress.rows)
+        write_text_atomically(self.folder / METRICS, text.getvalue(), force=True)
+        if progress.heads and progress.heads[0]:
+            stacked = {key: np.stack([h[key].numpy() for h in progress.heads]) for key in progress.heads[0]}
+            buffer = io.BytesIO()
+            np.savez(buffer, **stacked)  # type: ignore[arg-type]
+            write_bytes_atomically(self.folder / POSITIONS, buffer.getvalue(), force=True)
+
+    def write_checkpoint(self, state: dict[str, Any]) -> None:
+        """Writes all that continuing takes; a crash leaves the checkpoint before."""
+        write_atomically(self.folder / CHECKPOINT, {"conv2attn": FORMAT, **state}, force=True)
+
+    def read_checkpoint(self) -> dict[str, Any]:
+        """What `write_checkpoint` wrote.
+
+        Raises:
+            CheckpointError: it is missing (C2A301), damaged (C2A302) or of another kind (C2A303).
+        """
+        content = dict(read(self.folder / CHECKPOINT))
+        if content.pop("conv2attn", None) != FORMAT:
+            raise CheckpointError("C2A303", f"{self.folder / CHECKPOINT} is not the checkpoint of a run")
+        return content

@@ -1,0 +1,90 @@
+"""Runs that cannot be: refused in a sentence with a code, before anything is written."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from experiments.cases import small
+
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
+from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.training import Run, train
+
+
+def quiet(line):
+    """Reports nothing."""
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, ["train", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "either a KIND or --resume"),
+        (["quadratic", "--resume", "x"], "either a KIND or --resume"),
+        (["--resume", "x", "--epochs", "3"], "--epochs changes nothing beside --resume"),
+        (["--resume", "x"], "C2A301"),
+        (["quadratic", "--epochs", "0"], "epochs=0 is not at least 1"),
+        (["quadratic", "--dropout", "1"], "dropout=1.0 is not at least 0 and less than 1"),
+        (["quadratic", "--learning-rate", "nan"], "learning_rate=nan"),
+        (["quadratic", "--data", "nowhere"], "C2A301"),
+        (["quadratic", "--data", "digits", "--patch", "3"], "whole patches of 3"),
+        (["quadratic", "--data", "digits", "--engine", "warp"], "engine 'warp'"),
+        (["resnet", "--milestones", "1,x"], "not a list of whole numbers"),
+        (["quadratic", "--data", "digits", "--device", "abacus"], "C2A001"),
+    ],
+)
+def test_refused_before_anything_is_written(tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert told in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="C2A305"):
+        train(small("quadratic"), tmp_path, report=quiet)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(tmp_path):
+    recipe = small("learned", epochs=30, learning_rate=1e18, schedule="constant", warm_up=0.0)
+    with pytest.raises(UnsupportedError, match="C2A601 the loss of step"):
+        train(recipe, tmp_path / "run", report=quiet)
+    kept = [file.name for file in (tmp_path / "run").iterdir()]
+    assert "configuration.json" in kept
+    if "checkpoint.pt" in kept:
+        network = Run(tmp_path / "run").read_checkpoint()["network"]
+        assert all(tensor.isfinite().all() for tensor in network.values())
+
+
+def test_a_damaged_configuration_is_refused(tmp_path):
+    run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
+    path = run.folder / "configuration.json"
+    content = json.loads(path.read_text())
+    for damaged in ("{", json.dumps([]), json.dumps({**content, "more": 1}), json.dumps({**content, "epochs": 0})):
+        path.write_text(damaged)
+        result = call("--resume", run.folder)
+        assert result.exit_code == 2, damaged
+        assert "C2A" in result.output
+
+
+def test_recipes_survive_their_file():
+    recipe = small("resnet", milestones=(1, 2), mirror=False)
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    with pytest.raises(UsageError):
+        Recipe("cubic")
+
+
+def test_a_network_that_is_no_classifier_of_the_images_is_refused(tmp_path):
+    first = train(small("quadratic", epochs=1), tmp_path / "first", report=quiet)
+    again = train(small("quadratic", epochs=1, start=str(first.network)), tmp_path / "again", report=quiet)
+    assert again.finished
+    with pytest.raises(UsageError, match="is no classifier of such images"):
+        train(small("quadratic", data="fashion-mnist", start=str(first.network)), tmp_path / "other", report=quiet)
+    assert not (tmp_path / "other").exists()
