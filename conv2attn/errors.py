@@ -23,6 +23,14 @@ class Conv2AttnError(Exception):
         return type(self), (self.code, self.found, self.remedy)
 
 
+class Conv2AttnWarning(UserWarning):
+    """Something worth knowing before the result is used. Shown as `CODE what was found. What to do.`"""
+
+    def __init__(self, code: str, found: str):
+        self.code = code
+        super().__init__(f"{code} {found}. {RULES[code].remedy}")
+
+
 class UsageError(Conv2AttnError, ValueError):
     """The call itself is wrong: an argument, a shape, a file."""
 
@@ -111,6 +119,11 @@ RULES: dict[str, Rule] = {
         "The network's own code reads an attribute, such as weight, of a layer that is attention now.",
         "Leave that layer unconverted with skip.",
     ),
+    "C2A109": Rule(
+        "no convolution",
+        "Nothing was replaced: the module has no torch.nn.Conv layer, and calls no convolution that could be seen.",
+        "Pass a model with convolutions, and example_input if it calls them as functions.",
+    ),
     "C2A110": Rule(
         "no rule for this operator",
         "An operation on operators was asked of a type that has no rule registered for it.",
@@ -135,6 +148,12 @@ RULES: dict[str, Rule] = {
         "alpha leaks",
         "Below 46, the paper's own value, a head leaves to other keys a share of its attention that is worth knowing.",
         'Pass alpha="auto" for exactly one-hot attention.',
+    ),
+    "C2A132": Rule(
+        "positions do not learn",
+        "A head's centre and sharpness learn through the attention that leaves its target, at most about exp(-alpha): "
+        "their gradients are exactly 0 at alpha=128, 1e-20 at 46, 1e-9 at 20, 1e-5 at 10 and 7e-4 at 5.",
+        "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then.",
     ),
     "C2A201": Rule(
         "engine not exact for this layer",

@@ -63,6 +63,7 @@ def weights(sentence):
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_a_layer_is_itself_and_its_conversion(groups, mode):
     given = layer(groups, mode=mode)
     for other in (given, conv2attn.convert(given), conv2attn.convert(given, trainable=True)):

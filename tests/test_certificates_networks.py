@@ -31,6 +31,7 @@ def test_a_network_computes_itself():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_two_conversions_compute_each_other(seed):
     first = conv2attn.convert(network(seed))
     second = conv2attn.convert(network(seed), encoding="enumerated", stride_by="pooling", trainable=True)

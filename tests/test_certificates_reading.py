@@ -90,6 +90,7 @@ def test_only_transposed_convolutions_store_partial_sums():
     assert reading_of_convolution(read(layer()), transposed=True).partial_sums == 9
 
 
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_attention_is_read_with_its_heads():
     attention = conv2attn.convert(layer(groups=2, padding=1), trainable=True)
     reading, original = reading_of(attention), reading_of(layer(groups=2, padding=1))
@@ -195,6 +196,7 @@ def test_a_factor_that_is_narrower_than_an_identity_is_none():
     assert not plain_taps(Weights(nn.Parameter(value), None, None, 1)).requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_the_code_of_a_conversion_is_its_own():
     for encoding in ("quadratic", "enumerated"):
         assert foreign(conv2attn.convert(layer(), encoding=encoding)) == ""
@@ -259,6 +261,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("told", FOREIGN)
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_what_stands_in_the_way_of_the_code_is_told(told):
     attention = conv2attn.convert(layer())
     if "hook" in told:

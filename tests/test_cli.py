@@ -66,6 +66,7 @@ def test_a_saved_network_is_the_network_bit_for_bit(folder):
     assert [p.requires_grad for p in network.parameters()] == [p.requires_grad for p in again.parameters()]
 
 
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_a_saved_layer_is_the_layer(tmp_path):
     layer = conv2attn.convert(torch.nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2), trainable=True)
     conv2attn.save(layer, tmp_path / "layer.pt")

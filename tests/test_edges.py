@@ -99,6 +99,7 @@ def test_heads_are_not_hard_on_a_device_whose_exponential_does_not_vanish(monkey
 
 
 @pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_the_engine_and_what_is_trained_are_loaded_with_a_layer(tmp_path, trainable):
     layer = set_engine(convert(nn.Conv2d(2, 3, 3), trainable=trainable), "separable")
     save(layer, tmp_path / "layer.pt")

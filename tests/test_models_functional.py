@@ -139,7 +139,7 @@ def test_only_can_name_a_functional_call():
     assert_equal(whole(Calls()), network, IMAGE)
 
 
-def test_without_an_example_tracing_lists_the_calls_and_keeps_the_weights_they_read():
+def test_without_an_example_the_code_lists_the_calls_and_the_weights_they_read():
     class Borrower(nn.Module):
         def __init__(self):
             super().__init__()
@@ -151,24 +151,26 @@ def test_without_an_example_tracing_lists_the_calls_and_keeps_the_weights_they_r
     model = whole(nn.Sequential(*[Borrower()] * 2))
     network = convert(model)
     conversion = conversion_of(network)
-    assert conversion.functional_calls == "traced"
+    assert conversion.functional_calls == "read in the code"
     assert [(row.name, row.outcome) for row in conversion.rows] == [
         ("0.conv", "converted"),
         ("0:conv2d", "unsupported"),
     ]
-    assert "the network reads its weight" in conversion.rows[0].reason
+    assert "the network's own code reads its weight" in conversion.rows[0].reason
     assert "C2A107 0 calls conv2d" in conversion.rows[1].reason
     assert_equal(model, network, IMAGE)
 
 
-def test_where_tracing_fails_calls_are_not_checked():
+def test_a_call_behind_a_condition_is_listed_from_the_code():
     class Branching(nn.Module):
         def forward(self, image):
             return image if image.sum() > 0 else F.conv2d(image, torch.ones(3, 3, 1, 1))
 
     model = Branching()
-    assert conversion_of(convert(model)).functional_calls == "not checked"
-    assert conversion_of(convert(model, example_input=-IMAGE.abs())).functional_calls == "checked on the example input"
+    assert "C2A107 the network calls conv2d" in conversion_of(convert(model)).rows[0].reason
+    conversion = conversion_of(convert(model, example_input=-IMAGE.abs()))
+    assert conversion.functional_calls == "checked on the example input"
+    assert conversion.rows[0].outcome == "converted"
 
 
 def test_torch_convolution_and_hooks_of_the_network_are_listed():

@@ -90,6 +90,7 @@ def test_containers_of_every_kind_are_searched():
     assert_equal(model, network, image_of(2, 3, 6, 7))
 
 
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_frozen_weights_and_biases_stay_frozen():
     for weight, bias in ((True, False), (False, True), (False, False), (True, True)):
         for d_in, d_out, d_head in ((3, 4, None), (4, 3, None), (3, 4, 6), (4, 3, 6), (3, 3, 3)):

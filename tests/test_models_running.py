@@ -210,6 +210,7 @@ def test_converting_twice_changes_nothing_more():
         {"stride_by": "pooling"},
     ],
 )
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_options_reach_layers_and_calls(options):
     model = whole(nn.Sequential(OrderedDict(a=nn.Conv2d(3, 4, 3, stride=2), b=nn.Conv2d(4, 2, (1, 2)))))
     engines = ["auto", "gather", "dense"]

@@ -129,15 +129,6 @@ def test_layers_compiled_by_jit_are_listed():
         assert rows == {"0": "unsupported", "1": "converted"}
 
 
-def test_networks_without_convolutions_come_back_as_copies():
-    model = nn.MultiheadAttention(4, 2, batch_first=True).eval()
-    network = convert(model)
-    tokens = image_of(2, 5, 4)
-    assert network is not model
-    assert torch.equal(network(tokens, tokens, tokens)[0], model(tokens, tokens, tokens)[0])
-    assert conversion_of(network).rows == ()
-
-
 def test_conversion_of_what_was_not_converted_is_an_error():
     with pytest.raises(UsageError, match="C2A001 this Linear was not made by"):
         conversion_of(nn.Linear(1, 1))

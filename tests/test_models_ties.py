@@ -19,6 +19,7 @@ def test_a_shared_module_stays_shared_and_has_one_row():
 
 @pytest.mark.parametrize("d_head", [None, 5])
 @pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.filterwarnings("ignore:C2A132")
 def test_parameters_that_convolutions_share_stay_one(trainable, d_head):
     first, second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 3, padding=2, dilation=2)
     second.weight, second.bias = first.weight, first.bias

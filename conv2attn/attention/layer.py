@@ -112,7 +112,7 @@ class MultiHeadSelfAttention(nn.Module):
             result = evaluate(self.engine, call)
         if self.stride_by == "pooling":
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
-            result = result[every]
+            result = result[every].contiguous()
         if is_channels_last(batched):
             result = result.contiguous(memory_format=torch.channels_last)
         return result if input.ndim == batched.ndim else result.squeeze(0)

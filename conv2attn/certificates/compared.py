@@ -21,8 +21,7 @@ from conv2attn.certificates.readings.reading import Reading
 from conv2attn.certificates.rows import pair_layers, row_of, row_of_call, rows_of_the_rest, rows_of_the_unmet
 from conv2attn.certificates.tolerance import judge_layer, layer_rule
 from conv2attn.errors import UsageError
-from conv2attn.models import Conversion
-from conv2attn.models.conversion.outcomes import SKIPPED
+from conv2attn.models.conversion.outcomes import SKIPPED, remembered
 from conv2attn.verdicts import Verdict
 
 MOST_WITNESSES = 4
@@ -116,8 +115,8 @@ def compare_layers(
 
 def conversion_rows(network: nn.Module) -> Sequence[Any]:
     """What the conversion says of each convolution, if `network` comes from one."""
-    conversion = vars(network).get("_conv2attn_conversion")
-    return conversion.rows if isinstance(conversion, Conversion) else ()
+    conversion = remembered(network)
+    return conversion.rows if conversion else ()
 
 
 def distinct(name: str, rows: dict[str, Row]) -> str:

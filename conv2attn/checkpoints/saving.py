@@ -14,7 +14,7 @@ from conv2attn.certificates.surroundings.structure import Comparison
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
-from conv2attn.models.conversion.network import Conversion, ConversionRow, with_conversion
+from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, remember, remembered
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 
@@ -56,7 +56,7 @@ def save(network: nn.Module, path: str | PathLike[str], *, force: bool = False, 
     kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan, plans)), None)
     if kind is None and not isinstance(network, MultiHeadSelfAttention):
         raise CheckpointError("C2A306", f"{type(network).__name__} is not an architecture known here")
-    conversion = vars(network).get("_conv2attn_conversion")
+    conversion = remembered(network)
     payload = {
         "conv2attn": FORMAT,
         "architecture": None if kind is None or plan is None else [kind, asdict(plan)],
@@ -140,4 +140,4 @@ def rebuild(plan: SavedPlan, content: Mapping[Any, Any]) -> nn.Module:
     except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         sentence = str(error).splitlines()[0]
         raise CheckpointError("C2A303", f"its plan and its tensors do not fit each other ({sentence})") from error
-    return with_conversion(network, plan.conversion) if plan.conversion else network
+    return remember(network, plan.conversion) if plan.conversion else network

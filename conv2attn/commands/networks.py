@@ -22,7 +22,7 @@ from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.writing import write_atomically
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
@@ -44,9 +44,9 @@ def convert_file(
 ) -> tuple[Certificate, bool]:
     """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
     original = prepared(load(model, arch), running)
-    network = convert(
-        original, alpha=number_or_auto(alpha), encoding=encoding, stride_by=stride_by, only=only, skip=skip
-    )
+    options: Any = {"alpha": number_or_auto(alpha), "encoding": encoding, "stride_by": stride_by}
+    with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
+        network = convert(original, only=only, skip=skip, **options)
     if not conversion_of(network).rows and not isinstance(original, STOCK):
         raise UsageError("C2A101", f"{model} holds no convolution to convert", "See what it is with verify.")
     with progress("verifying"):

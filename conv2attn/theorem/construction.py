@@ -33,7 +33,8 @@ def attention_for(
         encoding: "quadratic" (d_position = axes + 1) or "enumerated" (d_position = 2).
         d_head: width of a head; by default min(d_in, d_out), which always serves.
         stride_by: "queries" or "pooling".
-        trainable: store identities too, and let gradients reach centres and sharpness.
+        trainable: store identities too, and let gradients reach centres and sharpness: about 7e-4 of the others' at
+            alpha = 5, 1e-5 at 10, 1e-20 at 46, exactly 0 where attention is one-hot.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
         HeadSizeError: `d_head` is too small (C2A105).

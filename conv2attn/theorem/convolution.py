@@ -87,7 +87,7 @@ def _(layer: Convolution) -> BasisConvolution:
 def has_own_forward(module: nn.Module) -> bool:
     """Whether a subclass or an instance replaced the forward that the attributes of a convolution describe."""
     base = next(kind for kind in STOCK if isinstance(module, kind))
-    names = ("forward", "_conv_forward", "_output_padding", "__call__")
+    names = ("forward", "_conv_forward", "_output_padding", "__call__", "_wrapped_call_impl", "_call_impl")
     own = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in names)
     return own or any(name in vars(module) for name in names)
 
@@ -112,21 +112,26 @@ def read(module: object) -> Convolution:
 @read.register(nn.Conv3d)
 def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     weight, bias = checked(module), module.bias
-    dilation = tuple(module.dilation)
-    amounts = resolve_padding(module.padding, module.kernel_size, dilation, module.stride)
+    kernel_size = tuple(weight.shape[2:])
+    stride, dilation = (each_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
     if module.padding_mode not in ("zeros", "reflect", "replicate", "circular"):
         raise UsageError("C2A104", f"padding_mode={module.padding_mode!r} is not one that a convolution can have")
-    return Convolution(
-        weight, bias, tuple(module.stride), dilation, Padding(*amounts, module.padding_mode), module.groups
-    )
+    amounts = resolve_padding(module.padding, kernel_size, dilation, stride)
+    if module.padding_mode != "zeros":  # torch pads by what it was built with, last axis first
+        kept = module._reversed_padding_repeated_twice
+        amounts = tuple(kept[-2::-2]), tuple(kept[::-2])
+    return Convolution(weight, bias, stride, dilation, Padding(*amounts, module.padding_mode), module.groups)
 
 
 @read.register(nn.ConvTranspose1d)
 @read.register(nn.ConvTranspose2d)
 @read.register(nn.ConvTranspose3d)
 def _(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Convolution:
-    amounts = tuple(int(p) for p in module.padding), tuple(module.output_padding)
-    return transposed(checked(module), module.bias, module.stride, *amounts, module.groups, module.dilation)
+    weight = checked(module)
+    given = module.stride, module.padding, module.output_padding, module.dilation
+    assert not isinstance(module.padding, str)
+    stride, padding, extra, dilation = (each_axis(numbers, weight.ndim - 2) for numbers in given)  # type: ignore[arg-type]
+    return transposed(weight, module.bias, stride, padding, extra, module.groups, dilation)
 
 
 def transposed(
@@ -147,8 +152,14 @@ def transposed(
     return Convolution(flipped, bias, once, tuple(dilation), Padding(before, after, "zeros", tuple(stride)), groups)
 
 
+def each_axis(numbers: int | Sequence[int], axes: int) -> Offset:
+    """One number an axis, from one for all or one for each, as torch takes them."""
+    given = (numbers,) if isinstance(numbers, int) else tuple(int(number) for number in numbers)
+    return given * axes if len(given) == 1 else given
+
+
 def resolve_padding(
-    padding: str | Sequence[int], kernel_size: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
+    padding: int | str | Sequence[int], kernel_size: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
 ) -> tuple[Offset, Offset]:
     """Amounts before and after each axis; "same" puts the odd one behind, as PyTorch does."""
     if padding == "valid":
@@ -158,7 +169,8 @@ def resolve_padding(
             raise UsageError("C2A001", f"padding='same' has no meaning at stride {tuple(stride)}")
         total = [d * (k - 1) for k, d in zip(kernel_size, dilation, strict=True)]
         return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
-    amounts = tuple(int(p) for p in padding)
+    assert not isinstance(padding, str)
+    amounts = each_axis(padding, len(kernel_size))
     return amounts, amounts
 
 
@@ -174,6 +186,17 @@ def checked(module: nn.Module) -> Tensor:
         raise UnsupportedError("C2A106", f"{type(module).__name__} has a forward of its own")
     weight = module.weight
     assert isinstance(weight, Tensor)
+    for tensor in (weight, module.bias):
+        if isinstance(tensor, Tensor) and computes_by_itself(tensor):
+            raise UnsupportedError("C2A106", f"{type(module).__name__} has parameters of {type(tensor).__name__}")
     if weight.is_quantized or weight.dtype not in DTYPES:
         raise UnsupportedError("C2A102", f"{type(module).__name__} has weights of {weight.dtype}")
     return weight
+
+
+def computes_by_itself(tensor: Tensor) -> bool:
+    """Whether the class of `tensor` decides what functions of torch make of it, so that its numbers do not tell."""
+    names = ("__torch_function__", "__torch_dispatch__")
+    off = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
+    kinds = [kind for kind in type(tensor).__mro__ if kind not in (Tensor, nn.Parameter)]
+    return any(vars(kind).get(name) not in off for kind in kinds for name in names)

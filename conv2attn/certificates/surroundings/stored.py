@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.certificates.computed.gaps import gap
+from conv2attn.models.conversion.outcomes import MEMORY
 from conv2attn.models.conversion.redirection import CHILD, AttendedForward, pause, resume
 from conv2attn.models.conversion.replacement import REPARAMETRISATIONS, computed_by_hooks
 from conv2attn.tables import counted
 
-OWN = ("_parameters", "_buffers", "_modules", "_conv2attn_conversion", "_conv2attn_read_as", "_is_full_backward_hook")
+OWN = ("_parameters", "_buffers", "_modules", MEMORY, "_conv2attn_read_as", "_is_full_backward_hook")
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.BuiltinMethodType, types.ModuleType)
 FLAGS = {

@@ -1,4 +1,4 @@
-"""How a network's functional convolutions are found: by running it on an example, or by tracing it without one."""
+"""How a network's functional convolutions are found: by running it on an example, or in its code without one."""
 
 import copy
 from collections.abc import Mapping
@@ -6,27 +6,45 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.errors import Conv2AttnError, UnsupportedError
+from conv2attn.models.conversion.code import UNKNOWN, mentions
 from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
 from conv2attn.theorem import STOCK, has_own_forward
 
 OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
+CALLED = {
+    **{id(function): name for function, (name, _) in FUNCTIONS.items()},
+    **{id(function): function.__name__ for function in OTHER_FUNCTIONS},
+}
+ATTENTION = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0]], 1.0))
 
 
 def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
     """A deep copy in which an object whose id is in `memo` becomes what `memo` says; `memo` learns of the others.
 
-    Works also where hooks have left computed tensors, which torch does not copy, as attributes.
+    Works also where hooks have left computed tensors, which torch does not copy, as attributes. A module whose own
+    `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done to the original.
     """
     attributes = (value for module in network.modules() for value in vars(module).values())
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
     memo = {} if memo is None else memo
     memo.update({id(tensor): tensor.detach().clone() for tensor in computed})
+    given = dict(memo)
+    copied = copy.deepcopy(network, memo)
+    originals = set(network.modules())
+    if not (uncopied := [module for module in copied.modules() if module in originals]):
+        return copied
+    memo.clear()
+    memo.update(given)
+    emptied = {module: type(module).__new__(type(module)) for module in uncopied if id(module) not in given}
+    memo.update({id(module): empty for module, empty in emptied.items()})
+    for module, empty in emptied.items():
+        vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
     return copy.deepcopy(network, memo)
 
 
@@ -35,8 +53,8 @@ def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
 class Discovery:
     """The functional convolutions of a network, and how they were looked for.
 
-    `read` names the convolution layers whose weight is read by others, with the reader; `ran` the modules that ran, if
-    the network was run.
+    `read` names the convolution layers of which others read what no attention layer has, with the reason; `ran` the
+    modules that ran, if the network was run.
     """
 
     calls: tuple[FunctionalCall, ...]
@@ -106,8 +124,7 @@ class Recorder(TorchFunctionMode):
     def note_unconverted(self, module: nn.Module | None, function: str, found: str) -> None:
         """Keeps one record of the calls of a function that is not converted."""
         owner = "" if module is None else self.names[module]
-        reason = str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}", "Call an nn.Conv layer instead."))
-        self.calls[owner, function, None] = FunctionalCall(owner, function, None, reason)
+        self.calls[owner, function, None] = unconverted(owner, function, found, "Call an nn.Conv layer instead.")
 
 
 def is_stock(module: nn.Module) -> bool:
@@ -116,17 +133,18 @@ def is_stock(module: nn.Module) -> bool:
 
 
 def discover(network: nn.Module, example: Any) -> Discovery:
-    """The functional convolutions of `network`: on `example` if there is one, else those that tracing finds."""
+    """The functional convolutions of `network`: on `example` if there is one, else those that its code mentions."""
+    mentioned = read_code(network)
     if example is None:
-        return Discovery((), "none", {}) if isinstance(network, STOCK) else trace(network)
-    recorder = record(network, example)
+        return mentioned
+    recorder = record(copy_network(network), example)
     read = {call.weight_of: f"its weight is read by {call.name}" for call in recorder.calls.values() if call.weight_of}
-    return Discovery(tuple(recorder.calls.values()), "checked on the example input", read, frozenset(recorder.ran))
+    calls = tuple(recorder.calls.values())
+    return Discovery(calls, "checked on the example input", {**mentioned.read, **read}, frozenset(recorder.ran))
 
 
-def record(network: nn.Module, example: Any) -> Recorder:
-    """What a copy of `network` does when it is run once on `example`."""
-    trial = copy_network(network)
+def record(trial: nn.Module, example: Any) -> Recorder:
+    """What `trial`, a network made to be thrown away, does when it is run once on `example`."""
     recorder = Recorder(trial)
     with recorder:
         run_on(trial, example)
@@ -141,29 +159,35 @@ def run_on(network: nn.Module, example: Any) -> Any:
         return network(**example) if isinstance(example, Mapping) else network(*example)
 
 
-class LayerTracer(fx.Tracer):
-    """Traces into everything but layers of torch.nn, convolutions whatever their forward, and attention."""
+def read_code(network: nn.Module) -> Discovery:
+    """What the code of `network` calls, and reads of convolution layers, without running it."""
+    names = {module: name for name, module in network.named_modules()}
+    calls: dict[tuple[str, str], FunctionalCall] = {}
+    read: dict[str, str] = {}
+    for mention in mentions(network):
+        owner = names[mention.module]
+        if (function := CALLED.get(id(mention.value))) and not isinstance(mention.module, STOCK):
+            calls[owner, function] = unconverted(owner, function, f"calls {function}")
+        for layer in mention.module.modules() if mention.holder is UNKNOWN else (mention.holder,):
+            outside = layer is not mention.module or is_stock(layer)
+            if outside and isinstance(layer, STOCK) and lacks(layer, mention.name):
+                read.setdefault(names[layer], f"the network's own code reads its {mention.name}")
+        if isinstance(mention.value, type) and issubclass(mention.value, nn.Module):
+            for layer in mention.module.modules():
+                if isinstance(layer, STOCK) and isinstance(layer, mention.value) and mention.value is not nn.Module:
+                    read.setdefault(names[layer], "the network's own code asks for its class")
+    return Discovery(tuple(calls.values()), "read in the code", read)
 
-    def is_leaf_module(self, module: nn.Module, module_qualified_name: str) -> bool:
-        """Whether tracing stays outside `module`."""
-        leaves = (*STOCK, MultiHeadSelfAttention)
-        return isinstance(module, leaves) or super().is_leaf_module(module, module_qualified_name)
+
+def lacks(layer: nn.Module, name: str) -> bool:
+    """Whether `layer.name` is not there any more, or something else, once attention takes the place of `layer`."""
+    parts = (*layer._parameters, *layer._modules, "weight", "padding")
+    of_class = hasattr(type(layer), name) and not name.startswith("__")
+    return (name in parts and name != "bias") or (of_class and not hasattr(ATTENTION, name))
 
 
-def trace(network: nn.Module) -> Discovery:
-    """What symbolic tracing finds."""
-    try:
-        with torch.random.fork_rng():
-            graph = LayerTracer().trace(copy_network(network))
-    except Exception:  # tracing runs the network's own code on symbols, which may raise anything
-        return Discovery((), "not checked", {})
-    calls, read = {}, {}
-    for node in graph.nodes:
-        if node.op == "get_attr":
-            read[str(node.target).rpartition(".")[0]] = f"the network reads its {str(node.target).rpartition('.')[2]}"
-        if node.op == "call_function" and node.target in FUNCTIONS:
-            owner = str(list(node.meta.get("nn_module_stack") or {"": None})[-1]).partition("@")[0]
-            function = FUNCTIONS[node.target][0]
-            reason = str(UnsupportedError("C2A107", f"{owner or 'the network'} calls {function}"))
-            calls[owner, function] = FunctionalCall(owner, function, None, reason)
-    return Discovery(tuple(calls.values()), "traced", read)
+def unconverted(owner: str, function: str, found: str, remedy: str | None = None) -> FunctionalCall:
+    """A functional convolution that stays one, with the reason."""
+    return FunctionalCall(
+        owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}", remedy))
+    )

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from conv2attn.basis import Padding
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution
-from conv2attn.theorem.convolution import DTYPES, resolve_padding, transposed
+from conv2attn.theorem.convolution import DTYPES, each_axis, resolve_padding, transposed
 
 FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv1d: ("conv1d", 1),
@@ -68,9 +68,3 @@ def as_convolution(function: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     wanted = padding if isinstance(padding, str) else each_axis(padding, axes)
     before, after = resolve_padding(wanted, weight.shape[2:], dilation, stride)
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
-
-
-def each_axis(number: int | Sequence[int], axes: int) -> tuple[int, ...]:
-    """One number an axis, from one for all or one for each."""
-    numbers = (number,) if isinstance(number, int) else tuple(number)
-    return numbers * axes if len(numbers) == 1 else numbers

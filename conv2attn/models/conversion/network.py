@@ -1,33 +1,37 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from traceback import walk_tb
-from typing import Any
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Padding
-from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
+from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.models.conversion.discovery import Discovery, copy_network, discover, record
 from conv2attn.models.conversion.functional import FunctionalCall
 from conv2attn.models.conversion.outcomes import (
-    CONVERTED,
     SKIPPED,
+    SURE_ALPHA,
     UNSUPPORTED,
     Conversion,
     ConversionRow,
+    conversion_of,
     convolutions,
     describe,
+    remember,
     row_of_call,
     row_of_layer,
     rows_of_the_closed,
 )
 from conv2attn.models.conversion.redirection import leave_alone, redirect_calls
 from conv2attn.models.conversion.replacement import (
+    EncodingName,
     Settings,
+    StrideBy,
     Ties,
     attention_from,
     attention_layers,
@@ -37,21 +41,39 @@ from conv2attn.models.conversion.replacement import (
 from conv2attn.models.conversion.selection import Selection
 from conv2attn.models.conversion.sharing import held_together
 
-__all__ = ["CONVERTED", "SKIPPED", "Conversion", "ConversionRow", "conversion_of", "convert", "describe"]
+Input = Tensor | Sequence[Any] | Mapping[str, Any]
+Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+Network = TypeVar("Network", bound=nn.Module)
 
 
+class Options(TypedDict, total=False):
+    """The keyword arguments of `convert`."""
+
+    alpha: float | Literal["auto"]
+    encoding: EncodingName
+    d_head: int | None
+    stride_by: StrideBy
+    trainable: bool
+    only: str | Sequence[str]
+    skip: str | Sequence[str]
+
+
+@overload
+def convert(model: Stock, example_input: Input | None = None, **options: Unpack[Options]) -> MultiHeadSelfAttention: ...
+@overload
+def convert(model: Network, example_input: Input | None = None, **options: Unpack[Options]) -> Network: ...
 def convert(
     model: nn.Module,
-    example_input: Tensor | Sequence[Any] | Mapping[str, Any] | None = None,
+    example_input: Input | None = None,
     *,
-    alpha: float | str = "auto",
-    encoding: str = "quadratic",
+    alpha: float | Literal["auto"] = "auto",
+    encoding: EncodingName = "quadratic",
     d_head: int | None = None,
-    stride_by: str = "queries",
+    stride_by: StrideBy = "queries",
     trainable: bool = False,
     only: str | Sequence[str] = (),
     skip: str | Sequence[str] = (),
-) -> Any:
+) -> nn.Module:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
 
     Names, sharing, hooks, mode, requires_grad, buffers and all other layers stay as they are. A convolution on whose
@@ -63,11 +85,14 @@ def convert(
         example_input: what the network can be called with: a tensor, positional or named arguments. Copies of the
             network, before and after, are run on it without gradients, so that torch.nn.functional convolutions, in
             layers with a forward of their own too, are found and converted.
-        alpha, encoding, d_head, stride_by, trainable: see `theorem.attention_for`.
+        alpha, encoding, d_head, stride_by, trainable: see `theorem.attention_for`. Centres and sharpness of a
+            trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
+    Warns:
+        Conv2AttnWarning: there is no convolution (C2A109), or positions that are to be trained do not move (C2A132).
     Raises:
         UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or a network that
             does not run with attention in it (C2A108).
@@ -82,32 +107,27 @@ def convert(
     discovery = discover(model, example_input)
     selection.check(selectable(model, discovery))
     kept = dict(discovery.read)
-    while True:
-        network = converted(model, discovery, settings, selection, kept)
-        missed = {} if discovery.ran is None else missed_layers(network, example_input, discovery.ran)
-        if not missed:
-            return network
+    while missed := missed_layers(
+        network := converted(model, discovery, settings, selection, kept), example_input, discovery.ran
+    ):
         if known := missed.keys() & kept.keys():
             raise UnsupportedError("C2A108", f"{sorted(known)[0]}: {missed[sorted(known)[0]]}")
         kept |= missed
-
-
-def conversion_of(network: nn.Module) -> Conversion:
-    """What became of each convolution when `network` was made by `convert`.
-
-    Raises:
-        UsageError: it was not (C2A001).
-    """
-    conversion = vars(network).get("_conv2attn_conversion")
-    if not isinstance(conversion, Conversion):
-        raise UsageError("C2A001", f"this {type(network).__name__} was not made by conv2attn.convert")
-    return conversion
-
-
-def with_conversion(network: nn.Module, conversion: Conversion) -> nn.Module:
-    """`network`, remembering what became of its convolutions."""
-    vars(network)["_conv2attn_conversion"] = conversion
+    for warning in warnings_about(network, settings):
+        warnings.warn(warning, stacklevel=2)
     return network
+
+
+def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
+    """What to know of a conversion before its result is used."""
+    layers = attention_layers(network).values()
+    if not layers and not conversion_of(network).rows:
+        yield Conv2AttnWarning("C2A109", f"{type(network).__name__} has no convolution: this is a plain copy of it")
+    encodings = [layer.encoding for layer in layers if settings.trainable]
+    alphas = [least for encoding in encodings for least in encoding.get_parameter("alpha").tolist()]
+    if alphas and min(alphas) >= SURE_ALPHA:
+        found = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
+        yield Conv2AttnWarning("C2A132", found)
 
 
 def names_of(network: nn.Module, module: nn.Module) -> list[str]:
@@ -149,7 +169,7 @@ def converted(
         leave_alone(network.get_submodule(name) for name in resting)
     rows = [left.get(name) or row_of_layer(name, found[name], kept.get(name, ""), settings) for name in found]
     rows += [row_of_call(call, call not in untouched, settings) for call in discovery.calls]
-    return with_conversion(network, Conversion((*rows_of_the_closed(draft), *rows), discovery.looked))
+    return remember(network, Conversion((*rows_of_the_closed(draft), *rows), discovery.looked))
 
 
 def row_if_left(model: nn.Module, draft: nn.Module, name: str, selection: Selection) -> ConversionRow | None:
@@ -210,19 +230,23 @@ def call_of(module: nn.Module, name: str) -> FunctionalCall:
         return FunctionalCall(name, type(module).__name__, convolution)
 
 
-def missed_layers(network: nn.Module, example_input: Any, ran: Collection[str]) -> dict[str, str]:
-    """The attention layers that the network's own code does not take for a convolution, and how that shows.
+def missed_layers(network: nn.Module, example_input: Any, ran: Collection[str] | None) -> dict[str, str]:
+    """The attention layers that the network's own code does not take for a convolution, and how its run shows that.
+
+    `ran` are the modules that ran in the original, or None where there is no example to run it on.
 
     Raises:
         AttributeError: the network's own, which has nothing to do with attention.
     """
-    layers = attention_layers(network)
+    if ran is None:
+        return {}
+    trial = copy_network(network)
+    layers = attention_layers(trial)
     try:
-        now = record(network, example_input).ran
+        now = record(trial, example_input).ran
     except AttributeError as error:
-        holders = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
-        asked = [holder.name for holder in holders if isinstance(holder, MultiHeadSelfAttention)]
+        asked = {name: f"the network's own code reads its {error.name}" for name in layers if layers[name] is error.obj}
         if not asked:
             raise
-        return {"" if asked[-1] == "attention" else asked[-1]: "the network's own code reads it"}
+        return asked
     return {name: "the network's own code asks for its class" for name in layers if name in ran and name not in now}

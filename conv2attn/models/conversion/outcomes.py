@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conv2attn.bounds import leaked_mass
-from conv2attn.errors import AlphaError, Conv2AttnError, UnsupportedError
+from conv2attn.errors import AlphaError, Conv2AttnError, UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FunctionalCall
 from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.models.conversion.replacement import Settings, present
@@ -15,6 +15,7 @@ from conv2attn.theorem import STOCK
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
 SURE_ALPHA = 46
+MEMORY = "_conv2attn_conversion"
 
 
 @final
@@ -43,6 +44,32 @@ class Conversion:
     def remaining(self) -> tuple[ConversionRow, ...]:
         """The convolutions that were not converted, and why."""
         return tuple(row for row in self.rows if row.outcome != CONVERTED)
+
+
+def remember(network: nn.Module, conversion: Conversion) -> nn.Module:
+    """`network`, which remembers what became of its convolutions.
+
+    In an attribute of the network, because copies, pickles and files of it have to remember it as well.
+    """
+    vars(network)[MEMORY] = conversion
+    return network
+
+
+def conversion_of(network: nn.Module) -> Conversion:
+    """What became of each convolution when `network` was made by `convert`.
+
+    Raises:
+        UsageError: it was not (C2A001).
+    """
+    if (conversion := remembered(network)) is None:
+        raise UsageError("C2A001", f"this {type(network).__name__} was not made by conv2attn.convert")
+    return conversion
+
+
+def remembered(network: nn.Module) -> Conversion | None:
+    """What `conversion_of` gives, or None where `convert` did not make the network."""
+    conversion = vars(network).get(MEMORY)
+    return conversion if isinstance(conversion, Conversion) else None
 
 
 def describe(module: nn.Module) -> str:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Literal, final
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
@@ -15,6 +15,9 @@ from torch.nn.utils.weight_norm import WeightNorm
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution, attention_for, read
+
+EncodingName = Literal["quadratic", "enumerated"]
+StrideBy = Literal["queries", "pooling"]
 
 HOOKS = (
     "_forward_hooks",
@@ -34,10 +37,10 @@ REPARAMETRISATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
 class Settings:
     """How convolutions are converted; see `theorem.attention_for`."""
 
-    alpha: float | str = "auto"
-    encoding: str = "quadratic"
+    alpha: float | Literal["auto"] = "auto"
+    encoding: EncodingName = "quadratic"
     d_head: int | None = None
-    stride_by: str = "queries"
+    stride_by: StrideBy = "queries"
     trainable: bool = False
 
     def arguments(self) -> dict[str, Any]:
@@ -147,7 +150,10 @@ def extra_buffers(module: nn.Module) -> dict[str, Tensor | None]:
 
 
 def carry_over(module: nn.Module, layer: MultiHeadSelfAttention, memo: dict[int, Any]) -> None:
-    """Copies hooks and further buffers of `module` to `layer`; `memo` says what has been copied already."""
+    """Copies hooks, further buffers and plain attributes of `module` to `layer`; `memo` holds what is copied already.
+
+    The attributes of a convolution are among them (kernel_size, stride), since hooks and networks read these too.
+    """
     gone = reparametrisations(module)
     for hooks in HOOKS:
         carried = copy.deepcopy(getattr(module, hooks), memo)
@@ -157,6 +163,10 @@ def carry_over(module: nn.Module, layer: MultiHeadSelfAttention, memo: dict[int,
         setattr(layer, hooks, carried)
     for key, buffer in extra_buffers(module).items():
         layer.register_buffer(key, copy.deepcopy(buffer, memo), key not in module._non_persistent_buffers_set)
+    computed = computed_by_hooks(module)
+    for key, value in vars(module).items():
+        if not hasattr(layer, key) and key not in computed:
+            vars(layer)[key] = copy.deepcopy(value, memo)
 
 
 def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
