@@ -1,7 +1,6 @@
 """The formal layer compiles from clean, its claims rest on allowed axioms, and its checker rejects what it must."""
 
 import importlib
-import importlib.util
 import re
 import shutil
 import sys
@@ -11,23 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from proofs.formal import check as checker
+from proofs.formal import sources
+
 FORMAL = Path(__file__).parents[1] / "proofs" / "formal"
 SOUND = """Theorem one_is_one : Statement. Proof. exact eq_refl. Qed.
-Theorem instance : 2 + 2 = 4. Proof. reflexivity. Qed.
-Definition mutant := 1 = 2. Theorem mutant_refuted : ~ mutant. Proof. discriminate. Qed.
+Theorem instance : twice 1 = 1 + 1. Proof. exact one_is_one. Qed.
+Definition mutant := twice 1 = 3. Theorem mutant_refuted : ~ mutant. Proof. discriminate. Qed.
 """
 HEADER = "From C2A Require Import Statements.\n"
-STATEMENT = "Definition Statement := 1 = 1."
+STATEMENT = "Definition twice (n : nat) := n + n. Definition Statement := twice 1 = 2."
 CLAIM = """[C]
 theorems = { "C.one_is_one" = "Statement" }
 instances = ["C.instance"]
 mutants = ["C.mutant_refuted"]
 """
-
-spec = importlib.util.spec_from_file_location("formal_check", FORMAL / "check.py")
-checker = importlib.util.module_from_spec(spec)
-sys.modules["formal_check"] = checker
-spec.loader.exec_module(checker)
 
 COQC = shutil.which("coqc")
 if not COQC:
@@ -104,12 +101,12 @@ if COQC:
             ({"source": "Axiom bad : 1 = 1." + SOUND}, "C.v: Axiom"),
             ({"source": "Parameter bad : 1 = 1." + SOUND}, "C.v: Parameter"),
             ({"source": "Variable bad : Statement.\n" + SOUND.replace("eq_refl", "bad")}, "rests on C.bad"),
-            ({"source": SOUND.replace("Statement.", "1 = 1.")}, "its type is not a statement"),
+            ({"source": SOUND.replace("Statement.", "twice 1 = 2.")}, "its type is not a statement"),
             ({"source": SOUND.replace("Statement.", "True -> Statement.").replace("exact", "intro; exact")},
              "C.one_is_one: its type"),
             ({"source": "Section S. Hypothesis h : True.\n" + SOUND.replace("exact", "pose proof h; exact") + "End S."},
              "its type is not a statement"),
-            ({"source": SOUND.replace("~ mutant", "~ 1 = 2")}, "C.mutant_refuted: its type is not a statement"),
+            ({"source": SOUND.replace("~ mutant", "~ twice 1 = 3")}, "C.mutant_refuted: its type is not a statement"),
             ({"claim": CLAIM.replace("C.one", "C.two")}, "two_is_one"),
             ({"claim": CLAIM.replace('{ "C.one_is_one" = "Statement" }', "{}")}, "no theorems"),
             ({"claim": CLAIM.replace('["C.instance"]', "[]")}, "no instances"),
@@ -119,16 +116,25 @@ if COQC:
             ({"statement": "Definition Statement (n : nat) := 1 = 1.",
               "source": SOUND.replace(": Statement", ": Statement 1")}, "its type is not a statement"),
             ({"source": SOUND.replace("exact eq_refl", "exact 3")}, "C.v does not compile"),
+            ({"source": SOUND.replace("exact one_is_one", "reflexivity")}, "the instance does not use a theorem of C"),
+            ({"source": SOUND.replace("twice 1 = 1 + 1. Proof. exact one_is_one", "2 + 2 = 4. Proof. reflexivity")},
+             "the instance does not use a theorem of C"),
+            ({"source": SOUND.replace("twice 1 = 3", "False").replace("discriminate", "exact id")},
+             "the mutant mentions nothing that the statement of C mentions"),
+            ({"source": SOUND.replace("twice 1 = 3", "1 = 2")},
+             "the mutant mentions nothing that the statement of C mentions"),
         ],
     )  # fmt: skip
     def test_the_checker_rejects(tmp_path, planted, message):
         assert message in problems(tmp_path, **planted)
 
     def test_the_checker_rejects_a_proof_by_the_interval_tactic(tmp_path):
-        statement = "From Coq Require Import Reals.\nDefinition Statement := (exp 1 < 3)%R."
-        source = "From Coq Require Import Reals.\nFrom Interval Require Import Tactic.\n" + SOUND.replace(
-            "exact eq_refl", "unfold Statement; interval"
-        ).replace("2 + 2 = 4", "(2 + 2 = 4)%nat").replace("1 = 2", "1%nat = 2%nat")
+        statement = "From Coq Require Import Reals.\nDefinition twice := exp. Definition Statement := (twice 1 < 3)%R."
+        source = """From Coq Require Import Reals.\nFrom Interval Require Import Tactic.
+            Theorem one_is_one : Statement. Proof. unfold Statement, twice; interval. Qed.
+            Theorem instance : (twice 1 < 3)%R. Proof. exact one_is_one. Qed.
+            Definition mutant := twice 1%R = 0%R.
+            Theorem mutant_refuted : ~ mutant. Proof. exact (Rgt_not_eq _ _ (exp_pos 1)). Qed."""
         found = problems(tmp_path, statement=statement, source=source)
         assert re.search(r"C.one_is_one rests on \S*(Prim|Float|Uint|Int63)", found)
 
@@ -137,3 +143,19 @@ if COQC:
         assert [(row.claim, row.problems) for row in rows if not row.holds] == [
             ("LOST", ("a formal claim without a theorem",))
         ]
+
+    def test_a_file_that_takes_too_long_is_a_failing_row(tmp_path, monkeypatch):
+        monkeypatch.setattr(sources, "SECONDS_A_FILE", 0.01)
+        assert "C.v: not compiled within 0.01 s" in problems(tmp_path) or "Statements.v: not" in problems(tmp_path)
+
+    def test_a_question_that_takes_too_long_is_a_failing_row(tmp_path, monkeypatch):
+        coqc = sources.coqc
+        monkeypatch.setattr(
+            "proofs.formal.answers.coqc", lambda build, name: ("", f"{name}: not compiled within 1 s") if "Q" in name else coqc(build, name)
+        )
+        assert problems(tmp_path) == "Question_C.v: not compiled within 1 s"
+
+    def test_files_are_compiled_after_what_they_require(tmp_path):
+        (tmp_path / "A.v").write_text("From C2A Require Import B.\n")
+        (tmp_path / "B.v").write_text("(* nothing *)\n")
+        assert sources.dependencies(tmp_path) == {"A.v": ["B.v"], "B.v": []}

@@ -16,7 +16,7 @@ Theorem two_suffice : D2.
 Proof.
 move=> D t inj alpha alpha0 target d /eqP ne.
 have apart : t d - t target <> 0 by move=> E; apply: ne; apply: inj; lra.
-by have : 0 < (t d - t target) * (t d - t target); nra.
+by have : 0 < (t d - t target) * (t d - t target); rewrite /enumerated_score; nra.
 Qed.
 
 Theorem number : D2_number.
@@ -60,10 +60,10 @@ Qed.
 (** ** Mutant: a number that is not injective, [d_1 + d_2], serves too *)
 Definition mutant := forall alpha, 0 < alpha -> forall target d : Z * Z, d <> target ->
   let t (d : Z * Z) := IZR (d.1 + d.2) in
-  alpha * (2 * t target) * t d - alpha * (t d * t d) < alpha * (2 * t target) * t target - alpha * (t target * t target).
+  enumerated_score alpha (t target) (t d) < enumerated_score alpha (t target) (t target).
 Theorem mutant_refuted : ~ mutant.
 Proof.
 move=> H; have one0 : 0 < 1 by lra.
 have ne : (0, 1)%Z <> (1, 0)%Z by [].
-by have := H 1 one0 _ _ ne; rewrite /=; lra.
+by have := H 1 one0 _ _ ne; rewrite /enumerated_score /=; lra.
 Qed.

@@ -71,10 +71,13 @@ have : 0 <= B 0 0 * M 0 0 by rewrite mulr_ge0 // ltW.
 by rewrite -E0; vm_compute.
 Qed.
 
-(** ** Instance: two heads for [-1, 0, 1], (1/3, 1/3, 1/3) and (1/6, 1/3, 1/2): 6 times the second less 6 times the first *)
+(** ** Instance: two heads for [-1, 0, 1], (1/3, 1/3, 1/3) and (1/6, 1/3, 1/2): 6 times the second less 6 times the first;
+    one head does not do *)
 Theorem instance : edge = (\matrix_(h < 2, t < 3) (if h == 0 then 3%:R^-1 else (1 + t%:R) / 6%:R))^T
-  *m \col_(h < 2) (if h == 0 then - 6%:R else 6%:R).
+  *m \col_(h < 2) (if h == 0 then - 6%:R else 6%:R)
+  /\ forall (B : 'M[rat]_(1, 3)) M, attends B -> edge <> B^T *m M.
 Proof.
+split; last by have [_ no] := one_is_not_enough.
 apply/matrixP => i j; rewrite !mxE !big_ord_recl big_ord0 !mxE /=.
 by case: i => [[|[|[|//]]] lt]; apply/eqP; vm_compute.
 Qed.

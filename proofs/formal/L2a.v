@@ -50,7 +50,10 @@ Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card
 Definition two (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
 Theorem instance (Cin : finType) (xq xk : Cin -> integers) :
   quadratic_score (3%Z : integers) (two 1 (-2)) xq xk (two 2 1) = (-15)%Z.
-Proof. by rewrite quadratic_scoreE /squared_norm !big_ord_recl !big_ord0. Qed.
+Proof.
+have [-> _] := @quadratic integers 2 Cin 3%Z (two 1 (-2)) (two 2 1) xq xk.
+by rewrite /squared_norm !big_ord_recl !big_ord0.
+Qed.
 
 (** ** Mutant: [v = - alpha (1, - Delta)], the factor 2 forgotten *)
 Definition mutant := forall (S : numbers) n (alpha : S) (offset delta : 'I_n -> S),

@@ -201,10 +201,15 @@ apply: eq_bigr => h _; rewrite pair_softmax !to_boxK; congr (_ * _); congr Phi.
 by case: (eqVneq h ord_max) => [->//|]; case: h => [[|[|//]] ?] //= ne; apply: val_inj.
 Qed.
 
-(** ** Instance: (a)'s [Phi_0 = (2, -1)] gives the identity at the first query, and not at the second *)
+(** ** Instance: (a)'s [Phi_0 = (2, -1)] gives the identity at the first query, and not at the second; no other Phi does either *)
 Theorem instance : (forall k, 2 * pair_head false false k - pair_head true false k = one_hot false k)
-  /\ 2 * pair_head false true false - pair_head true true false = 5 / 9.
-Proof. by split=> [[]|]; rewrite !pair_table /one_hot /=; lra. Qed.
+  /\ 2 * pair_head false true false - pair_head true true false = 5 / 9
+  /\ ~ exists Phi : unit -> bool -> reals, forall t q k, own t q k = (\sum_h Phi t h * pair_head h q k)%num.
+Proof.
+split; [|split]; last by have [_ joint] := quadratic_pair.
+- by case; rewrite !pair_table /one_hot /=; lra.
+- by rewrite !pair_table; lra.
+Qed.
 
 (** ** Mutant: what holds at each query holds jointly, on two pixels *)
 Definition mutant := forall P : bool -> bool -> bool -> reals,

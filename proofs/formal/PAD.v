@@ -85,8 +85,14 @@ Qed.
 (** ** Instance: a 2 x 3 box, the target (-4, 7): the clamp is (0, 2), at squared distance 41; (1, 2) is at 50 *)
 Definition two (x y : Z) : point 2 := fun a => if a == ord0 then x else y.
 Theorem instance : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 /\ distance (two 0 2) (two (-4) 7) = 41
-  /\ distance (two 1 2) (two (-4) 7) = 50.
-Proof. by split=> [a|]; [rewrite /clamp /two; case: eqP | rewrite /distance !big_ord_recl !big_ord0]. Qed.
+  /\ distance (two 1 2) (two (-4) 7) = 50 /\ forall y, inside (two 0 0) (two 1 2) y -> 41 <= distance y (two (-4) 7).
+Proof.
+have E : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 by move=> a; rewrite /clamp /two; case: eqP.
+have d : distance (two 0 2) (two (-4) 7) = 41 by rewrite /distance !big_ord_recl !big_ord0.
+split=> //; split=> //; split; first by rewrite /distance !big_ord_recl !big_ord0.
+have lohi a : two 0 0 a <= two 1 2 a by rewrite /two; case: eqP.
+by move=> y /(proj2 (nearest lohi (two (-4) 7))) [+ _]; rewrite (distance_ext E (fun _ => erefl)) d.
+Qed.
 
 (** ** Mutant: the nearest key also for a key set with a hole, the clamp removed *)
 Definition mutant := forall n (lo hi : point n) (visible : point n -> Prop) x, (forall a, lo a <= hi a) ->

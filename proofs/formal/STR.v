@@ -33,8 +33,13 @@ Qed.
 
 (** ** Instance: the outputs 15, 26, 37 of L1's small convolution, every second one *)
 Theorem instance : [:: small_output (@small_query 2 0 isT); small_output (@small_query 2 1 isT)]
-  = [:: small_output (@small_query 1 0 isT); small_output (@small_query 1 2 isT)].
-Proof. by rewrite /small_output !small_value !ffunE. Qed.
+  = [:: small_output (@small_query 1 0 isT); small_output (@small_query 1 2 isT)]
+  /\ exists q1 : queries (small 1), q1 ord0 = 2 :> nat /\ small_output (@small_query 2 1 isT) = small_output q1.
+Proof.
+split; first by rewrite /small_output !small_value !ffunE.
+have [q1 [E same]] := strided_convolution integers (@small_fits 2 isT) (@small_query 2 1 isT).
+by exists q1; split; [rewrite E ffunE | exact: same].
+Qed.
 
 (** ** Mutant: the query of the same number, its stride forgotten *)
 Definition mutant := forall (S : numbers) n (g : geometry n), fits g -> forall (q : queries g) (q1 : queries (unstrided g)),

@@ -407,10 +407,11 @@ End Padding.
 (** * D2: two dimensions of the encoding are enough, one is not *)
 Section D2.
 Local Open Scope R_scope.
-(** For any injective number [t] of the displacement, [r = (t, t^2)] and [v = alpha (2 t(Delta), -1)]: the score has its
-    strict maximum at [Delta]. *)
+(** The score [v . r] of the number [t] of a displacement: [r = (t, t^2)], [v = alpha (2 t(Delta), -1)]. *)
+Definition enumerated_score (alpha t_target t : R) := alpha * (2 * t_target) * t - alpha * (t * t).
+(** For any injective number [t] of the displacement, it has its strict maximum at [Delta]. *)
 Definition D2 := forall (D : eqType) (t : D -> R), injective t -> forall alpha, 0 < alpha -> forall target d, d != target ->
-  alpha * (2 * t target) * t d - alpha * (t d * t d) < alpha * (2 * t target) * t target - alpha * (t target * t target).
+  enumerated_score alpha (t target) (t d) < enumerated_score alpha (t target) (t target).
 (** Such a number exists: [M d_1 + d_2] for displacements on a grid of width [W], if [M >= 2 W - 1]. *)
 Definition D2_number := forall W M : Z, (2 * W - 1 <= M)%Z -> forall d1 d2 d1' d2',
   (Z.abs d2 < W)%Z -> (Z.abs d2' < W)%Z -> (M * d1 + d2 = M * d1' + d2')%Z -> d1 = d1' /\ d2 = d2'.

@@ -129,17 +129,24 @@ Qed.
 
 (** ** Instance: one pixel, one tap, two channels: width 1 gives the tap [[1, 2], [2, 4]], of rank 1 *)
 Theorem instance : exists (V : 'M[rat]_(2, 1)) (U : 'M[rat]_(1, 2)),
-  V *m U = \matrix_(i, j) ((i + 1) * (j + 1))%N%:R.
+  V *m U = \matrix_(i, j) ((i + 1) * (j + 1))%N%:R /\ (\rank (V *m U) <= 1)%N.
 Proof.
-exists (\col_i (i + 1)%N%:R), (\row_j (j + 1)%N%:R); apply/matrixP => i j.
-by rewrite !mxE big_ord1 !mxE natrM.
+exists (\col_i (i + 1)%N%:R), (\row_j (j + 1)%N%:R); split; last by have [le _] := rank_of_a_head; exact: le.
+by apply/matrixP => i j; rewrite !mxE big_ord1 !mxE natrM.
 Qed.
 
 (** ** Mutant: a head may be narrower than its tap's rank by one *)
-Definition mutant := forall (F : fieldType) (m n d : nat) (W : 'M[F]_(m, n)), (\rank W <= d.+1)%N ->
-  exists (V : 'M_(m, d)) (U : 'M_(d, n)), W = V *m U.
+Definition mutant := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F), independent P ->
+  forall (m n d : nat) (W : H -> 'M[F]_(m, n)) (b : 'I_n -> F),
+  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F) (b' : 'I_n -> of_ring F),
+     forall (X : K -> 'I_m -> of_ring F) q o,
+     mhsa P Wval Wout b' X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * W h c o + b o)
+  <-> (forall h, \rank (W h) <= d.+1)%N.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-move=> /(_ rat_fieldType 2%N 2%N 1%N 1%:M); rewrite mxrank1 => /(_ isT) /factor_iff_rank.
-by rewrite mxrank1.
+pose P (_ _ _ : unit) : of_ring rat_fieldType := 1.
+have ind : independent (P : unit -> unit -> unit -> rat).
+  by move=> a zero []; have := zero tt tt; rewrite (bigD1 tt) //= big1 => [|[]] //; rewrite addr0 mulr1.
+move=> /(_ _ _ _ _ P ind 2%N 2%N 1%N (fun _ => 1%:M) (fun _ => 0)) [_]; rewrite mxrank1 => /(_ (fun _ => isT)).
+by move/(independent_maps ind) => /(_ tt); rewrite mxrank1.
 Qed.

@@ -1,34 +1,28 @@
 """Compile the formal layer from clean and ask Coq, claim by claim, what was proved and which axioms it rests on.
 
 A claim of `claims.toml` holds if each of its theorems has as its type a name of `Statements.v` and nothing else, each
-of its mutants is the negation of a named proposition, it has an instance, and none of these rests on an axiom outside
-`ALLOWED`. Nothing is left beside the sources: the build folder is temporary.
+of its mutants is the negation of a named proposition that speaks of what its statements speak of, it has an instance
+whose proof uses one of its theorems, and none of these rests on an axiom outside `ALLOWED`. Nothing is left beside the
+sources: the build folder is temporary.
 
-    python proofs/formal/check.py
+    python -m proofs.formal.check
 """
 
-import re
+import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from .answers import Answer, FormalClaim, answers
+from .sources import compiled, problems_of_sources
+
 HERE = Path(__file__).parent
-SECONDS_A_FILE = 120
-COQC = ["coqc", "-Q", ".", "C2A", "-w", "-notation-overridden,-ambiguous-paths,-parsing"]
-ALLOWED = {  # what Coq's own real numbers rest on
-    "ClassicalDedekindReals.sig_not_dec",
-    "ClassicalDedekindReals.sig_forall_dec",
-    "FunctionalExtensionality.functional_extensionality_dep",
-    "Classical_Prop.classic",
-}
-FORBIDDEN = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
-DEFINING = """From Import Module Section End Set Unset Declare Delimit Bind Notation Arguments Variables? Implicit
-Local Record Definition"""  # how a sentence of Statements.v may begin
+KINDS = ("theorems", "instances", "mutants")
 
 
 @final
@@ -50,108 +44,38 @@ class CoqMissingError(RuntimeError):
     """`coqc` is not on the path."""
 
 
-def without_comments(source: str) -> str:
-    """`source` without its comments, which nest."""
-    depth, kept = 0, []
-    for piece in re.split(r"(\(\*|\*\))", source):
-        if piece == "(*":
-            depth += 1
-        elif piece == "*)" and depth:
-            depth -= 1
-        elif not depth:
-            kept.append(piece)
-    return "".join(kept)
-
-
-def problems_of_sources(folder: Path) -> list[str]:
-    """Forbidden words, files unknown to `_CoqProject`, and anything but definitions in `Statements.v`."""
-    files = {path.name: without_comments(path.read_text()) for path in sorted(folder.glob("*.v"))}
-    listed = re.findall(r"^\S+\.v$", (folder / "_CoqProject").read_text(), flags=re.M)
-    found = [f"{name} is not in _CoqProject" for name in files if name not in listed]
-    found += [f"{name} of _CoqProject does not exist" for name in listed if name not in files]
-    found += [f"{name}: {word[0]}" for name, text in files.items() for word in re.finditer(FORBIDDEN, text)]
-    sentences = re.split(r"\.(?:\s+|$)", files.get("Statements.v", "").strip())
-    allowed = re.compile(f"(?:{'|'.join(DEFINING.split())})\\b")
-    return found + [f"Statements.v: not a definition: {s[:60]}" for s in sentences if s and not allowed.match(s)]
-
-
-def compiled(folder: Path, build: Path) -> list[str]:
-    """Copy the sources to `build` and compile them in the order of their dependencies; what went wrong."""
-    for path in folder.glob("*.v"):
-        shutil.copy(path, build)
-    order = subprocess.run(["coqdep", "-Q", ".", "C2A", "-sort", *sorted(p.name for p in build.glob("*.v"))],
-                           cwd=build, capture_output=True, text=True, check=True)  # fmt: skip
-    for name in order.stdout.split():
-        try:
-            run = subprocess.run([*COQC, name], cwd=build, capture_output=True, text=True, timeout=SECONDS_A_FILE)
-        except subprocess.TimeoutExpired:
-            return [f"{name}: not compiled within {SECONDS_A_FILE} s"]
-        if run.returncode:
-            return [f"{name} does not compile: {run.stderr.strip()[-500:]}"]
-    return []
-
-
-def names_of(claim: dict) -> list[str]:
-    """The theorems, mutants and instances of a claim."""
-    return [*claim["theorems"], *claim["mutants"], *claim["instances"]]
-
-
-def question(claim_name: str, claim: dict) -> str:
-    """The Coq source that prints, for each name of a claim, whether its type is as it must be, and its axioms."""
-    statement = "constr_eq t C2A.Statements.{0}; let s := type of C2A.Statements.{0} in constr_eq s Prop"
-    tests = [statement.format(wanted) for wanted in claim["theorems"].values()]
-    tests += ["match t with not ?m => is_const m end"] * len(claim["mutants"]) + ["idtac"] * len(claim["instances"])
-    modules = sorted({name.split(".")[0] for name in names_of(claim)} | {"Statements"})
-    return "".join(f"From C2A Require {module}.\n" for module in modules) + "".join(
-        f'Goal True. idtac "BEGIN {claim_name}:{name}". let t := type of C2A.{name} in '
-        f'first [{test}; idtac "TYPED" | idtac "UNTYPED" t]. Abort.\nPrint Assumptions C2A.{name}.\n'
-        for name, test in zip(names_of(claim), tests, strict=True)
-    )
-
-
-def answers(build: Path, source: str) -> tuple[dict[str, str], str]:
-    """What Coq prints for each name in `source`, and its error message if it stopped."""
-    (build / "Assumptions.v").write_text(source)
-    run = subprocess.run([*COQC, "Assumptions.v"], cwd=build, capture_output=True, text=True, timeout=SECONDS_A_FILE)
-    blocks = re.split(r"^BEGIN (\S+)$", run.stdout, flags=re.M)[1:]
-    return dict(zip(blocks[::2], blocks[1::2], strict=True)), run.stderr.strip() if run.returncode else ""
-
-
-def axioms_of(name: str, block: str) -> tuple[set[str], list[str]]:
-    """The axioms in what Coq printed about `name`, and what is wrong with it."""
-    if "TYPED" not in block.split():
-        return set(), [f"{name}: its type is not a statement: {' '.join(block.split())[:200]}"]
-    told = block.split("TYPED", 1)[1].strip()
-    if told == "Closed under the global context":
-        return set(), []
-    head, _, listed = told.partition("Axioms:")
-    axioms = set(re.findall(r"^([A-Za-z_][\w.']*)\s*(?=:|$)", listed, flags=re.M))
-    lines = [line for line in listed.splitlines() if line and not line.startswith(" ")]
-    if head.strip() or not axioms or len(lines) != len(axioms):
-        return axioms, [f"{name}: Print Assumptions is not understood: {told[:200]}"]
-    return axioms, [f"{name} rests on {axiom}" for axiom in sorted(axioms - ALLOWED)]
-
-
-def row(claim_name: str, claim: dict, printed: dict[str, str], error: str) -> Row:
-    """One claim's row: every theorem, mutant and instance typed as it must be, on allowed axioms."""
-    problems = [error] if error else []
-    axioms: set[str] = set()
-    for name in names_of(claim) if not error else []:
-        found, wrong = axioms_of(name, printed.get(f"{claim_name}:{name}", "nothing was printed"))
+def row(claim: FormalClaim, printed: dict[str, Answer], error: str) -> Row:
+    """One claim's row: every name typed as it must be, on allowed axioms, and concerning this claim."""
+    problems, axioms = [error] if error else list[str](), set[str]()
+    silent = Answer("", "nothing was printed", "", "")
+    of = {name: printed.get(f"{claim.name}:{name}", silent) for name in claim.names()} if not error else {}
+    for answer in of.values():
+        found, wrong = answer.axioms()
         axioms |= found
         problems += wrong
-    return Row(claim_name, tuple(claim["theorems"]), tuple(sorted(axioms)), tuple(problems))
+    notions = set().union(*(of[name].notions for name in claim.theorems if name in of))
+    for name in claim.mutants if of else ():
+        if not notions & of[name].notions:
+            problems += [f"{name}: the mutant mentions nothing that the statement of {claim.name} mentions"]
+    for name in claim.instances if of else ():
+        if not any(map(of[name].uses, claim.theorems)):
+            problems += [f"{name}: the instance does not use a theorem of {claim.name}"]
+    return Row(claim.name, tuple(claim.theorems), tuple(sorted(axioms)), tuple(problems))
 
 
-def rows_of(claims: dict[str, dict], build: Path) -> list[Row]:
-    """All claims in one question to Coq; one by one if that fails, to tell which."""
-    kinds = ("theorems", "mutants", "instances")
-    empty = {name: [f"no {kind}" for kind in kinds if not claim.get(kind)] for name, claim in claims.items()}
-    asked = {name: claim for name, claim in claims.items() if not empty[name]}
-    joint = answers(build, "".join(question(*item) for item in asked.items()))
-    single = {name: answers(build, question(name, claim)) if joint[1] else joint for name, claim in asked.items()}
-    rows = [row(name, claim, *single[name]) for name, claim in asked.items()]
-    return rows + [Row(name, (), (), tuple(problems)) for name, problems in empty.items() if problems]
+def rows_of(claims: list[FormalClaim], build: Path) -> list[Row]:
+    """The claims in as many questions as there are cores; one by one where a question fails, to tell which."""
+    cores = os.cpu_count() or 1
+    shares = [share for share in (claims[start::cores] for start in range(cores)) if share]
+
+    def ask(share: list[FormalClaim]) -> list[Row]:
+        printed, error = answers(build, f"Question_{share[0].name}", share)
+        if not error:
+            return [row(claim, printed, "") for claim in share]
+        return [row(claim, *answers(build, f"Question_{claim.name}", [claim])) for claim in share]
+
+    with ThreadPoolExecutor(cores) as pool:
+        return [each for rows in pool.map(ask, shares) for each in rows]
 
 
 def check(folder: Path = HERE, formal: frozenset[str] = frozenset()) -> list[Row]:
@@ -164,13 +88,22 @@ def check(folder: Path = HERE, formal: frozenset[str] = frozenset()) -> list[Row
     """
     if not shutil.which("coqc"):
         raise CoqMissingError("formal layer not checked here: coqc missing")
-    claims = tomllib.loads((folder / "claims.toml").read_text())
+    sections = tomllib.loads((folder / "claims.toml").read_text())
+    missing = {name: [f"no {kind}" for kind in KINDS if not part.get(kind)] for name, part in sections.items()}
+    complete = [
+        FormalClaim(name, part["theorems"], tuple(part["instances"]), tuple(part["mutants"]))
+        for name, part in sections.items()
+        if not missing[name]
+    ]
     disorder = problems_of_sources(folder)
     with tempfile.TemporaryDirectory() as build:
         disorder += compiled(folder, Path(build))
-        rows = [] if disorder else rows_of(claims, Path(build))
-    rows += [Row(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - claims.keys())]
-    return rows + [Row("sources", (), (), tuple(disorder))] * bool(disorder)
+        rows = [] if disorder else rows_of(complete, Path(build))
+    rows += [Row(name, (), (), tuple(problems)) for name, problems in missing.items() if problems]
+    rows += [Row(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - sections.keys())]
+    return sorted(rows, key=lambda r: [*sections, r.claim].index(r.claim)) + [
+        Row("sources", (), (), tuple(disorder))
+    ] * bool(disorder)
 
 
 def main() -> int:

@@ -1,0 +1,96 @@
+"""What Coq says of the names of a claim: their types, what they speak of, what they use, and their axioms."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from .sources import coqc
+
+ALLOWED = {  # what Coq's own real numbers rest on
+    "ClassicalDedekindReals.sig_not_dec",
+    "ClassicalDedekindReals.sig_forall_dec",
+    "FunctionalExtensionality.functional_extensionality_dep",
+    "Classical_Prop.classic",
+}
+OF_EVERYTHING = set("numbers number zero one add mul sub opp reals integers Matrices.of_ring".split())
+
+
+@final
+@dataclass(frozen=True)
+class FormalClaim:
+    """A section of claims.toml: names of theorems with their statements, of instances, and of refuted mutants."""
+
+    name: str
+    theorems: dict[str, str]
+    instances: tuple[str, ...]
+    mutants: tuple[str, ...]
+
+    def names(self) -> dict[str, str]:
+        """Each name with the Coq test of its type `t`; a mutant `m` is a definition, and `m_refuted` its negation."""
+        statement = "constr_eq t C2A.Statements.{0}; let s := type of C2A.Statements.{0} in constr_eq s Prop"
+        tests = {name: statement.format(wanted) for name, wanted in self.theorems.items()}
+        tests |= {name: f"constr_eq t (not C2A.{name.removesuffix('_refuted')})" for name in self.mutants}
+        return tests | dict.fromkeys(self.instances, "idtac")
+
+    def question(self) -> str:
+        """Coq source that prints for each name whether its type is right, the term that tells of it, and its axioms.
+
+        That term is the statement of a theorem, the definition of a mutant, the proof of an instance.
+        """
+        told = {name: f"Statements.{wanted}" for name, wanted in self.theorems.items()}
+        told |= {name: name.removesuffix("_refuted") for name in self.mutants}
+        modules = sorted({name.split(".")[0] for name in self.names()} | {"Statements"})
+        lines = [f"From C2A Require {module}." for module in modules]
+        lines += ["Set Printing All.", "Set Printing Depth 1000000."]
+        for name, test in self.names().items():
+            lines += [f'Goal True. idtac "BEGIN {self.name}:{name}". let t := type of C2A.{name} in']
+            lines += [f'first [{test}; idtac "TYPED" | idtac "UNTYPED" t]; idtac "TERM". Abort.']
+            lines += [f"Print C2A.{told.get(name, name)}.", 'Goal True. idtac "AXIOMS". Abort.']
+            lines += [f"Print Assumptions C2A.{name}."]
+        return "\n".join(lines) + "\n"
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """What Coq printed about one name."""
+
+    name: str
+    typed: str
+    term: str
+    rests: str
+
+    @property
+    def notions(self) -> set[str]:
+        """Definitions of Statements.v in the term, but for numbers, which stand in the statements of all claims."""
+        return set(re.findall(r"\bStatements\.([\w.']+\w)", self.term)) - OF_EVERYTHING
+
+    def uses(self, theorem: str) -> bool:
+        return re.search(rf"(?<![\w.']){re.escape(theorem)}(?![\w.'])", self.term) is not None
+
+    def axioms(self) -> tuple[set[str], list[str]]:
+        """The axioms that the name rests on, and what is wrong with its type and with them."""
+        if self.typed != "TYPED":
+            return set(), [f"{self.name}: its type is not a statement: {' '.join(self.typed.split())[:200]}"]
+        if self.rests == "Closed under the global context":
+            return set(), []
+        head, _, listed = self.rests.partition("Axioms:")
+        axioms = set(re.findall(r"^([A-Za-z_][\w.']*)\s*(?=:|$)", listed, flags=re.M))
+        lines = [line for line in listed.splitlines() if line and not line.startswith(" ")]
+        if head.strip() or not axioms or len(lines) != len(axioms):
+            return axioms, [f"{self.name}: Print Assumptions is not understood: {self.rests[:200]}"]
+        return axioms, [f"{self.name} rests on {axiom}" for axiom in sorted(axioms - ALLOWED)]
+
+
+def answers(build: Path, label: str, claims: list[FormalClaim]) -> tuple[dict[str, Answer], str]:
+    """What Coq prints for each name `claim:name` of the claims, and its error message if it stopped."""
+    (build / f"{label}.v").write_text("".join(claim.question() for claim in claims))
+    printed, error = coqc(build, f"{label}.v")
+    blocks = re.split(r"^BEGIN (\S+)$", printed, flags=re.M)[1:]
+    found = {}
+    for name, block in zip(blocks[::2], blocks[1::2], strict=True):
+        typed, _, rest = block.partition("\nTERM\n")
+        term, _, rests = rest.rpartition("\nAXIOMS\n")
+        found[name] = Answer(name.partition(":")[2], typed.strip(), term, rests.strip())
+    return found, error
