@@ -41,7 +41,7 @@ def rounds_to_one(alpha, bits):
 
 CLAIM = Claim(
     name="A46",
-    title="Which alpha makes float attention one-hot",
+    title="Which alpha makes floats one-hot",
     words="exp(-46) is about 1.05e-20, far above the smallest positive float32, 2^-149 = 1.4e-45: the remark mixes "
     "10^-45 with e^-45. At alpha = 46 the target's weight rounds to 1, but the others are not 0. An off-target weight "
     "rounds to 0 exactly from alpha > k ln 2 on, k = 25 (float16), 134 (bfloat16), 150 (float32), 1075 (float64); the "
@@ -57,11 +57,13 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, remark on the magnitude of alpha, corrected by this project",
     not_shown="What the exp of a library or a device really returns, which is measured and not proved. That a weight "
     "rounds to 1 is said of the exact sum, which each order of summation with a smaller error inherits.",
-    licenses=(
-        "conv2attn.bounds.auto_alpha",
-        "conv2attn.bounds.one_hot_threshold",
-        "conv2attn.bounds.target_rounds_to_one_threshold",
-    ),
+    licenses={
+        "conv2attn.bounds.auto_alpha": "every format",
+        "conv2attn.bounds.one_hot_threshold": "every format, with gradual underflow and with flush to zero",
+        "conv2attn.bounds.target_rounds_to_one_threshold": "every format, 1 to 4 dimensions",
+    },
+    formal="part: that the target's weight rounds to 1, flush to zero, and the one-hot softmax of formats other "
+    "than float32",
     errata=("E1",),
     steps=(
         step("exp(-46) < 1.06e-20 ...", less, exp(-46), Rational(106, 10**22)),

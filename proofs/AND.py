@@ -27,7 +27,7 @@ def composed(basis):
 
 CLAIM = Claim(
     name="AND",
-    title="Andreoli's Propositions 1 to 3 and Eq. (13)",
+    title="Andreoli: Propositions 1-3, Eq. (13)",
     words="(1) Over a basis every tensor has a unique decomposition. (2) A convolution of basis A and parameter Theta "
     "is y = sum_k A_k' x Theta_k; the grid convolution and position-only attention are instances. (3) Composing two of "
     "them multiplies their bases and their parameters; the first layer's bias becomes a field over the queries. (13) "
@@ -42,7 +42,10 @@ CLAIM = Claim(
     source="Andreoli 2019, Propositions 1, 2, 3, Eqs. (6)-(8), (10), (13)",
     not_shown="That products of two bases which are equal as maps may be merged: that depends on the maps, and with "
     "zero padding most differ at the border.",
-    licenses=("conv2attn.basis.compose",),
+    licenses={
+        "conv2attn.basis.compose": "dense operators of any sizes, with and without biases",
+    },
+    formal="part: that the grid convolution and position-only attention are instances",
     steps=(
         step(
             "Proposition 1, existence: Theta_k = sum_z b_kz Phi_z gives sum_k a_ks Theta_k = Phi_s.",

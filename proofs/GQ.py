@@ -38,9 +38,10 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, Appendix E, Eqs. (18), (19)",
     not_shown="A lower bound lambda of the eigenvalues of given floats: it is certified where it is used.",
-    licenses=("conv2attn.bounds.leaked_mass_covariance",),
-    errata=("E8",),
-    formal=False,
+    licenses={
+        "conv2attn.bounds.leaked_mass_covariance": "positive definite matrices of 1 to 3 axes, centres on a key",
+    },
+    formal="none: decided in Python alone",
     steps=(
         step(
             "The score is (S Delta) . delta - 1/2 delta' S delta - 1/2 Delta' S Delta, S symmetric.",

@@ -38,7 +38,10 @@ CLAIM = Claim(
     source="this project",
     not_shown="Heads that look beyond the neighbourhood and cancel there; that the alternative of the linear programme "
     "(Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W = 0) is complete, which is classical.",
-    licenses=("conv2attn.span.fewest_heads",),
+    licenses={
+        "conv2attn.span.fewest_heads": "integer taps of 1 to 2 axes, any channels",
+    },
+    formal="part: that r heads suffice if and only if the space of tap patterns holds a positive one",
     steps=(
         step(
             "At least r: a layer of H heads that is the convolution (L3, Phi = B') writes W as H terms B_h (x) M_h.",

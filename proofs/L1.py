@@ -39,18 +39,20 @@ CLAIM = Claim(
         "the site map is total: every key q s + d t lies in the padded grid (a row of a softmax without keys would sum "
         "to 0); keys are the padded grid and padding is an explicit linear map in front of it",
         "stride > 0, dilation > 0, kernel size >= 1, dilation (K - 1) < padded size, Q = floor((P - d(K-1) - 1)/s) + 1",
-        "the attention does not depend on X (E12)",
+        "the attention is the one-hot one of Eq. (10) for every X; how the scores come about does not matter",
         "offset = key - query; PyTorch's convolution is a cross-correlation",
     ),
     source="Cordonnier et al. 2020, Lemma 1, Eqs. (5), (11)-(13), (17); PyTorch's Conv1d/2d/3d for the site map",
     not_shown="That a softmax is one-hot (L2b, L2c, A46); anything about rounding of the channel product. Axes are "
     "independent, so the geometry is stated for one axis of unnamed index; that n axes together are n such statements "
     "is read by a person.",
-    licenses=(
-        "conv2attn.basis.Sites.of_kernel",
-        "conv2attn.basis.Padding.source",
-    ),
-    errata=("E4", "E6", "E12"),
+    licenses={
+        "conv2attn.basis.Sites.of_kernel": "every kernel, stride and dilation",
+        "conv2attn.basis.Padding.source": "every mode and every amount, negative ones too",
+    },
+    formal="part: which linear map reflect, replicate and circular padding are; the theorem takes any map in front "
+    "of the keys",
+    errata=("E4", "E6"),
     steps=(
         step(
             "Heads in bijection with taps, each one-hot at its key, compute the sum over taps of X[key] W[tap], plus "
@@ -108,8 +110,17 @@ CLAIM = Claim(
             2 * m + 1,
         ),
         refutation("... but not for even K = 2 m: there it has K + 1.", identity, m - (-m) + 1, 2 * m),
+        step(
+            "E4: in an odd kernel K = 2 m + 1 the tap K - 1 - t has the opposite offset, so Lemma 1, which asks for "
+            "some "
+            "W_val, is true as printed: the head of shift f(h) takes the tap of -f(h).",
+            identity,
+            offset.subs(t, 2 * m - t),
+            -offset,
+        ),
         refutation(
-            "E4: with f(h) = q - k (as Lemma 1 prints) the heads do not compute Eq. (5): X[q-t] is not X[q+t].",
+            "E4: with f(h) = q - k and the tap of the same shift, the heads read X[q - t] where Eq. (5) reads X[q + "
+            "t].",
             index_sums,
             Sum(KroneckerDelta(k, query - tap) * X[k], (k, 1, N)),
             Sum(KroneckerDelta(k, query + tap) * X[k], (k, 1, N)),

@@ -28,7 +28,10 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Lemma 2, Eqs. (9), (14); n dimensions: slides of Lau 2021",
     not_shown="Anything about floats: the expanded form loses the peak in low precision, so the code computes the "
     "squared distance from integers.",
-    licenses=("conv2attn.attention.QuadraticEncoding",),
+    licenses={
+        "conv2attn.attention.QuadraticEncoding": "dyadic centres and alpha on grids of 1 to 3 axes",
+    },
+    formal="part: a key space wider than the encoding, d_key > n + 1",
     steps=(
         step("v . r = -alpha (|delta - Delta|^2 - |Delta|^2).", index_sums, score, -alpha * (distance - centre_norm)),
         step(

@@ -23,7 +23,10 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, Lemma 2; uniformity is this project's",
     not_shown="Monotonicity of exp and log, which turn alpha >= log(...) into e^alpha >= ..., are used as such.",
-    licenses=("conv2attn.bounds.leaked_mass",),
+    licenses={
+        "conv2attn.bounds.leaked_mass": "every eps in (0, 1) and 1 to 4 dimensions",
+    },
+    formal="part: the rate alpha >= log(1 + 2 n / eps); the formal limit gives some alpha for each eps",
     steps=(
         step("Bernoulli, (1 - n x)(1 + x)^n <= 1 for x > 0: start n = 0.", identity, (1 - 0 * x) * 1, 1),
         step(

@@ -37,10 +37,12 @@ CLAIM = Claim(
     source="this project; Cordonnier et al. 2020, Lemma 2 and the remark on the magnitude of alpha",
     not_shown="That theta converges and that a sum of non-negative terms is at least any partial sum, which are used "
     "as such; that the steps make up the theorem, which the formal layer checks. The mass as floats compute it: A46.",
-    licenses=(
-        "conv2attn.bounds.leaked_mass",
-        "conv2attn.bounds.leaked_mass_diagonal",
-    ),
+    licenses={
+        "conv2attn.bounds.leaked_mass": "every alpha and 1 to 4 dimensions",
+        "conv2attn.bounds.leaked_mass_diagonal": "integer centres; real centres are not licensed",
+    },
+    formal="part: the bound with the theta series itself, which leaked_mass computes; the formal bound is 1 + "
+    "2/(e^alpha - 1)",
     errata=("E1",),
     steps=(
         step(

@@ -26,7 +26,10 @@ CLAIM = Claim(
     source="this project",
     not_shown="Rounding. n axes follow by induction, the first factor standing for the axes done; the induction is "
     "read by a person here and checked in the formal layer.",
-    licenses=("conv2attn.basis.apply",),
+    licenses={
+        "conv2attn.basis.apply": "quadratic and diagonal heads with real centres over boxes of 1 to 3 axes",
+    },
+    formal="part: mixing axis by axis; the formal theorem says it of the weights",
     steps=(
         step(
             "The quadratic score with one alpha an axis is a sum over axes.",

@@ -27,7 +27,10 @@ CLAIM = Claim(
     source="this project; the form is what scaled_dot_product_attention evaluates",
     not_shown="Rounding: the features grow like the square of the side, so the side of the grid decides in which float "
     "type this is usable. A full covariance is GQ.",
-    licenses=("conv2attn.attention.engines.sdpa.features",),
+    licenses={
+        "conv2attn.attention.engines.sdpa.features": "dyadic centres and alpha on grids of 1 to 3 axes",
+    },
+    formal="part: that centring the coordinates changes nothing",
     steps=(
         step(
             "The score is the inner product of the features minus alpha |q + Delta|^2.",

@@ -20,7 +20,8 @@ CLAIM = Claim(
     conditions=("real arithmetic; finite scores; at least two keys",),
     source="Cordonnier et al. 2020, Lemma 2 and Theorem 1; the remark on alpha concedes that it needs floats",
     not_shown="That more heads than taps cannot cancel what leaks.",
-    licenses=(),
+    licenses={},
+    formal="whole",
     errata=("E14",),
     steps=(
         step(

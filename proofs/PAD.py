@@ -34,7 +34,7 @@ BOX = list(product(range(4), repeat=2))
 
 CLAIM = Claim(
     name="PAD",
-    title="Unpadded hard heads are replicate padding",
+    title="Unpadded hard heads replicate borders",
     words="In a box, the key nearest to any lattice point in an axis-aligned quadratic distance is its clamp, and it "
     "is the only one; so an unpadded hard head reads the replicate-padded image, not zeros. For a full covariance and "
     "for the enumerated encoding the nearest key is another one. Zero padding by floor(K/2) and cropping gives the "
@@ -48,7 +48,10 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Section 3, Padding, made precise by this project",
     not_shown="Real centres between two keys: there the clamp per axis of the real point is no key, and two keys can "
     "tie.",
-    licenses=("conv2attn.attention.engines.gather.continued",),
+    licenses={
+        "conv2attn.attention.engines.gather.continued": "integer offsets, any sites, grids of 1 to 3 axes",
+    },
+    formal="part: weights per axis, and the layer whose heads read the clamp",
     errata=("E8",),
     steps=(
         step(

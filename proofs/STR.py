@@ -27,7 +27,10 @@ CLAIM = Claim(
     conditions=("every strided site s(p) is a query of the full layer",),
     source="Cordonnier et al. 2020, Section 3, Stride",
     not_shown="The cost, which is counted and not proved.",
-    licenses=("conv2attn.basis.Sites.without_stride",),
+    licenses={
+        "conv2attn.basis.Sites.without_stride": "every kernel, stride and dilation",
+    },
+    formal="part: any linear pooling, and the cost",
     steps=(
         step(
             "Selecting the site after the layer is the layer at the site.",

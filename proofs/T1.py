@@ -34,10 +34,12 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, Theorem 1; the bound is this project's",
     not_shown="Floating point: rounding is bounded apart. The triangle inequality for sums is used as such.",
-    licenses=(
-        "conv2attn.theorem.construction.attention_for",
-        "conv2attn.bounds.mixing_effect",
-    ),
+    licenses={
+        "conv2attn.theorem.construction.attention_for": "integer weights: groups, stride, dilation, padding, bias, "
+        "1 to 3 axes",
+        "conv2attn.bounds.mixing_effect": "every leak in [0, 1] and every radius",
+    },
+    formal="whole",
     steps=(
         step(
             "The difference is the sum of P[k] (X[k] - X[target]) M, since every row of P sums to 1; biases cancel.",

@@ -29,8 +29,9 @@ CLAIM = Claim(
     title="Theorem 1: how wide a head must be",
     words="With linearly independent attention maps, one head a tap, the layer expresses the convolution if and only "
     "if d_head >= rank W_h for every tap, so min(D_in, D_out) always serves and the paper's D_h >= D_out is more than "
-    "is needed; any d_head output channels of d_out can be expressed. For dependent maps the condition is not "
-    "necessary. W_val W_out has rank at most D_h, not D_out - D_h.",
+    "is needed; any d_head output channels of d_out can be expressed. The W_h are the matrices of the expansion over "
+    "the heads' maps. For hard heads these are the taps; for soft heads they are not, and can have lower rank than the "
+    "taps. W_val W_out has rank at most D_h, not D_out - D_h.",
     formula=r"\exists U_h \in \mathbb{R}^{D_{in} \times d},\ V_h \in \mathbb{R}^{d \times D_{out}}:\ "
     r"\sum_h P^h X U_h V_h = \sum_h P^h X W_h\ \forall X \iff d \ge \max_h \operatorname{rank} W_h",
     conditions=(
@@ -39,11 +40,12 @@ CLAIM = Claim(
         "the rank of a matrix is the least d for which it is a product of a D_in x d and a d x D_out matrix",
     ),
     source="Cordonnier et al. 2020, Theorem 1 and the remark about D_h and D_out, corrected by this project",
-    not_shown="Numerical rank of floats. The least width for dependent maps is not given.",
-    licenses=(
-        "conv2attn.theorem.construction.head_width",
-        "conv2attn.theorem.construction.factors",
-    ),
+    not_shown="Numerical rank of floats. The least width for dependent maps, whose W_h are not unique, is not given.",
+    licenses={
+        "conv2attn.theorem.construction.head_width": "every d_in, d_out and width asked for",
+        "conv2attn.theorem.construction.factors": "every width that serves, groups and stored forms",
+    },
+    formal="whole",
     errata=("E3", "E7", "E13"),
     steps=(
         step(
@@ -128,6 +130,7 @@ CLAIM = Claim(
             lambda pair: pair[0] == pair[1],
             count=2,
         ),
+        step("... and these heads are linearly independent: they span both shifts.", spans, MIXTURES, [[1, 0], [0, 1]]),
         refutation(
             "E3: a head with D_h = 1, D_in = D_out = 3 has rank 1, not D_out - D_h = 2: its rows span a line.",
             spans,

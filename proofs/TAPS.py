@@ -29,7 +29,8 @@ CLAIM = Claim(
     ),
     source="this project; Cordonnier et al. 2020 show that K^2 heads suffice",
     not_shown="How many heads one given convolution needs: HEADS.",
-    licenses=(),
+    licenses={},
+    formal="whole",
     steps=(
         step(
             "By L3, E = Phi P. If a' Phi = 0, the combination a of the shifts is 0 at every query and key ...",

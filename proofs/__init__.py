@@ -1,6 +1,35 @@
-"""The mathematics of the sources: one claim a file, each step decided by `core`, each claim beside refuted mutants."""
+"""The mathematics of the sources: one claim a file, each step decided by `core`, each claim beside refuted mutants.
+
+proofs.decide("L1").verdict
+proofs.report().to_text()
+"""
+
+from collections.abc import Sequence
+
+from .decided import DecidedClaim, ProofReport
+from .deciding import decide_claim, load, report_on
 
 CLAIMS = (
     *("L1", "L2a", "L2b", "L2c", "L2d", "L2e", "T1", "T1p", "L3", "L3p", "TAPS", "LIT"),
-    *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS", "COUNT"),
+    *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS", "EQV", "COUNT"),
 )
+
+
+def decide(name: str) -> DecidedClaim:
+    """Each step and each mutant of the claim called `name`, decided again.
+
+    Raises:
+        UsageError: no claim has this name.
+    """
+    return decide_claim(load(name, CLAIMS))
+
+
+def report(names: Sequence[str] = (), formal: bool = False) -> ProofReport:
+    """The report on the claims called `names`, on all without names.
+
+    Args:
+        formal: also check proofs/formal/ with Coq, where `coqc` is found.
+    Raises:
+        UsageError: a name is not that of a claim.
+    """
+    return report_on([load(name, CLAIMS) for name in names or CLAIMS], formal, detailed=bool(names))

@@ -84,9 +84,9 @@ class Claim:
         conditions: what must hold of the quantities named; part of the claim.
         source: where it is stated, or "this project".
         not_shown: what the steps below do not show.
-        licenses: full names of the functions of this package that rest on it.
+        licenses: full names of the functions of conv2attn that rest on it, each with the domain that it covers.
         errata: rows of docs/errata.md that it is evidence for.
-        formal: whether proofs/formal/ states it too.
+        formal: "whole" where proofs/formal/ states all its words, "part: " and what is not formal, "none: " and why.
         steps: all must hold.
         mutants: near misses of the claim, each decided by the same methods; all must be refuted.
     """
@@ -98,11 +98,11 @@ class Claim:
     conditions: tuple[str, ...]
     source: str
     not_shown: str
-    licenses: tuple[str, ...]
+    licenses: dict[str, str]
+    formal: str
     steps: tuple[Step, ...]
     mutants: tuple[Step, ...]
     errata: tuple[str, ...] = ()
-    formal: bool = True
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def wheel(tmp_path_factory):
 def test_wheel_is_complete(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "conv2attn").rglob("*.py")}
-    claims = {f"conv2attn/proofs/{file.name}" for file in (ROOT / "proofs").glob("*.py")}
+    claims = {file.relative_to(ROOT).as_posix() for file in (ROOT / "proofs").rglob("*.py")}
     others = {"conv2attn/py.typed", "conv2attn/examples/resnet18.pt", "conv2attn/examples/images.npz"}
     assert modules | claims | others <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
@@ -77,12 +77,13 @@ def test_wheel_is_complete(wheel):
 def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
-        "from conv2attn.checkpoints.examples import demo_files; from conv2attn.prove import proofs_folder\n"
-        "print(demo_files().model, proofs_folder(), sep='\\n')"
+        "from conv2attn.checkpoints.examples import demo_files; import proofs\n"
+        "print(demo_files().model, proofs.__file__, proofs.decide('L2a').status, sep='\\n')"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     package = tmp_path / "conv2attn"
-    assert run.stdout.split() == [str(package / "examples" / "resnet18.pt"), str(package / "proofs")]
+    places = [str(package / "examples" / "resnet18.pt"), str(tmp_path / "proofs" / "__init__.py")]
+    assert run.stdout.split() == [*places, "proved"]

@@ -27,9 +27,9 @@ from conv2attn.errors import RULES, UsageError
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def prove(claims: tuple[str, ...], formal: bool, form: str, output: str | None, force: bool) -> None:
     """Decide the claims of proofs/ again, each beside a mutant that must be refuted; all without CLAIM."""
-    from conv2attn.prove import prove as decide
+    from proofs import report
 
-    result = decide(claims, formal=formal)
+    result = report(claims, formal=formal)
     emit(getattr(result, f"to_{form}")(), output, force)
     sys.exit(result.exit_code)
 

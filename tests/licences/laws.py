@@ -35,16 +35,17 @@ from conv2attn.bounds import (
     target_rounds_to_one_threshold,
 )
 from conv2attn.errors import HeadSizeError
-from conv2attn.prove import claim_names, load_claim
 from conv2attn.span import check_span
 from conv2attn.theorem import construction
 from conv2attn.theorem.convolution import Convolution
 from conv2attn.verdicts import Verdict
+from proofs import CLAIMS as NAMES
+from proofs import core
+from proofs.deciding import load
 
-CLAIMS = [load_claim(name) for name in claim_names()]
+CLAIMS = [load(name, NAMES) for name in NAMES]
 LICENCES = [(claim.name, name) for claim in CLAIMS for name in claim.licenses]
-proof = {name: sys.modules[f"conv2attn.proofs.{name}"] for name in claim_names()}
-core = sys.modules["conv2attn.proofs.core"]
+proof = {name: sys.modules[f"proofs.{name}"] for name in NAMES}
 ALPHAS = (0.5, 1.0, 3.0, 18.125, 46.0, 104.0)
 GRID = AttentionGrid((3, 4), Sites.everywhere(2))
 PAIRS = list(product(range(12), repeat=2))

@@ -1,0 +1,139 @@
+"""What was decided: of each claim its steps and mutants, and what Coq says of the formal layer."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, final
+
+from conv2attn.verdicts import Verdict, worst_verdict
+
+from . import rendering
+from .claim import Claim, Step
+
+
+@final
+@dataclass(frozen=True)
+class DecidedStep:
+    """One statement, the formula put to the method (LaTeX, or empty), the method, and what it decided."""
+
+    says: str
+    formula: str
+    method: str
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, step: Step) -> "DecidedStep":
+        return cls(step.says, step.formula, step.method, step.decide())
+
+
+@final
+@dataclass(frozen=True)
+class DecidedClaim:
+    """A claim with its steps and its mutants decided."""
+
+    claim: Claim
+    steps: tuple[DecidedStep, ...]
+    mutants: tuple[DecidedStep, ...]
+
+    @property
+    def broken(self) -> bool:
+        """Whether a mutant was not refuted, or there is none: then the steps say nothing about the claim."""
+        return not self.mutants or any(mutant.verdict is not Verdict.REFUTED for mutant in self.mutants)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the steps; refuted when the proof is broken."""
+        return Verdict.REFUTED if self.broken else worst_verdict(step.verdict for step in self.steps)
+
+    @property
+    def status(self) -> str:
+        return "BROKEN" if self.broken else {Verdict.HOLDS: "proved"}.get(self.verdict, self.verdict.value.upper())
+
+    def content(self) -> dict[str, Any]:
+        """The words of the claim and what was decided, for JSON."""
+        words = {each.name: getattr(self.claim, each.name) for each in fields(Claim)}
+        decided = {"steps": [asdict(s) for s in self.steps], "mutants": [asdict(m) for m in self.mutants]}
+        return words | decided | {"verdict": self.verdict, "broken": self.broken}
+
+
+@final
+@dataclass(frozen=True)
+class FormalRow:
+    """What Coq says of one claim."""
+
+    claim: str
+    theorems: tuple[str, ...]
+    axioms: tuple[str, ...]
+    problems: tuple[str, ...]
+    holds: bool
+
+
+@final
+@dataclass(frozen=True)
+class FormalLayer:
+    """The formal layer: checked, failed, not checked here, or not asked for."""
+
+    status: str
+    verdict: Verdict | None = None
+    detail: str = ""
+    rows: tuple[FormalRow, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class ProofReport:
+    """The claims decided, the formal layer, and the bounds that no claim licenses."""
+
+    claims: Sequence[DecidedClaim]
+    formal: FormalLayer
+    not_licensed: tuple[str, ...] = ()
+    detailed: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refuted if any claim is not proved; otherwise that of the formal layer, where it was asked for."""
+        if any(claim.verdict is not Verdict.HOLDS for claim in self.claims) or not self.claims:
+            return Verdict.REFUTED
+        return Verdict.HOLDS if self.formal.verdict is None else self.formal.verdict
+
+    @property
+    def exit_code(self) -> int:
+        """0 all proved; 1 some claim is not; 3 the formal layer was asked for and could not be checked."""
+        return self.verdict.exit_code
+
+    @property
+    def summary(self) -> str:
+        proved = sum(claim.verdict is Verdict.HOLDS for claim in self.claims)
+        mutants = sum(len(claim.mutants) for claim in self.claims)
+        formal = f"formal layer {self.formal.status}" + (f" ({self.formal.detail})" if self.formal.detail else "")
+        return f"{proved} of {len(self.claims)} claims proved beside {mutants} mutants; {formal}"
+
+    def to_text(self) -> str:
+        """A row a claim and what is not shown; where claims were named, their steps too."""
+        return rendering.text(self)
+
+    def to_json(self) -> str:
+        """Schema `conv2attn.proofs/2`: sorted keys, verdicts by name."""
+        content = {
+            "schema": "conv2attn.proofs/2",
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "formal": asdict(self.formal),
+            "claims": [claim.content() for claim in self.claims],
+            "not_licensed": self.not_licensed,
+        }
+        return json.dumps(content, default=_plain, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+    def to_markdown(self) -> str:
+        """A readable proof of each claim, with formulas in dollars."""
+        return rendering.markdown(self)
+
+    def to_latex(self) -> str:
+        """A document with a readable proof of each claim."""
+        return rendering.document(self)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Verdict):
+        return value.value
+    raise TypeError(f"{value!r} has no place in a report")

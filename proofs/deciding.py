@@ -1,0 +1,64 @@
+"""Decides claims here and now: each step must hold, each mutant must be refuted; Coq is asked for the formal layer."""
+
+import importlib
+import inspect
+import shutil
+from collections.abc import Iterable
+
+from conv2attn import bounds
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Verdict
+
+from .claim import Claim
+from .decided import DecidedClaim, DecidedStep, FormalLayer, FormalRow, ProofReport
+from .formal import check
+
+NO_BOUND = {"format_of"}  # a public function of bounds that looks up a row of a table
+
+
+def load(name: str, names: Iterable[str]) -> Claim:
+    """The claim called `name`, one of `names`; `T1'` and `L3'` may be written so.
+
+    Raises:
+        UsageError: no claim has this name.
+    """
+    known = {each.casefold(): each for each in names}
+    wanted = name.replace("'", "p").casefold()
+    if wanted not in known:
+        raise UsageError("C2A001", f"claim {name!r} is not one of {', '.join(known.values())}")
+    claim = importlib.import_module(f".{known[wanted]}", __package__).CLAIM
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def decide_claim(claim: Claim) -> DecidedClaim:
+    """The claim with the verdict of each step and of each mutant."""
+    return DecidedClaim(claim, tuple(map(DecidedStep.of, claim.steps)), tuple(map(DecidedStep.of, claim.mutants)))
+
+
+def report_on(claims: Iterable[Claim], formal: bool, detailed: bool) -> ProofReport:
+    """The claims decided; where there is `coqc` and `formal` is asked for, with the formal layer."""
+    chosen = list(claims)
+    layer = formal_layer(chosen) if formal else FormalLayer("not asked for")
+    unlicensed = () if detailed else not_licensed(chosen)
+    return ProofReport(tuple(map(decide_claim, chosen)), layer, unlicensed, detailed)
+
+
+def not_licensed(claims: Iterable[Claim]) -> tuple[str, ...]:
+    """The public functions of conv2attn.bounds that no claim licenses."""
+    licensed = {name for claim in claims for name in claim.licenses}
+    public = [name for name in bounds.__all__ if inspect.isfunction(getattr(bounds, name)) and name not in NO_BOUND]
+    return tuple(full for full in (f"conv2attn.bounds.{name}" for name in public) if full not in licensed)
+
+
+def formal_layer(claims: Iterable[Claim]) -> FormalLayer:
+    """What Coq says of these claims and of all that proofs/formal/ states."""
+    if not shutil.which("coqc"):
+        return FormalLayer("not checked here", Verdict.UNSUPPORTED, "coqc not found")
+    stated = frozenset(claim.name for claim in claims if not claim.formal.startswith("none"))
+    rows = tuple(
+        FormalRow(row.claim, row.theorems, row.axioms, row.problems, row.holds) for row in check.check(formal=stated)
+    )
+    if rows and all(row.holds for row in rows):
+        return FormalLayer("checked", Verdict.HOLDS, rows=rows)
+    return FormalLayer("failed", Verdict.REFUTED, rows=rows)

@@ -1,0 +1,141 @@
+"""A proof report as text, Markdown and LaTeX, and the table of proofs/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from conv2attn.tables import markdown_table, text_table
+
+if TYPE_CHECKING:
+    from .decided import DecidedClaim, FormalRow, ProofReport
+
+WIDTH = 80
+LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+} | {sign: f"\\{sign}" for sign in "_#&%$"}
+
+
+def escape(text: str) -> str:
+    """`text` as LaTeX prints it."""
+    return "".join(LATEX_ESCAPES.get(sign, sign) for sign in text)
+
+
+def short(name: str) -> str:
+    """The full name of a function without that of the package."""
+    return name.removeprefix("conv2attn.")
+
+
+def listed(lines: Sequence[str]) -> list[str]:
+    """Paragraphs of a text report, with the lines after the first indented."""
+    return [fill(line, WIDTH, subsequent_indent="  ", break_long_words=False) for line in lines]
+
+
+def text(report: ProofReport) -> str:
+    """A row a claim; then what is not formal, not shown and not licensed, or the steps of the claims that were "
+    "named."""
+    header = ("claim", "title", "steps", "mutants", "formal", "verdict")
+    lines = [
+        text_table(
+            header,
+            [
+                (c.claim.name, c.claim.title, len(c.steps), len(c.mutants), c.claim.formal.partition(":")[0], c.status)
+                for c in report.claims
+            ],
+        )
+    ]
+    if report.detailed:
+        lines += [line for claim in report.claims for line in outline(claim)]
+    else:
+        lines += ["", "Not shown:", *listed([f"{c.claim.name}: {c.claim.not_shown}" for c in report.claims])]
+        partly = [c.claim for c in report.claims if c.claim.formal != "whole"]
+        lines += ["", "Not formal:", *listed([f"{claim.name}: {claim.formal}" for claim in partly])]
+    if report.not_licensed:
+        names = ", ".join(map(short, report.not_licensed))
+        lines += ["", "Not licensed, since no claim concerns them:", *listed([names])]
+    if report.formal.rows:
+        lines += ["", "Formal layer, checked by Coq:", *listed([coq(row) for row in report.formal.rows])]
+    return "\n".join([*lines, "", report.summary, ""])
+
+
+def coq(row: FormalRow) -> str:
+    """The theorems of a claim and the number of axioms that they rest on, or what is wrong."""
+    rests = f"({len(row.axioms)} axioms)" if row.holds else f"FAILS: {'; '.join(row.problems)}"
+    return f"{row.claim}: {', '.join(row.theorems)} {rests}"
+
+
+def outline(decided: DecidedClaim) -> list[str]:
+    """A claim in a text report, with its steps."""
+    claim = decided.claim
+    lines = [f"{claim.name}. {claim.title}: {decided.status}", f"  {claim.words}", f"  Source: {claim.source}."]
+    lines += [f"  Condition: {condition}." for condition in claim.conditions]
+    lines += [f"  {n}. [{s.verdict.value}, {s.method}] {s.says}" for n, s in enumerate(decided.steps, 1)]
+    lines += [f"  mutant [{m.verdict.value}, {m.method}] {m.says}" for m in decided.mutants]
+    return ["", *lines, f"  Not shown: {claim.not_shown}", f"  Formal: {claim.formal}"]
+
+
+def markdown(report: ProofReport) -> str:
+    """A readable proof of each claim, with formulas in dollars."""
+    lines = ["# Proofs", ""]
+    for decided in report.claims:
+        claim = decided.claim
+        lines += [f"## {claim.name}. {claim.title}", "", f"*{decided.status}.* {claim.words}", ""]
+        lines += [f"$${claim.formula}$$", "", f"Source: {claim.source}.", "", "Conditions:", ""]
+        lines += [*(f"- {each}" for each in claim.conditions), ""]
+        for n, s in enumerate(decided.steps, 1):
+            lines += [f"{n}. {s.says} *({s.method}: {s.verdict.value})*", ""]
+            lines += [f"   $${s.formula}$$", ""] if s.formula else []
+        lines += ["Mutants:", "", *(f"- {m.says} *({m.method}: {m.verdict.value})*" for m in decided.mutants), ""]
+        lines += [f"Not shown: {claim.not_shown}", "", f"Formal: {claim.formal}", ""]
+    return "\n".join([*lines, report.summary, ""])
+
+
+def document(report: ProofReport) -> str:
+    """A LaTeX document with a readable proof of each claim."""
+    packages = [r"\usepackage{amsmath,amssymb}", r"\usepackage[margin=2cm]{geometry}"]
+    lines = [r"\documentclass{article}", *packages, r"\sloppy", r"\begin{document}"]
+    for decided in report.claims:
+        claim = decided.claim
+        lines += [rf"\section*{{{escape(claim.name)}. {escape(claim.title)} ({escape(decided.status)})}}"]
+        lines += [escape(claim.words), r"\[", claim.formula, r"\]", f"Source: {escape(claim.source)}. Conditions:"]
+        lines += [r"\begin{itemize}", *(rf"\item {escape(each)}" for each in claim.conditions), r"\end{itemize}"]
+        lines += [r"\begin{enumerate}"]
+        for s in decided.steps:
+            lines += [rf"\item {escape(s.says)} \emph{{({escape(s.method)}: {s.verdict.value})}}"]
+            lines += [r"\begin{quote}", rf"$\displaystyle {s.formula}$", r"\end{quote}"] if s.formula else []
+        lines += [r"\end{enumerate}", "Mutants, all to be refuted:", r"\begin{itemize}"]
+        lines += [rf"\item {escape(m.says)} \emph{{({escape(m.method)}: {m.verdict.value})}}" for m in decided.mutants]
+        lines += [r"\end{itemize}", rf"\emph{{Not shown:}} {escape(claim.not_shown)}", ""]
+        lines += [rf"\emph{{Formal:}} {escape(claim.formal)}", ""]
+    return "\n".join([*lines, escape(report.summary), r"\end{document}", ""])
+
+
+def table(report: ProofReport) -> str:
+    """The generated part of proofs/README.md: a row a claim, what no claim licenses, then what each claim says."""
+    header = ("#", "claim", "status", "decided by", "formal", "does not show", "licenses")
+    rows = [
+        (
+            f"[{c.claim.name}]({c.claim.name}.py)",
+            *(c.claim.title, c.status, ", ".join(c.claim.methods), c.claim.formal, c.claim.not_shown),
+            "; ".join(f"`{short(name)}`: {domain}" for name, domain in c.claim.licenses.items()) or "nothing yet",
+        )
+        for c in report.claims
+    ]
+    unlicensed = ", ".join(f"`{short(name)}`" for name in report.not_licensed)
+    lines = [
+        markdown_table(header, rows),
+        "",
+        f"**Not licensed**, since no claim concerns them: {unlicensed or 'none'}.",
+    ]
+    for c in report.claims:
+        lines += ["", f"### {c.claim.name}. {c.claim.title}", "", c.claim.words, "", f"$${c.claim.formula}$$"]
+        lines += ["", "Conditions:", "", *(f"- {condition}" for condition in c.claim.conditions)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,198 @@
+"""The symbolic layer of proofs/: every claim proves, every mutant is refuted, and a broken proof is called broken."""
+
+import dataclasses
+import inspect
+import re
+import time
+import tomllib
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import pytest
+import sympy
+
+from conv2attn import bounds
+from conv2attn.verdicts import Verdict
+from proofs import CLAIMS as NAMES
+from proofs import core, report
+from proofs.decided import FormalLayer, ProofReport
+from proofs.deciding import decide_claim, load, not_licensed
+from proofs.rendering import table
+
+ROOT = Path(__file__).parents[2]
+PROOFS = ROOT / "proofs"
+CLAIMS = [load(name, NAMES) for name in NAMES]
+STEPS = [pytest.param(step, id=f"{claim.name}-{n}") for claim in CLAIMS for n, step in enumerate(claim.steps, 1)]
+x, y = sympy.symbols("x y", positive=True)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return report()
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=NAMES)
+def test_every_step_holds_and_every_mutant_is_refuted(claim):
+    result = decide_claim(claim)
+    assert result.steps
+    assert [step.says for step in result.steps if step.verdict is not Verdict.HOLDS] == []
+    assert result.mutants
+    assert [mutant.says for mutant in result.mutants if mutant.verdict is not Verdict.REFUTED] == []
+    assert result.status == "proved"
+
+
+def test_every_file_is_a_claim_of_its_name_and_every_claim_of_the_list_is_there():
+    files = {path.stem for path in PROOFS.glob("*.py") if "CLAIM = Claim(" in path.read_text()}
+    assert files == set(NAMES) == {claim.name for claim in CLAIMS}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=NAMES)
+def test_a_claim_says_all_that_is_needed_to_judge_it(claim):
+    for text in (claim.title, claim.words, claim.formula, claim.source, claim.not_shown, *claim.conditions):
+        assert text.strip() == text != ""
+    assert claim.conditions
+    assert len({step.says for step in (*claim.steps, *claim.mutants)}) == len(claim.steps) + len(claim.mutants)
+
+
+def test_the_trusted_core_is_one_short_file_and_decides_nothing_by_rounding_or_sampling():
+    source = (PROOFS / "core.py").read_text()
+    assert len(source.splitlines()) < 120
+    for path in PROOFS.glob("*.py"):
+        assert not re.search(r"simplify\(|\.equals\(|random|evalf|nsimplify", path.read_text()), path.name
+
+
+def test_only_the_core_decides():
+    methods = {step.values[0].question.func.__module__ for step in STEPS}
+    assert methods == {"proofs.core"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_made_wrong_no_longer_holds(step):
+    question = step.question
+    arguments = list(question.args)
+    match question.func.__name__:
+        case "identity" | "index_sums" if not step.negated:
+            arguments[1] += x
+        case "sign" if not step.negated:
+            arguments[0] -= x
+        case "less" if not step.negated:
+            arguments.reverse()
+        case "finite" if not step.negated:
+            *arguments, last = (*arguments, *question.keywords.values())
+            question, arguments = partial(question.func), [*arguments, last + 1]
+        case _:
+            wrong = dataclasses.replace(step, negated=not step.negated)
+            assert wrong.decide() is not Verdict.HOLDS
+            return
+    wrong = dataclasses.replace(step, question=partial(question.func, *arguments, **question.keywords))
+    assert wrong.decide() is not Verdict.HOLDS
+
+
+GIVEN = [
+    pytest.param(step.values[0].question, known, n, id=f"{step.id}-{known}-{n}")
+    for step in STEPS
+    for known in ("given", "positive")
+    for n in range(len(step.values[0].question.keywords.get(known, ())))
+    if "witness" not in step.values[0].question.keywords
+]
+
+
+@pytest.mark.parametrize(("question", "known", "n"), GIVEN)
+def test_every_hypothesis_is_needed(question, known, n):
+    fewer = [each for place, each in enumerate(question.keywords[known]) if place != n]
+    assert question() is Verdict.HOLDS
+    assert question.func(*question.args, **question.keywords | {known: tuple(fewer)}) is not Verdict.HOLDS
+
+
+SIGNS = [p for p in STEPS if p.values[0].method == "sign" and "witness" not in p.values[0].question.keywords]
+
+
+@pytest.mark.parametrize("step", SIGNS)
+def test_the_hypotheses_of_an_inequality_can_be_met(step):
+    given, positive = (step.question.keywords.get(known, ()) for known in ("given", "positive"))
+    symbols = sorted(set().union(*(sympy.sympify(each).free_symbols for each in (*given, *positive))), key=str)
+    tests = [sympy.lambdify(symbols, each) for each in (*given, *positive)]
+    points = product([Fraction(n) for n in (1, 2, 4, 9, -1)] + [Fraction(1, 4)], repeat=len(symbols))
+    assert any(
+        all(test(*point) >= (0 if n < len(given) else Fraction(1, 100)) for n, test in enumerate(tests))
+        for point in points
+    )
+
+
+def planted(claim, **changes):
+    return decide_claim(dataclasses.replace(claim, **changes))
+
+
+def test_a_proof_whose_mutant_passes_is_broken():
+    claim = load("L2a", NAMES)
+    result = planted(claim, mutants=(claim.steps[0],))
+    assert result.broken
+    assert result.status == "BROKEN"
+    assert ProofReport((result,), FormalLayer("not asked for")).exit_code == 1
+
+
+def test_a_proof_without_a_mutant_is_broken():
+    assert planted(load("L2a", NAMES), mutants=()).status == "BROKEN"
+
+
+def test_an_undecided_mutant_is_not_a_refuted_one():
+    claim = load("L2c", NAMES)
+    undecided = dataclasses.replace(claim.mutants[0], question=partial(core.less, 1, 1))
+    assert planted(claim, mutants=(undecided,)).broken
+
+
+def test_a_proof_whose_step_fails_or_that_has_none_is_not_proved():
+    claim = load("L2a", NAMES)
+    assert planted(claim, steps=claim.mutants).verdict is Verdict.REFUTED
+    empty = planted(claim, steps=())
+    assert empty.verdict is Verdict.UNDECIDED
+    assert ProofReport((empty,), FormalLayer("not asked for")).exit_code == 1
+
+
+def test_the_whole_layer_takes_less_than_a_minute(whole):
+    start = time.perf_counter()
+    assert report().exit_code == whole.exit_code == 0
+    assert time.perf_counter() - start < 60
+
+
+def test_the_table_is_what_the_claims_are(whole):
+    readme = (PROOFS / "README.md").read_text()
+    generated = readme.partition("<!-- generated by `python -m proofs` -->\n")[2]
+    assert generated.partition("<!-- end -->")[0] == table(whole)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=NAMES)
+def test_a_claim_says_what_of_it_is_formal(claim):
+    stated = tomllib.loads((PROOFS / "formal" / "claims.toml").read_text())
+    kind, _, rest = claim.formal.partition(": ")
+    assert (kind, bool(rest)) in [("whole", False), ("part", True), ("none", True)]
+    assert (claim.name in stated) == (kind != "none")
+
+
+def test_the_bounds_that_no_claim_licenses_are_listed(whole):
+    licensed = {name for claim in CLAIMS for name in claim.licenses}
+    functions = {f"conv2attn.bounds.{name}" for name in bounds.__all__ if inspect.isfunction(getattr(bounds, name))}
+    assert set(whole.not_licensed) == functions - licensed - {"conv2attn.bounds.format_of"}
+    assert set(not_licensed([])) == functions - {"conv2attn.bounds.format_of"}
+    assert all(name.removeprefix("conv2attn.") in whole.to_text() for name in whole.not_licensed)
+
+
+def test_the_errata_cite_the_claims_that_are_their_evidence_and_no_others():
+    rows = re.findall(r"^\| (E\d+) \|.*\| ([^|]*) \|$", (ROOT / "docs" / "errata.md").read_text(), re.MULTILINE)
+    cited = {row: set(re.findall(r"\[(\w+)\]\(\.\./proofs/\1\.py\)", evidence)) for row, evidence in rows}
+    assert set(cited) == {f"E{n}" for n in range(1, 18)}
+    for row, claims in cited.items():
+        assert claims == {claim.name for claim in CLAIMS if row in claim.errata}, row
+    assert {row for row, claims in cited.items() if not claims} == {"E9"}
+
+
+def test_docstrings_cite_claims_that_exist():
+    cited = []
+    for path in (ROOT / "conv2attn").rglob("*.py"):
+        for words in re.findall(r"claims? ((?:[\w', ]|\n)+?) of\s+proofs/", path.read_text()):
+            cited += re.findall(r"[A-Z][A-Z0-9]*[a-z0-9']*", words)
+    assert cited
+    for name in cited:
+        load(name, NAMES)
