@@ -259,5 +259,10 @@ RULES: dict[str, Rule] = {
         "The loss is infinite or not a number: no step from there leads anywhere.",
         "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
     ),
+    "C2A602": Rule(
+        "heads cannot be removed",
+        "Heads are removed from attention classifiers whose layers keep at least one.",
+        "Choose other thresholds, or name the heads to remove.",
+    ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

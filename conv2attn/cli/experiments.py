@@ -9,6 +9,8 @@ import click
 from click.core import ParameterSource
 
 from conv2attn.cli.group import main
+from conv2attn.cli.options import reporting
+from conv2attn.cli.reports import check_free, finish
 from conv2attn.errors import UsageError
 from conv2attn.experiments.recipe import CHOICES, KINDS, Recipe
 
@@ -86,6 +88,74 @@ def train(
 
     run = run_training(recipe, folder, device=device)
     sys.exit(0 if run.finished else 130)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), required=True, help="Folder of the figures.")
+@click.option("--suffix", type=click.Choice(["png", "svg", "pdf"]), default="png", show_default=True, help="Format.")
+@click.option("--average", type=click.IntRange(1), default=100, show_default=True, help="Test images to average over.")
+@click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Test images shown alone.")
+@click.option("--query", metavar="ROW,COLUMN", help="The token that asks; the one in the middle by default.")
+@click.option("--zoom", type=click.IntRange(0), default=7, show_default=True, help="Tokens around it; 0 shows all.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, zoom: int, **given: Any) -> None:
+    """Draw the figures of the paper from training runs: learning curves of all, heads and attention of the first."""
+    from conv2attn.experiments.figures import draw_figures
+    from conv2attn.experiments.training import Run
+
+    asked = None if query is None else whole_numbers(query)
+    if asked is not None and len(asked) != 2:
+        raise UsageError("C2A001", f"--query {query} is not a row and a column")
+    found = [Run(Path(run)) for run in runs]
+    place = None if asked is None else (asked[0], asked[1])
+    for path in draw_figures(found, output, suffix=f".{suffix}", query=place, zoom=zoom or None, **given):
+        click.echo(f"wrote {path}", err=True)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), required=True, help="File of the smaller network.")
+@click.option("--smallest", type=float, default=1e-5, show_default=True, help="Of the largest eigenvalue of a head.")
+@click.option("--condition", type=float, default=1e5, show_default=True, help="Largest condition number of a head.")
+@reporting
+def prune(model: str, output: str, form: str, report: str | None, force: bool, **thresholds: float) -> None:
+    """Remove degenerate heads from the attention classifier in MODEL (App. E), and say what that saves.
+
+    To train on at a tenth of the rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
+    """
+    from conv2attn.checkpoints import load, save
+    from conv2attn.experiments.pruning import prune_degenerate
+
+    check_free(force, output, report, read=(model,))
+    smaller, found = prune_degenerate(load(model), **thresholds)
+    save(smaller, output, force=force)
+    finish(found, form, report, force)
+    click.echo(f"wrote {output}", err=True)
+    sys.exit(found.exit_code)
+
+
+@main.group()
+def reproduce() -> None:
+    """Count and print again what the paper prints."""
+
+
+@reproduce.command()
+@click.option("--run", "runs", multiple=True, metavar="MODEL=FOLDER", help="A run whose accuracy to show; repeatable.")
+@click.option("--engine", default="dense", show_default=True, help="Of the attention whose products are counted.")
+@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
+@reporting
+def tables(runs: tuple[str, ...], engine: str, output: str | None, form: str, report: str | None, force: bool) -> None:
+    """Tables 1 and 4: parameters, FLOPs and accuracies of all models, beside the paper's."""
+    from conv2attn.experiments.tables import reproduce_tables
+    from conv2attn.experiments.training import Run
+
+    check_free(force, output, report)
+    if any("=" not in run for run in runs):
+        raise UsageError("C2A001", "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar")
+    found = reproduce_tables({run.partition("=")[0]: Run(Path(run.partition("=")[2])) for run in runs}, engine)
+    finish(found, form, report, force, output)
+    sys.exit(found.exit_code)
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conv2attn.attention import Encoding, LearnedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.errors import UsageError
 
 
 @final
@@ -20,7 +21,8 @@ class ClassifierPlan:
         content: whether attention counts content too, as `q.k + q.r`; only with learned positions.
         side: pixels along the side of a square image.
         patch: side of the squares that space-to-depth makes into tokens; 2 in the paper.
-        channels, width, heads, layers, hidden, classes: sizes; the paper's by default.
+        channels, width, heads, layers, hidden, classes: sizes; the paper's by default. A tuple of heads is one number
+            per layer.
         positions: width of a learned position vector along one axis.
         dropout: probability.
     """
@@ -31,7 +33,7 @@ class ClassifierPlan:
     patch: int = 2
     channels: int = 3
     width: int = 400
-    heads: int = 9
+    heads: int | tuple[int, ...] = 9
     layers: int = 6
     hidden: int = 512
     positions: int = 400
@@ -44,6 +46,18 @@ class ClassifierPlan:
         return f"attention-{self.encoding}{'-content' if self.content else ''}"
 
     @property
+    def heads_of_layers(self) -> tuple[int, ...]:
+        """The number of heads of each layer.
+
+        Raises:
+            UsageError: there is not one number for each layer (C2A001).
+        """
+        heads = (self.heads,) * self.layers if isinstance(self.heads, int) else self.heads
+        if len(heads) != self.layers or min(heads, default=1) < 1:
+            raise UsageError("C2A001", f"heads={self.heads} is not a positive number for each of {self.layers} layers")
+        return heads
+
+    @property
     def input_size(self) -> tuple[int, int, int]:
         """(channels, side, side)."""
         return self.channels, self.side, self.side
@@ -52,13 +66,13 @@ class ClassifierPlan:
 class Block(nn.Module):
     """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised."""
 
-    def __init__(self, plan: ClassifierPlan):
+    def __init__(self, plan: ClassifierPlan, heads: int):
         super().__init__()
         width, d_key = plan.width, plan.width if plan.content else None
         self.attention = MultiHeadSelfAttention(
             width,
             width,
-            encoding_of(plan),
+            encoding_of(plan, heads),
             value=False,
             d_key=d_key,
             content=plan.content,
@@ -85,7 +99,7 @@ class AttentionClassifier(nn.Module):
         super().__init__()
         self.plan = plan
         self.embed = nn.Linear(plan.channels * plan.patch**2, plan.width)
-        self.blocks = nn.Sequential(*(Block(plan) for _ in range(plan.layers)))
+        self.blocks = nn.Sequential(*(Block(plan, heads) for heads in plan.heads_of_layers))
         self.classify = nn.Linear(plan.width, plan.classes)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -94,11 +108,11 @@ class AttentionClassifier(nn.Module):
         return self.classify(self.blocks(self.embed(tokens).movedim(-1, 1)).mean((2, 3)))
 
 
-def encoding_of(plan: ClassifierPlan) -> Encoding:
+def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
     """The positions of one layer; centres are drawn from a normal distribution of variance 2 (Sec. 4.2), and alpha is
     1/2, of an inverse width of 1.
     """
     if plan.encoding == "learned":
         reach = plan.side // plan.patch - 1
-        return LearnedEncoding(plan.heads, (reach, reach), plan.positions)
-    return QuadraticEncoding(torch.randn(plan.heads, 2) * 2**0.5, 0.5)
+        return LearnedEncoding(heads, (reach, reach), plan.positions)
+    return QuadraticEncoding(torch.randn(heads, 2) * 2**0.5, 0.5)

@@ -1,0 +1,166 @@
+"""Figures 2 to 14 of the paper from runs: learning curves, centres of heads, attention."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from conv2attn.checkpoints import load
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.experiments.data import normalised, read_images_of
+from conv2attn.experiments.figures.heads import Numbers, attention_of_query, layer_of_figure_3, reading_order, snapshots
+from conv2attn.experiments.figures.panels import draw_attention, draw_centers, draw_curve, order_of
+from conv2attn.experiments.training.run_folder import Run
+from conv2attn.models import attention_layers
+from conv2attn.plots import FORMATS, check_drawable, write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INCH = 1.3
+
+
+def draw_figures(
+    runs: Sequence[Run],
+    folder: str | Path,
+    *,
+    suffix: str = ".png",
+    average: int = 100,
+    examples: int = 3,
+    query: tuple[int, int] | None = None,
+    zoom: int | None = 7,
+    force: bool = False,
+) -> list[Path]:
+    """Draws the figures that the runs allow into `folder`.
+
+    Args:
+        runs: the learning curves show all of them; the other figures, the first one's heads.
+        suffix: of the files: .png, .svg or .pdf.
+        average: test images over which attention is averaged.
+        examples: test images for which attention is shown by itself.
+        query: row and column of the token that asks; by default the one in the middle.
+        zoom: tokens around the query that averaged attention shows, all if None.
+        force: overwrite files.
+    Returns:
+        The files.
+    Raises:
+        UsageError: no runs, an unknown suffix, or no matplotlib (C2A001).
+        CheckpointError: see `Run.metrics`.
+    """
+    folder = Path(folder)
+    if not runs or suffix not in FORMATS:
+        raise UsageError("C2A001", f"figures takes runs and one of {', '.join(FORMATS)}, not {suffix!r}")
+    check_drawable(folder / f"figure{suffix}")
+    figures = {"accuracy": accuracy_figure(runs), **figures_of_heads(runs[0])}
+    network = load(runs[0].network)
+    if attention_layers(network):
+        images = read_images_of(runs[0].recipe.data)
+        inputs = normalised(images.test_pixels[: max(average, examples)], *images.statistics())
+        attention = attention_of_query(network, inputs.to(next(network.parameters()).dtype), query)
+        mean = {name: each[:average].mean(0) for name, each in attention.items()}
+        figures["attention"] = attention_figure(mean, query, zoom)
+        for example in range(examples):
+            alone = {name: each[example] for name, each in attention.items()}
+            figures[f"attention-image-{example + 1}"] = attention_figure(alone, query, None, inputs[example])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError("C2A301", f"{folder} cannot be made: {error.strerror}") from error
+    paths = [folder / f"{name}{suffix}" for name in figures]
+    for path, figure in zip(paths, figures.values(), strict=True):
+        write(figure, path, force)
+    return paths
+
+
+def accuracy_figure(runs: Sequence[Run]) -> "Figure":
+    """Test accuracy over the epochs (Figs. 2 and 13)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5, 3), layout="constrained")
+    panel = figure.subplots()
+    for place, run in enumerate(runs):
+        rows = run.metrics()
+        draw_curve(panel, place, run.folder.name, [r["epoch"] for r in rows], [r["test_accuracy"] for r in rows])
+    panel.set(xlabel="Epoch", ylabel="Test accuracy")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=7)
+    return figure
+
+
+def figures_of_heads(run: Run) -> dict[str, "Figure"]:
+    """Centres over training (Fig. 3) and of all layers at the end (Figs. 4, 12, 14), where heads have centres."""
+    stored = run.positions()
+    names = [key.removesuffix(":center") for key in stored if key.endswith(":center")]
+    if not names or stored[f"{names[0]}:center"].shape[2] != 2:
+        return {}
+    heads = {name: (stored[f"{name}:center"], stored[f"{name}:precision"]) for name in names}
+    shown = layer_of_figure_3(names)
+    centers, precisions = heads[shown]
+    last = reading_order(centers[-1])
+    over_time = [
+        (f"epoch {epoch}", centers[epoch], precisions[epoch], last) for epoch in snapshots(len(centers) - 1, 6)
+    ]
+    at_end = [(f"layer {place + 1}", c[-1], p[-1], reading_order(c[-1])) for place, (c, p) in enumerate(heads.values())]
+    title = f"Layer {names.index(shown) + 1} during training"
+    return {"centers-over-training": centers_figure(over_time, title), "centers": centers_figure(at_end, "")}
+
+
+def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], title: str) -> "Figure":
+    """A panel for each (title, centres, precision matrices, order of heads), three in a row, all to one scale."""
+    from matplotlib.figure import Figure
+
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(2 * columns, 2.1 * lines), layout="constrained")
+    figure.suptitle(title, fontsize=8)
+    reach = max(3.0, float(np.quantile([np.abs(c).max(1) for _, c, _, _ in panels], 0.9)) + 1)
+    axes = figure.subplots(lines, columns, squeeze=False).ravel()
+    for panel, (name, centers, precisions, order) in zip(axes, panels, strict=False):
+        draw_centers(panel, centers, precisions, order, reach, name)
+    for panel in axes[len(panels) :]:
+        panel.remove()
+    return figure
+
+
+def attention_figure(
+    attention: Mapping[str, Numbers], query: tuple[int, int] | None, zoom: int | None, image: Tensor | None = None
+) -> "Figure":
+    """A row a layer and a column a head, in reading order; the image in front of it where one is given."""
+    from matplotlib.figure import Figure
+
+    most, front = max(map(len, attention.values())), int(image is not None)
+    size = (INCH * (most + front), INCH * len(attention))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(attention), most + front, squeeze=False)
+    for place, (line, heads) in enumerate(zip(panels, attention.values(), strict=True)):
+        rows, columns = heads.shape[1:]
+        asks = query or (rows // 2, columns // 2)
+        order = order_of(heads, asks)
+        for number, panel in enumerate(line[front:]):
+            if number < len(order):
+                head = heads[order[number]]
+                draw_attention(panel, head, asks, zoom, f"max {head.max():.2f}")
+            else:
+                panel.remove()
+        line[front].set_ylabel(f"layer {place + 1}", fontsize=7)
+        if image is not None:
+            show_image(line[0], image, asks, (rows, columns)) if place == 0 else line[0].remove()
+    return figure
+
+
+def show_image(panel: "Axes", image: Tensor, query: tuple[int, int], tokens: tuple[int, int]) -> None:
+    """An image as the network takes it, stretched to the range that can be shown; a frame around the query's patch."""
+    from matplotlib.patches import Rectangle
+
+    low, high = image.min(), image.max()
+    stretched = ((image - low) / (high - low).clamp(min=1e-12)).movedim(0, -1).float().numpy()
+    panel.imshow(stretched[..., 0] if stretched.shape[-1] == 1 else stretched[..., :3], cmap="gray")
+    tall, wide = (side / count for side, count in zip(image.shape[1:], tokens, strict=True))
+    corner = (query[1] * wide - 0.5, query[0] * tall - 0.5)
+    panel.add_patch(Rectangle(corner, wide, tall, fill=False, ec="#D55E00", lw=1))
+    panel.set(xticks=[], yticks=[])
+    panel.set_title("image", fontsize=5, pad=2)

@@ -1,0 +1,170 @@
+"""Heads that attend to a stripe or to everything alike, removed (Cordonnier et al. 2020, App. E)."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention.plan import from_plan, to_plan
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.experiments.tables.counting import count_flops, count_parameters
+from conv2attn.experiments.training.networks import heads_of
+from conv2attn.models import attention_layers
+from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
+from conv2attn.tables import markdown_table, text_table
+
+SCHEMA = "conv2attn.pruning/1"
+SMALLEST, CONDITION = 1e-5, 1e5
+"""The paper's thresholds. The authors' released code has 1000 for the condition number instead."""
+
+
+@final
+@dataclass(frozen=True)
+class Pruning:
+    """What was removed, and what that saves.
+
+    Args:
+        removed: the heads of each layer, by their numbers before.
+        left: how many heads each layer keeps.
+        parameters, flops: before and after; of all products on one image, by the engine dense.
+    """
+
+    removed: dict[str, tuple[int, ...]]
+    left: dict[str, int]
+    smallest: float
+    condition: float
+    parameters: tuple[int, int]
+    flops: tuple[int, int]
+
+    verdict = "holds"
+    exit_code = 0
+
+    def lines(self) -> list[str]:
+        """What it saves."""
+        count = sum(map(len, self.removed.values()))
+        saved = [
+            f"{what}: {before:,} to {after:,}, {1 - after / before:.1%} less"
+            for what, (before, after) in (("parameters", self.parameters), ("FLOPs", self.flops))
+        ]
+        rule = f"the largest eigenvalue is below {self.smallest:g}, or the condition number above {self.condition:g}"
+        return [f"{count} heads removed: {rule} of the precision matrix.", *saved]
+
+    def cells(self) -> list[list[str | int]]:
+        """A row for each layer."""
+        return [[name, self.left[name], ", ".join(map(str, heads)) or "none"] for name, heads in self.removed.items()]
+
+    def to_text(self) -> str:
+        """A line for each layer."""
+        return "\n".join([*self.lines(), "", text_table(("layer", "heads left", "removed"), self.cells())])
+
+    def to_markdown(self) -> str:
+        """A Markdown table."""
+        return "\n".join([*self.lines(), "", markdown_table(("layer", "heads left", "removed"), self.cells())])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def to_json(self) -> str:
+        """Sorted JSON."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False)
+
+
+def degenerate_heads(
+    network: nn.Module, smallest: float = SMALLEST, condition: float = CONDITION
+) -> dict[str, tuple[int, ...]]:
+    """The heads of each layer that attend to everything alike, or to a thin stripe.
+
+    Args:
+        smallest: of the largest eigenvalue of a precision matrix; a head below it is degenerate.
+        condition: the largest ratio of its largest to its smallest eigenvalue; a head above it is degenerate.
+    """
+    found = {}
+    for key, precision in heads_of(network).items():
+        if key.endswith(":precision"):
+            values = torch.linalg.eigvalsh(precision)
+            low, high = values[:, 0], values[:, -1]
+            bad = ~(high >= smallest) | ~(high <= condition * low)
+            found[key.removesuffix(":precision")] = tuple(bad.nonzero().flatten().tolist())
+    return found
+
+
+def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionClassifier:
+    """A copy of an attention classifier without some heads; all else is bitwise as it was.
+
+    It computes what the network does whose removed heads have values of zero.
+
+    Args:
+        network: an `AttentionClassifier`.
+        heads: of each layer by its name, the heads to remove; `degenerate_heads` finds those of the paper.
+    Raises:
+        UnsupportedError: the network is another, or a layer would keep no head (C2A602).
+        UsageError: no such layer or head (C2A001).
+    """
+    plan = getattr(network, "plan", None)
+    if not isinstance(network, AttentionClassifier) or not isinstance(plan, ClassifierPlan):
+        raise UnsupportedError("C2A602", f"{type(network).__name__} is not an attention classifier")
+    removed = {name: set(each) for name, each in heads.items()}
+    pruned = copy.deepcopy(network)
+    left = []
+    for name, layer in attention_layers(pruned).items():
+        gone = removed.pop(name, set())
+        if strange := sorted(gone - set(range(layer.heads))):
+            raise UsageError("C2A001", f"{name} has no head {strange[0]}")
+        kept = [head for head in range(layer.heads) if head not in gone]
+        if not kept:
+            raise UnsupportedError("C2A602", f"{name}: all of its heads would be removed")
+        left.append(len(kept))
+        if gone:
+            pruned.get_submodule(name.rpartition(".")[0]).attention = without_heads(layer, kept)
+    if removed:
+        raise UsageError("C2A001", f"{min(removed)!r} is no layer of the network")
+    pruned.plan = replace(plan, heads=tuple(left))
+    return pruned
+
+
+def without_heads(layer: MultiHeadSelfAttention, kept: Sequence[int]) -> MultiHeadSelfAttention:
+    """A layer with some of the heads of another, and all else of it."""
+    plan = to_plan(layer)
+    plan["positions"] = [len(kept), *plan["positions"][1:]]
+    smaller, state = from_plan(plan), layer.state_dict()
+    chosen = torch.tensor(kept)
+    smaller.load_state_dict(
+        {name: of_heads(state[name], shape, chosen) for name, shape in shapes(smaller).items()}, assign=True
+    )
+    for name, parameter in smaller.named_parameters():
+        parameter.requires_grad_(layer.get_parameter(name).requires_grad)
+    return smaller.train(layer.training)
+
+
+def shapes(layer: nn.Module) -> dict[str, torch.Size]:
+    """The shape of each entry of a layer's state."""
+    return {name: tensor.shape for name, tensor in layer.state_dict().items()}
+
+
+def of_heads(tensor: Tensor, shape: torch.Size, kept: Tensor) -> Tensor:
+    """The part of a tensor that belongs to the heads `kept`, whose axis is the one that is shorter in `shape`."""
+    axis = next((axis for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)) if old != new), None)
+    return tensor.clone() if axis is None else tensor.index_select(axis, kept.to(tensor.device))
+
+
+def prune_degenerate(
+    network: nn.Module, smallest: float = SMALLEST, condition: float = CONDITION
+) -> tuple[AttentionClassifier, Pruning]:
+    """A copy of an attention classifier without its degenerate heads, and what that saves.
+
+    Raises:
+        UnsupportedError: see `prune`.
+    """
+    removed = degenerate_heads(network, smallest, condition)
+    pruned = prune(network, removed)
+    left = {name: layer.heads for name, layer in attention_layers(pruned).items()}
+    parameters = (count_parameters(network), count_parameters(pruned))
+    size = pruned.plan.input_size
+    flops = (count_flops(network, size), count_flops(pruned, size))
+    return pruned, Pruning(removed, left, smallest, condition, parameters, flops)

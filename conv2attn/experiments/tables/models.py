@@ -1,0 +1,42 @@
+"""The models of Tables 1 and 4, with the numbers that the paper prints for them."""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from conv2attn.models.zoo import ClassifierPlan, ResNetPlan
+
+PAPER = ClassifierPlan()
+
+
+@final
+@dataclass(frozen=True)
+class PaperModel:
+    """A row of the tables.
+
+    Args:
+        key: a short name.
+        title: as the paper prints it.
+        plan: of the network.
+        accuracy, parameters, flops: as the paper prints them.
+        note: what tells a row from another of the same title.
+    """
+
+    key: str
+    title: str
+    plan: ClassifierPlan | ResNetPlan
+    accuracy: float
+    parameters: str
+    flops: str
+    note: str = ""
+
+
+LEARNED = replace(PAPER, encoding="learned")
+MODELS = (
+    PaperModel("resnet", "ResNet18", ResNetPlan(classes=10, stem="cifar"), 0.938, "11.2M", "1.1B"),
+    PaperModel("quadratic", "SA quadratic emb.", PAPER, 0.938, "12.1M", "6.2B"),
+    PaperModel("learned", "SA learned emb.", LEARNED, 0.918, "12.3M", "6.2B", "400 numbers an axis"),
+    PaperModel(
+        "learned", "SA learned emb.", replace(LEARNED, positions=200), 0.918, "12.3M", "6.2B", "200 numbers an axis"
+    ),
+)
+"""The paper's text says floor(D_p / 2) = 200 numbers an axis with D_p = 400; no one width gives both of its counts."""

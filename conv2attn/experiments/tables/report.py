@@ -1,0 +1,165 @@
+"""The tables as a report: the paper's numbers, and beside them what is counted here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from conv2attn.errors import UsageError
+from conv2attn.experiments.tables.counting import count_flops, count_parameters, count_weight_flops
+from conv2attn.experiments.tables.models import MODELS, PaperModel
+from conv2attn.experiments.training.run_folder import Run
+from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet
+from conv2attn.tables import Cell, markdown_table, text_table
+
+SCHEMA = "conv2attn.tables/1"
+UNITS = {"M": 1e6, "B": 1e9}
+HEADER = (
+    "model", "setting", "accuracy", "ours", "parameters", "counted", "FLOPs", "so counted", "all products",
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class TableRow:
+    """A model: what the paper prints, and what is counted.
+
+    Args:
+        weight_flops: of products with weights alone, as the paper counted.
+        flops: of all products, by the engine of the table.
+        accuracy: of a run that was given, on the test images of `data`.
+    """
+
+    key: str
+    title: str
+    note: str
+    paper_accuracy: float
+    paper_parameters: str
+    paper_flops: str
+    parameters: int
+    weight_flops: int
+    flops: int
+    accuracy: float | None = None
+    data: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Tables:
+    """Tables 1 and 4.
+
+    The verdict holds when each number of parameters and FLOPs that the paper prints is that of a row here, rounded.
+    """
+
+    rows: tuple[TableRow, ...]
+    engine: str
+
+    @property
+    def differing(self) -> list[str]:
+        """What the paper prints and no row of its model gives."""
+        found = []
+        for title in dict.fromkeys(row.title for row in self.rows):
+            rows = [row for row in self.rows if row.title == title]
+            if not any(rounds_to(row.parameters, row.paper_parameters) for row in rows):
+                found.append(f"{title}: {rows[0].paper_parameters} parameters")
+            if not any(rounds_to(row.weight_flops, row.paper_flops) for row in rows):
+                found.append(f"{title}: {rows[0].paper_flops} FLOPs")
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """holds, or refuted."""
+        return "refuted" if self.differing else "holds"
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every printed number is found again, otherwise 1."""
+        return 1 if self.differing else 0
+
+    def cells(self) -> list[list[Cell]]:
+        """The rows of the table."""
+        return [
+            [
+                row.title,
+                row.note,
+                f"{row.paper_accuracy:.3f}",
+                None if row.accuracy is None else f"{row.accuracy:.3f} on {row.data}",
+                row.paper_parameters,
+                row.parameters,
+                row.paper_flops,
+                f"{row.weight_flops:.4g}",
+                f"{row.flops:.4g}",
+            ]
+            for row in self.rows
+        ]
+
+    def notes(self) -> list[str]:
+        """What the columns mean, and what differs."""
+        lines = [
+            "accuracy, parameters, FLOPs: as Cordonnier et al. 2020 print them (CIFAR-10); ours stand behind.",
+            "so counted: products with weights alone, 2 per multiply-add, which is how the paper's figures come about.",
+            f"all products: those of attention too, by the engine {self.engine}.",
+            "The text's 200 numbers an axis and the tables' counts exclude each other: each width gives one of them.",
+        ]
+        return [*lines, *(f"Differs: {what}." for what in self.differing)]
+
+    def to_text(self) -> str:
+        """Aligned columns."""
+        table = text_table(HEADER, self.cells())
+        return "\n".join([f"Tables 1 and 4: {self.verdict}", "", table, "", *self.notes()])
+
+    def to_markdown(self) -> str:
+        """A Markdown table."""
+        return "\n".join(
+            [f"**Tables 1 and 4: {self.verdict}**", "", markdown_table(HEADER, self.cells()), "", *self.notes()]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        rows = [asdict(row) for row in self.rows]
+        return {"schema": SCHEMA, "verdict": self.verdict, "engine": self.engine, "rows": rows}
+
+    def to_json(self) -> str:
+        """Sorted JSON."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False)
+
+
+def rounds_to(count: int, printed: str) -> bool:
+    """Whether `count` is what was printed, to as many digits.
+
+    >>> rounds_to(12_086_844, "12.1M"), rounds_to(12_182_682, "12.3M"), rounds_to(15_023_000_000, "15B")
+    (True, False, True)
+    """
+    digits = len(printed.partition(".")[2]) - 1 if "." in printed else 0
+    return f"{count / UNITS[printed[-1]]:.{digits}f}" == printed[:-1]
+
+
+def reproduce_tables(runs: Mapping[str, Run] | None = None, engine: str = "dense") -> Tables:
+    """Tables 1 and 4, counted on networks that are built for it.
+
+    Args:
+        runs: training runs by the key of their model, whose last accuracy is shown beside the paper's.
+        engine: of the attention products.
+    Raises:
+        UsageError: a key is no model's (C2A001).
+    """
+    runs = runs or {}
+    if strange := sorted(runs.keys() - {model.key for model in MODELS}):
+        known = ", ".join(dict.fromkeys(model.key for model in MODELS))
+        raise UsageError("C2A001", f"{strange[0]!r} is no model of the tables ({known})")
+    return Tables(tuple(row_for(model, runs.get(model.key), engine) for model in MODELS), engine)
+
+
+def row_for(model: PaperModel, run: Run | None, engine: str) -> TableRow:
+    """A model counted."""
+    plan = model.plan
+    network = AttentionClassifier(plan) if isinstance(plan, ClassifierPlan) else ResNet(plan)
+    counts = (
+        count_parameters(network),
+        count_weight_flops(network, plan.input_size),
+        count_flops(network, plan.input_size, engine),
+    )
+    printed = (model.key, model.title, model.note, model.accuracy, model.parameters, model.flops)
+    if run is None:
+        return TableRow(*printed, *counts)
+    return TableRow(*printed, *counts, run.metrics()[-1]["test_accuracy"], run.recipe.data)

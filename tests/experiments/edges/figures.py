@@ -1,0 +1,103 @@
+"""Figures: the numbers behind them are those of the heads, and the files are written."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from experiments.cases import small
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import UsageError
+from conv2attn.experiments.data import normalised, read_images_of
+from conv2attn.experiments.figures.heads import attention_of_query, ellipse, mean_places, reading_order
+from conv2attn.experiments.training import train
+from conv2attn.models import attention_layers
+
+
+def quiet(line):
+    """Reports nothing."""
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize("alpha", [0.05, 1.0, 7.5])
+def test_circles_of_a_quadratic_head_are_quantiles_of_the_gaussian(share, alpha):
+    shape = ellipse(np.array([1.0, -2.0]), 2 * alpha * np.eye(2), share)
+    assert shape.center == (1.0, -2.0)
+    assert shape.semi_axes == pytest.approx([math.sqrt(-math.log(1 - share) / alpha)] * 2)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_ellipses_hold_their_share_of_drawn_points(share):
+    generator = np.random.default_rng(0)
+    root = np.array([[1.2, 0.3], [-0.4, 0.5]])
+    precision = root.T @ root
+    points = generator.standard_normal((200_000, 2)) @ np.linalg.inv(root).T
+    shape = ellipse(np.zeros(2), precision, share)
+    angle = math.radians(shape.angle)
+    along = points @ [math.sin(angle), math.cos(angle)]
+    across = points @ [math.cos(angle), -math.sin(angle)]
+    inside = (along / shape.semi_axes[0]) ** 2 + (across / shape.semi_axes[1]) ** 2 <= 1
+    deviation = math.sqrt(share * (1 - share) / len(points))
+    assert abs(inside.mean() - share) < 5 * deviation
+    swapped = (across / shape.semi_axes[0]) ** 2 + (along / shape.semi_axes[1]) ** 2 <= 1
+    assert abs(swapped.mean() - share) > 20 * deviation
+
+
+def test_a_head_without_precision_is_drawn_as_a_large_ellipse():
+    assert min(ellipse(np.zeros(2), np.zeros((2, 2)), 0.5).semi_axes) >= 1e4
+
+
+def test_a_shuffled_kernel_is_read_row_by_row():
+    places = np.array([(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1)], dtype=float)
+    shuffled = np.random.default_rng(1).permutation(9)
+    order = reading_order(places[shuffled] + 0.1)
+    assert np.array_equal(places[shuffled][order], places)
+    assert sorted(reading_order(np.zeros((5, 2)))) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "learned"])
+def test_attention_of_a_query_is_the_layers_row(tmp_path, kind):
+    run = train(small(kind), tmp_path / "run", report=quiet)
+    network, images = conv2attn.load(run.network), read_images_of("digits")
+    inputs = normalised(images.test_pixels[:3], *images.statistics())
+    found = attention_of_query(network, inputs, (1, 2))
+    assert [*found] == [*attention_layers(network)]
+    for name, layer in attention_layers(network).items():
+        whole = layer.attention(sides=(4, 4))[0, :, 1 * 4 + 2].reshape(-1, 4, 4)
+        assert found[name].shape == (3, 4, 4, 4)
+        for image in found[name]:
+            np.testing.assert_allclose(image, whole.detach(), atol=1e-7)
+    with pytest.raises(UsageError, match="query 4,0 is none of 4x4 tokens"):
+        attention_of_query(network, inputs, (4, 0))
+
+
+def test_mean_places_are_displacements_from_the_query():
+    attention = torch.zeros(2, 5, 6)
+    attention[0, 1, 4] = 1
+    attention[1, 0, 0] = attention[1, 4, 2] = 0.5
+    assert mean_places(attention.numpy(), (2, 3)).tolist() == [[-1, 1], [0, -2]]
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("quadratic", "png"), ("learned", "svg"), ("resnet", "pdf")])
+def test_figures_are_written_for_every_kind(tmp_path, kind, suffix):
+    run = train(small(kind), tmp_path / "run", report=quiet)
+    arguments = ["figures", str(run.folder), "-o", str(tmp_path / "out"), "--suffix", suffix, "--examples", "1"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    names = {file.name.removesuffix(f".{suffix}") for file in (tmp_path / "out").iterdir()}
+    centers, attention = {"centers", "centers-over-training"}, {"attention", "attention-image-1"}
+    expected = {"quadratic": centers | attention, "learned": attention, "resnet": set()}[kind]
+    assert names == {"accuracy"} | expected
+    assert all(file.stat().st_size > 1000 for file in (tmp_path / "out").iterdir())
+    assert CliRunner().invoke(main, arguments).exit_code == 2
+    assert CliRunner().invoke(main, [*arguments, "--force"]).exit_code == 0
+
+
+def test_figures_of_nothing_are_refused(tmp_path):
+    result = CliRunner().invoke(main, ["figures", str(tmp_path), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "C2A301" in result.output
+    assert not (tmp_path / "out").exists()

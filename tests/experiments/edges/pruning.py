@@ -1,0 +1,105 @@
+"""Pruned networks: what the network does whose removed heads have values of zero, and nothing else changed."""
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.experiments.pruning import degenerate_heads, prune, prune_degenerate
+from conv2attn.models import attention_layers
+from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+
+SIZES = {"side": 12, "patch": 2, "channels": 1, "width": 12, "heads": 5, "layers": 2, "hidden": 8, "positions": 6}
+KINDS = (("quadratic", False), ("learned", False))
+REMOVED = {"blocks.0.attention": (1, 4), "blocks.1.attention": ()}
+
+
+def network_of(encoding, content):
+    torch.manual_seed(0)
+    return AttentionClassifier(ClassifierPlan(encoding, content, **SIZES)).double().eval()
+
+
+@torch.no_grad()
+def silenced(network, removed):
+    """The network, the values of those heads set to zero."""
+    silent = network_copy(network)
+    for name, layer in attention_layers(silent).items():
+        for head in removed[name]:
+            layer.output[head] = 0
+    return silent
+
+
+def network_copy(network):
+    copy = AttentionClassifier(network.plan).double().eval()
+    copy.load_state_dict(network.state_dict())
+    return copy
+
+
+@pytest.mark.parametrize(("encoding", "content"), KINDS)
+def test_pruned_equals_unpruned_with_those_values_at_zero(encoding, content):
+    network = network_of(encoding, content)
+    image = torch.randn(2, 1, 12, 12, dtype=torch.float64)
+    pruned = prune(network, REMOVED)
+    torch.testing.assert_close(pruned(image), silenced(network, REMOVED)(image), rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(pruned(image), network(image))
+    other = silenced(network, {**REMOVED, "blocks.0.attention": (0, 4)})
+    assert not torch.allclose(pruned(image), other(image))
+
+
+@pytest.mark.parametrize(("encoding", "content"), KINDS)
+def test_all_else_is_bitwise_as_it_was_and_survives_a_file(tmp_path, encoding, content):
+    network = network_of(encoding, content)
+    pruned = prune(network, REMOVED)
+    before, after = network.state_dict(), pruned.state_dict()
+    assert before.keys() == after.keys()
+    kept = torch.tensor([0, 2, 3])
+    for key, tensor in before.items():
+        if tensor.shape == after[key].shape:
+            assert torch.equal(after[key], tensor), key
+        else:
+            axis = next(a for a, (x, y) in enumerate(zip(tensor.shape, after[key].shape, strict=True)) if x != y)
+            assert torch.equal(after[key], tensor.index_select(axis, kept)), key
+    assert pruned.plan.heads_of_layers == (3, 5)
+    conv2attn.save(pruned, tmp_path / "pruned.pt")
+    image = torch.randn(2, 1, 12, 12, dtype=torch.float64)
+    assert torch.equal(conv2attn.load(tmp_path / "pruned.pt")(image), pruned(image))
+
+
+def test_flat_heads_are_degenerate():
+    network = network_of("quadratic", False)
+    layers = attention_layers(network)
+    layers["blocks.1.attention"].encoding.alpha.data[2] = 4e-6
+    assert degenerate_heads(network) == {"blocks.0.attention": (), "blocks.1.attention": (2,)}
+    layers["blocks.1.attention"].encoding.alpha.data[2] = 6e-6
+    assert degenerate_heads(network)["blocks.1.attention"] == ()
+    assert degenerate_heads(network, smallest=1e-4)["blocks.1.attention"] == (2,)
+    layers["blocks.0.attention"].encoding.alpha.data[:] = float("nan")
+    assert degenerate_heads(network)["blocks.0.attention"] == (0, 1, 2, 3, 4)
+
+
+def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):
+    network = network_of("quadratic", False)
+    attention_layers(network)["blocks.1.attention"].encoding.alpha.data[[0, 3]] = 0
+    conv2attn.save(network, tmp_path / "whole.pt")
+    result = CliRunner().invoke(main, ["prune", str(tmp_path / "whole.pt"), "-o", str(tmp_path / "small.pt")])
+    assert result.exit_code == 0, result.output
+    assert "2 heads removed" in result.output
+    pruned, report = prune_degenerate(network)
+    assert report.parameters[0] - report.parameters[1] == 2 * (12 * 12 + 3)
+    assert f"{report.parameters[0]:,} to {report.parameters[1]:,}" in result.output
+    image = torch.randn(1, 1, 12, 12, dtype=torch.float64)
+    assert torch.equal(conv2attn.load(tmp_path / "small.pt")(image), pruned(image))
+
+
+def test_what_cannot_be_pruned_is_refused():
+    network = network_of("quadratic", False)
+    with pytest.raises(UnsupportedError, match="all of its heads"):
+        prune(network, {"blocks.0.attention": range(5)})
+    with pytest.raises(UsageError, match="has no head 5"):
+        prune(network, {"blocks.0.attention": [5]})
+    with pytest.raises(UsageError, match=r"'blocks\.7' is no layer"):
+        prune(network, {"blocks.7": [0]})
+    with pytest.raises(UnsupportedError, match="ResNet is not an attention classifier"):
+        prune(ResNet(ResNetPlan(width=4)), {})

@@ -1,0 +1,78 @@
+"""The tables: exact counts of parameters, and FLOPs as the paper counted them and counted alike."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.experiments.tables import MODELS, reproduce_tables
+from conv2attn.experiments.tables.counting import count_flops, count_parameters, count_weight_flops
+from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+
+EXACT = {
+    "quadratic": (ClassifierPlan(), 12_086_844),
+    "16 heads": (ClassifierPlan(heads=16), 18_806_970),
+    "learned, 400": (ClassifierPlan("learned"), 12_278_682),
+    "learned, 200": (ClassifierPlan("learned", positions=200), 12_182_682),
+    "resnet": (ResNetPlan(classes=10, stem="cifar"), 11_173_962),
+}
+
+
+def counted(plan):
+    with torch.device("meta"):
+        return count_parameters(AttentionClassifier(plan) if isinstance(plan, ClassifierPlan) else ResNet(plan))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_parameters_are_the_exact_counts_of_the_architecture(name):
+    plan, count = EXACT[name]
+    assert counted(plan) == count
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return reproduce_tables()
+
+
+def test_every_number_that_the_paper_prints_is_found_again(tables):
+    assert tables.verdict == "holds"
+    assert {row.key for row in tables.rows} == {model.key for model in MODELS}
+
+
+def test_a_changed_network_is_noticed(tables):
+    for change in ({"parameters": 12_182_682}, {"weight_flops": 5_000_000_000}):
+        wrong = replace(
+            tables, rows=tuple(replace(row, **change) if row.key == "quadratic" else row for row in tables.rows)
+        )
+        assert wrong.exit_code == 1
+        assert "SA quadratic emb." in wrong.to_text()
+
+
+def test_flops_are_those_counted_by_hand(tables):
+    """2 per multiply-add on 256 tokens of width 400: embedding, six layers of (mixing) 9 * 400 -> 400, 400 -> 400,
+    400 -> 512 -> 400, and the classifier; learned scores are the products of 31 shifts seen from 16 sites an axis.
+    """
+    rows = {(row.key, row.note): row for row in tables.rows}
+    tokens, width, heads, layers = 256, 400, 9, 6
+    linear = heads * width * width + width * width + 2 * width * 512
+    ends = tokens * 12 * width + width * 10
+    weights = 2 * (layers * tokens * linear + ends)
+    mixing = 2 * layers * heads * tokens * tokens * width
+    quadratic = rows["quadratic", ""]
+    assert quadratic.weight_flops == weights
+    assert quadratic.flops == weights + mixing
+    scores = 2 * layers * 2 * heads * 16 * 16 * 400
+    assert rows["learned", "400 numbers an axis"].flops == weights + mixing + scores
+    assert rows["resnet", ""].flops == rows["resnet", ""].weight_flops == pytest.approx(1.111e9, rel=1e-3)
+
+
+def test_the_separable_engine_takes_fewer_products():
+    network = AttentionClassifier(ClassifierPlan(side=16, width=8, layers=1, hidden=8))
+    dense, separable = (count_flops(network, (3, 16, 16), engine) for engine in ("dense", "separable"))
+    assert count_weight_flops(network, (3, 16, 16)) < separable < dense
+
+
+def test_convolutions_count_as_products_with_weights():
+    network = nn.Conv2d(3, 5, 3, padding=1)
+    assert count_flops(network, (3, 6, 7)) == count_weight_flops(network, (3, 6, 7)) == 2 * 5 * 6 * 7 * 27
