@@ -51,7 +51,7 @@ def test_a_changed_network_is_noticed(tables):
 
 def test_flops_are_those_counted_by_hand(tables):
     """2 per multiply-add on 256 tokens of width 400: embedding, six layers of (mixing) 9 * 400 -> 400, 400 -> 400,
-    400 -> 512 -> 400, and the classifier; learned scores are the products of 31 shifts seen from 16 sites an axis.
+    400 -> 512 -> 400, and the classifier; learned scores are the products of 16 shifts an axis for every token.
     """
     rows = {(row.key, row.note): row for row in tables.rows}
     tokens, width, heads, layers = 256, 400, 9, 6
@@ -62,7 +62,7 @@ def test_flops_are_those_counted_by_hand(tables):
     quadratic = rows["quadratic", ""]
     assert quadratic.weight_flops == weights
     assert quadratic.flops == weights + mixing
-    scores = 2 * layers * 2 * heads * 16 * 16 * 400
+    scores = 2 * layers * 2 * heads * tokens * 16 * 400
     assert rows["learned", "400 numbers an axis"].flops == weights + mixing + scores
     assert rows["resnet", ""].flops == rows["resnet", ""].weight_flops == pytest.approx(1.111e9, rel=1e-3)
 
