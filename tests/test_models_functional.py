@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 from whole import assert_equal, image_of, whole
 
 from conv2attn import conversion_of, convert, set_engine
+from conv2attn.attention.probes import spread_of_kernels
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.redirection import AttendingCalls
 
@@ -125,8 +126,10 @@ def test_what_is_skipped_inside_a_network_of_calls_stays_a_convolution():
         assert torch.equal(network(IMAGE), model(IMAGE))
 
 
-@pytest.mark.parametrize("engine", ["auto", "gather", "separable", "dense"])
-def test_what_attention_itself_calls_is_not_redirected(engine):
+@pytest.mark.parametrize("engine", ["auto", "conv", "gather", "separable", "sdpa", "dense"])
+def test_what_attention_itself_computes_is_not_redirected(engine):
+    """Also what it measures once for a device: the direct sums of a convolution, not those of the attention for it."""
+    spread_of_kernels.cache_clear()
     network = set_engine(convert(whole(Skipping()), example_input=IMAGE), engine)
     network(IMAGE)
     assert [len(module.met) for module in network.modules() if isinstance(module, AttendingCalls)] == [0, 0]

@@ -67,6 +67,7 @@ class Comparison(TorchFunctionMode):
         attending = {name: module._modules.get(CHILD) for name, module in named.items()}
         self.attending = {name: calls for name, calls in attending.items() if isinstance(calls, AttendingCalls)}
         self.resting = {name for name, module in named.items() if pause in module._forward_pre_hooks.values()}
+        self.resting |= {name for name, module in named.items() if isinstance(module, MultiHeadSelfAttention)}
         self.running: list[str] = []
         self.met: dict[tuple[Any, ...], MetCall] = {}
 

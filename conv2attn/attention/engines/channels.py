@@ -1,7 +1,7 @@
 """The channel product that ends every engine: all heads in one matrix product."""
 
+import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from conv2attn.attention.call import Weights
 from conv2attn.attention.probes import indirect_convolution
@@ -15,7 +15,8 @@ def project(mixed: Tensor, weights: Weights) -> Tensor:
     """
     columns, matrix = mixed.flatten(1, 2).flatten(2), weights.taps().permute(1, 2, 0).flatten(1)
     if indirect_convolution(columns) is None:
-        product = F.conv1d(columns, matrix[:, :, None], weights.bias, groups=weights.groups)
+        kernel, one, none = matrix[:, :, None], (1,), (0,)
+        product = torch.convolution(columns, kernel, weights.bias, one, none, one, False, none, weights.groups)
     else:
         grouped = matrix.unflatten(0, (weights.groups, -1)) @ columns.unflatten(1, (weights.groups, -1))
         product = grouped.flatten(1, 2) if weights.bias is None else grouped.flatten(1, 2) + weights.bias[:, None]

@@ -164,7 +164,7 @@ def converted(
     attending += [call_of(able[name], name) for name in able if name in kept]
     redirect_calls(network, attending, settings, untouched)
     if attending:
-        resting = {*convolutions(network), *attention_layers(network), *(call.owner for call in untouched)}
+        resting = {*convolutions(network), *(call.owner for call in untouched)}
         resting -= {call.owner for call in attending}
         leave_alone(network.get_submodule(name) for name in resting)
     rows = [left.get(name) or row_of_layer(name, found[name], kept.get(name, ""), settings) for name in found]

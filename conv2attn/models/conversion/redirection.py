@@ -1,15 +1,13 @@
 """Functional convolutions turned into attention as they are called, with the weights of the call."""
 
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, final
 
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from conv2attn.attention import MultiHeadSelfAttention, Weights
 from conv2attn.errors import UnsupportedError
@@ -18,7 +16,6 @@ from conv2attn.models.conversion.replacement import Settings
 from conv2attn.theorem import Convolution, attention_for
 
 CHILD = "attending_calls"
-active = threading.local()
 
 
 class AttendingCalls(nn.Module):
@@ -45,8 +42,7 @@ class AttendingCalls(nn.Module):
     def forward(self, convolution: Convolution, image: Tensor) -> Tensor:
         """What `convolution` makes of `image`, computed by multi-head self-attention."""
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-        with paused(self):
-            return self.layer_for(convolution)(image, weights=weights)
+        return self.layer_for(convolution)(image, weights=weights)
 
     def layer_for(self, convolution: Convolution) -> nn.Module:
         """The attention for the geometry of `convolution`, made if it was not met before."""
@@ -87,57 +83,46 @@ class Redirection(TorchFunctionMode):
 
     def __init__(self, calls: AttendingCalls):
         super().__init__()
-        self.calls, self.paused = calls, set[int]()
-
-    def __enter__(self) -> "Redirection":
-        super().__enter__()
-        redirections().append(self)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        redirections().remove(self)
-        super().__exit__(*error)
+        self.calls, self.pauses = calls, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func` by attention if it is a convolution to convert."""
         kwargs = kwargs or {}
-        if self.paused or func not in FUNCTIONS:
+        if self.pauses or func not in FUNCTIONS:
             return func(*args, **kwargs)
-        if FUNCTIONS[func][0] in self.calls.untouched:
-            with paused(self.calls):
+        image = args[0] if args else kwargs["input"]
+        with paused():
+            if FUNCTIONS[func][0] in self.calls.untouched:
                 return func(*args, **kwargs)
-        try:
-            convolution = as_convolution(func, args, kwargs)
-        except UnsupportedError:
-            return func(*args, **kwargs)
-        return self.calls(convolution, args[0] if args else kwargs["input"])
+            try:
+                convolution = as_convolution(func, args, kwargs)
+            except UnsupportedError:
+                return func(*args, **kwargs)
+            return self.calls(convolution, image)
 
 
-def redirections() -> list[Redirection]:
-    """Those active in this thread."""
-    return active.__dict__.setdefault("stack", [])
+def pause(*_: Any) -> None:
+    """Stops all redirections that are active in this thread; a forward pre-hook of a module that stays as it is."""
+    for mode in _get_current_function_mode_stack():
+        if isinstance(mode, Redirection):
+            mode.pauses += 1
 
 
-def pause(module: nn.Module, *_: Any) -> None:
-    """Forward pre-hook of a module that stays as it is: no redirection reaches into it."""
-    for redirection in redirections():
-        redirection.paused.add(id(module))
-
-
-def resume(module: nn.Module, *_: Any) -> None:
-    """Forward hook that ends `pause`, after an error too."""
-    for redirection in redirections():
-        redirection.paused.discard(id(module))
+def resume(*_: Any) -> None:
+    """Ends `pause`; a forward hook, which is called after an error too."""
+    for mode in _get_current_function_mode_stack():
+        if isinstance(mode, Redirection):
+            mode.pauses -= 1
 
 
 @contextmanager
-def paused(module: nn.Module) -> Iterator[None]:
-    """While active, no redirection that was active before is."""
-    pause(module)
+def paused() -> Iterator[None]:
+    """While active, no redirection is that was active before."""
+    pause()
     try:
         yield
     finally:
-        resume(module)
+        resume()
 
 
 @final
@@ -156,9 +141,8 @@ class AttendedForward:
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.inner)
 
-    @_disable_dynamo
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the forward returns; torch.compile leaves it to Python, for it would recompile for each new mode."""
+        """What the forward returns."""
         with Redirection(self.owner.get_submodule(CHILD)):  # type: ignore[arg-type]
             return self.inner(*args, **kwargs)
 
