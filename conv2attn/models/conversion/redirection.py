@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import CodeType
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -65,9 +66,11 @@ class AttendingCalls(nn.Module):
 
 
 def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
-    """What two calls must share to share an attention layer."""
+    """What two calls must share to share an attention layer, in plain tuples, which compilers can follow."""
+    padding = convolution.padding
+    amounts = (padding.before, padding.after, padding.mode, padding.spacing)
     shape = (tuple(convolution.weight.shape), convolution.groups)
-    return (*shape, convolution.stride, convolution.dilation, convolution.padding)
+    return (*shape, convolution.stride, convolution.dilation, *amounts)
 
 
 def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
@@ -136,6 +139,10 @@ class AttendedForward:
     def inner(self) -> Callable[..., Any]:
         """The forward that is attended to."""
         return self.replaced or type(self.owner).forward.__get__(self.owner)
+
+    @property
+    def __code__(self) -> CodeType:
+        return self.inner.__code__
 
     @property
     def __signature__(self) -> inspect.Signature:

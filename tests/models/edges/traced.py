@@ -1,0 +1,68 @@
+"""Compilers and exports follow redirected convolutions: one graph, no break, batch and sides left open."""
+
+import pytest
+import torch
+import torch._dynamo.testing
+from torch import nn
+from torch.nn import functional as F
+from whole import image_of, whole
+
+from conv2attn import MultiHeadSelfAttention, convert
+
+IMAGE = image_of(2, 3, 8, 9)
+
+
+class StaticSame(nn.Conv2d):
+    """Pads more behind than in front."""
+
+    def forward(self, image):
+        return self._conv_forward(F.pad(image, (0, 1, 1, 2)), self.weight, self.bias)
+
+
+class Calls(nn.Module):
+    """Convolutions as layers and as functions, with weights held, shared and computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.skipped = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 1)
+        self.mix, self.inner = nn.Parameter(torch.empty(3, 3, 2, 2)), StaticSame(3, 3, 4)
+
+    def forward(self, image):
+        image = self.conv(image) + F.conv2d(image, self.conv.weight, self.conv.bias, 1, 1)
+        image = F.conv2d(input=image, weight=self.conv.weight.flip(-1), padding="same") + self.skipped(image)
+        image = F.conv_transpose2d(image % 3, self.mix, stride=(2, 1), padding=1, output_padding=(1, 0))
+        return self.inner(image)
+
+
+def stand_in(self, input, output_size=None, weights=None):
+    """Of an attention layer only what it is given: what traces here is the way to it."""
+    factor = self.output if weights is None else weights.output
+    return input * factor.sum() + self.encoding.center.sum()
+
+
+SKIPS = [(), ("skipped",), ("skipped", "inner"), ("(root)",)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("skip", SKIPS)
+def test_one_graph_serves_every_size(skip, monkeypatch):
+    network = convert(whole(Calls()), IMAGE, skip=skip)
+    monkeypatch.setattr(MultiHeadSelfAttention, "forward", stand_in)
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(network, fullgraph=True, dynamic=True, backend=counter)
+    for side in (8, 9, 12):
+        image = image_of(2, 3, side, side + 1)
+        assert torch.equal(compiled(image), network(image))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("skip", SKIPS)
+def test_an_export_leaves_batch_and_sides_open(skip, monkeypatch):
+    network = convert(whole(Calls()), IMAGE, skip=skip)
+    monkeypatch.setattr(MultiHeadSelfAttention, "forward", stand_in)
+    open_ = torch.export.Dim.DYNAMIC
+    program = torch.export.export(network, (IMAGE,), dynamic_shapes=({0: open_, 2: open_, 3: open_},))
+    image = image_of(3, 3, 11, 14)
+    assert torch.equal(program.module()(image), network(image))
