@@ -1,97 +1,85 @@
-"""The trusted core: every step in this folder is decided by one of these functions, in exact or ball arithmetic."""
+"""The trusted core: every step in this folder is decided by one of these functions, in exact or ball arithmetic.
 
-from itertools import permutations, product
+Quantities are real. What is said of them is said wherever every expression that is put to a method is defined, and for
+all values that the assumptions of their symbols admit. What is given must be met by some point, or nothing is decided.
+"""
+
 from math import prod
 
 import flint
 import sympy
-from sympy import Dummy, Indexed, Integer, KroneckerDelta, Mul, Sum, Symbol, sympify
+from sympy import Function, Indexed, Pow, Symbol, sympify
 
 from conv2attn.verdicts import Verdict
+
+from .normal_form import instantiated, normal_form, smallest
+from .points import admits, found, real
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
 def vanishes(expr):
     """Whether `expr` is the zero of the field of rational functions over Q in its atoms (canonical arithmetic)."""
-    atoms = sorted(sympify(expr).atoms(Symbol, Indexed, sympy.Function), key=str)
-    return not sympy.QQ.frac_field(*atoms or [Dummy()]).from_sympy(sympify(expr))
+    expr = sympify(expr)
+    atoms = sorted(expr.atoms(Symbol, Indexed, Function), key=str)
+    names = {atom: Symbol(f"x{place}") for place, atom in enumerate(atoms)}  # two symbols may be printed alike
+    return not sympy.QQ.frac_field(*names.values() or [Symbol("x")]).from_sympy(expr.xreplace(names))
 
 
 def identity(lhs, rhs, given=()):
-    """`lhs = rhs` wherever no denominator is 0; `given` holds equalities: pairs (multiplier, what is known to be 0)."""
-    zero = vanishes(lhs - rhs - sum(multiplier * known for multiplier, known in given))
-    return HOLDS if zero else UNDECIDED if given else REFUTED
+    """`lhs = rhs` wherever no denominator is 0, of a multiplier neither; `given` holds equalities: pairs (multiplier,
+    what is known to be 0). A rational point where the two differ refutes."""
+    real(lhs, rhs, *(e for pair in given for e in pair))
+    if vanishes(lhs - rhs - sum(multiplier * known for multiplier, known in given)):
+        met = not given or found([lhs, rhs, *(e for pair in given for e in pair)], lambda at: not any(at[3::2]))
+        return HOLDS if met else UNDECIDED
+    return REFUTED if not given and found([lhs, rhs], lambda at: at[0] != at[1]) else UNDECIDED
 
 
 def sign(goal, products=(), given=(), positive=(), strict=False, witness=None):
     """`goal >= 0` (`> 0` if strict) where `given` are >= 0 and `positive` > 0: it is a sum of products of those, of
     positive rationals, of even powers and of inverses of what is positive. A witness, where these hold, refutes."""
-    if witness:
-        value, *rest = (sympify(e).subs(witness) for e in (goal, *given, *positive))
-        met = all(e >= 0 for e in rest) and all(e > 0 for e in rest[len(given) :])
-        return REFUTED if met and (value < 0 or (strict and value == 0)) else UNDECIDED
+    real(goal, *given, *positive, *(f for factors in products for f in factors))
+    known = (*given, *positive)
+
+    def met(values):
+        return all(e >= 0 for e in values) and all(e > 0 for e in values[len(given) :])
+
+    if witness is not None:
+        point = {symbol: sympify(value) for symbol, value in witness.items()}
+        value, *rest = values = [sympify(e).xreplace(point) for e in (goal, *known)]
+        fair = all(map(admits, point, point.values())) and all(e.is_Rational for e in values) and met(rest)
+        return REFUTED if fair and (value < 0 or (strict and value == 0)) else UNDECIDED
 
     def grade(f):
-        if any(vanishes(e) for p in positive for e in (f - p, f * p - 1)) or (sympify(f).is_Rational and f > 0):
+        f = sympify(f)
+        if any(vanishes(e) for p in positive for e in (f - p, f * p - 1)) or (f.is_Rational and f > 0):
             return 2
-        even = not sympify(f).is_Rational and f.is_Pow and f.exp.is_Integer and f.exp % 2 == 0
-        return int(even or any(vanishes(f - known) for known in given))
+        below = [power.base for power in f.atoms(Pow) if not (power.exp.is_Integer and power.exp > 0)]
+        even = f.is_Pow and f.exp.is_Integer and f.exp % 2 == 0 and all(grade(base) == 2 for base in below)
+        return int(even or any(vanishes(f - each) for each in given))
 
     grades = {min(map(grade, factors)) for factors in products}
     sound = 0 not in grades and (2 in grades or not strict) and vanishes(goal - sum(map(prod, products)))
-    return HOLDS if sound else UNDECIDED
-
-
-def terms(expr):
-    """`expr` as summands ({bound index: size of its range}, monomial), bound indices renamed apart, by linearity."""
-    expr = sympify(expr)
-    if expr.is_Add:
-        return [term for part in expr.args for term in terms(part)]
-    if expr.is_Mul or (expr.is_Pow and expr.exp.is_Integer and expr.exp > 0):
-        parts = product(*map(terms, expr.args if expr.is_Mul else [expr.base] * expr.exp))
-        return [({k: n for sizes, _ in each for k, n in sizes.items()}, prod(m for _, m in each)) for each in parts]
-    if isinstance(expr, Sum) and all(first == 1 for _, first, _ in expr.limits):
-        fresh = {k: Dummy(integer=True) for k, _, _ in expr.limits}
-        sizes = {fresh[k]: size for k, _, size in expr.limits}
-        return [(inner | sizes, monomial.xreplace(fresh)) for inner, monomial in terms(expr.function)]
-    if expr.has(Sum):
-        raise ValueError(f"a sum inside another function: {expr}")
-    return [({}, expr)]
-
-
-def contracted(bound, monomial, sizes):
-    """The normal form of one summand: `sum_k [k = e] F(k) = F(e)` where e is in the range of k; indices renamed."""
-    deltas = (d for d in Mul.make_args(monomial) if isinstance(d, KroneckerDelta))
-    for delta, (k, e) in ((d, pair) for d in deltas for pair in permutations(d.args)):
-        if k in bound and not e.has(k) and bound[k] in (bound.get(e), sizes.get(e), sizes.get(e.func)):
-            rest = {other: size for other, size in bound.items() if other != k}
-            return contracted(rest, (monomial / delta).xreplace({k: e}), sizes)
-    used = [k for k in bound if monomial.has(k)]
-    names = ({k: Symbol(f"{bound[k]}.{i}", integer=True) for i, k in enumerate(order)} for order in permutations(used))
-    return min((monomial.xreplace(name) for name in names), key=str) * prod(bound[k] for k in bound if k not in used)
+    return HOLDS if sound and (not known or found([goal, *known], lambda at: met(at[1:]))) else UNDECIDED
 
 
 def index_sums(lhs, rhs, sizes=None, given=(), instance=None):
     """`lhs = rhs` for all tensors and finite sizes: equal normal forms; `sizes` says in which range a free index, or
     the values of an index function, lie; `given` are quantities known to be 0. An instance (sizes and free indices:
-    integers; index functions: functions) refutes if the two differ as polynomials in the entries of the tensors."""
-    total = {}
-    for bound, monomial in terms(lhs - rhs - sum(given)):
-        if instance is None:
-            coefficient, key = contracted(bound, monomial, sizes or {}).as_coeff_Mul()
-            total[key] = total.get(key, 0) + coefficient
-        for values in product(*(range(1, 1 + instance[size]) for size in bound.values())) if instance else ():
-            point = {k: Integer(v) for k, v in [*instance.items(), *zip(bound, values, strict=True)] if k.is_Symbol}
-            value = monomial.xreplace(point).replace(lambda e: e.func in instance, lambda e: instance[e.func](*e.args))
-            total[0] = total.get(0, 0) + value
-    if instance is None:
-        return UNDECIDED if any(total.values()) else HOLDS
-    return UNDECIDED if given or vanishes(total.get(0, 0)) else REFUTED
+    integers; index functions: functions) within these ranges refutes if the two differ for some entries."""
+    real(lhs, rhs, *given)
+    if instance is not None:
+        difference = instantiated(lhs - rhs, sizes or {}, instance)
+        return REFUTED if not given and difference is not None and found([difference], any) else UNDECIDED
+    met = not given or found(map(smallest, given), lambda at: not any(at))
+    return HOLDS if met and not any(normal_form(lhs - rhs - sum(given), sizes or {}).values()) else UNDECIDED
 
 
 def spans(rows, targets):
     """Every target is a rational combination of the rows: the rank does not grow (exact elimination over Q)."""
+    if not rows or not targets:
+        return UNDECIDED
     entries = [[flint.fmpq(x.numerator, x.denominator) for x in row] for row in [*rows, *targets]]
     return HOLDS if flint.fmpq_mat(entries[: len(rows)]).rank() == flint.fmpq_mat(entries).rank() else REFUTED
 
@@ -115,5 +103,6 @@ def less(smaller, larger):
 
 
 def finite(cases, holds, count):
-    """`holds(case)` for all of the finitely many cases, whose number must be `count`."""
-    return UNDECIDED if len(answers := list(map(holds, cases))) != count else HOLDS if all(answers) else REFUTED
+    """`holds(case)` for all of the finitely many cases, whose number must be `count`, one at least."""
+    answers = list(map(holds, cases))
+    return UNDECIDED if len(answers) != count or not count else HOLDS if all(answers) else REFUTED

@@ -5,9 +5,7 @@ import inspect
 import re
 import time
 import tomllib
-from fractions import Fraction
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -56,9 +54,9 @@ def test_a_claim_says_all_that_is_needed_to_judge_it(claim):
     assert len({step.says for step in (*claim.steps, *claim.mutants)}) == len(claim.steps) + len(claim.mutants)
 
 
-def test_the_trusted_core_is_one_short_file_and_decides_nothing_by_rounding_or_sampling():
-    source = (PROOFS / "core.py").read_text()
-    assert len(source.splitlines()) < 120
+def test_the_trusted_core_is_short_and_decides_nothing_by_rounding_or_sampling():
+    trusted = [(PROOFS / f"{name}.py").read_text() for name in ("core", "normal_form", "points")]
+    assert sum(len(source.splitlines()) for source in trusted) < 250
     for path in PROOFS.glob("*.py"):
         assert not re.search(r"simplify\(|\.equals\(|random|evalf|nsimplify", path.read_text()), path.name
 
@@ -104,21 +102,6 @@ def test_every_hypothesis_is_needed(question, known, n):
     fewer = [each for place, each in enumerate(question.keywords[known]) if place != n]
     assert question() is Verdict.HOLDS
     assert question.func(*question.args, **question.keywords | {known: tuple(fewer)}) is not Verdict.HOLDS
-
-
-SIGNS = [p for p in STEPS if p.values[0].method == "sign" and "witness" not in p.values[0].question.keywords]
-
-
-@pytest.mark.parametrize("step", SIGNS)
-def test_the_hypotheses_of_an_inequality_can_be_met(step):
-    given, positive = (step.question.keywords.get(known, ()) for known in ("given", "positive"))
-    symbols = sorted(set().union(*(sympy.sympify(each).free_symbols for each in (*given, *positive))), key=str)
-    tests = [sympy.lambdify(symbols, each) for each in (*given, *positive)]
-    points = product([Fraction(n) for n in (1, 2, 4, 9, -1)] + [Fraction(1, 4)], repeat=len(symbols))
-    assert any(
-        all(test(*point) >= (0 if n < len(given) else Fraction(1, 100)) for n, test in enumerate(tests))
-        for point in points
-    )
 
 
 def planted(claim, **changes):
