@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from models.cases import Block
 from torch import nn
 from whole import assert_equal, image_of, whole
 
@@ -70,3 +71,36 @@ def test_what_pooling_returns_can_be_viewed():
     model = whole(nn.Sequential(nn.Conv2d(3, 4, 3, stride=2)))
     network = convert(model, stride_by="pooling")
     assert torch.equal(network(IMAGE).view(2, -1), model(IMAGE).view(2, -1))
+
+
+@pytest.mark.filterwarnings("ignore:C2A132")
+def test_frozen_weights_and_biases_stay_frozen():
+    for weight, bias in ((True, False), (False, True), (False, False), (True, True)):
+        for d_in, d_out, d_head in ((3, 4, None), (4, 3, None), (3, 4, 6), (4, 3, 6), (3, 3, 3)):
+            for trainable in (False, True):
+                conv = nn.Conv2d(d_in, d_out, 3)
+                conv.weight.requires_grad_(weight)
+                conv.bias.requires_grad_(bias)
+                layer = convert(conv, d_head=d_head, trainable=trainable)
+                taps = [p for p in (layer.value, layer.output) if p is not None and not torch.equal(p, p.round())]
+                identities = [p for p in (layer.value, layer.output) if p is not None and torch.equal(p, p.round())]
+                assert [p.requires_grad for p in taps] == [weight]
+                assert layer.bias.requires_grad == bias
+                positions = [*identities, *layer.encoding.parameters()]
+                assert {p.requires_grad for p in positions} == {trainable}
+
+
+def test_buffers_of_a_convolution_are_carried_over():
+    conv = nn.Conv2d(3, 3, 3)
+    conv.register_buffer("steps", torch.tensor(7))
+    conv.register_buffer("cache", torch.ones(2), persistent=False)
+    layer = convert(conv)
+    assert torch.equal(layer.steps, conv.steps)
+    assert layer.steps is not conv.steps
+    assert "steps" in layer.state_dict()
+    assert "cache" not in layer.state_dict()
+
+
+def test_lists_and_dictionaries_refer_to_the_attention():
+    network = convert(whole(nn.Sequential(Block())))
+    assert network[0].steps[0] is network[0].conv is network[0].by_name["conv"][0]
