@@ -45,7 +45,7 @@ class LayerCase:
     def scores(self) -> int:
         """heads x queries x keys."""
         layer = self.attention("dense")
-        return layer.heads * math.prod(layer.call(self.image).grid.shape)
+        return layer.heads * math.prod(layer.question(layer.basis(), self.image).grid.shape)
 
 
 def network(sides: int) -> tuple[nn.Module, Tensor]:
@@ -75,7 +75,7 @@ def layer_cases(sides: int) -> list[LayerCase]:
 def fused_attention(case: LayerCase) -> Callable[[], Tensor]:
     """torch's fused attention with as many heads, queries and keys, all as wide as the layer's input."""
     layer, width = case.attention("dense"), case.image.shape[1]
-    queries, keys = layer.call(case.image).grid.shape
+    queries, keys = layer.question(layer.basis(), case.image).grid.shape
     query, key, value = (torch.randn(1, layer.heads, n, width) for n in (queries, keys, keys))
     return lambda: F.scaled_dot_product_attention(query, key, value)
 

@@ -56,11 +56,13 @@ def measure(case: str, way: str, sides: int, threads: int) -> Peak:
         layer(image[..., :8, :8])
         before, start = peak_bytes(), time.perf_counter()
         if case == "stem" and way == "dense":
-            call = layer.call(image)
-            tokens = call.padded.flatten(2)
-            for queries, attention in islice(dense.attention_chunks(call), CHUNKS):
-                tokens @ attention.flatten(1, 2).mT
-                share = queries.stop / call.grid.shape[0]
+            question = layer.question(layer.basis(), image)
+            keys = layer.padding.pad(image)
+            for queries, attention in islice(
+                dense.attention_chunks(question.basis, keys, dense.queries_per_chunk(question)), CHUNKS
+            ):
+                keys.flatten(2) @ attention.flatten(1, 2).mT
+                share = queries.stop / question.grid.shape[0]
         else:
             layer(image)
         elapsed = time.perf_counter() - start

@@ -165,6 +165,11 @@ RULES: dict[str, Rule] = {
         "One query against all keys must fit under the memory limit.",
         "Raise memory_limit, or use an engine that does not compare all pairs.",
     ),
+    "C2A203": Rule(
+        "engine not decided before tracing",
+        "An engine is decided from the values of centres and sharpness, which a traced graph cannot read.",
+        "Call the layer once on an image of this dtype and device before you compile or export it.",
+    ),
     "C2A301": Rule("file missing", "The path names no file.", "Check the path."),
     "C2A302": Rule(
         "file damaged",

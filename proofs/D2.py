@@ -26,7 +26,7 @@ CLAIM = Claim(
     not_shown="The price in range: t^2 grows like the square of the number of displacements, which floats do not hold; "
     "the code computes the scores from integers.",
     licenses={
-        "conv2attn.attention.EnumeratedEncoding": "integer centres on grids of 1 to 3 axes, dyadic alpha",
+        "conv2attn.basis.EnumeratedSoftmax": "integer centres on grids of 1 to 3 axes, dyadic alpha",
     },
     formal="part: that displacements of more than two axes have such a number; the theorem takes any injective one",
     errata=("E5",),

@@ -29,7 +29,7 @@ CLAIM = Claim(
     not_shown="Anything about floats: the expanded form loses the peak in low precision, so the code computes the "
     "squared distance from integers.",
     licenses={
-        "conv2attn.attention.QuadraticEncoding": "dyadic centres and alpha on grids of 1 to 3 axes",
+        "conv2attn.basis.QuadraticSoftmax": "dyadic centres and alpha on grids of 1 to 3 axes",
     },
     formal="part: a key space wider than the encoding, d_key > n + 1",
     steps=(

@@ -61,12 +61,12 @@ def heads(layer, chosen) -> None:
     layer.heads = len(chosen)
     for name in ("value", "output"):
         if getattr(layer, name) is not None:
-            setattr(layer, name, nn.Parameter(getattr(layer, name).detach()[keep].clone()))
+            setattr(layer, name, nn.Parameter(getattr(layer, name).detach()[..., keep].clone()))
 
 
 def taps(layer) -> torch.Tensor:
-    """The factor that holds the taps, to be written to."""
-    return (layer.output if layer.value is None else layer.value).data
+    """The factor that holds the taps, heads first, to be written to."""
+    return (layer.output if layer.value is None else layer.value).data.permute(2, 0, 1)
 
 
 def ulp(numbers: torch.Tensor, place: tuple[int, ...]) -> None:
@@ -276,7 +276,7 @@ def zero_head_added(layer) -> None:
 
 def rewritten(layer) -> None:
     """W_val and W_out with the same product: channels permuted, negated, scaled by powers of two."""
-    plain = layer.output.detach() if layer.value is None else layer.value.detach()
+    plain = taps(layer).clone()
     width = layer.d_in if layer.value is None else layer.d_out
     group = width // layer.groups
     generator = torch.Generator().manual_seed(4)
@@ -293,7 +293,7 @@ def rewritten(layer) -> None:
             values.append((blocks * scale[:, None])[:, order].flatten(0, 1))
             outputs.append(torch.diag(1 / scale)[:, order].repeat(layer.groups, 1))
     layer.d_head = width
-    layer.value, layer.output = nn.Parameter(torch.stack(values)), nn.Parameter(torch.stack(outputs))
+    layer.value, layer.output = nn.Parameter(torch.stack(values, -1)), nn.Parameter(torch.stack(outputs, -1))
 
 
 def negative_zero(layer) -> None:

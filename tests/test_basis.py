@@ -11,23 +11,25 @@ from torch.nn import functional as F
 
 from conv2attn.basis import (
     AttentionGrid,
-    BasisConvolution,
     Composition,
     Dense,
     Padding,
     QuadraticSoftmax,
     Shift,
     Sites,
+    Weights,
     apply,
     as_affine_map,
     as_basis,
     as_matrix,
+    basis_of,
     compose,
     evaluate,
     merged,
     output_sides,
+    terms,
 )
-from conv2attn.basis.convolution import field
+from conv2attn.basis.basis import field
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.testing import (
     LAWS,
@@ -76,17 +78,19 @@ def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):
     """Planted: `apply` of a shift wraps around."""
     monkeypatch.setattr("conv2attn.basis.padding.Padding.pad", lambda self, image: torch.roll(image, 1, -1))
     with pytest.raises(AssertionError, match="output differs in"):
-        apply_is_the_matrix(Shift((0, -1)), (3, 4), torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
+        apply_is_the_matrix(Shift(((0, -1),)), (3, 4), torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
 
 
 def test_a_law_rejects_a_softmax_that_is_not_normalised(monkeypatch):
     monkeypatch.setattr("torch.softmax", lambda scores, dim: scores.exp())
     with pytest.raises(AssertionError, match="output differs in"):
-        rows_are_probabilities(QuadraticSoftmax((0.0,), 1.0), (4,), torch.ones(4, dtype=torch.float64))
+        rows_are_probabilities(
+            QuadraticSoftmax(torch.zeros(1, 1), torch.ones(1)), (4,), torch.ones(4, dtype=torch.float64)
+        )
 
 
 def test_a_law_rejects_factors_in_the_wrong_order(monkeypatch):
-    monkeypatch.setattr("conv2attn.basis.operators.reversed", lambda items: items, raising=False)
+    monkeypatch.setattr("conv2attn.basis.operators.composition.reversed", lambda items: items, raising=False)
     with pytest.raises(AssertionError):
         composition_multiplies(Sites((2,), (0,), (0,)), (4,), torch.arange(4.0, dtype=torch.float64))
 
@@ -104,14 +108,14 @@ def test_padding_is_that_of_torch(data, sides):
     mode = "constant" if padding.mode == "zeros" else padding.mode
     expected = F.pad(image, around, mode=mode)
     stuffed = Padding(padding.before, padding.after, padding.mode)
-    assert_same(apply(stuffed, image, tuple(image.shape[2:])), expected)
+    assert_same(apply(stuffed, image, tuple(image.shape[2:]))[0], expected)
     assert padding.sides(sides) == tuple(expected.shape[2:])
 
 
 @given(st.data(), LINES)
 def test_displacements_are_key_minus_site_as_loops_say(data, sides):
     grid = AttentionGrid(sides, data.draw(sites_on(sides)))
-    offset = data.draw(shifts(len(sides))).offset
+    offset = data.draw(shifts(len(sides))).offsets[0]
     squared = grid.squared_distance(offset)
     assert squared.shape == grid.shape
     for q, query in enumerate(indices(grid.queries)):
@@ -126,9 +130,10 @@ def test_displacements_are_key_minus_site_as_loops_say(data, sides):
 @given(LINES, st.data())
 def test_softmax_is_that_of_exact_rationals(sides, data):
     """With `alpha = m ln 2` and an integer centre every weight is a rational: compared with a loop over Fractions."""
-    center = data.draw(shifts(len(sides), 2)).offset
+    center = data.draw(shifts(len(sides), 2)).offsets[0]
     halvings = data.draw(st.integers(1, 4))
-    matrix = as_matrix(QuadraticSoftmax(tuple(map(float, center)), halvings * math.log(2)), sides)
+    alpha = torch.tensor([halvings * math.log(2)], dtype=torch.float64)
+    matrix = as_matrix(QuadraticSoftmax(torch.tensor([center]).double(), alpha), sides)[0]
     keys = list(indices(sides))
     for q, query in enumerate(keys):
         weights = [
@@ -174,8 +179,8 @@ def test_composing_two_3x3_layers_gives_49_maps_with_zero_padding_and_25_without
     """DESIGN.md: zero padding tells apart paths that leave the grid; away from the border only 5 x 5 shifts remain."""
     first, second = (torch.nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64) for _ in range(2))
     both = compose(as_basis(read(second)), as_basis(read(first)), sides)
-    assert len(both.operators) == 81
-    assert len(merged(both, sides).operators) == maps
+    assert terms(both.mixing) == 81
+    assert terms(merged(both, sides).mixing) == maps
 
 
 @given(st.data())
@@ -203,7 +208,7 @@ def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
 def test_the_bias_of_a_composition_varies_only_where_the_second_layer_pads():
     first = torch.nn.Conv2d(1, 1, 1, dtype=torch.float64)
     second = torch.nn.Conv2d(1, 1, 3, padding=1, dtype=torch.float64)
-    bias = compose(as_basis(read(second)), as_basis(read(first)), (5, 6)).bias
+    bias = compose(as_basis(read(second)), as_basis(read(first)), (5, 6)).weights.bias
     assert len(bias[0, 1:-1, 1:-1].unique()) == 1
     assert len(bias.unique()) > 1
 
@@ -220,7 +225,7 @@ def test_operators_without_a_rule_are_named():
             operation()
     with pytest.raises(UnsupportedError, match="C2A110 apply has no rule for object"):
         apply(object(), torch.ones(2), (2,))
-    with pytest.raises(UnsupportedError, match="C2A101 Linear has no reading"):
+    with pytest.raises(UnsupportedError, match="C2A101 Linear cannot be read"):
         as_basis(torch.nn.Linear(1, 1))
 
 
@@ -235,8 +240,8 @@ def test_grids_that_are_too_small_are_refused():
         as_matrix(Padding((0,), (3,), "circular"), (2,))
     with pytest.raises(GeometryError, match=r"C2A121 zeros padding by \(1, 1\) needs a longer axis than 0 pixels"):
         Padding((1,), (1,)).source(0, 0)
-    with pytest.raises(GeometryError, match=r"C2A121 a matrix \(1, 3\) does not map \(2,\)"):
-        as_matrix(Dense(torch.ones(1, 3), (1,)), (2,))
+    with pytest.raises(GeometryError, match=r"C2A121 matrices \(1, 1, 3\) do not map \(2,\)"):
+        as_matrix(Dense(torch.ones(1, 1, 3), (1,)), (2,))
     with pytest.raises(UsageError, match="C2A104 padding_mode='mirror' is not one of zeros, reflect"):
         Padding((1,), (1,), "mirror")
     with pytest.raises(UsageError, match="C2A104 padding_mode='reflect' of a zero-stuffed grid"):
@@ -244,12 +249,11 @@ def test_grids_that_are_too_small_are_refused():
 
 
 def test_no_bias_is_a_field_of_zeros():
-    basis = BasisConvolution((Shift((0, 0)),), torch.ones(1, 3, 2))
+    basis = basis_of(Shift(((0, 0),)), Weights(None, torch.ones(1, 3, 2)), 2)
     assert torch.equal(field(basis, (4, 5)), torch.zeros(3, 1, 1))
 
 
 def test_a_basis_needs_no_bias_and_may_be_any_matrices():
-    basis = BasisConvolution(
-        (Dense(torch.ones(2, 3), (2,)), Composition((Dense(torch.eye(3)[:2], (2,)),))), torch.ones(2, 1, 1)
-    )
+    matrices = Dense(torch.stack([torch.ones(2, 3), torch.eye(3)[:2]]), (2,))
+    basis = basis_of(Composition((matrices,)), Weights(None, torch.ones(2, 1, 1)), 1)
     assert_same(evaluate(basis, torch.tensor([[[1.0, 2.0, 4.0]]])), torch.tensor([[[8.0, 9.0]]]))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Weights
+from conv2attn.basis import Weights
 from conv2attn.bounds import (
     RoundingBound,
     convolution_bound,

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Weights
 from conv2attn.certificates.calls import Comparison, MetCall, compare_calls
 from conv2attn.certificates.computed.faithful import departure, departure_of, is_asked
 from conv2attn.certificates.computed.measure import (
@@ -133,11 +134,11 @@ def test_an_output_is_compared_where_it_is_most_beyond_what_is_allowed():
 
 def test_a_difference_below_rounding_is_exact():
     def change(made):
-        made.output.data[4, 1, 0] = torch.nextafter(made.output.data[4, 1, 0], torch.tensor(9.0))
+        made.output.data[1, 0, 4] = torch.nextafter(made.output.data[1, 0, 4], torch.tensor(9.0))
 
     layers, readings = pair(change)
     found = computed("a", layers, readings, image(), (1, 2, 3))
-    expected = Fraction(layers[1].output[4, 1, 0].item()) - Fraction(layers[0].weight[1, 0, 1, 1].item())
+    expected = Fraction(layers[1].output[1, 0, 4].item()) - Fraction(layers[0].weight[1, 0, 1, 1].item())
     assert found.exact == float(expected * Fraction(image()[0, 2, 3].item())) != 0
     assert (found.place, found.exceeds, found.shows) == ((1, 2, 3), False, True)
     same = computed("a", *pair(), image(), (1, 2, 3))
@@ -199,11 +200,11 @@ def test_numbers_beyond_floats_are_infinite():
 
 
 def test_the_best_witness_is_one_whose_numbers_speak():
-    layers, readings = pair(lambda made: made.output.data[4, 2, 1].add_(0.5))
+    layers, readings = pair(lambda made: made.output.data[2, 1, 4].add_(0.5))
     found = find_witness("a", layers, readings, 2.0)
     assert (found.layer, found.place[0], found.image.abs().max().item(), found.exceeds) == ("a", 2, 2.0, True)
     assert math.isclose(found.difference, 1.0, rel_tol=1e-5)
-    everywhere = pair(lambda made: made.output.data[:, 2, 1].add_(0.5))
+    everywhere = pair(lambda made: made.output.data[2, 1].add_(0.5))
     assert math.isclose(find_witness("a", *everywhere, 2.0).difference, 9.0, rel_tol=1e-5)
     assert find_witness("a", *pair(), 2.0) is None
     assert find_witness("a", layers, readings, 2.0, tolerance=3.0) is None
@@ -243,7 +244,7 @@ def test_a_second_layer_that_does_not_run_has_no_witness():
 
 def test_inputs_are_zero_and_the_worst_for_corner_middle_and_end():
     def change(made):
-        made.output.data[:, 2].add_(0.5)
+        made.output.data[2].add_(0.5)
         made.bias.data[1].add_(7.0)
 
     layers, readings = pair(change)
@@ -267,7 +268,7 @@ def test_the_channels_that_differ_most_are_tried(monkeypatch):
 
     def change(made):
         for channel, size in enumerate((0.1, 0.4, 0.0, 0.3)):
-            made.output.data[4, channel].add_(size)
+            made.output.data[channel, :, 4].add_(size)
         made.bias.data[0].add_(0.6)
 
     layers, readings = pair(change, channels=(2, 4))
@@ -738,7 +739,7 @@ def test_saved_inputs_are_shown_on_their_layer():
 
 def test_a_difference_below_rounding_is_shown_again_in_exact_arithmetic():
     def change(made):
-        made.output.data[4, 1, 0] = torch.nextafter(made.output.data[4, 1, 0], torch.tensor(9.0))
+        made.output.data[1, 0, 4] = torch.nextafter(made.output.data[1, 0, 4], torch.tensor(9.0))
 
     layers, _ = pair(change)
     [shown] = replay(entry(), "f.pt", *layers).shown

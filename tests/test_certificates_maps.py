@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import Weights
-from conv2attn.basis import Padding
+from conv2attn.basis import Padding, Weights
 from conv2attn.certificates.readings.finding import holds, refuted, undecided, unsupported
 from conv2attn.certificates.readings.geometry import Geometry
 from conv2attn.certificates.readings.maps import compare_forms, compare_maps, compare_places, compare_weights

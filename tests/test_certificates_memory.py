@@ -84,7 +84,7 @@ def carried(after):
     for channel in range(4):
         aligned = torch.zeros(1, 3, *SIDES)
         for (row, column), head in heads.items():
-            aligned[0, :, 4 + row, 4 + column] = off[head, channel].sign()
+            aligned[0, :, 4 + row, 4 + column] = off[channel, :, head].sign()
         with torch.no_grad():
             outputs = [copy.deepcopy(net)(aligned).double() for net in (original, network)]
         worst = max(worst, (outputs[0] - outputs[1]).abs().max().item())

@@ -371,10 +371,9 @@ class Weight(nn.Parameter):
 
 PATCHES = {
     "forward": lambda layer: replaced(layer, "forward", lambda image: image[:, :1]),
-    "call": lambda layer: replaced(layer, "call", lambda image, *rest: image),
-    "a call of the same class": lambda layer: replaced(layer, "call", layer.call),
-    "scores": lambda layer: replaced(layer.encoding, "scores", layer.encoding.scores),
-    "axis_scores": lambda layer: replaced(layer.encoding, "axis_scores", layer.encoding.axis_scores),
+    "evaluate": lambda layer: replaced(layer, "evaluate", lambda basis, image: image),
+    "evaluate of the same class": lambda layer: replaced(layer, "evaluate", layer.evaluate),
+    "operators": lambda layer: replaced(layer.encoding, "operators", layer.encoding.operators),
     "pad": lambda layer: replaced(layer.padding, "pad", layer.padding.pad),
     "count": lambda layer: replaced(layer.sites, "count", layer.sites.count),
     "parametrised": lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", nn.Identity()),
@@ -384,7 +383,7 @@ PATCHES = {
     "pruned": lambda layer: nn.utils.prune.identity(layer, "bias"),
     "a tensor for a parameter": lambda layer: (
         layer._parameters.pop("output"),
-        replaced(layer, "output", torch.zeros(9, 8, 4)),
+        replaced(layer, "output", torch.zeros(8, 4, 9)),
     ),
     "a parameter of another class": lambda layer: layer._parameters.update(bias=Weight(layer.bias.detach())),
 }
@@ -406,7 +405,7 @@ def test_a_functional_call_whose_code_was_replaced_has_a_row_that_says_so():
     torch.manual_seed(0)
     original = Calls()
     converted = conv2attn.convert(original, example_input=image())
-    PATCHES["call"](converted.attending_calls.layers[0])
+    PATCHES["evaluate"](converted.attending_calls.layers[0])
     report = certify(original, converted, images=image())
     assert [row.name for row in report.rows if row.verdict is Verdict.UNSUPPORTED] == ["(root):conv2d"]
 
@@ -464,7 +463,7 @@ def test_what_is_not_known_to_be_hard_is_not_proved(way):
     if way == "subclass":
         converted.square.encoding = Loose(encoding.center.detach(), encoding.alpha.detach())
     elif way == "patched":
-        encoding.scores = Loose.scores.__get__(encoding)
+        encoding.operators = Loose.operators.__get__(encoding)
     else:
         converted.square.encoding = QuadraticEncoding(encoding.center.detach()[:4], encoding.alpha.detach()[:4])
     report = certify(original, converted, images=image())

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from conv2attn.attention import Weights
+from conv2attn.basis import Weights
 from conv2attn.certificates.readings.exact import (
     RESIDUE_BITS,
     TERMS,

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, Weights
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
 from conv2attn.attention.encodings import ENCODINGS
-from conv2attn.basis import Padding, Sites
+from conv2attn.basis import Padding, Sites, Weights
 from conv2attn.bounds import RoundingBound, leak_reached
 from conv2attn.certificates.computed.leak import alike, certain_leak, check_leak
 from conv2attn.certificates.computed.mixing import mixing_bound
@@ -239,7 +239,7 @@ FOREIGN = {
     "padding is a Box, not one of conv2attn's own": lambda a: setattr(a, "padding", object.__new__(Box)),
     "sites is a Plain, not one of conv2attn's own": lambda a: setattr(a, "sites", Plain()),
     "forward was replaced": written("", "forward", print),
-    "encoding.scores was replaced": written("encoding", "scores", print),
+    "encoding.operators was replaced": written("encoding", "operators", print),
     "padding.pad was replaced": written("padding", "pad", print),
     "padding.is_identity was replaced": written("padding", "is_identity", True),
     "sites.count was replaced": written("sites", "count", print),

@@ -45,7 +45,7 @@ from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 NAME = "layer1.0.conv1."
-SAVED = {"conv2attn": "conv2attn.network/1"}
+SAVED = {"conv2attn": "conv2attn.network/2"}
 
 
 def layer(seed=0, **kwargs):
@@ -73,11 +73,22 @@ def states(**kwargs):
     return tuple({f"{NAME}{key}": value.clone() for key, value in each.state_dict().items()} for each in both)
 
 
+def heads_first(tensors):
+    """The factors of a state with their heads first, so that tests may name them."""
+    return {key: tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor for key, tensor in tensors.items()}
+
+
+def stored(tensors):
+    """What `heads_first` made of a state, as it is stored."""
+    return {key: tensor.permute(1, 2, 0) if tensor.ndim == 3 else tensor for key, tensor in tensors.items()}
+
+
 def found(change=lambda ours, theirs: None, plan=PLAN, *, unsure=False, **kwargs):
     """The sentences on a conversion with a change, those that refute or those that do not."""
     ours, theirs = states(**kwargs)
+    theirs = heads_first(theirs)
     change(ours, theirs)
-    said = list(of_layers(NAME, (None, plan), (ours, theirs)))
+    said = list(of_layers(NAME, (None, plan), (ours, stored(theirs))))
     assert all(each.sure is not unsure for each in said), said
     return [each.sentence for each in said]
 
@@ -320,10 +331,10 @@ def test_a_head_beside_a_kernel_of_unequal_sides_is_off_the_taps(sides):
     ours, theirs = ({f"a.{key}": x for key, x in each.state_dict().items()} for each in (made, conv2attn.convert(made)))
     plan = plan_of(made)
     assert list(of_layers("a.", (None, plan), (ours, theirs))) == []
-    more = {key: torch.cat([x, x[:1]]) if key != "a.bias" else x for key, x in theirs.items()}
+    more = {key: torch.cat([x, x[:1]]) if key != "a.bias" else x for key, x in heads_first(theirs).items()}
     start = (int(sides[0] == 1), int(sides[1] == 1))
     more["a.encoding.center"][-1] = torch.tensor([float(x) for x in start])
-    (said,) = of_layers("a.", (None, {**plan, "positions": [4, 2]}), (ours, more))
+    (said,) = of_layers("a.", (None, {**plan, "positions": [4, 2]}), (ours, stored(more)))
     assert said == Objection(f"a: heads [3] that start at {start} do something else")
 
 
@@ -511,7 +522,7 @@ def test_an_identity_has_the_width_of_what_it_passes():
     plan, shape = {**PLAN, "positions": [1, 2], "bias": False}, {"encoding.center": (1, 2), "encoding.alpha": (1,)}
 
     def held(**more):
-        return {key: torch.ones(size) for key, size in {**shape, **more}.items()}
+        return stored({key: torch.ones(size) for key, size in {**shape, **more}.items()})
 
     assert misfit({**plan, "d_head": 3}, "", held(output=(1, 4, 3))) == "d_head"
     assert misfit({**plan, "d_head": 3, "value": True}, "", held(output=(1, 4, 3), value=(1, 3, 2))) == ""
@@ -659,7 +670,7 @@ def test_layers_are_looked_at_again_and_all_else_is_the_same():
 def test_what_stands_beside_tensors_is_read_of_files_that_say_so():
     held = {"architecture": 1, "layers": 2, "weight": 3}
     assert as_read(held) == {"weight": 3}
-    planned = {"conv2attn": "conv2attn.network/1", **held}
+    planned = {"conv2attn": "conv2attn.network/2", **held}
     assert as_read(planned) == planned
 
 
@@ -701,8 +712,8 @@ def test_two_attentions_are_the_same_map():
     first = {"state_dict": theirs, "layers": {NAME.rstrip("."): PLAN}}
     assert told_of(first, first, {NAME: True}) == []
     order = [3, 1, 2, 0, 4, 5, 6, 7, 8]
-    turned = {key: x if key.endswith("bias") else x[order] for key, x in theirs.items()}
-    assert told_of(first, {**first, "state_dict": turned}, {NAME: True}) == []
+    turned = {key: x if key.endswith("bias") else x[order] for key, x in heads_first(theirs).items()}
+    assert told_of(first, {**first, "state_dict": stored(turned)}, {NAME: True}) == []
     other = {"state_dict": theirs, "layers": {NAME.rstrip("."): {**PLAN, "stride_by": "pooling", "name": "other"}}}
     assert told_of(first, other, {NAME: True}) == []
     moved = {**first, "state_dict": {**theirs, f"{NAME}bias": theirs[f"{NAME}bias"] + 1}}
@@ -876,7 +887,7 @@ def test_files_that_changed_are_told_before_anything_is_read(files):
 
 def test_what_disagrees_behind_the_right_hashes_is_told(files):
     _, theirs = states()
-    theirs["layer1.0.conv1.output"][4, 1, 0] += 1
+    theirs["layer1.0.conv1.output"][1, 0, 4] += 1
     torch.save({**SAVED, "state_dict": theirs, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
     path = files()
     told = "layer1.0.conv1: heads [4] that start at (0, 0) do something else"

@@ -53,12 +53,12 @@ def heads(content, index):
     """Takes these heads, in this order."""
     for key, tensor in content["state_dict"].items():
         if key != "bias":
-            content["state_dict"][key] = tensor[index].clone()
+            content["state_dict"][key] = tensor[..., index].clone() if tensor.ndim == 3 else tensor[index].clone()
     plan_of(content)["positions"][0] = len(index)
 
 
 def factors(content):
-    return [content["state_dict"][key] for key in ("value", "output") if key in content["state_dict"]]
+    return [content["state_dict"][key].permute(2, 0, 1) for key in ("value", "output") if key in content["state_dict"]]
 
 
 def permuted(content):
@@ -115,7 +115,12 @@ def identity(content):
     plan, state = plan_of(content), content["state_dict"]
     count, groups = len(state["encoding.alpha"]), plan["groups"]
     key, width = ("output", plan["d_out"]) if "value" in state else ("value", plan["d_in"])
-    state[key] = torch.eye(width // groups, dtype=factors(content)[0].dtype).repeat(count, groups, 1)
+    state[key] = (
+        torch.eye(width // groups, dtype=factors(content)[0].dtype)
+        .repeat(groups, 1)[..., None]
+        .expand(-1, -1, count)
+        .clone()
+    )
     plan[key] = True
 
 

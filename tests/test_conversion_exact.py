@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from conv2attn.attention import set_engine
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UnsupportedError, UsageError
 from conv2attn.models import convert
-from conv2attn.testing import assert_same, convolutions, images_for, integer_tensors, smallest_sides
+from conv2attn.testing import assert_same, convolutions, images_for, integer_tensors
 from conv2attn.theorem import attention_for, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -27,11 +27,10 @@ def test_the_products_are_the_taps_and_the_centres_the_offsets(conv, encoding):
     if conv.transposed:
         parts = weight.unflatten(0, (conv.groups, -1)).transpose(1, 2).flatten(0, 1)
         weight = parts.flip(list(range(2, parts.ndim)))
-    call = layer.call(torch.zeros(1, layer.d_in, *smallest_sides(conv), dtype=weight.dtype))
     taps = list(itertools.product(*map(range, conv.kernel_size)))
     assert layer.heads == len(taps)
     for head, tap in enumerate(taps):
-        assert torch.equal(call.weights.taps()[head], weight[(..., *tap)])
+        assert torch.equal(layer.weights.taps()[head], weight[(..., *tap)])
         triples = zip(conv.dilation, tap, conv.kernel_size, strict=True)
         assert layer.encoding.center[head].tolist() == [d * (t - (k - 1) // 2) for d, t, k in triples]
     assert layer.bias is conv.bias is None or torch.equal(layer.bias, conv.bias)
@@ -55,7 +54,9 @@ def test_a_trainable_conversion_stores_its_identities(conv):
     assert layer.value is not None
     assert layer.output is not None
     assert all(parameter.requires_grad for parameter in layer.parameters())
-    identity = (layer.value if conv.in_channels <= conv.out_channels else layer.output).unflatten(1, (conv.groups, -1))
+    weights = layer.weights
+    identity = weights.value if conv.in_channels <= conv.out_channels else weights.output
+    identity = identity.unflatten(1, (conv.groups, -1))
     assert torch.equal(identity, torch.eye(identity.shape[-1]).to(identity).expand_as(identity))
 
 

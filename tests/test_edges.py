@@ -94,6 +94,7 @@ def test_heads_are_not_hard_on_a_device_whose_exponential_does_not_vanish(monkey
     layer = convert(nn.Conv1d(1, 1, 3))
     assert layer.which_engine(torch.ones(1, 1, 5)) == "conv"
     monkeypatch.setattr(hardness, "exponential_underflows", lambda *_: False)
+    layer.prepare()
     reasons = layer.why_engine(torch.ones(1, 1, 5))
     assert reasons["conv"] == reasons["gather"] == "exp(-103.972) does not vanish in float32 on cpu"
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from oracles import convolve
 
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
-from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites, as_matrix
-from conv2attn.errors import EngineError, UnsupportedError, UsageError
+from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites, as_basis, as_matrix, evaluate
+from conv2attn.basis.operators.enumerated import radix
+from conv2attn.errors import EngineError, UsageError
 from conv2attn.testing import assert_same, convolutions, grids, images_for, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read
 
@@ -38,11 +39,12 @@ def test_scores_are_the_inner_products_of_vectors_up_to_a_constant_of_the_head(k
     @given(heads_on(kind))
     def check(drawn):
         encoding, grid, rows = drawn
-        vectors, bias = encoding.vectors(grid, rows), encoding.position_bias(grid)
+        operators = encoding.operators()
+        vectors, bias = operators.vectors(grid, rows), operators.position_bias(grid)
         assert vectors.shape == (len(rows), grid.shape[1], encoding.d_position)
         assert bias.shape == (encoding.heads, encoding.d_position)
         products = torch.einsum("hp,qkp->hqk", bias, vectors)
-        scores = encoding.scores(grid, rows, torch.float64)
+        scores = operators.scores(grid, rows, torch.float64)[0]
         constant = products - scores
         sizes = torch.einsum("hp,qkp->hqk", bias.abs(), vectors.abs()).amax() + scores.abs().amax()
         allowed = 16 * 2.0**-53 * sizes.item()
@@ -54,7 +56,7 @@ def test_scores_are_the_inner_products_of_vectors_up_to_a_constant_of_the_head(k
 @given(heads_on(QuadraticEncoding))
 def test_quadratic_scores_are_squared_distances_as_loops_say(drawn):
     encoding, grid, rows = drawn
-    scores = encoding.scores(grid, rows, torch.float64)
+    scores = encoding.operators().scores(grid, rows, torch.float64)[0]
     away = grid.displacements()[rows].double()
     for h in range(encoding.heads):
         for q in range(len(rows)):
@@ -68,8 +70,8 @@ def test_the_quadratic_layer_is_the_quadratic_operator():
     encoding = QuadraticEncoding(torch.tensor([[0.3, -1.0], [2.0, 0.0]], dtype=torch.float64), 0.7)
     layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
     attention = layer.attention(sides=(3, 4))
-    for h, center in enumerate(encoding.center.tolist()):
-        assert_same(attention[0, h].detach(), as_matrix(QuadraticSoftmax(tuple(center), 0.7), (3, 4)), 1e-14)
+    family = QuadraticSoftmax(encoding.center, torch.full((2,), 0.7, dtype=torch.float64))
+    assert_same(attention[0].detach(), as_matrix(family, (3, 4)).detach(), 1e-14)
 
 
 @given(st.data(), st.integers(1, 3).flatmap(lambda axes: grids(axes, 5)))
@@ -77,7 +79,7 @@ def test_the_enumeration_is_injective_on_every_grid(data, sides):
     """ERRATA E5: two displacements have the same t only if they are the same."""
     grid = AttentionGrid(sides, data.draw(sites_on(sides)))
     encoding = EnumeratedEncoding([[0.0] * len(sides)], 1.0)
-    numbers = encoding.enumeration(grid, torch.arange(grid.shape[0])).flatten().tolist()
+    numbers = encoding.operators().enumeration(grid, grid.every_query()).flatten().tolist()
     displacements = [tuple(d) for d in grid.displacements().flatten(0, 1).tolist()]
     assert len(set(numbers)) == len(set(displacements)) == len(set(zip(numbers, displacements, strict=True)))
 
@@ -85,8 +87,7 @@ def test_the_enumeration_is_injective_on_every_grid(data, sides):
 def test_a_radix_one_too_small_is_not_injective():
     """The mutant: `M >= 2 W - 1` is the smallest that serves."""
     grid = AttentionGrid((2, 3), Sites.everywhere(2))
-    encoding = EnumeratedEncoding([[0.0, 0.0]], 1.0)
-    assert encoding.radix(grid) == [5, 1]
+    assert radix(grid) == [5, 1]
     displacements = grid.displacements().flatten(0, 1)
     smaller = displacements @ torch.tensor([4, 1])
     assert len(smaller.unique()) < len(displacements.unique(dim=0))
@@ -124,11 +125,10 @@ def test_engines_of_quadratic_heads_refuse_the_enumeration(engine):
         set_engine(layer, engine)(torch.ones(1, 1, 4, 4))
 
 
-def test_the_enumeration_has_no_fixed_basis():
-    from conv2attn.basis import as_basis
-
-    with pytest.raises(UnsupportedError, match="C2A110 attention: only quadratic, position-only attention has a fixed"):
-        as_basis(attention_for(read(torch.nn.Conv1d(1, 1, 3)), encoding="enumerated"))
+def test_the_enumerated_layer_is_its_basis():
+    layer = attention_for(read(torch.nn.Conv1d(2, 3, 3, padding=1).double()), encoding="enumerated")
+    image = torch.randn(2, 2, 7, dtype=torch.float64)
+    assert_same(layer(image), evaluate(as_basis(layer), image), 1e-12)
 
 
 def test_an_unknown_encoding_is_refused():

@@ -1,23 +1,25 @@
 """The paper's layer, its positional encodings, and the engines that evaluate it."""
 
-from conv2attn.attention.call import Call, Weights
-from conv2attn.attention.encodings import Encoding, EnumeratedEncoding, HeadPositions, QuadraticEncoding
+from conv2attn.attention.encodings import (
+    Encoding,
+    EnumeratedEncoding,
+    HeadPositions,
+    LearnedEncoding,
+    QuadraticEncoding,
+)
 from conv2attn.attention.engines import ENGINES, choose_engine, explain_engines
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.layer import MultiHeadSelfAttention
-from conv2attn.attention.learned import LearnedEncoding
 from conv2attn.attention.settings import set_engine
 
 __all__ = [
     "ENGINES",
-    "Call",
     "Encoding",
     "EnumeratedEncoding",
     "HeadPositions",
     "LearnedEncoding",
     "MultiHeadSelfAttention",
     "QuadraticEncoding",
-    "Weights",
     "choose_engine",
     "explain_engines",
     "hard_offsets",

@@ -1,4 +1,4 @@
-"""Relative positional encodings: the vectors r_delta of Eq. (8) and, for each head, what their scores peak at.
+"""Relative positional encodings: the trainable numbers behind a family of softmax operators.
 
 The v of Eq. (8) enters only through `W_hat_key^T v`, a vector of d_position numbers a head; an encoding holds it by
 its meaning, a centre and a sharpness, so that scores are computed without the cancellation of the expanded form.
@@ -11,9 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention.displacements import additive_scores, displacement_rows
-from conv2attn.attention.learned import LearnedEncoding
-from conv2attn.basis import AttentionGrid
+from conv2attn.basis import EnumeratedSoftmax, LearnedSoftmax, QuadraticSoftmax
 
 
 class HeadPositions(nn.Module):
@@ -57,6 +55,8 @@ class HeadPositions(nn.Module):
 
     def extra_repr(self) -> str:
         """Heads, axes and the range of alpha."""
+        if self.alpha.device.type == "meta":
+            return f"heads={self.heads}, dimensions={self.dimensions}"
         low, high = self.alpha.min().item(), self.alpha.max().item()
         sharpness = f"{low:g}" if low == high else f"{low:g}..{high:g}"
         return f"heads={self.heads}, dimensions={self.dimensions}, alpha={sharpness}"
@@ -73,25 +73,9 @@ class QuadraticEncoding(HeadPositions):
         """Width of r_delta: one more than the number of axes."""
         return self.dimensions + 1
 
-    def vectors(self, grid: AttentionGrid, rows: Tensor) -> Tensor:
-        """`r_delta` for the queries `rows` against all keys: (queries, keys, d_position)."""
-        delta = displacement_rows(grid, rows).to(self.center)
-        return torch.cat([delta.square().sum(-1, keepdim=True), delta], -1)
-
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v` of each head: (heads, d_position); the same on every grid."""
-        return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -2 * self.center], -1)
-
-    def axis_scores(
-        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: slice | list[int] = slice(None)
-    ) -> Tensor:
-        """What `axis` adds to the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
-        away = displacement.to(self.center.device) - self.center[heads, axis, None, None].to(dtype)
-        return -self.alpha[heads, None, None].to(dtype) * away.square()
-
-    def scores(self, grid: AttentionGrid, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """`-alpha |displacement - center|^2` for the queries `rows`: (heads, queries, keys); 0 at an exact target."""
-        return additive_scores(self, grid, rows, dtype)
+    def operators(self) -> QuadraticSoftmax:
+        """The softmax operators of the heads, over the live parameters."""
+        return QuadraticSoftmax(self.center, self.alpha)
 
 
 class EnumeratedEncoding(HeadPositions):
@@ -99,37 +83,62 @@ class EnumeratedEncoding(HeadPositions):
 
     t is an injective integer function of the displacement; its radix grows with the run-time grid, and the score
     `-alpha (t - t_center)^2` is computed from int64. Disproves the conjecture d_position >= 3 of Cordonnier et al.
-    2019 (arXiv v1); claim D2 of proofs/.
+    2019, v1.
     """
 
     d_position = 2
 
-    def radix(self, grid: AttentionGrid) -> list[int]:
-        """Factors of the displacement's axes in t: each at least twice the range of all axes behind it."""
-        radix = [1]
-        for side in reversed(grid.keys[1:]):
-            radix.insert(0, radix[0] * (2 * side - 1))
-        return radix
+    def operators(self) -> EnumeratedSoftmax:
+        """The softmax operators of the heads, over the live parameters."""
+        return EnumeratedSoftmax(self.center, self.alpha)
 
-    def enumeration(self, grid: AttentionGrid, rows: Tensor) -> Tensor:
-        """t for the queries `rows` against all keys: int64, (queries, keys)."""
-        return (displacement_rows(grid, rows) * torch.tensor(self.radix(grid))).sum(-1).to(self.center.device)
 
-    def vectors(self, grid: AttentionGrid, rows: Tensor) -> Tensor:
-        """`r_delta = (t, t^2)` for the queries `rows` against all keys: (queries, keys, 2)."""
-        t = self.enumeration(grid, rows).to(self.center)
-        return torch.stack([t, t.square()], -1)
+class LearnedEncoding(nn.Module):
+    """`r_delta` is the concatenation of one learned vector an axis, found by the shift along it; v one vector a head.
 
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v` of each head on this grid: (heads, 2)."""
-        t_center = self.center @ torch.tensor(self.radix(grid)).to(self.center)
-        return self.alpha[:, None] * torch.stack([2 * t_center, -torch.ones_like(t_center)], -1)
+    The scores `v . r_delta` are a sum over the axes, so the softmax over a box is an outer product. The tables are
+    shared by all heads.
 
-    def scores(self, grid: AttentionGrid, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """`-alpha (t - t_center)^2` for the queries `rows`: (heads, queries, keys); 0 at an exact target."""
-        t_center = self.center.double() @ torch.tensor(self.radix(grid), device=self.center.device).double()
-        away = self.enumeration(grid, rows) - t_center[:, None, None]
-        return (-self.alpha.double()[:, None, None] * away.square()).to(dtype)
+    Args:
+        heads: number of heads.
+        reach: the largest shift along each axis; sides of the keys may be one more.
+        width: numbers in the vector of one axis; d_position is that times the axes.
+    Source: Cordonnier et al. 2020, Sec. 4.3; Ramachandran et al. 2019.
+    """
+
+    def __init__(self, heads: int, reach: Sequence[int], width: int):
+        super().__init__()
+        self.heads, self.reach, self.width = heads, tuple(reach), width
+        self.tables = nn.ParameterList(torch.randn(2 * r + 1, width) * width**-0.5 for r in reach)
+        self.bias = nn.Parameter(torch.randn(heads, len(self.reach), width))
+
+    @property
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return len(self.reach)
+
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta."""
+        return self.dimensions * self.width
+
+    def operators(self) -> LearnedSoftmax:
+        """The softmax operators of the heads, over the live parameters."""
+        return LearnedSoftmax(tuple(self.tables), self.bias)
+
+    def arguments(self) -> list[int]:
+        """What, with a state dict, rebuilds it: heads, width, and the reach of each axis."""
+        return [self.heads, self.width, *self.reach]
+
+    @classmethod
+    def from_arguments(cls, arguments: Sequence[int]) -> Self:
+        """An encoding of this shape."""
+        heads, width, *reach = arguments
+        return cls(heads, reach, width)
+
+    def extra_repr(self) -> str:
+        """Heads, reach and width."""
+        return f"heads={self.heads}, reach={self.reach}, width={self.width}"
 
 
 Encoding = QuadraticEncoding | EnumeratedEncoding | LearnedEncoding

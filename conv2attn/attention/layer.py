@@ -1,15 +1,17 @@
 """The paper's multi-head self-attention with relative positions, Eqs. (1) to (8), on grids of one to three axes."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention.call import Call, Weights
 from conv2attn.attention.encodings import Encoding
-from conv2attn.attention.engines import check_engine, choose_engine, dense, evaluate, explain_engines
-from conv2attn.basis import Padding, Sides, Sites
+from conv2attn.attention.engines import check_engine, choose_engine, dense, explain_engines, recipe_for
+from conv2attn.attention.probes import backend_flags
+from conv2attn.attention.recipe import Known, Question, look, readable, refuse_unread
+from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 
 MEMORY_LIMIT = 512 * 2**20
@@ -71,6 +73,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.encoding, self.dimensions, self.heads = encoding, encoding.dimensions, encoding.heads
         self.padding, self.sites = padding or Padding.none(self.dimensions), sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = check_engine(engine), MEMORY_LIMIT, "attention"
+        self._known: dict[tuple[torch.dtype, str], Known] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
             drawn = torch.empty(shape, device=device, dtype=dtype)
@@ -81,14 +84,36 @@ class MultiHeadSelfAttention(nn.Module):
         self.key = weight(h, self.d_key, d_in, fan_in=d_in) if content or content_bias else None
         self.position_key = weight(h, self.d_key, encoding.d_position, fan_in=self.d_key) if content_position else None
         self.content_bias = weight(h, self.d_key, fan_in=self.d_key) if content_bias else None
-        self.value = weight(h, self.d_head, d_in // g, fan_in=d_in // g) if value else None
-        self.output = weight(h, d_out, self.d_head // g, fan_in=h * self.d_head // g) if output else None
+        self.value = weight(self.d_head, d_in // g, h, fan_in=d_in // g) if value else None
+        self.output = weight(d_out, self.d_head // g, h, fan_in=h * self.d_head // g) if output else None
         self.bias = nn.Parameter(torch.zeros(d_out, device=device, dtype=dtype)) if bias else None
 
     @property
     def has_content(self) -> bool:
         """Whether the attention depends on the image."""
         return self.key is not None or self.position_key is not None
+
+    @property
+    def weights(self) -> Weights:
+        """The channel matrices of the heads, head by head: views of `value` and `output`, which hold heads last."""
+        value, output = (None if w is None else w.permute(2, 0, 1) for w in (self.value, self.output))
+        return Weights(value, output, self.bias, self.groups)
+
+    def hold(self, weights: Weights) -> Self:
+        """Makes copies of `weights` the layer's parameters, stored plainly with the heads last."""
+        for name, factor in (("value", weights.value), ("output", weights.output)):
+            stored = None if factor is None else nn.Parameter(plain_copy(factor.permute(1, 2, 0)))
+            setattr(self, name, stored)
+        self.bias = None if weights.bias is None else nn.Parameter(plain_copy(weights.bias))
+        return self
+
+    def basis(self, weights: Weights | None = None) -> Basis:
+        """The layer as `sum_h P_h x M_h^T + b`, over its live parameters, or over other `weights`."""
+        operators: Any = self.encoding.operators()
+        if self.has_content:
+            operators = ContentSoftmax(operators, self.query, self.key, self.position_key, self.content_bias)
+        sites = self.sites if self.stride_by == "queries" else self.sites.without_stride()
+        return Basis(operators, weights or self.weights, self.padding, sites)
 
     def forward(
         self, input: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None
@@ -100,38 +125,123 @@ class MultiHeadSelfAttention(nn.Module):
             output_size: of a layer made from a transposed convolution, the sides wanted; its stride leaves a choice.
             weights: to be used instead of the layer's own.
         Raises:
-            UsageError: axes or channels do not fit (C2A120).  GeometryError: the grid is too small (C2A121).
-            EngineError: the engine set is not exact for the present parameters (C2A201).
+            UsageError: no tensor is passed, or its axes or channels do not fit (C2A120).
+            GeometryError: the grid is too small (C2A121).
+            EngineError: the engine set is not exact for the present parameters (C2A201), or nothing was read of them
+                before tracing (C2A203).
         """
-        batched = input if input.ndim == self.dimensions + 2 else input.unsqueeze(0)
-        call = self.call(batched, output_size, weights)
-        if torch.is_autocast_enabled(input.device.type):
-            with torch.autocast(input.device.type, enabled=False):
-                result = evaluate(self.engine, call)
+        image = self.batched(input)
+        basis = self.basis(weights)
+        if output_size is not None:
+            basis = replace(basis, padding=padding_for(self, tuple(image.shape[2:]), output_size))
+        device = image.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):
+            result = self.under_autocast(basis, image)
         else:
-            result = evaluate(self.engine, call)
-        if self.stride_by == "pooling":
+            result = self.evaluate(basis, image)
+        if self.stride_by == "pooling" and max(self.sites.stride) > 1:
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
             result = result[every].contiguous()
-        if is_channels_last(batched):
+        if is_channels_last(image):
             result = result.contiguous(memory_format=torch.channels_last)
-        return result if input.ndim == batched.ndim else result.squeeze(0)
+        return result if input is image else result.squeeze(0)
 
-    def call(self, image: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None) -> Call:
-        """What an engine is given for `image` (batch, d_in, *sides): under autocast all in the autocast dtype."""
+    def batched(self, input: Tensor) -> Tensor:
+        """`input` with a batch axis.
+
+        Raises:
+            UsageError: it is no tensor, or its axes or channels do not fit (C2A120).
+        """
+        if not isinstance(input, Tensor):
+            raise UsageError(
+                "C2A120", f"{self.name}: {type(input).__name__} is not a tensor", "Pass torch.as_tensor(image)."
+            )
+        image = input if input.ndim == self.dimensions + 2 else input.unsqueeze(0)
         if image.ndim != self.dimensions + 2 or image.shape[1] != self.d_in:
             raise UsageError(
                 "C2A120",
-                f"{self.name}: an image {tuple(image.shape)} is not (batch, {self.d_in}, {self.dimensions} sides)",
+                f"{self.name}: an image {tuple(input.shape)} is not (batch, {self.d_in}, {self.dimensions} sides)",
             )
-        weights = weights or Weights(self.value, self.output, self.bias, self.groups)
-        if torch.is_autocast_enabled(image.device.type) and image.dtype != torch.float64:
-            dtype = torch.get_autocast_dtype(image.device.type)
-            image, weights = image.to(dtype), weights.to(dtype)
-        padding = self.padding if output_size is None else padding_for(self, tuple(image.shape[2:]), output_size)
-        sites = self.sites if self.stride_by == "queries" else self.sites.without_stride()
-        sites.count(padding.sides(tuple(image.shape[2:])))
-        return Call(self, image, padding, sites, weights)
+        return image
+
+    def under_autocast(self, basis: Basis, image: Tensor) -> Tensor:
+        """The output as the convolution's under autocast: all in its dtype, scores and softmax in float32."""
+        device = image.device.type
+        if image.dtype != torch.float64:
+            dtype = torch.get_autocast_dtype(device)
+            image, basis = image.to(dtype), replace(basis, weights=basis.weights.to(dtype))
+        with torch.autocast(device, enabled=False):
+            return self.evaluate(basis, image)
+
+    def evaluate(self, basis: Basis, image: Tensor) -> Tensor:
+        """The output for an image with a batch, by the engine that is set."""
+        known = self.known(basis, image)
+        if not readable(basis.operators, image):
+            recipe = recipe_for(self.engine, self.question(basis, image))
+            known.assert_current(basis.operators)
+            return recipe(basis, image)
+        key = (self.engine, image.shape, basis.padding, basis.sites, self.memory_limit, torch.is_grad_enabled())
+        recipe = known.recipes.get(key) or known.recipes.setdefault(
+            key, recipe_for(self.engine, self.question(basis, image))
+        )
+        return recipe(basis, image)
+
+    def known(self, basis: Basis, image: Tensor) -> Known:
+        """What was read of the operators; read again where that is possible and they are no longer the same."""
+        place = (image.dtype, image.device.type)
+        known = self._known.get(place)
+        if readable(basis.operators, image):
+            if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
+                known = self._known[place] = look(basis.operators, image)
+        elif known is None:
+            if torch.compiler.is_compiling() or image.device.type == "meta":
+                raise refuse_unread(self.name)
+            known = self._known[place] = look(basis.operators, image)
+        return known
+
+    def question(self, basis: Basis, image: Tensor) -> Question:
+        """What engines are asked about an image with a batch."""
+        traced = torch.compiler.is_compiling()
+        free = not readable(basis.operators, image) and any(value.requires_grad for value in basis.operators.values)
+        known = self.known(basis, image)
+        return Question(
+            basis, known, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free
+        )
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device in which the layer computes."""
+        return next(
+            (w for w in (self.output, self.value) if w is not None), next(self.encoding.parameters(), torch.empty(0))
+        )
+
+    def prepare(self) -> Self:
+        """Reads the centres and the sharpness, so that the layer can be compiled and exported without a call before.
+
+        Nothing is read of a layer on the meta device, where there is nothing to read.
+        """
+        like = self.like
+        if like.device.type != "meta" and not torch.compiler.is_compiling():
+            known = self._known[like.dtype, like.device.type] = look(self.basis().operators, like)
+            if self.engine == "sdpa":
+                _ = known.longest_side
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._known = {}
+        self.prepare()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = [known for (_, device), known in self._known.items() if device != "meta"]
+        super()._apply(fn, recurse)
+        like = self.like
+        self._known = {}
+        if like.device.type != "meta":
+            return self.prepare()
+        for known in before[-1:]:
+            self._known[like.dtype, "meta"] = known.moved(like.device)
+        return self
 
     def attention(self, image: Tensor | None = None, *, sides: Sides | None = None) -> Tensor:
         """The attention probabilities, (batch, heads, queries, keys); batch is 1 if they do not depend on the image.
@@ -147,24 +257,42 @@ class MultiHeadSelfAttention(nn.Module):
     def attention_chunks(
         self, image: Tensor | None = None, *, sides: Sides | None = None
     ) -> Iterator[tuple[slice, Tensor]]:
-        """The same in chunks of queries under `memory_limit`: (which queries, (batch or 1, heads, queries, keys))."""
+        """The attention in chunks of queries under `memory_limit`: (which queries, (batch or 1, heads, queries, keys)).
+
+        Raises:
+            UsageError: as `attention`.
+        """
         if (image is None) == (sides is None) or (image is None and self.has_content):
             raise UsageError("C2A001", f"{self.name}: pass an image, or sides where attention is position-only")
         if image is None:
-            assert sides is not None
-            like = self.bias if self.bias is not None else self.output if self.output is not None else self.value
-            image = next(self.encoding.parameters()).new_zeros(
-                1, self.d_in, *sides, dtype=None if like is None else like.dtype
-            )
-        yield from dense.attention_chunks(self.call(image if image.ndim == self.dimensions + 2 else image.unsqueeze(0)))
+            image = self.like.new_zeros(1, self.d_in, *self.checked_sides(sides))
+        image, basis = self.batched(image), self.basis()
+        if torch.is_autocast_enabled(image.device.type) and image.dtype != torch.float64:
+            image = image.to(torch.get_autocast_dtype(image.device.type))
+        step = dense.queries_per_chunk(self.question(basis, image))
+        yield from dense.attention_chunks(basis, basis.padding.pad(image), step)
+
+    def checked_sides(self, sides: Any) -> Sides:
+        """`sides`, if it is one whole number per axis.
+
+        Raises:
+            UsageError: it is not (C2A001).
+        """
+        try:
+            checked = tuple(int(side) for side in sides)
+        except (TypeError, ValueError):
+            checked = ()
+        if len(checked) != self.dimensions:
+            raise UsageError("C2A001", f"{self.name}: sides={sides!r} is not one number per axis ({self.dimensions})")
+        return checked
 
     def which_engine(self, image: Tensor) -> str:
         """The engine that `auto` takes for `image`."""
-        return choose_engine(self.call(image))
+        return choose_engine(self.question(self.basis(), self.batched(image)))
 
     def why_engine(self, image: Tensor) -> dict[str, str]:
         """For each engine, cheapest first: "exact", or why it is not for `image` and the present parameters."""
-        return explain_engines(self.call(image))
+        return explain_engines(self.question(self.basis(), self.batched(image)))
 
     def extra_repr(self) -> str:
         """Channels, heads and whatever is not the default."""
@@ -177,6 +305,11 @@ class MultiHeadSelfAttention(nn.Module):
             parts.append(f"groups={self.groups}")
         parts += [f"{name}=identity" for name in ("value", "output") if getattr(self, name) is None]
         return ", ".join([*parts, f"bias={self.bias is not None}", f"engine={self.engine}"])
+
+
+def plain_copy(tensor: Tensor) -> Tensor:
+    """A copy without a history, stored row-major."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def check_widths(layer: MultiHeadSelfAttention, d_position: int, value: bool, output: bool) -> None:
@@ -215,3 +348,8 @@ def padding_for(layer: MultiHeadSelfAttention, sides: Sides, output_size: Sequen
 def is_channels_last(image: Tensor) -> bool:
     """Whether a batch of images is stored with its channels innermost, and not also the usual way."""
     return image.ndim == 4 and not image.is_contiguous() and image.is_contiguous(memory_format=torch.channels_last)
+
+
+@as_basis.register
+def _(layer: MultiHeadSelfAttention) -> Basis:
+    return layer.basis()

@@ -43,13 +43,19 @@ def indirect_convolution(image: Tensor) -> str | None:
         if image.dtype == torch.float32 and float32_precisions("cuda")[0] == "tf32":
             return "cuDNN may round to TF32 here (torch.backends.cudnn.conv.fp32_precision)"
         return "cuDNN may choose a Winograd or FFT algorithm"
-    flags = (torch.backends.mkldnn.enabled, torch.backends.nnpack.is_available())
-    spread = spread_of_kernels(image.dtype, image.device.type, flags)
+    spread = spread_of_kernels(image.dtype, image.device.type, backend_flags(image.device.type))
     return f"a pixel of {SPIKE:g} changes outputs that do not see it by {spread:.2g}: no direct sum" if spread else None
 
 
+def backend_flags(device: str) -> tuple[Any, ...]:
+    """The settings of torch on which the kernels of a convolution depend."""
+    if device == "cuda":
+        return float32_precisions(device)
+    return torch.backends.mkldnn.enabled, torch.backends.nnpack.is_available()
+
+
 @lru_cache(maxsize=64)
-def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[bool, ...]) -> float:
+def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -> float:
     """`spread_of_spike` for a 3x3 layer and a batch for which Winograd algorithms are known to be chosen."""
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

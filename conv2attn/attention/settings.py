@@ -26,4 +26,5 @@ def set_engine(network: nn.Module, engine: str, memory_limit: int | None = None)
     for layer in layers:
         layer.engine = engine
         layer.memory_limit = memory_limit or layer.memory_limit
+        layer.prepare()
     return network

@@ -1,26 +1,38 @@
-"""Grids, token-mixing operators and the basis convolution `y = sum_k P_k x M_k^T + b`."""
+"""Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
+from conv2attn.basis.basis import Basis, as_affine_map, as_basis, basis_of, evaluate
 from conv2attn.basis.composition import compose, merged
-from conv2attn.basis.convolution import BasisConvolution, as_affine_map, as_basis, evaluate
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
+from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators import (
     Composition,
+    ContentSoftmax,
     Dense,
+    EnumeratedSoftmax,
+    LearnedSoftmax,
     Operator,
     QuadraticSoftmax,
     Shift,
+    Softmax,
     apply,
     as_matrix,
+    cut_softmax,
     output_sides,
+    terms,
 )
 from conv2attn.basis.padding import PADDING_MODES, Padding
+from conv2attn.basis.weights import Weights
 
 __all__ = [
     "PADDING_MODES",
     "AttentionGrid",
-    "BasisConvolution",
+    "Basis",
     "Composition",
+    "ContentSoftmax",
     "Dense",
+    "EnumeratedSoftmax",
+    "LearnedSoftmax",
+    "Numbers",
     "Offset",
     "Operator",
     "Padding",
@@ -28,12 +40,17 @@ __all__ = [
     "Shift",
     "Sides",
     "Sites",
+    "Softmax",
+    "Weights",
     "apply",
     "as_affine_map",
     "as_basis",
     "as_matrix",
+    "basis_of",
     "compose",
+    "cut_softmax",
     "evaluate",
     "merged",
     "output_sides",
+    "terms",
 ]

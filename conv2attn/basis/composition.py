@@ -1,49 +1,46 @@
 """Proposition 3 of Andreoli 2019: composing two basis convolutions multiplies their bases and their parameters."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from conv2attn.basis.convolution import BasisConvolution, field
+from conv2attn.basis.basis import Basis, basis_of, field
 from conv2attn.basis.grid import Sides
-from conv2attn.basis.operators import Composition, Operator, apply, as_matrix, output_sides
+from conv2attn.basis.operators import Composition, Dense, apply, as_matrix, output_sides
+from conv2attn.basis.weights import Weights
 from conv2attn.errors import UsageError
 
 
-def compose(second: BasisConvolution, first: BasisConvolution, sides: Sides) -> BasisConvolution:
-    """`second` after `first` as one basis convolution of inputs with these sides, borders and biases included.
+def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
+    """`second` after `first` as one basis of inputs with these sides, borders and biases included.
 
     Its terms are `(P''_j P'_k, M''_j M'_k)` for all j, k, in that order, and its bias is the field
     `b'' + sum_j (P''_j b') M''_j^T`, which varies over the queries where `second` pads with zeros.
 
     Raises:
-        UsageError: the channels do not fit.
+        UsageError: the channels do not fit (C2A120).
     Source: Andreoli 2019, Proposition 3.
     """
-    if second.d_in != first.d_out:
-        raise UsageError("C2A120", f"the second layer reads {second.d_in} channels, the first gives {first.d_out}")
-    weights = torch.einsum("joc,kci->jkoi", second.dense_weights(), first.dense_weights()).flatten(0, 1)
-    operators = tuple(Composition((p, q)) for p in second.operators for q in first.operators)
-    between = output_sides(first.operators[0], sides)
-    carried = field(first, sides).expand(first.d_out, *between)
-    bias = field(second, between) + sum(
-        torch.einsum("oc,c...->o...", matrix, apply(operator, carried, between))
-        for operator, matrix in zip(second.operators, second.dense_weights(), strict=True)
-    )
-    return BasisConvolution(operators, weights, bias)
+    outer, inner = second.weights, first.weights
+    if outer.d_in != inner.d_out:
+        raise UsageError("C2A120", f"the second layer reads {outer.d_in} channels, the first gives {inner.d_out}")
+    taps = torch.einsum("joc,kci->jkoi", outer.dense(), inner.dense()).flatten(0, 1)
+    between = output_sides(first.mixing, sides)
+    carried = apply(second.mixing, field(first, sides).expand(inner.d_out, *between), between)
+    bias = field(second, between) + torch.einsum("toc,tc...->o...", outer.dense(), carried)
+    return basis_of(Composition((second.mixing, first.mixing)), Weights(None, taps, bias), len(sides))
 
 
-def merged(basis: BasisConvolution, sides: Sides) -> BasisConvolution:
+def merged(basis: Basis, sides: Sides) -> Basis:
     """The same map at these sides with one term for each distinct `P_k`: equal maps add up their `M_k`."""
     places: dict[bytes, int] = {}
-    kept: list[Operator] = []
+    kept: list[Tensor] = []
     sums: list[Tensor] = []
-    for operator, weight in zip(basis.operators, basis.weights, strict=True):
-        place = places.setdefault(as_matrix(operator, sides).numpy().tobytes(), len(kept))
+    for matrix, taps in zip(as_matrix(basis.mixing, sides), basis.weights.taps(), strict=True):
+        place = places.setdefault(matrix.numpy().tobytes(), len(kept))
         if place == len(kept):
-            kept.append(operator)
-            sums.append(weight)
+            kept.append(matrix)
+            sums.append(taps)
         else:
-            sums[place] = sums[place] + weight
-    return replace(basis, operators=tuple(kept), weights=torch.stack(sums))
+            sums[place] = sums[place] + taps
+    weights = Weights(None, torch.stack(sums), basis.weights.bias, basis.weights.groups)
+    return basis_of(Dense(torch.stack(kept), output_sides(basis.mixing, sides)), weights, len(sides))

@@ -53,7 +53,7 @@ class Sites:
             GeometryError: an axis has no query (C2A121).
         """
         room = [side - b - a for side, b, a in zip(keys, self.before, self.after, strict=True)]
-        if min(room) < 1:
+        if not torch.compiler.is_compiling() and min(room) < 1:
             spans = tuple(b + a + 1 for b, a in zip(self.before, self.after, strict=True))
             raise GeometryError("C2A121", f"the padded grid {keys} is smaller than the dilated kernel {spans}")
         return tuple((r - 1) // s + 1 for r, s in zip(room, self.stride, strict=True))
@@ -71,10 +71,14 @@ class Sites:
 @final
 @dataclass(frozen=True)
 class AttentionGrid:
-    """The keys and queries of one call: a box of keys, and queries standing on some of them."""
+    """The keys and queries of one call: a box of keys, and queries standing on some of them.
+
+    Its tensors are made on `device`.
+    """
 
     keys: Sides
     sites: Sites
+    device: torch.device | str = "cpu"
 
     @property
     def queries(self) -> Sides:
@@ -86,23 +90,53 @@ class AttentionGrid:
         """(number of queries, number of keys)."""
         return math.prod(self.queries), math.prod(self.keys)
 
+    def every_query(self) -> Tensor:
+        """The row-major numbers of all queries, int64."""
+        return torch.arange(math.prod(self.queries), device=self.device)
+
+    def coordinates(self, queries: Tensor) -> list[Tensor]:
+        """The coordinates of queries given by their row-major numbers, one tensor an axis."""
+        found: list[Tensor] = []
+        for side in reversed(self.queries):
+            found.insert(0, queries % side)
+            queries = queries // side
+        return found
+
     def site(self, axis: int) -> Tensor:
         """Key coordinate of each query along `axis`, int64."""
-        return self.sites.before[axis] + self.sites.stride[axis] * torch.arange(self.queries[axis])
+        return self.sites.before[axis] + self.sites.stride[axis] * torch.arange(self.queries[axis], device=self.device)
 
-    def displacement(self, axis: int, rows: Tensor | slice = slice(None)) -> Tensor:
-        """`key - site` along `axis` for the queries `rows` of it: int64, (queries, keys) of that axis."""
-        return torch.arange(self.keys[axis])[None, :] - self.site(axis)[rows, None]
+    def longest_shift(self, axis: int) -> int:
+        """The largest `|key - site|` along `axis`."""
+        first = self.sites.before[axis]
+        last = first + (self.queries[axis] - 1) * self.sites.stride[axis]
+        return max(last, self.keys[axis] - 1 - first)
+
+    def displacement(self, axis: int, queries: Tensor | None = None) -> Tensor:
+        """`key - site` along `axis` for some queries of it, by default all: int64, (queries, keys) of that axis."""
+        site = self.site(axis) if queries is None else self.sites.before[axis] + self.sites.stride[axis] * queries
+        return torch.arange(self.keys[axis], device=self.device)[None, :] - site[:, None]
+
+    def displacement_rows(self, queries: Tensor) -> Tensor:
+        """`key - site` for some queries, by their row-major numbers: int64, (queries, keys, axes)."""
+        sites = [
+            self.sites.before[axis] + self.sites.stride[axis] * index
+            for axis, index in enumerate(self.coordinates(queries))
+        ]
+        return self.key_coordinates()[None] - torch.stack(sites, -1)[:, None]
+
+    def key_coordinates(self) -> Tensor:
+        """The coordinates of all keys, row-major: int64, (keys, axes)."""
+        axes = [torch.arange(side, device=self.device) for side in self.keys]
+        return torch.cartesian_prod(*axes).reshape(-1, len(self.keys))
 
     def displacements(self) -> Tensor:
         """`key - site` for every pair of tokens: int64, (queries, keys, axes). For small grids."""
-        keys = torch.cartesian_prod(*[torch.arange(side) for side in self.keys]).reshape(-1, len(self.keys))
-        sites = torch.cartesian_prod(*[self.site(a) for a in range(len(self.keys))]).reshape(-1, len(self.keys))
-        return keys[None] - sites[:, None]
+        return self.displacement_rows(self.every_query())
 
     def squared_distance(self, offset: Offset) -> Tensor:
         """`|displacement - offset|^2`, exact: int64, (queries, keys). 0 where the key is the target."""
-        return (self.displacements() - torch.tensor(offset)).square().sum(-1)
+        return (self.displacements() - torch.tensor(offset, device=self.device)).square().sum(-1)
 
     def contains_targets(self, offset: Offset) -> bool:
         """Whether every query finds its target `site + offset` on the grid."""

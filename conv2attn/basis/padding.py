@@ -57,7 +57,7 @@ class Padding:
             (n - 1) * s + 1 + b + a for n, s, b, a in zip(sides, self.spacing, self.before, self.after, strict=True)
         )
 
-    def source(self, axis: int, side: int) -> Tensor:
+    def source(self, axis: int, side: int, device: torch.device | str = "cpu") -> Tensor:
         """For each padded position along `axis`, the pixel it copies, or `ZERO`: int64.
 
         Raises:
@@ -65,11 +65,11 @@ class Padding:
         """
         before, after, spacing = self.before[axis], self.after[axis], self.spacing[axis]
         longest = {"reflect": side - 1, "circular": side}.get(self.mode, math.inf)
-        if side < 1 or max(before, after) > longest:
+        if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > longest):
             raise GeometryError(
                 "C2A121", f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels"
             )
-        place = torch.arange(self.sides((side,) * len(self.before))[axis]) - before
+        place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
         match self.mode:
             case "reflect":
                 return (side - 1) - ((side - 1) - place.abs()).abs()
@@ -87,7 +87,7 @@ class Padding:
         if self.mode != "zeros":
             for axis, side in enumerate(image.shape[first:]):
                 if self.before[axis] or self.after[axis]:
-                    image = image.index_select(first + axis, self.source(axis, side).to(image.device))
+                    image = image.index_select(first + axis, self.source(axis, side, image.device))
             return image
         if max(self.spacing) > 1:
             stuffed = [(side - 1) * s + 1 for side, s in zip(image.shape[first:], self.spacing, strict=True)]

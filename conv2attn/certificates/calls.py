@@ -7,7 +7,8 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Weights
 from conv2attn.certificates.computed.faithful import departure_of
 from conv2attn.certificates.computed.gaps import most_different
 from conv2attn.certificates.computed.measure import FAILURES, Measured, out_of_memory, reason, run

@@ -147,7 +147,7 @@ def engine_limits(network: nn.Module, readings: Mapping[str, tuple[Reading, Read
             continue
         enumerated, stray = isinstance(layer.encoding, EnumeratedEncoding), bool(reading.strays)
         limited = layer.engine in ("dense", "sdpa") or (stray and (enumerated or layer.engine == "conv"))
-        if limited or (enumerated and isinstance(hard_offsets(layer.encoding, reading.dtype), str)):
+        if limited or (enumerated and isinstance(hard_offsets(layer.encoding.operators(), reading.dtype), str)):
             yield f"inputs that {name or 'the layer'} takes: its engine {layer.engine} refuses some sizes"
 
 

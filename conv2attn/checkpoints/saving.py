@@ -18,7 +18,7 @@ from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, reme
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 
-FORMAT = "conv2attn.network/1"
+FORMAT = "conv2attn.network/2"
 MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, build),

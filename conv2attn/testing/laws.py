@@ -18,6 +18,7 @@ from conv2attn.basis import (
     apply,
     as_matrix,
     output_sides,
+    terms,
 )
 from conv2attn.bounds import gamma, softmax_error
 from conv2attn.testing.equivalence import assert_same, require
@@ -37,8 +38,8 @@ def relative_error(operator: object, sides: Sides) -> float:
 
 @relative_error.register
 def _(operator: QuadraticSoftmax, sides: Sides) -> float:
-    reach = max(sides) + max(map(abs, operator.center))
-    score = 5 * UNIT_ROUNDOFF * operator.alpha * len(sides) * reach**2
+    reach = max(sides) + operator.center.abs().max().item()
+    score = 5 * UNIT_ROUNDOFF * operator.alpha.abs().max().item() * len(sides) * reach**2
     rounding = softmax_error(math.prod(sides), "float64", score) + gamma(math.prod(sides), UNIT_ROUNDOFF)
     return 2 * (1 + len(sides)) * rounding
 
@@ -65,7 +66,7 @@ def scale(operator: Operator, sides: Sides, image: Tensor) -> float:
     factors = reversed(operator.factors) if isinstance(operator, Composition) else [operator]
     largest = image.abs().max().item()
     for factor in factors:
-        largest *= max(1.0, as_matrix(factor, sides).abs().sum(1).max().item())
+        largest *= max(1.0, as_matrix(factor, sides).abs().sum(-1).max().item())
         sides = output_sides(factor, sides)
     return largest
 
@@ -76,8 +77,9 @@ def allowed(operator: Operator, sides: Sides, image: Tensor) -> float | None:
 
 
 def as_product(operator: Operator, sides: Sides, image: Tensor) -> Tensor:
-    """`as_matrix(operator) @ image`, on the grid of the outputs."""
-    return (image.flatten(-len(sides)) @ as_matrix(operator, sides).T).unflatten(-1, output_sides(operator, sides))
+    """`as_matrix(operator) @ image`, on the grid of the outputs, term by term."""
+    products = [image.flatten(-len(sides)) @ matrix.T for matrix in as_matrix(operator, sides)]
+    return torch.stack(products).unflatten(-1, output_sides(operator, sides))
 
 
 def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -87,10 +89,10 @@ def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None
 
 
 def matrix_has_the_sides(operator: Operator, sides: Sides, image: Tensor) -> None:
-    """One row for each token of `output_sides`, one column for each token of `sides`, float64."""
+    """One matrix per term, one row per token of `output_sides`, one column per token of `sides`, float64."""
     matrix = as_matrix(operator, sides)
     require(
-        matrix.shape == (math.prod(output_sides(operator, sides)), math.prod(sides)),
+        matrix.shape == (terms(operator), math.prod(output_sides(operator, sides)), math.prod(sides)),
         f"{operator} has a matrix {tuple(matrix.shape)}",
     )
     require(matrix.dtype == torch.float64, f"{operator} has a matrix of {matrix.dtype}")
@@ -102,20 +104,21 @@ def zero_stays_zero(operator: Operator, sides: Sides, image: Tensor) -> None:
 
 
 def composition_multiplies(operator: Operator, sides: Sides, image: Tensor) -> None:
-    """`as_matrix(P'' P') = as_matrix(P'') as_matrix(P')`, and `apply` composes; here P'' is a shift."""
+    """`as_matrix(P'' P') = as_matrix(P'') as_matrix(P')`, and `apply` composes; here P'' are two shifts."""
     between = output_sides(operator, sides)
-    second = Shift((1,) * len(between))
+    second = Shift(((1,) * len(between), (0,) * len(between)))
     both = Composition((second, operator))
     require(output_sides(both, sides) == between, f"{both} has the sides {output_sides(both, sides)}")
-    assert_same(as_matrix(both, sides), as_matrix(second, between) @ as_matrix(operator, sides))
-    assert_same(apply(both, image, sides), apply(second, apply(operator, image, sides), between))
+    products = (as_matrix(second, between)[:, None] @ as_matrix(operator, sides)).flatten(0, 1)
+    assert_same(as_matrix(both, sides), products)
+    assert_same(apply(both, image, sides), apply(second, apply(operator, image, sides), between).flatten(0, 1))
 
 
 def shape_of_batches_is_kept(operator: Operator, sides: Sides, image: Tensor) -> None:
     """Leading axes are independent of each other: applying to a stack is stacking what is applied."""
     stacked = apply(operator, torch.stack([image, -image]), sides)
-    assert_same(stacked[0], apply(operator, image, sides), allowed(operator, sides, image))
-    assert_same(stacked[1], -stacked[0], allowed(operator, sides, image))
+    assert_same(stacked[:, 0], apply(operator, image, sides), allowed(operator, sides, image))
+    assert_same(stacked[:, 1], -stacked[:, 0], allowed(operator, sides, image))
 
 
 def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> None:
@@ -123,12 +126,13 @@ def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> N
     matrix = as_matrix(operator, sides)
     if isinstance(operator, Shift | Padding | Sites):
         require(bool(((matrix == 0) | (matrix == 1)).all()), f"{operator} weighs a pixel")
-        require(bool((matrix.sum(1) <= 1).all()), f"{operator} reads two pixels at once")
+        require(bool((matrix.sum(-1) <= 1).all()), f"{operator} reads two pixels at once")
     if isinstance(operator, QuadraticSoftmax):
-        keys = matrix.shape[1]
-        ones = torch.ones(len(matrix), dtype=torch.float64)
-        assert_same(matrix.sum(1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
-        require(bool((matrix >= 0).all()), f"{operator} has a negative weight")
+        keys = matrix.shape[-1]
+        ones = torch.ones(matrix.shape[:2], dtype=torch.float64)
+        assert_same(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
+        tiny = torch.finfo(matrix.dtype).tiny
+        require(bool(((matrix == 0) | (matrix >= tiny)).all()), f"{operator} has a negative or a subnormal weight")
 
 
 LAWS: list[Law] = [

@@ -31,9 +31,11 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     before = layer(image)
     order = torch.arange(layer.heads - 1, -1, -1)
     with torch.no_grad():
-        heads = [parameter for parameter in layer.parameters() if parameter is not layer.bias]
-        for parameter in heads:
-            parameter.copy_(parameter[order].clone())
+        for name, parameter in layer.named_parameters():
+            if name in ("value", "output"):
+                parameter.copy_(parameter[..., order].clone())
+            elif name != "bias":
+                parameter.copy_(parameter[order].clone())
     assert_same(layer(image), before)
 
 

@@ -52,20 +52,27 @@ def sites_on(draw: st.DrawFn, sides: Sides) -> Sites:
 
 
 def shifts(dimensions: int = 2, largest: int = 4) -> st.SearchStrategy[Shift]:
-    """Shifts, some of them off every small grid."""
-    return tuples_of(st.integers(-largest, largest), dimensions).map(Shift)
+    """Families of shifts, some of them off every small grid."""
+    offsets = tuples_of(st.integers(-largest, largest), dimensions)
+    return st.lists(offsets, min_size=1, max_size=3).map(tuple).map(Shift)
 
 
 def softmaxes(dimensions: int = 2) -> st.SearchStrategy[QuadraticSoftmax]:
-    """Quadratic heads with real centres, from flat to hard."""
-    centers = tuples_of(st.floats(-3, 3, width=32), dimensions)
-    return st.builds(QuadraticSoftmax, centers, st.sampled_from([0.0, 0.25, 1.0, 7.5, 1024.0]))
+    """One or two quadratic heads with real centres, from flat to hard."""
+    center = tuples_of(st.floats(-3, 3, width=32), dimensions)
+    head = st.tuples(center, st.sampled_from([0.0, 0.25, 1.0, 7.5, 1024.0]))
+
+    def family(heads: list[tuple[tuple[float, ...], float]]) -> QuadraticSoftmax:
+        centers, alphas = zip(*heads, strict=True)
+        return QuadraticSoftmax(torch.tensor(centers, dtype=torch.float64), torch.tensor(alphas, dtype=torch.float64))
+
+    return st.lists(head, min_size=1, max_size=2).map(family)
 
 
 @st.composite
 def operators_on(draw: st.DrawFn, sides: Sides, depth: int = 1) -> Operator:
     """Operators of every kind on a grid with these sides; compositions of up to three, `depth` deep."""
-    numbers = integer_tensors((2, torch.Size(sides).numel()), torch.float64, 8)
+    numbers = integer_tensors((2, 2, torch.Size(sides).numel()), torch.float64, 8)
     kinds: list[st.SearchStrategy[Any]] = [
         shifts(len(sides)),
         softmaxes(len(sides)),

@@ -6,12 +6,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, Weights
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encodings import HARD_ENCODINGS
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.basis import BasisConvolution, Composition, QuadraticSoftmax, as_basis
+from conv2attn.basis import Weights
 from conv2attn.bounds import auto_alpha
-from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError
 from conv2attn.theorem.convolution import Convolution
 
 
@@ -65,10 +65,9 @@ def attention_for(
         stride_by=stride_by,
         device="meta",
     )
-    for name, tensor in (("value", value), ("output", output), ("bias", convolution.bias)):
-        if tensor is not None:
-            setattr(layer, name, nn.Parameter(tensor.detach().clone()))
-    return layer.requires_grad_() if trainable else freeze_positions(layer)
+    layer.hold(Weights(value, output, convolution.bias, convolution.groups))
+    layer.requires_grad_() if trainable else freeze_positions(layer)
+    return layer.prepare()
 
 
 def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
@@ -140,15 +139,3 @@ def freeze_positions(layer: MultiHeadSelfAttention) -> MultiHeadSelfAttention:
     """`layer` whose centres and sharpness are not trained."""
     layer.encoding.requires_grad_(False)
     return layer
-
-
-@as_basis.register
-def _(layer: MultiHeadSelfAttention) -> BasisConvolution:
-    if layer.has_content or not isinstance(layer.encoding, QuadraticEncoding):
-        raise UnsupportedError("C2A110", f"{layer.name}: only quadratic, position-only attention has a fixed basis")
-    heads = zip(layer.encoding.center.tolist(), layer.encoding.alpha.tolist(), strict=True)
-    operators = tuple(
-        Composition((layer.sites, QuadraticSoftmax(tuple(center), alpha), layer.padding)) for center, alpha in heads
-    )
-    weights = Weights(layer.value, layer.output, layer.bias, layer.groups)
-    return BasisConvolution(operators, weights.taps(), layer.bias, layer.groups)

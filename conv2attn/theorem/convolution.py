@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from conv2attn.basis import BasisConvolution, Composition, Offset, Padding, Shift, Sites, as_basis
+from conv2attn.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis
 from conv2attn.errors import UnsupportedError, UsageError
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -79,9 +79,19 @@ def short(numbers: Sequence[int]) -> str:
 
 
 @as_basis.register
-def _(layer: Convolution) -> BasisConvolution:
-    operators = tuple(Composition((layer.sites, Shift(offset), layer.padding)) for offset in layer.offsets)
-    return BasisConvolution(operators, layer.taps(), layer.bias, layer.groups)
+def _(layer: Convolution) -> Basis:
+    weights = Weights(None, layer.taps(), layer.bias, layer.groups)
+    return Basis(Shift(layer.offsets), weights, layer.padding, layer.sites)
+
+
+@as_basis.register(nn.Conv1d)
+@as_basis.register(nn.Conv2d)
+@as_basis.register(nn.Conv3d)
+@as_basis.register(nn.ConvTranspose1d)
+@as_basis.register(nn.ConvTranspose2d)
+@as_basis.register(nn.ConvTranspose3d)
+def _(layer: nn.Module) -> Basis:
+    return as_basis(read(layer))
 
 
 def has_own_forward(module: nn.Module) -> bool:

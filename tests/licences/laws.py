@@ -13,19 +13,21 @@ import sympy
 import torch
 from sympy import Indexed, Integer, Rational
 
-from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
 from conv2attn.attention.engines import gather, sdpa
 from conv2attn.basis import (
     AttentionGrid,
-    BasisConvolution,
     Dense,
+    EnumeratedSoftmax,
     Padding,
     QuadraticSoftmax,
     Sites,
+    Weights,
     apply,
     as_affine_map,
+    basis_of,
     compose,
 )
+from conv2attn.basis.operators.enumerated import radix
 from conv2attn.bounds import (
     auto_alpha,
     leaked_mass,
@@ -50,6 +52,10 @@ ALPHAS = (0.5, 1.0, 3.0, 18.125, 46.0, 104.0)
 GRID = AttentionGrid((3, 4), Sites.everywhere(2))
 PAIRS = list(product(range(12), repeat=2))
 CENTRES, SHARPNESS = [[1.0, -2.0], [0.5, 3.0]], [2.0, 0.25]
+
+
+def family(kind, centres=CENTRES, alphas=SHARPNESS):
+    return kind(torch.tensor(centres), torch.tensor(alphas))
 
 
 def exact(expr, **values):
@@ -94,10 +100,10 @@ def displacement(query, key):
     return [key // 4 - query // 4, key % 4 - query % 4]
 
 
-def quadratic(encoding_type):
-    encoding, rows = encoding_type(CENTRES, SHARPNESS), torch.arange(12)
+def quadratic(kind):
+    encoding, rows = family(kind), torch.arange(12)
     inner = torch.einsum("qkp,hp->hqk", encoding.vectors(GRID, rows), encoding.position_bias(GRID))
-    scores = encoding.scores(GRID, rows, torch.float64)
+    scores = encoding.scores(GRID, rows, torch.float64)[0]
     for h, (q, k) in product((0, 1), PAIRS):
         values = {"n": 2, "alpha": Rational(SHARPNESS[h]), "delta": displacement(q, k), "Delta": CENTRES[h]}
         if exact(proof["L2a"].score, **values) != Rational(inner[h, q, k].item()):
@@ -107,7 +113,7 @@ def quadratic(encoding_type):
     return True
 
 
-class QuadraticWithoutTwo(QuadraticEncoding):
+class QuadraticWithoutTwo(QuadraticSoftmax):
     def position_bias(self, grid):
         return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -self.center], -1)
 
@@ -142,7 +148,7 @@ def leak_by_axes(leak):
 def separable(mixing):
     sides, centre, alpha = (3, 4), (0.5, 1.25), 0.75  # dyadic: the scores are exact
     images = torch.eye(12, dtype=torch.float64).reshape(12, *sides)
-    mixed = mixing(QuadraticSoftmax(centre, alpha), images, sides).reshape(12, 12)
+    mixed = mixing(family(QuadraticSoftmax, [centre], [alpha]), images, sides).reshape(12, 12)
     one_axis = Rational(softmax_error(4, "float64"))
     allowed = 2 * one_axis + one_axis**2 + Rational(1, 2**52)
     for q in range(12):
@@ -162,7 +168,7 @@ def separable(mixing):
 
 
 def absolute_features(features):
-    asking, answering = features(QuadraticEncoding(CENTRES, SHARPNESS), GRID, torch.float64)
+    asking, answering = features(family(QuadraticSoftmax), GRID, torch.float64)
     inner = (asking @ answering.mT)[0]
     for h, q in product((0, 1), range(12)):
         dropped = set()
@@ -237,9 +243,9 @@ def transposed_output(taps, groups, width, stored):
     return value, None if output is None else output.flip(1)
 
 
-def enumerated(encoding_type):
-    encoding, rows = encoding_type([[1.0, -2.0], [0.0, 3.0]], SHARPNESS), torch.arange(12)
-    far, near = encoding.radix(GRID)
+def enumerated(kind):
+    encoding, rows = family(kind, [[1.0, -2.0], [0.0, 3.0]]), torch.arange(12)
+    far, near = radix(GRID)
     apart = {far * a + near * b for a in range(-2, 3) for b in range(-3, 4)}
     inner = torch.einsum("qkp,hp->hqk", encoding.vectors(GRID, rows), encoding.position_bias(GRID))
     v_r = proof["D2"].CLAIM.steps[0].question.args[0]
@@ -250,9 +256,9 @@ def enumerated(encoding_type):
     return len(apart) == 5 * 7
 
 
-class EnumeratedTooClose(EnumeratedEncoding):
-    def radix(self, grid):
-        return [2 * grid.keys[1] - 2, 1]
+class EnumeratedTooClose(EnumeratedSoftmax):
+    def position_bias(self, grid):
+        return super().position_bias(AttentionGrid((grid.keys[0], grid.keys[1] - 1), grid.sites))
 
 
 def replicated(continued):
@@ -292,7 +298,7 @@ def composition(composed):
 
     def layer(weights, bias):
         mixes = torch.randint(-3, 4, (2, 3, 3), generator=generator).double()
-        return BasisConvolution(tuple(Dense(mix, (3,)) for mix in mixes), weights, bias)
+        return basis_of(Dense(mixes, (3,)), Weights(None, weights, bias), 1)
 
     weights = torch.randint(-3, 4, (2, 2, 2, 2), generator=generator).double()
     first, second = (
@@ -386,17 +392,20 @@ CHECKS = {
     ("HEADS", "span.fewest_heads"): (counted_heads, RankAlone),
     ("L1", "basis.Sites.of_kernel"): (sites_of_kernel, lambda k, s, d: Sites.of_kernel(k, d, s)),
     ("L1", "basis.Padding.source"): (zero_padding, lambda padding, axis, side: padding.source(axis, side).roll(1)),
-    ("L2a", "attention.QuadraticEncoding"): (quadratic, QuadraticWithoutTwo),
+    ("L2a", "basis.QuadraticSoftmax"): (quadratic, QuadraticWithoutTwo),
     ("L2b", "bounds.leaked_mass"): (leak_vanishes, lambda alpha, n: leaked_mass(alpha, 2 * n)),
     ("L2c", "bounds.leaked_mass"): (leak_of_grids, float_bound),
     ("L2c", "bounds.leaked_mass_diagonal"): (leak_by_axes, lambda alphas: leaked_mass(max(alphas), len(alphas))),
-    ("L2d", "basis.apply"): (separable, lambda p, x, sides: apply(QuadraticSoftmax(p.center[::-1], p.alpha), x, sides)),
+    ("L2d", "basis.apply"): (
+        separable,
+        lambda p, x, sides: apply(QuadraticSoftmax(p.center.flip(1), p.alpha), x, sides),
+    ),
     ("L2e", "attention.engines.sdpa.features"): (absolute_features, doubled_norm),
     ("T1", "theorem.construction.attention_for"): (theorem, flipped),
     ("T1", "bounds.mixing_effect"): (worst_mixing, lambda leak, radius: mixing_effect(leak, radius) / 2),
     ("T1p", "theorem.construction.head_width"): (head_width, lambda convolution, d_head: convolution.d_out),
     ("T1p", "theorem.construction.factors"): (exact_factors, transposed_output),
-    ("D2", "attention.EnumeratedEncoding"): (enumerated, EnumeratedTooClose),
+    ("D2", "basis.EnumeratedSoftmax"): (enumerated, EnumeratedTooClose),
     ("A46", "bounds.auto_alpha"): (
         lambda auto: all(auto(name) == alpha for name, alpha in proof["A46"].AUTO.items()),
         lambda name: max(46.0, auto_alpha(name) / 2),

@@ -1,23 +1,20 @@
-"""Orders of evaluation of one formula. Each engine prepares a call, or says why it is not exact for this layer now."""
+"""Orders of evaluation of one formula. An engine is given a basis and an image, and never the layer."""
 
 from collections.abc import Callable
 
-from torch import Tensor
-
-from conv2attn.attention.call import Call
 from conv2attn.attention.engines import convolution, dense, gather, sdpa, separable
+from conv2attn.attention.engines.cost import cheapest
+from conv2attn.attention.recipe import Question, Run
 from conv2attn.errors import EngineError, UsageError
 
-Prepare = Callable[[Call], Callable[[], Tensor] | str]
-
-CHEAPEST_FIRST: dict[str, Prepare] = {
-    "conv": convolution.prepare,
-    "gather": gather.prepare,
-    "separable": separable.prepare,
-    "sdpa": sdpa.prepare,
-    "dense": dense.prepare,
+DECIDE: dict[str, Callable[[Question], Run | str]] = {
+    "conv": convolution.decide,
+    "gather": gather.decide,
+    "separable": separable.decide,
+    "sdpa": sdpa.decide,
+    "dense": dense.decide,
 }
-ENGINES = ("auto", *CHEAPEST_FIRST)
+ENGINES = ("auto", *DECIDE)
 
 
 def check_engine(name: str) -> str:
@@ -31,29 +28,33 @@ def check_engine(name: str) -> str:
     return name
 
 
-def explain_engines(call: Call) -> dict[str, str]:
-    """For each engine, cheapest first: "exact", or why it is not for this call."""
-    answers = {name: prepare(call) for name, prepare in CHEAPEST_FIRST.items()}
+def explain_engines(question: Question) -> dict[str, str]:
+    """For each engine: "exact", or why it is not for this question."""
+    answers = {name: decide(question) for name, decide in DECIDE.items()}
     return {name: answer if isinstance(answer, str) else "exact" for name, answer in answers.items()}
 
 
-def choose_engine(call: Call) -> str:
-    """The cheapest engine that equals `dense` within rounding for this layer, dtype, device and size."""
-    return next(name for name, answer in explain_engines(call).items() if answer == "exact")
+def choose_engine(question: Question) -> str:
+    """The cheapest engine that equals `dense` within rounding for this layer, dtype, device and size.
+
+    The convolution of a device that rounds otherwise than a plain sum does, such as Winograd's, is left out.
+    """
+    if question.known.indirect is None and not isinstance(convolution.decide(question), str):
+        return "conv"
+    if not isinstance(gather.decide(question), str):
+        return "gather"
+    return "dense" if isinstance(separable.decide(question), str) else cheapest(question)
 
 
-def evaluate(name: str, call: Call) -> Tensor:
-    """The layer's output (batch, d_out, *queries) by the engine `name`, or by the cheapest exact one for "auto".
+def recipe_for(name: str, question: Question) -> Run:
+    """How the engine `name`, or the cheapest exact one for "auto", evaluates the layer.
 
     Raises:
         EngineError: the engine is not exact for this layer as it is now (C2A201).
+        GeometryError: the image is too small to have a query (C2A121).
     """
-    if name == "auto":
-        for prepare in CHEAPEST_FIRST.values():
-            prepared = prepare(call)
-            if not isinstance(prepared, str):
-                return prepared()
-    prepared = CHEAPEST_FIRST[name](call)
-    if isinstance(prepared, str):
-        raise EngineError("C2A201", f"{call.layer.name}: engine {name!r} is not exact here: {prepared}")
-    return prepared()
+    _ = question.grid.queries
+    decided = DECIDE[choose_engine(question) if name == "auto" else name](question)
+    if isinstance(decided, str):
+        raise EngineError("C2A201", f"{question.name}: engine {name!r} is not exact here: {decided}")
+    return decided

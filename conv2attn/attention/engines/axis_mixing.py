@@ -1,7 +1,7 @@
-"""The softmax of quadratic heads along one axis of the grid, banded where it can be, and its application."""
+"""The softmax of heads along one axis of the grid, banded where that is cheaper, and its application."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -9,12 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from conv2attn.attention.call import Call
-from conv2attn.attention.encodings import QuadraticEncoding
-from conv2attn.attention.hardness import THRESHOLDS
-from conv2attn.attention.learned import LearnedEncoding
+from conv2attn.attention.recipe import score_dtype
+from conv2attn.basis import AttentionGrid, LearnedSoftmax, Numbers, QuadraticSoftmax, cut_softmax
+from conv2attn.basis.operators.softmax import cut_depth
 
 BAND_COST = 8  # measured: one weighted, shifted pass over the image costs about this many columns of a matrix product
+
+
+@final
+@dataclass(frozen=True)
+class Band:
+    """Displacements `first` to `first + width - 1`, which hold all that one head weighs along an axis."""
+
+    first: int
+    width: int
 
 
 @final
@@ -33,62 +41,84 @@ class AxisMixing:
         return AxisMixing(self.weights[:, start:stop], self.first)
 
 
-def axis_mixings(
-    call: Call, encoding: QuadraticEncoding, axis: int, profiles: Mapping[int, tuple[float, float]]
-) -> dict[int, AxisMixing]:
-    """The softmax along `axis` of each head in `profiles`, which says its alpha and centre there."""
-    bands = {head: band(call, axis, *profile) for head, profile in profiles.items()}
-    found: dict[int, AxisMixing] = {}
-    for width in {len(displacements) for displacements in bands.values()}:
-        lows = {head: displacements.start for head, displacements in bands.items() if len(displacements) == width}
-        found |= banded_softmax(call, encoding, axis, lows, width)
+def bands_along(
+    numbers: Numbers, grid: AttentionGrid, axis: int, heads: Sequence[int], dtype: torch.dtype
+) -> list[Band | None]:
+    """For each of `heads` the band of its softmax along `axis`, or None where the whole axis is cheaper."""
+    found: list[Band | None] = []
+    for head in heads:
+        band = band_of(grid, axis, numbers.alphas[head], numbers.centers[head][axis], dtype)
+        found.append(band if band.width * BAND_COST < grid.keys[axis] else None)
     return found
 
 
-def band(call: Call, axis: int, alpha: float, center: float) -> range:
-    """Displacements that hold all that have a weight other than 0, in the score dtype, for any query on the grid."""
-    side, sites = call.grid.keys[axis], call.grid.queries[axis]
-    nearest = call.sites.before[axis]
-    farthest = nearest + (sites - 1) * call.sites.stride[axis]
+def band_of(grid: AttentionGrid, axis: int, alpha: float, center: float, dtype: torch.dtype) -> Band:
+    """Displacements that hold all that have a weight other than 0, in the score dtype, for any query on the grid.
+
+    The nearest key is at most `apart` from the centre, or as far as the centre is beyond the grid; a key weighs nothing
+    where its squared distance exceeds that of the nearest by more than `reach`.
+    """
+    side, nearest = grid.keys[axis], grid.sites.before[axis]
+    farthest = nearest + (grid.queries[axis] - 1) * grid.sites.stride[axis]
     low, high = -farthest, side - 1 - nearest
     if alpha > 0 and math.isfinite(center):
-        radius = math.sqrt((THRESHOLDS[call.score_dtype] + 1) / alpha) + 1
-        low = max(low, math.floor(center - radius - max(0.0, farthest + center - (side - 1))))
-        high = min(high, math.ceil(center + radius + max(0.0, -nearest - center)))
-    return range(low, high + 1)
+        apart, reach = abs(center - round(center)), (cut_depth(score_dtype(dtype)) + 1) / alpha
+        behind, before = farthest + center - (side - 1), -nearest - center
+        low = max(low, math.ceil(center - math.sqrt(max(apart, behind) ** 2 + reach)))
+        high = min(high, math.floor(center + math.sqrt(max(apart, before) ** 2 + reach)))
+    return Band(low, high + 1 - low)
+
+
+def axis_mixings(
+    operators: QuadraticSoftmax | LearnedSoftmax,
+    grid: AttentionGrid,
+    axis: int,
+    bands: Mapping[int, Band | None],
+    dtype: torch.dtype,
+) -> dict[int, AxisMixing]:
+    """The softmax along `axis` of each head in `bands`, in `dtype`."""
+    found = whole_axis(operators, grid, axis, [head for head, band in bands.items() if band is None], dtype)
+    for width in sorted({band.width for band in bands.values() if band}):
+        lows = {head: band.first for head, band in bands.items() if band and band.width == width}
+        found |= banded_softmax(operators, grid, axis, lows, width, dtype)
+    return found
 
 
 def banded_softmax(
-    call: Call, encoding: QuadraticEncoding, axis: int, lows: Mapping[int, int], width: int
+    operators: QuadraticSoftmax | LearnedSoftmax,
+    grid: AttentionGrid,
+    axis: int,
+    lows: Mapping[int, int],
+    width: int,
+    dtype: torch.dtype,
 ) -> dict[int, AxisMixing]:
-    """The softmax of the heads in `lows` over bands of one `width`, which begin at the displacements that it says."""
-    side, site, device = call.grid.keys[axis], call.grid.site(axis), encoding.center.device
-    heads, displacement = list(lows), torch.tensor(list(lows.values()))[:, None, None] + torch.arange(width)
-    key = site[:, None] + displacement
-    scores = encoding.axis_scores(displacement, axis, call.score_dtype, heads)
-    scores = scores.masked_fill(((key < 0) | (key >= side)).to(device), -math.inf)
-    weights = torch.softmax(scores, -1).to(call.image.dtype).mT
-    found = {}
-    for index, (head, used) in enumerate(zip(heads, weights.detach().ne(0).any(-1).tolist(), strict=True)):
-        first, last = used.index(True), width - used[::-1].index(True)
-        if (last - first) * BAND_COST < side:
-            found[head] = AxisMixing(weights[index, first:last].contiguous(), lows[head] + first)
-        else:
-            found |= whole_axis(call, encoding, axis, [head])
-    return found
+    """The softmax of the heads in `lows` over bands of one `width`, which begin at the displacements given there."""
+    assert isinstance(operators, QuadraticSoftmax)
+    starts = torch.tensor(list(lows.values()), device=grid.device)[:, None, None]
+    displacement = starts + torch.arange(width, device=grid.device)
+    key = grid.site(axis)[:, None] + displacement
+    scores = operators.axis_scores(displacement, axis, score_dtype(dtype), list(lows))
+    scores = scores.masked_fill((key < 0) | (key >= grid.keys[axis]), -math.inf)
+    weights = cut_softmax(scores).to(dtype).mT.contiguous()
+    return {head: AxisMixing(weights[index], first) for index, (head, first) in enumerate(lows.items())}
 
 
 def whole_axis(
-    call: Call, encoding: QuadraticEncoding | LearnedEncoding, axis: int, heads: Iterable[int]
+    operators: QuadraticSoftmax | LearnedSoftmax, grid: AttentionGrid, axis: int, heads: list[int], dtype: torch.dtype
 ) -> dict[int, AxisMixing]:
     """The softmax of `heads` along `axis` over all its keys."""
-    heads = list(heads)
-    scores = encoding.axis_scores(call.grid.displacement(axis), axis, call.score_dtype, heads)
-    weights = torch.softmax(scores, -1).to(call.image.dtype).mT
+    if not heads:
+        return {}
+    if isinstance(operators, LearnedSoftmax):
+        scores = operators.axis_scores(grid, axis, score_dtype(dtype))
+    else:
+        every = None if heads == list(range(operators.heads)) else heads
+        scores = operators.axis_scores(grid.displacement(axis), axis, score_dtype(dtype), every)
+    weights = cut_softmax(scores).to(dtype).mT
     return {head: AxisMixing(weights[index], None) for index, head in enumerate(heads)}
 
 
-def mix(image: Tensor, mixing: AxisMixing, dim: int, first_site: int, stride: int, out: Tensor | None = None) -> Tensor:
+def mix(image: Tensor, mixing: AxisMixing, dim: int, first_site: int, stride: int) -> Tensor:
     """`image` mixed along `dim` by one softmax whose first query stands at `first_site`."""
     behind = image.ndim - 1 - dim
     if mixing.first is None:

@@ -3,21 +3,40 @@
 import torch
 from torch import Tensor
 
-from conv2attn.attention.call import Weights
-from conv2attn.attention.probes import indirect_convolution
+from conv2attn.basis import Basis, Softmax, Weights
 
 
-def project(mixed: Tensor, weights: Weights) -> Tensor:
+def project(mixed: Tensor, weights: Weights, direct: bool) -> Tensor:
     """`sum_h mixed_h W_val^h W_out^h + b` for mixed (batch, d_in, heads, *queries): (batch, d_out, *queries).
 
     A convolution whose kernel is one token is this product, groups and bias included, and measured up to twice as fast
-    as torch.matmul on a CPU; it is taken where the device computes it directly.
+    as torch.matmul on a CPU.
+
+    Args:
+        direct: whether the device computes such a convolution as a plain sum of products.
     """
     columns, matrix = mixed.flatten(1, 2).flatten(2), weights.taps().permute(1, 2, 0).flatten(1)
-    if indirect_convolution(columns) is None:
+    if direct:
         kernel, one, none = matrix[:, :, None], (1,), (0,)
         product = torch.convolution(columns, kernel, weights.bias, one, none, one, False, none, weights.groups)
     else:
         grouped = matrix.unflatten(0, (weights.groups, -1)) @ columns.unflatten(1, (weights.groups, -1))
         product = grouped.flatten(1, 2) if weights.bias is None else grouped.flatten(1, 2) + weights.bias[:, None]
     return product.unflatten(2, mixed.shape[3:])
+
+
+def with_flat_positions(result: Tensor, operators: Softmax) -> Tensor:
+    """`result`, through which trained centres and sharpness receive the gradient of one-hot attention: exactly 0."""
+    if not torch.is_grad_enabled():
+        return result
+    positions = [value for value in operators.values if value.requires_grad]
+    return result if not positions else result + torch.stack([(p * 0).sum() for p in positions]).sum().to(result.dtype)
+
+
+def rows_per_slab(basis: Basis, shape: tuple[int, ...], itemsize: int, heads: int, limit: int) -> int:
+    """How many rows of queries at once keep the mixed tokens of all heads under `limit` bytes; at least one."""
+    queries = basis.sites.count(basis.padding.sides(tuple(shape[2:])))
+    row = itemsize * shape[0] * shape[1] * heads
+    for side in queries[1:]:
+        row *= side
+    return max(1, limit // max(1, row))

@@ -1,72 +1,41 @@
 """Hard heads whose offsets form a lattice, compiled back to the convolution of torch."""
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import final
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.call import Call
-from conv2attn.attention.hardness import first_stray, hard_offsets, with_flat_positions
-from conv2attn.attention.probes import indirect_convolution
-from conv2attn.basis import Offset
+from conv2attn.attention.engines.channels import with_flat_positions
+from conv2attn.attention.lattice import Lattice
+from conv2attn.attention.recipe import Question, Run
+from conv2attn.basis import Basis, Offset
 
 
-@final
-@dataclass(frozen=True)
-class Lattice:
-    """Offsets that are `first + dilation * t` for all taps t of a kernel; `order` lists the heads row-major."""
-
-    first: Offset
-    dilation: Offset
-    kernel_size: Offset
-    order: tuple[int, ...]
-
-
-@lru_cache(maxsize=1024)
-def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
-    """The lattice that the offsets fill, each point once and in any order, or None."""
-    axes = [sorted(set(axis)) for axis in zip(*offsets, strict=True)]
-    dilation = tuple(axis[1] - axis[0] if len(axis) > 1 else 1 for axis in axes)
-    even = all(axis == list(range(axis[0], axis[-1] + 1, d)) for axis, d in zip(axes, dilation, strict=True))
-    if not even or len(set(offsets)) != len(offsets) or math.prod(map(len, axes)) != len(offsets):
-        return None
-    order = tuple(sorted(range(len(offsets)), key=offsets.__getitem__))
-    return Lattice(tuple(axis[0] for axis in axes), dilation, tuple(map(len, axes)), order)
-
-
-def prepare(call: Call) -> Callable[[], Tensor] | str:
-    """Ready to run if the layer is a convolution on its padded grid, computed directly by this device; else why not."""
-    if call.layer.has_content:
-        return "its attention depends on the content"
-    offsets = hard_offsets(call.layer.encoding, call.image.dtype)
+def decide(question: Question) -> Run | str:
+    """The recipe if the layer is a convolution on its padded grid, otherwise why not."""
+    offsets = question.offsets()
     if isinstance(offsets, str):
         return offsets
-    points = lattice(offsets)
-    if points is None:
+    if question.known.lattice is None:
         return "its offsets do not form a lattice, each point once"
-    stray = first_stray(call.grid, offsets)
-    if stray is not None:
-        return f"head {stray} leaves the grid at offset {offsets[stray]}"
-    indirect = indirect_convolution(call.image)
-    if indirect and call.layer.engine == "auto":
-        return indirect
-    return lambda: with_flat_positions(run(call, points), call.layer.encoding)
+    if stray := question.stray(offsets):
+        return stray
+    return partial(run, points=question.known.lattice, amount=amount_of_zeros(question.basis, question.known.lattice))
 
 
-def run(call: Call, points: Lattice) -> Tensor:
+def run(basis: Basis, image: Tensor, points: Lattice, amount: Offset | None) -> Tensor:
     """The layer as one convolution; zeros that the convolution can add itself are left to it."""
-    taps = call.weights.taps()
-    if points.order != tuple(range(len(points.order))):
-        taps = taps[list(points.order)]
-    kernel = taps.permute(1, 2, 0).unflatten(2, points.kernel_size)
-    image, amount = keys_and_padding(call, points)
-    stride, bias, none = call.sites.stride, call.weights.bias, (0,) * len(amount)
-    image, kernel = plainly_stored(image), plainly_stored(kernel)
-    return torch.convolution(image, kernel, bias, stride, amount, points.dilation, False, none, call.weights.groups)
+    taps = basis.weights.taps()
+    if not points.in_order:
+        taps = torch.stack([taps[head] for head in points.order])
+    kernel = plainly_stored(taps.permute(1, 2, 0).reshape(*taps.shape[1:], *points.kernel_size))
+    none = (0,) * len(points.first)
+    if amount is None:
+        image, amount = cropped(basis, image, points), none
+    stride, bias, groups = basis.sites.stride, basis.weights.bias, basis.weights.groups
+    image = plainly_stored(image)
+    result = torch.convolution(image, kernel, bias, stride, amount, points.dilation, False, none, groups)
+    return with_flat_positions(result, basis.operators)
 
 
 def plainly_stored(tensor: Tensor) -> Tensor:
@@ -77,20 +46,29 @@ def plainly_stored(tensor: Tensor) -> Tensor:
     """
     if tensor.dtype != torch.bfloat16 or tensor.device.type != "cpu":
         return tensor
-    plain = tensor.stride() == tensor.new_empty(tensor.shape, device="meta").stride()
-    return tensor if plain else tensor.clone(memory_format=torch.contiguous_format)
+    if not torch.compiler.is_compiling() and tensor.stride() == tensor.new_empty(tensor.shape, device="meta").stride():
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def keys_and_padding(call: Call, points: Lattice) -> tuple[Tensor, Offset]:
-    """What the convolution reads: the image and a symmetric amount of zeros, or the keys cropped to those it reads."""
-    padding, sites = call.padding, call.sites
+def spans_and_starts(basis: Basis, points: Lattice) -> tuple[list[int], list[int]]:
+    """For each axis, how far the first tap is from the last, and on which key the first query's first tap stands."""
     spans = [d * (k - 1) for d, k in zip(points.dilation, points.kernel_size, strict=True)]
-    starts = [b + first for b, first in zip(sites.before, points.first, strict=True)]
+    return spans, [b + first for b, first in zip(basis.sites.before, points.first, strict=True)]
+
+
+def amount_of_zeros(basis: Basis, points: Lattice) -> Offset | None:
+    """The symmetric amount of zeros with which a convolution pads by itself, or None where the keys are to be built."""
+    (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
     whole = not any(starts) and all(span == b + a for span, b, a in zip(spans, sites.before, sites.after, strict=True))
     plain = padding.mode == "zeros" and max(padding.spacing) == 1 and min(padding.before) >= 0
-    if whole and plain and padding.before == padding.after:
-        return call.image, padding.before
-    keys = call.padded
-    for axis, (start, span, n, s) in enumerate(zip(starts, spans, call.grid.queries, sites.stride, strict=True)):
+    return padding.before if whole and plain and padding.before == padding.after else None
+
+
+def cropped(basis: Basis, image: Tensor, points: Lattice) -> Tensor:
+    """The keys, cropped to those that the convolution reads."""
+    keys, (spans, starts) = basis.padding.pad(image), spans_and_starts(basis, points)
+    queries = basis.sites.count(tuple(keys.shape[2:]))
+    for axis, (start, span, n, s) in enumerate(zip(starts, spans, queries, basis.sites.stride, strict=True)):
         keys = keys.narrow(2 + axis, start, (n - 1) * s + span + 1)
-    return keys, (0,) * len(starts)
+    return keys

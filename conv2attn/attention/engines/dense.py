@@ -1,78 +1,80 @@
 """Softmax over all keys, in chunks of queries under the memory limit: exact for every layer, the oracle of the rest."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.call import Call
 from conv2attn.attention.engines.channels import project
+from conv2attn.attention.recipe import Question, Run, score_dtype
+from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, cut_softmax
 from conv2attn.errors import EngineError
 
 COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image
 
 
-def prepare(call: Call) -> Callable[[], Tensor]:
-    """Ready to run for any call."""
-    return lambda: run(call)
-
-
-def run(call: Call) -> Tensor:
-    """The layer by its definition, Eqs. (1) to (8)."""
-    tokens = call.padded.flatten(2)
-    pieces = []
-    for _, attention in attention_chunks(call):
-        mixed = tokens @ attention.flatten(1, 2).mT
-        pieces.append(project(mixed.unflatten(2, attention.shape[1:3]), call.weights))
-    return torch.cat(pieces, 2).unflatten(2, call.grid.queries)
-
-
-def attention_chunks(call: Call) -> Iterator[tuple[slice, Tensor]]:
-    """The attention, chunk after chunk of queries: (queries, (batch or 1, heads, queries, keys)), softmax in the
-    score dtype, then cast to the image's.
+def decide(question: Question) -> Run:
+    """The recipe, which serves every layer.
 
     Raises:
         EngineError: not even one query fits under the memory limit (C2A202).
     """
-    queries, keys = call.grid.shape
-    layer, batch, d_in = call.layer, *call.image.shape[:2]
-    scored = batch if layer.has_content else 1
-    itemsize = torch.finfo(call.score_dtype).bits // 8
-    row = layer.heads * itemsize * (COPIES * scored * keys + 2 * batch * d_in)
-    if row > call.memory_limit:
+    direct = question.known.indirect is None
+    if question.traced:
+        return partial(run, direct=direct, step=None)
+    return partial(run, direct=direct, step=queries_per_chunk(question))
+
+
+def queries_per_chunk(question: Question) -> int:
+    """How many queries at once keep the temporary tensors under the memory limit.
+
+    Raises:
+        EngineError: not even one (C2A202).
+    """
+    queries, keys = question.grid.shape
+    batch, d_in = question.shape[:2]
+    scored = batch if isinstance(question.basis.operators, ContentSoftmax) else 1
+    itemsize = torch.finfo(question.score_dtype).bits // 8
+    row = question.basis.operators.heads * itemsize * (COPIES * scored * keys + 2 * batch * d_in)
+    if row > question.memory_limit:
         raise EngineError(
-            "C2A202", f"{layer.name}: one query takes {row:,} bytes of the memory limit of {call.memory_limit:,}"
+            "C2A202",
+            f"{question.name}: one query takes {row:,} bytes of the memory limit of {question.memory_limit:,}",
         )
-    step = max(1, min(queries, call.memory_limit // row))
-    for start in range(0, queries, step):
-        rows = torch.arange(start, min(start + step, queries))
-        yield slice(start, start + len(rows)), torch.softmax(scores(call, rows), -1).to(call.image.dtype)
+    return max(1, min(queries, question.memory_limit // row))
 
 
-def scores(call: Call, rows: Tensor) -> Tensor:
-    """Eq. (8) for the queries `rows`: (batch or 1, heads, queries, keys)."""
-    layer, grid, dtype = call.layer, call.grid, call.score_dtype
-    total = layer.encoding.scores(grid, rows, dtype)[None]
-    if not layer.has_content:
-        return total
-    image = call.padded.to(dtype)
-    tokens = image.flatten(2)
-    asking = image[call.sites.view(grid.keys, (0,) * len(grid.keys))].flatten(2)[:, :, rows.to(image.device)]
-    if layer.key is not None:
-        keys = torch.einsum("hdc,bck->bhdk", layer.key.to(dtype), tokens)
-        if layer.query is not None:
-            queries = torch.einsum("hdc,bcq->bhdq", layer.query.to(dtype), asking)
-            total = total + queries.mT @ keys
-        if layer.content_bias is not None:
-            total = total + torch.einsum("hd,bhdk->bhk", layer.content_bias.to(dtype), keys)[:, :, None]
-    if layer.position_key is not None and layer.query is not None:
-        queries = torch.einsum("hdc,bcq->bhdq", layer.query.to(dtype), asking)
-        toward = torch.einsum("bhdq,hdp->bhqp", queries, layer.position_key.to(dtype))
-        total = total + torch.einsum("bhqp,qkp->bhqk", toward, layer.encoding.vectors(grid, rows).to(dtype))
-    return total
+def run(basis: Basis, image: Tensor, direct: bool, step: int | None) -> Tensor:
+    """The layer by its definition, Eqs. (1) to (8)."""
+    keys = basis.padding.pad(image)
+    tokens, pieces = keys.flatten(2), []
+    for _, attention in attention_chunks(basis, keys, step):
+        mixed = tokens @ attention.flatten(1, 2).mT
+        pieces.append(project(mixed.unflatten(2, attention.shape[1:3]), basis.weights, direct))
+    whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+    return whole.unflatten(2, basis.sites.count(tuple(keys.shape[2:])))
 
 
-def bytes_of_formula(call: Call) -> int:
+def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[tuple[slice, Tensor]]:
+    """The attention on the padded image `keys`, chunk after chunk of `step` queries, or all at once.
+
+    Yields:
+        Which queries, and their attention, (batch or 1, heads, queries, keys), in the dtype of the image; softmax is
+        computed in the score dtype.
+    """
+    grid, dtype = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device), score_dtype(keys.dtype)
+    every = grid.every_query()
+    chunks = [every] if step is None else every.split(step)
+    start = 0
+    for queries in chunks:
+        attention = cut_softmax(basis.operators.scores(grid, queries, dtype, keys)).to(keys.dtype)
+        yield slice(start, start + queries.shape[0]), attention
+        start += queries.shape[0]
+
+
+def bytes_of_formula(question: Question) -> int:
     """Bytes of the attention of the whole call, were it materialised: heads x queries x keys."""
-    return call.layer.heads * math.prod(call.grid.shape) * (torch.finfo(call.score_dtype).bits // 8)
+    heads, itemsize = question.basis.operators.heads, torch.finfo(question.score_dtype).bits // 8
+    return heads * math.prod(question.grid.shape) * itemsize

@@ -1,46 +1,52 @@
 """Heads that are one-hot in this dtype: read each head's target through a strided view, and multiply once."""
 
-import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.call import Call
-from conv2attn.attention.encodings import QuadraticEncoding
-from conv2attn.attention.engines.channels import project
-from conv2attn.attention.hardness import first_stray, hard_offsets, with_flat_positions
-from conv2attn.basis import Offset, Padding, Sides, Sites
+from conv2attn.attention.engines.channels import project, rows_per_slab, with_flat_positions
+from conv2attn.attention.hardness import within_margins
+from conv2attn.attention.recipe import Question, Run
+from conv2attn.basis import Basis, EnumeratedSoftmax, Offset, Padding, Sides, Sites
 
 CACHED = 4 * 2**20  # measured on ResNet-18: slabs of 2 to 8 MiB are fastest, and take a fraction of the memory
 
 
-def prepare(call: Call) -> Callable[[], Tensor] | str:
-    """Ready to run if the attention is position-only and bitwise one-hot, else why not."""
-    if call.layer.has_content:
-        return "its attention depends on the content"
-    offsets = hard_offsets(call.layer.encoding, call.image.dtype)
+def decide(question: Question) -> Run | str:
+    """The recipe if the attention is position-only and bitwise one-hot, otherwise why not."""
+    offsets = question.offsets()
     if isinstance(offsets, str):
         return offsets
-    stray = None if isinstance(call.layer.encoding, QuadraticEncoding) else first_stray(call.grid, offsets)
-    if stray is not None:
-        return f"head {stray} leaves the grid at offset {offsets[stray]}, where this encoding wraps around"
-    return lambda: with_flat_positions(run(call, offsets), call.layer.encoding)
+    if stray := question.stray(offsets):
+        if isinstance(question.basis.operators, EnumeratedSoftmax):
+            return f"{stray}, where this encoding wraps around"
+        if question.traced:
+            return stray
+    limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
+    return partial(
+        run, offsets=offsets, direct=question.known.indirect is None, limit=None if question.traced else limit
+    )
 
 
-def run(call: Call, offsets: tuple[Offset, ...]) -> Tensor:
+def run(basis: Basis, image: Tensor, offsets: tuple[Offset, ...], direct: bool, limit: int | None) -> Tensor:
     """The layer with every softmax replaced by the key that it puts all its weight on, in slabs under the limit."""
-    overshoot, sites = continued(call.sites, call.grid.keys, offsets)
-    keys = overshoot.pad(call.padded)
+    keys, sites = basis.padding.pad(image), basis.sites
+    if not within_margins(sites, offsets):
+        overshoot, sites = continued(sites, tuple(keys.shape[2:]), offsets)
+        keys = overshoot.pad(keys)
     views = [keys[sites.view(tuple(keys.shape[2:]), offset)] for offset in offsets]
-    rows, *others = call.grid.queries
-    slab = rows_per_slab(call, math.prod(others) * len(offsets))
-    pieces = [
-        project(torch.stack([view.narrow(2, start, min(slab, rows - start)) for view in views], 2), call.weights)
-        for start in range(0, rows, slab)
-    ]
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+    if limit is None:
+        result = project(torch.stack(views, 2), basis.weights, direct)
+    else:
+        rows, slab = views[0].shape[2], rows_per_slab(basis, image.shape, image.element_size(), len(offsets), limit)
+        pieces = [
+            project(torch.stack([view.narrow(2, at, min(slab, rows - at)) for view in views], 2), basis.weights, direct)
+            for at in range(0, rows, slab)
+        ]
+        result = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+    return with_flat_positions(result, basis.operators)
 
 
 def continued(sites: Sites, keys: Sides, offsets: tuple[Offset, ...]) -> tuple[Padding, Sites]:
@@ -58,12 +64,3 @@ def continued(sites: Sites, keys: Sides, offsets: tuple[Offset, ...]) -> tuple[P
         tuple(a + more for a, more in zip(sites.after, after, strict=True)),
     )
     return Padding(before, after, "replicate"), moved
-
-
-def rows_per_slab(call: Call, columns_per_row: int) -> int:
-    """How many rows of queries at once keep the gathered columns under the memory limit, and a CPU's caches; at least
-    one.
-    """
-    row = call.image.element_size() * call.image.shape[0] * call.image.shape[1] * columns_per_row
-    limit = min(call.memory_limit, CACHED) if call.image.device.type == "cpu" else call.memory_limit
-    return max(1, limit // max(1, row))

@@ -2,70 +2,89 @@
 then columns. Exact for every alpha and every real centre, and for learned positions, borders included: claim L2d.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import final
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.call import Call
-from conv2attn.attention.encodings import EnumeratedEncoding, QuadraticEncoding
-from conv2attn.attention.engines.axis_mixing import AxisMixing, axis_mixings, mix, whole_axis
-from conv2attn.attention.engines.channels import project
-from conv2attn.attention.engines.gather import rows_per_slab
-from conv2attn.attention.learned import LearnedEncoding
+from conv2attn.attention.engines.axis_mixing import AxisMixing, Band, axis_mixings, bands_along, mix
+from conv2attn.attention.engines.channels import project, rows_per_slab
+from conv2attn.attention.engines.gather import CACHED
+from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
+from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, LearnedSoftmax, QuadraticSoftmax
 
 
-def prepare(call: Call) -> Callable[[], Tensor] | str:
-    """Ready to run for quadratic or learned positions alone, else why not."""
-    if call.layer.has_content:
-        return "its attention depends on the content"
-    encoding = call.layer.encoding
-    if isinstance(encoding, EnumeratedEncoding):
+@final
+@dataclass(frozen=True)
+class AxisPlan:
+    """Along one axis, `step[h]` is the head whose softmax head h shares, and `bands` has those of the heads shared."""
+
+    step: tuple[int, ...]
+    bands: tuple[tuple[int, Band | None], ...]
+
+
+def decide(question: Question) -> Run | str:
+    """The recipe for quadratic or learned positions alone, otherwise why not."""
+    operators = question.basis.operators
+    if isinstance(operators, ContentSoftmax):
+        return DEPENDS_ON_CONTENT
+    if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax):
         return "its scores are not a sum over the axes"
-    return lambda: run(call, *mixings_of(call, encoding))
+    plans = tuple(plan_of(question, axis) for axis in range(len(question.shape) - 2))
+    limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
+    return partial(run, plans=plans, direct=question.known.indirect is None, limit=None if question.traced else limit)
 
 
-def mixings_of(
-    call: Call, encoding: QuadraticEncoding | LearnedEncoding
-) -> tuple[list[dict[int, AxisMixing]], list[tuple[int, ...]]]:
-    """The softmaxes along each axis, and for each head which of them it takes; equal profiles share one."""
-    if isinstance(encoding, LearnedEncoding):
-        mixings = [whole_axis(call, encoding, axis, range(encoding.heads)) for axis in range(encoding.dimensions)]
-        return mixings, [(head,) * encoding.dimensions for head in range(encoding.heads)]
-    alphas, centers = encoding.alpha.tolist(), encoding.center.mT.tolist()
-    trained = torch.is_grad_enabled() and (encoding.alpha.requires_grad or encoding.center.requires_grad)
-    steps, mixings = [], []
-    for axis, center in enumerate(centers):
-        profiles = list(zip(alphas, center, strict=True))
-        step = list(range(encoding.heads)) if trained else [profiles.index(profile) for profile in profiles]
-        mixings.append(axis_mixings(call, encoding, axis, {head: profiles[head] for head in step}))
-        steps.append(step)
-    return mixings, list(zip(*steps, strict=True))
+def plan_of(question: Question, axis: int) -> AxisPlan:
+    """Which softmaxes are computed along `axis`: equal ones once, unless each head is to receive its own gradient."""
+    operators, numbers = question.basis.operators, question.known.numbers
+    every = tuple(range(operators.heads))
+    if question.free or not numbers.centers:
+        return AxisPlan(every, tuple((head, None) for head in every))
+    step = every
+    if not (torch.is_grad_enabled() and any(value.requires_grad for value in operators.values)):
+        profiles = [(alpha, center[axis]) for alpha, center in zip(numbers.alphas, numbers.centers, strict=True)]
+        step = tuple(profiles.index(profile) for profile in profiles)
+    heads = sorted(set(step))
+    if question.traced:
+        return AxisPlan(step, tuple((head, None) for head in heads))
+    bands = bands_along(numbers, question.grid, axis, heads, question.dtype)
+    return AxisPlan(step, tuple(zip(heads, bands, strict=True)))
 
 
-def run(call: Call, mixings: Sequence[dict[int, AxisMixing]], paths: Sequence[tuple[int, ...]]) -> Tensor:
+def run(basis: Basis, image: Tensor, plans: Sequence[AxisPlan], direct: bool, limit: int | None) -> Tensor:
     """The layer in slabs of rows under the memory limit."""
-    rows, *others = call.grid.queries
-    slab = rows_per_slab(call, math.prod(others) * len(paths))
+    keys = basis.padding.pad(image)
+    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
+    mixings = [
+        axis_mixings(basis.operators, grid, axis, dict(plan.bands), image.dtype) for axis, plan in enumerate(plans)
+    ]
+    paths = list(zip(*[plan.step for plan in plans], strict=True))
+    if limit is None:
+        return project(mix_heads(basis, keys, mixings, paths, 0), basis.weights, direct)
+    rows, slab = grid.queries[0], rows_per_slab(basis, image.shape, image.element_size(), len(paths), limit)
     pieces = []
     for start in range(0, rows, slab):
         first = {head: whole.queries(start, start + slab) for head, whole in mixings[0].items()}
-        pieces.append(project(mix_heads(call, [first, *mixings[1:]], paths, start), call.weights))
+        mixed = mix_heads(basis, keys, [first, *mixings[1:]], paths, start)
+        pieces.append(project(mixed, basis.weights, direct))
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
 
 def mix_heads(
-    call: Call, mixings: Sequence[dict[int, AxisMixing]], paths: Sequence[tuple[int, ...]], start: int
+    basis: Basis, keys: Tensor, mixings: Sequence[dict[int, AxisMixing]], paths: Sequence[tuple[int, ...]], start: int
 ) -> Tensor:
     """The mixed tokens of all heads, (batch, d_in, heads, *queries): the axes in turn, shared prefixes only once.
 
     `start` is the row of the first query; the first axis of `mixings` holds only the rows of this slab.
     """
-    images: dict[tuple[int, ...], Tensor] = {(): call.padded}
+    images: dict[tuple[int, ...], Tensor] = {(): keys}
     for axis, choices in enumerate(mixings):
-        first = call.sites.before[axis] + (start * call.sites.stride[axis] if axis == 0 else 0)
-        stride, last = call.sites.stride[axis], axis == len(mixings) - 1
+        stride, last = basis.sites.stride[axis], axis == len(mixings) - 1
+        first = basis.sites.before[axis] + (start * stride if axis == 0 else 0)
         steps = paths if last else list(dict.fromkeys(path[: axis + 1] for path in paths))
         parts = [mix(images[step[:-1]], choices[step[-1]], 2 + axis, first, stride) for step in steps]
         if last:

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from conv2attn.attention import Weights
+from conv2attn.basis import Weights
 from conv2attn.bounds import (
     RoundingBound,
     format_of,

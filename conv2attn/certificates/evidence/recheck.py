@@ -24,7 +24,7 @@ from conv2attn.verdicts import Verdict
 
 WRITE = "Write one by verify --report FILE."
 MOVED = "Go to its folder, or name both files: verify ORIGINAL CONVERTED --certificate FILE."
-FORMAT = "conv2attn.network/1"
+FORMAT = "conv2attn.network/2"
 MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError)
 
 

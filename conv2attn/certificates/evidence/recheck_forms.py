@@ -104,11 +104,16 @@ def of_attention(plan: Mapping[str, Any], name: str, tensors: Mapping[str, Tenso
         (before, after, plan["padding"]["mode"]),
         tuple(map(tuple, starts)),
         tuple(map(tuple, outside)),
-        tensors.get(f"{name}value"),
-        tensors.get(f"{name}output"),
+        heads_first(tensors.get(f"{name}value")),
+        heads_first(tensors.get(f"{name}output")),
         tensors.get(f"{name}bias"),
         plan["encoding"] == "enumerated" and len(first) > 1,
     )
+
+
+def heads_first(factor: Tensor | None) -> Tensor | None:
+    """A stored factor, whose last axis is the heads, with the heads first."""
+    return None if factor is None else factor.permute(2, 0, 1)
 
 
 def misfit(plan: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) -> str:
@@ -121,8 +126,8 @@ def misfit(plan: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) ->
         return "d_in, d_out, d_head or groups"
     if d_in % groups or d_out % groups or d_head % groups:
         return "groups"
-    needed |= {"value": (heads, d_head, d_in // groups)} if plan["value"] else {}
-    needed |= {"output": (heads, d_out, d_head // groups)} if plan["output"] else {}
+    needed |= {"value": (d_head, d_in // groups, heads)} if plan["value"] else {}
+    needed |= {"output": (d_out, d_head // groups, heads)} if plan["output"] else {}
     needed |= {"bias": (d_out,)} if plan["bias"] else {}
     wrong = [key for key in sorted({*needed, *held}) if needed.get(key) != held.get(key)]
     if wrong:

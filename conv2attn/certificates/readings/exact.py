@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.attention import Weights
+from conv2attn.basis import Weights
 
 PRECISION = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
 RESIDUE_BITS = 21

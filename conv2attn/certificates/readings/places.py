@@ -6,8 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from conv2attn.attention import Weights
-from conv2attn.basis import Offset
+from conv2attn.basis import Offset, Weights
 from conv2attn.certificates.readings.exact import Sums, dense, differing
 from conv2attn.certificates.readings.reading import Reading
 

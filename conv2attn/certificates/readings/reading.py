@@ -7,9 +7,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, Weights
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.basis import Offset, Padding
+from conv2attn.basis import Offset, Padding, Weights
 from conv2attn.certificates.readings.genuine import foreign
 from conv2attn.certificates.readings.geometry import Geometry, start
 from conv2attn.certificates.readings.positions import Positions
@@ -108,7 +108,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Reading:
             "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
         )
     assert isinstance(encoding, QuadraticEncoding | EnumeratedEncoding)
-    used = weights or Weights(layer.value, layer.output, layer.bias, layer.groups)
+    used = weights or layer.weights
     held = [factor for factor in (used.value, used.output) if factor is not None]
     positions = Positions.of(encoding, sites, held[0].dtype, layer.name)
     if any(len(factor) != len(positions.offsets) for factor in held):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from conv2attn.attention import MultiHeadSelfAttention, Weights, set_engine
+from conv2attn.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.models import attention_layers
 
 
@@ -50,7 +50,7 @@ class WeightProducts(nn.Module):
         super().__init__()
         assert isinstance(layer, MultiHeadSelfAttention)
         self.matrices = [weight for weight in (layer.query, layer.key) if weight is not None]
-        self.taps = Weights(layer.value, layer.output, None, layer.groups).taps()
+        self.taps = layer.weights.taps().detach()
 
     def forward(self, image: Tensor) -> Tensor:
         """(batch, d_in, *sides) to (batch, d_out, *sides)."""

@@ -166,7 +166,8 @@ def read_code(network: nn.Module) -> Discovery:
     read: dict[str, str] = {}
     for mention in mentions(network):
         owner = names[mention.module]
-        if (function := CALLED.get(id(mention.value))) and not isinstance(mention.module, STOCK):
+        computed_by_layer = isinstance(mention.module, (*STOCK, MultiHeadSelfAttention))
+        if (function := CALLED.get(id(mention.value))) and not computed_by_layer:
             calls[owner, function] = unconverted(owner, function, f"calls {function}")
         for layer in mention.module.modules() if mention.holder is UNKNOWN else (mention.holder,):
             outside = layer is not mention.module or is_stock(layer)

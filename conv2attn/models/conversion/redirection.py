@@ -10,7 +10,8 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Weights
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
 from conv2attn.models.conversion.replacement import Settings

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -72,7 +73,8 @@ def position_part(layer: MultiHeadSelfAttention, sides: Sides) -> PositionAttent
     """The softmax of `v . r_delta` alone, for inputs with these sides: what a layer attends to in an image of zeros."""
     sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.padding.sides(sides), sites)
-    scores = layer.encoding.scores(grid, torch.arange(grid.shape[0]), torch.float64).cpu()
+    grid = replace(grid, device=layer.like.device)
+    scores = layer.encoding.operators().scores(grid, grid.every_query(), torch.float64)[0].cpu()
     dtype = next(layer.parameters()).dtype
     return PositionAttention(scores, grid, dtype, "its relative encoding, with all terms of content held at zero")
 

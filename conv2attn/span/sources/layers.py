@@ -3,11 +3,12 @@
 import math
 import operator
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
-from conv2attn.basis import AttentionGrid, Sides
+from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
+from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sides, cut_softmax
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.limits import ROUNDOFF, ULPS
 from conv2attn.span.conditions.problem import AttentionRows, Piece
@@ -53,9 +54,10 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
             "Name a smaller grid, or raise memory_limit (--memory-limit).",
         )
-    dtype = next((w.dtype for w in (layer.output, layer.value) if w is not None), torch.float32)
-    hard = not isinstance(hard_offsets(layer.encoding, dtype), str)
+    dtype, operators = layer.like.dtype, layer.encoding.operators()
+    hard = not isinstance(hard_offsets(operators, dtype), str)
     precise = dtype if hard else torch.float64
+    grid = replace(grid, device=layer.like.device)
     queries, keys = grid.shape
     step = rows_at_once(layer.heads, keys, memory_limit)
 
@@ -63,8 +65,8 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     def pieces() -> Iterator[Piece]:
         for start in range(0, queries, step):
             rows = torch.arange(start, min(start + step, queries))
-            scored = layer.encoding.scores(grid, rows, torch.float32 if hard and dtype != torch.float64 else precise)
-            block = torch.softmax(scores_on_cpu(scored), -1).to(precise).double().numpy()
+            scored = operators.scores(grid, rows, torch.float32 if hard and dtype != torch.float64 else precise)[0]
+            block = cut_softmax(scores_on_cpu(scored)).to(precise).double().numpy()
             yield 0, slice(start, start + len(rows)), block
 
     notes = ["from parameters, positions alone: its relative encoding"]
@@ -94,13 +96,14 @@ def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int
 
     A score is off by its size times a few roundings, that of the softmax's subtraction among them.
     """
-    if isinstance(layer.encoding, QuadraticEncoding):
-        parts = (layer.encoding.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
+    operators = layer.encoding.operators()
+    if isinstance(operators, QuadraticSoftmax):
+        parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
         largest = float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
         return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
     starts = range(0, grid.shape[0], step)
     chunks = (torch.arange(start, min(start + step, grid.shape[0])) for start in starts)
-    largest = max(float(layer.encoding.scores(grid, rows, torch.float64).abs().max()) for rows in chunks)
+    largest = max(float(operators.scores(grid, rows, torch.float64).abs().max()) for rows in chunks)
     return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
 
 

@@ -18,7 +18,7 @@ def keys_read(encoding: Encoding, grid: AttentionGrid, dtype: torch.dtype) -> ND
     integer in squared pixels, and where alpha is a power of two and its product with the largest square a number of the
     format, no score is rounded, so that its weight vanishes as that of a neighbour of a target does.
     """
-    offsets = hard_offsets(encoding, dtype)
+    offsets = hard_offsets(encoding.operators(), dtype)
     if isinstance(offsets, str):
         return None
     if first_stray(grid, offsets) is not None and not scores_are_exact(encoding, grid, offsets, dtype):

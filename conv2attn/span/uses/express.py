@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Weights
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.condition import Condition
 from conv2attn.span.conditions.limits import ROUNDOFF, Limits, limits_for
@@ -133,8 +134,5 @@ def with_weights(given: Convolution, layer: MultiHeadSelfAttention, weights: Wei
         sites=given.sites,
         device="meta",
     )
-    for name in ("value", "output", "bias"):
-        tensor = getattr(weights, name)
-        if tensor is not None:
-            setattr(made, name, nn.Parameter(tensor.detach().clone()))
+    made.hold(weights)
     return made

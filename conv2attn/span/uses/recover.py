@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, Weights, hard_offsets
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
 from conv2attn.attention.hardness import first_stray
 from conv2attn.basis import AttentionGrid, Offset, Padding
 from conv2attn.errors import UnsupportedError, UsageError
@@ -62,8 +62,8 @@ def recover(
     check_ours(layer)
     if layer.has_content:
         raise UsageError("C2A505", f"{layer.name}: its attention depends on the image")
-    taps = Weights(layer.value, layer.output, None, layer.groups).taps().detach()
-    offsets = hard_offsets(layer.encoding, taps.dtype)
+    taps = layer.weights.taps().detach()
+    offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
         return Recovered(module(layer, offsets, taps, box_of(offsets), hard=True), 1.0, 0.0)
     sizes, steps = as_sides(kernel_size, layer.dimensions), as_sides(dilation, layer.dimensions)

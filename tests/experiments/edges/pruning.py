@@ -27,7 +27,7 @@ def silenced(network, removed):
     silent = network_copy(network)
     for name, layer in attention_layers(silent).items():
         for head in removed[name]:
-            layer.output[head] = 0
+            layer.output[..., head] = 0
     return silent
 
 

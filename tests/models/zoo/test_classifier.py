@@ -72,4 +72,4 @@ def test_learned_positions_are_separable(sides):
         layer(image).square().sum().backward()
         results.append([layer(image), *(parameter.grad.clone() for parameter in layer.parameters())])
     torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12)
-    assert layer.which_engine(image) == "separable"
+    assert layer.why_engine(image)["separable"] == "exact"

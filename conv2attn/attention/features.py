@@ -1,0 +1,36 @@
+"""How accurate the absolute features of quadratic heads are, on which the engine sdpa rests."""
+
+import math
+from functools import lru_cache
+
+import torch
+
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.basis import Numbers
+from conv2attn.bounds import absolute_score_error, exact_absolute_features
+
+LARGEST_SCORE_ERROR = 2.0**-10  # chosen: every weight then has TF32's relative accuracy or better
+LONGEST_SIDE = 2**20
+
+
+@lru_cache(maxsize=1024)
+def score_error(numbers: Numbers, side: int, dtype: torch.dtype) -> float:
+    """Upper bound on the error of a score; 0 where centres are integers and every sum fits the significand."""
+    if not numbers.finite or not numbers.centers:
+        return math.inf
+    axes, precision = len(numbers.centers[0]), FORMATS[dtype]
+    reach = side / 2 + max(abs(x) for center in numbers.centers for x in center)
+    exact = (exact_absolute_features(a, math.ceil(reach), axes, precision) for a in set(numbers.alphas))
+    if numbers.on_pixels and all(exact):
+        return 0.0
+    return absolute_score_error(max(map(abs, numbers.alphas)), reach, axes, precision)
+
+
+def longest_side(numbers: Numbers, dtype: torch.dtype) -> int:
+    """The longest side of a key grid on which the features of these heads are accurate enough; 0 if there is none."""
+    low, high = 0, LONGEST_SIDE
+    while low < high:
+        middle = (low + high + 1) // 2
+        good = score_error(numbers, middle, dtype) <= LARGEST_SCORE_ERROR
+        low, high = (middle, high) if good else (low, middle - 1)
+    return low

@@ -1,0 +1,36 @@
+"""Offsets that fill a lattice are the taps of a kernel."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+from conv2attn.basis import Offset
+
+
+@final
+@dataclass(frozen=True)
+class Lattice:
+    """Offsets that are `first + dilation * t` for all taps t of a kernel; `order` lists the heads row-major."""
+
+    first: Offset
+    dilation: Offset
+    kernel_size: Offset
+    order: tuple[int, ...]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the heads are listed row-major already."""
+        return self.order == tuple(range(len(self.order)))
+
+
+@lru_cache(maxsize=1024)
+def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
+    """The lattice that the offsets fill, each point once and in any order, or None."""
+    axes = [sorted(set(axis)) for axis in zip(*offsets, strict=True)]
+    dilation = tuple(axis[1] - axis[0] if len(axis) > 1 else 1 for axis in axes)
+    even = all(axis == list(range(axis[0], axis[-1] + 1, d)) for axis, d in zip(axes, dilation, strict=True))
+    if not even or len(set(offsets)) != len(offsets) or math.prod(map(len, axes)) != len(offsets):
+        return None
+    order = tuple(sorted(range(len(offsets)), key=offsets.__getitem__))
+    return Lattice(tuple(axis[0] for axis in axes), dilation, tuple(map(len, axes)), order)

@@ -1,0 +1,143 @@
+"""Decide once: what is known of the values of a layer's operators, and the recipe that is decided from it.
+
+A recipe is a function of tensors alone: an engine with its integers filled in. An eager call on a CPU compares the
+present values with those that were read, and decides again if they differ. Elsewhere, and while a graph is traced, the
+comparison is an assertion inside the graph, so that a stale recipe fails and never answers wrongly.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention.features import longest_side
+from conv2attn.attention.hardness import first_stray, targets, within_margins
+from conv2attn.attention.lattice import Lattice, lattice
+from conv2attn.attention.probes import backend_flags, indirect_convolution
+from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, Numbers, Offset, Softmax
+from conv2attn.errors import EngineError
+
+DEPENDS_ON_CONTENT = "its attention depends on the content"
+Run = Callable[[Basis, Tensor], Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What was read of the operators of a layer, for one dtype and device, and the values it was read from."""
+
+    dtype: torch.dtype
+    snapshot: tuple[Tensor, ...]
+    numbers: Numbers
+    targets: tuple[Offset, ...] | str
+    lattice: Lattice | None
+    indirect: str | None
+    flags: tuple[Any, ...]
+    recipes: dict[Any, Run] = field(default_factory=dict)
+
+    @cached_property
+    def longest_side(self) -> int:
+        """The longest side of a key grid on which absolute features of these heads are accurate enough."""
+        return longest_side(self.numbers, score_dtype(self.dtype))
+
+    def is_current(self, operators: Softmax) -> bool:
+        """Whether the operators' values are bitwise those that were read."""
+        return all(map(torch.equal, operators.values, self.snapshot))
+
+    def assert_current(self, operators: Softmax) -> None:
+        """Asserts the same inside a graph, or on an accelerator without waiting for it."""
+        for value, read in zip(operators.values, self.snapshot, strict=True):
+            torch._assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
+
+    def moved(self, device: torch.device) -> "Known":
+        """The same knowledge for a copy of the layer on a device whose values cannot be read."""
+        snapshot = tuple(value.to(device) for value in self.snapshot)
+        return Known(self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.indirect, self.flags)
+
+
+def look(operators: Softmax, image: Tensor) -> Known:
+    """Reads the values of `operators`, for images of the dtype and device of `image`."""
+    numbers = operators.numbers()
+    offsets = targets(numbers, image.dtype, image.device.type)
+    snapshot = tuple(value.detach().clone() for value in operators.values)
+    points = None if isinstance(offsets, str) else lattice(offsets)
+    indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
+    return Known(image.dtype, snapshot, numbers, offsets, points, indirect, flags)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What an engine is asked: whether it is exact for this basis on images of this shape, and how it would run.
+
+    Engines read shapes, numbers and kinds from it, never the value of a tensor.
+
+    Args:
+        basis: the layer.
+        known: what was read of its operators.
+        shape: (batch, d_in, *sides) of the image; symbolic while a graph is traced.
+        dtype, device: of the image.
+        memory_limit: bytes that temporary tensors may take; not observed while a graph is traced, whose loops would
+            fix the size of the image.
+        traced: whether a graph is being traced.
+        free: whether the values may change without being read again, so that only what holds for all values is exact.
+    """
+
+    basis: Basis
+    known: Known
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    memory_limit: int
+    name: str = "attention"
+    traced: bool = False
+    free: bool = False
+
+    @property
+    def grid(self) -> AttentionGrid:
+        """The keys and queries."""
+        return AttentionGrid(self.basis.padding.sides(tuple(self.shape[2:])), self.basis.sites, self.device)
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """Scores and softmax are computed in float64 for float64 images, otherwise in float32."""
+        return score_dtype(self.dtype)
+
+    def offsets(self) -> tuple[Offset, ...] | str:
+        """The offset of each head if every head is one-hot on its target, otherwise why not."""
+        if isinstance(self.basis.operators, ContentSoftmax):
+            return DEPENDS_ON_CONTENT
+        if self.free:
+            return "its centres and sharpness are trained where they cannot be read without waiting"
+        return self.known.targets
+
+    def stray(self, offsets: tuple[Offset, ...]) -> str:
+        """Which head has a target beyond the grid, or "": while a graph is traced, beyond the grid of any size."""
+        if within_margins(self.basis.sites, offsets):
+            return ""
+        if self.traced:
+            return "a head leaves the grid, by an amount that depends on the size of the image"
+        head = first_stray(self.grid, offsets)
+        return "" if head is None else f"head {head} leaves the grid at offset {offsets[head]}"
+
+
+def score_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of scores and softmax for images of `dtype`."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def readable(operators: Softmax, image: Tensor) -> bool:
+    """Whether the values of the operators can be read now without waiting for a device or fixing them in a graph."""
+    return image.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def refuse_unread(name: str) -> EngineError:
+    """The error of a layer that is traced before its values were ever read."""
+    return EngineError(
+        "C2A203",
+        f"{name}: its centres and sharpness were not read before tracing, and a graph cannot read them",
+        "Call the layer once on an image of this dtype and device before you compile or export it.",
+    )

@@ -1,0 +1,80 @@
+"""The one description of a layer: a geometry, a family of token mixings, a channel matrix for each, and a bias."""
+
+import math
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import Sides, Sites
+from conv2attn.basis.operators import Composition, apply, as_matrix, output_sides
+from conv2attn.basis.padding import Padding
+from conv2attn.basis.weights import Weights
+from conv2attn.errors import UnsupportedError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """`y = sum_k P_k x M_k^T + b` with `P_k = S O_k D` (Andreoli 2019, Eq. 8).
+
+    D pads the image, `O_k` mixes the tokens of the padded grid, and S keeps the queries. Padding and queries are affine
+    in the sides of the image, so that a basis describes a layer at every size.
+
+    Args:
+        operators: the family of all `O_k`: the shifts of a convolution, the softmaxes of an attention.
+        weights: the `M_k` in factors, and the bias.
+        padding: D.
+        sites: S.
+    """
+
+    operators: Any
+    weights: Weights
+    padding: Padding
+    sites: Sites
+
+    @property
+    def mixing(self) -> Composition:
+        """The family of the `P_k`."""
+        return Composition((self.sites, self.operators, self.padding))
+
+
+def basis_of(operators: Any, weights: Weights, dimensions: int) -> Basis:
+    """The basis of operators that map the grid of the image to that of the output by themselves."""
+    return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
+
+
+@singledispatch
+def as_basis(layer: object) -> Basis:
+    """The basis of a linear layer: the operators of a convolution are shifts, those of an attention are softmaxes.
+
+    Raises:
+        UnsupportedError: no rule reads this kind of layer (C2A101).
+    """
+    raise UnsupportedError("C2A101", f"{type(layer).__name__} cannot be read as a basis convolution")
+
+
+def evaluate(basis: Basis, image: Tensor) -> Tensor:
+    """`sum_k P_k x M_k^T + b` for image (batch, d_in, *sides): the definition, in no hurry."""
+    sides, groups = tuple(image.shape[2:]), basis.weights.groups
+    mixed = apply(basis.mixing, image, sides).unflatten(2, (groups, -1))
+    taps = basis.weights.taps().unflatten(1, (groups, -1))
+    return torch.einsum("tbgi...,tgoi->bgo...", mixed, taps).flatten(1, 2) + field(basis, sides)
+
+
+def field(basis: Basis, sides: Sides) -> Tensor:
+    """The bias as a field (d_out, *queries), or one that broadcasts to it."""
+    bias, axes = basis.weights.bias, len(output_sides(basis.mixing, sides))
+    if bias is None:
+        return basis.weights.stored.new_zeros(basis.weights.d_out, *[1] * axes)
+    return bias if bias.ndim > 1 else bias.reshape(-1, *[1] * axes)
+
+
+def as_affine_map(basis: Basis, sides: Sides) -> tuple[Tensor, Tensor]:
+    """The whole map at one size, float64: matrix (d_out * queries, d_in * keys) and vector (d_out * queries)."""
+    whole = torch.einsum("toi,tqk->oqik", basis.weights.dense().double(), as_matrix(basis.mixing, sides))
+    queries = output_sides(basis.mixing, sides)
+    bias = field(basis, sides).double().expand(basis.weights.d_out, *queries)
+    return whole.reshape(basis.weights.d_out * math.prod(queries), -1), bias.reshape(-1)

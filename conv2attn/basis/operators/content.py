@@ -1,0 +1,68 @@
+"""Heads whose scores depend on the image: the other three terms of Eq. (8), added to those of a position family."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import AttentionGrid
+from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
+from conv2attn.basis.operators.learned import LearnedSoftmax
+from conv2attn.basis.operators.quadratic import QuadraticSoftmax
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ContentSoftmax:
+    """`q.(W_key x_k) + q.(W_hat_key r_delta) + u.(W_key x_k)` with `q = W_qry x_q`, and the scores of `positions`.
+
+    A basis only once an image is given, so there is no `as_matrix`: the operators depend on what they are applied to.
+
+    Args:
+        query, key: (heads, d_key, d_in), or None where no term reads them.
+        position_key: (heads, d_key, d_position), or None.
+        content_bias: u, (heads, d_key), or None.
+    Source: Cordonnier et al. 2020, Eq. (8).
+    """
+
+    positions: QuadraticSoftmax | EnumeratedSoftmax | LearnedSoftmax
+    query: Tensor | None
+    key: Tensor | None
+    position_key: Tensor | None
+    content_bias: Tensor | None
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.positions.heads
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """None: only engines that serve all values serve these heads."""
+        return ()
+
+    def numbers(self) -> Numbers:
+        """None: the scores are not distances alone."""
+        return Numbers()
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """Eq. (8) on the padded `image`: (batch, heads, queries, keys)."""
+        assert image is not None, "content is scored on an image"
+        total = self.positions.scores(grid, queries, dtype)
+        image = image.to(dtype)
+        tokens = image.flatten(2)
+        asking = image[grid.sites.view(grid.keys, (0,) * len(grid.keys))].flatten(2)[:, :, queries]
+        asked = None if self.query is None else torch.einsum("hdc,bcq->bhqd", self.query.to(dtype), asking)
+        if self.key is not None:
+            keys = torch.einsum("hdc,bck->bhdk", self.key.to(dtype), tokens)
+            if asked is not None:
+                total = total + asked @ keys
+            if self.content_bias is not None:
+                total = total + torch.einsum("hd,bhdk->bhk", self.content_bias.to(dtype), keys)[:, :, None]
+        if self.position_key is not None and asked is not None:
+            toward = torch.einsum("bhqd,hdp->bhqp", asked, self.position_key.to(dtype))
+            vectors = self.positions.vectors(grid, queries).to(dtype)
+            total = total + torch.einsum("bhqp,qkp->bhqk", toward, vectors)
+        return total

@@ -1,0 +1,46 @@
+"""Any token mixing, by its matrices."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import Sides
+from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.errors import GeometryError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Any token mixings: `matrix` (terms, queries, keys), from a grid of any shape to one with sides `output`."""
+
+    matrix: Tensor
+    output: Sides
+
+
+@terms.register
+def _(operator: Dense) -> int:
+    return len(operator.matrix)
+
+
+@output_sides.register
+def _(operator: Dense, sides: Sides) -> Sides:
+    if operator.matrix.shape[1:] != (math.prod(operator.output), math.prod(sides)):
+        raise GeometryError("C2A121", f"matrices {tuple(operator.matrix.shape)} do not map {sides}")
+    return operator.output
+
+
+@as_matrix.register
+def _(operator: Dense, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return operator.matrix.double()
+
+
+@apply.register
+def _(operator: Dense, image: Tensor, sides: Sides) -> Tensor:
+    queries = output_sides(operator, sides)
+    mixed = torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), operator.matrix.to(image))
+    return mixed.unflatten(-1, queries)

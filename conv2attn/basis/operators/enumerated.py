@@ -1,0 +1,97 @@
+"""Heads whose positions are numbers on a line: two position dimensions for any number of shifts (ERRATA E5)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.operators.softmax import whole_matrix
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EnumeratedSoftmax:
+    """In head h, query q reads the softmax over all keys k of `-alpha[h] (t(k - q) - t(center[h]))^2`.
+
+    `t` is an injective integer function of the displacement, whose radix grows with the grid.
+
+    Args:
+        center: in pixels, (heads, axes).
+        alpha: sharpness, (heads).
+    """
+
+    center: Tensor
+    alpha: Tensor
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.center.shape[0]
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The centres and the sharpness."""
+        return self.center, self.alpha
+
+    def numbers(self) -> Numbers:
+        """Centres and sharpness as they are now."""
+        return Numbers(tuple(map(tuple, self.center.tolist())), tuple(self.alpha.tolist()))
+
+    def enumeration(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """t for some queries against all keys: int64, (queries, keys)."""
+        total = torch.zeros((), dtype=torch.int64, device=queries.device)
+        for factor, part in zip(radix(grid), grid.displacement_rows(queries).unbind(-1), strict=True):
+            total = total + factor * part
+        return total
+
+    def center_number(self, grid: AttentionGrid, dtype: torch.dtype) -> Tensor:
+        """t of each centre, (heads)."""
+        return torch.stack([f * x for f, x in zip(radix(grid), self.center.to(dtype).unbind(-1), strict=True)]).sum(0)
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """`-alpha (t - t_center)^2`, formed in float64: (1, heads, queries, keys); 0 at an exact target."""
+        away = self.enumeration(grid, queries) - self.center_number(grid, torch.float64)[:, None, None]
+        return (-self.alpha.double()[:, None, None] * away.square()).to(dtype)[None]
+
+    def vectors(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`r_delta = (t, t^2)`: (queries, keys, 2)."""
+        t = self.enumeration(grid, queries).to(self.center)
+        return torch.stack([t, t.square()], -1)
+
+    def position_bias(self, grid: AttentionGrid) -> Tensor:
+        """`W_hat_key^T v = alpha (2 t_center, -1)` on this grid: (heads, 2)."""
+        number = self.center_number(grid, self.center.dtype)
+        return self.alpha[:, None] * torch.stack([2 * number, -torch.ones_like(number)], -1)
+
+
+def radix(grid: AttentionGrid) -> list[int]:
+    """Factors of the displacement's axes in t: each at least twice the range of all axes behind it."""
+    factors = [1]
+    for side in reversed(grid.keys[1:]):
+        factors.insert(0, factors[0] * (2 * side - 1))
+    return factors
+
+
+@terms.register
+def _(operator: EnumeratedSoftmax) -> int:
+    return operator.heads
+
+
+@output_sides.register
+def _(operator: EnumeratedSoftmax, sides: Sides) -> Sides:
+    return sides
+
+
+@as_matrix.register
+def _(operator: EnumeratedSoftmax, sides: Sides) -> Tensor:
+    return whole_matrix(operator, sides)
+
+
+@apply.register
+def _(operator: EnumeratedSoftmax, image: Tensor, sides: Sides) -> Tensor:
+    mixed = torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), as_matrix(operator, sides).to(image))
+    return mixed.unflatten(-1, sides)

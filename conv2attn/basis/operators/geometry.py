@@ -1,0 +1,49 @@
+"""The geometry of a layer as operators of one term: padding in front of the keys, and the choice of the queries."""
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import AttentionGrid, Sides, Sites
+from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.padding import ZERO, Padding
+
+
+@terms.register(Padding)
+@terms.register(Sites)
+def _(operator: Padding | Sites) -> int:
+    return 1
+
+
+@output_sides.register
+def _(operator: Padding, sides: Sides) -> Sides:
+    return operator.sides(sides)
+
+
+@as_matrix.register
+def _(operator: Padding, sides: Sides) -> Tensor:
+    matrix = torch.ones(1, 1, dtype=torch.float64)
+    for axis, side in enumerate(sides):
+        source = operator.source(axis, side)
+        copies = (source[:, None] == torch.arange(side)) & (source != ZERO)[:, None]
+        matrix = torch.kron(matrix, copies.double())
+    return matrix[None]
+
+
+@apply.register
+def _(operator: Padding, image: Tensor, sides: Sides) -> Tensor:
+    return operator.pad(image)[None]
+
+
+@output_sides.register
+def _(operator: Sites, sides: Sides) -> Sides:
+    return operator.count(sides)
+
+
+@as_matrix.register
+def _(operator: Sites, sides: Sides) -> Tensor:
+    return (AttentionGrid(sides, operator).squared_distance((0,) * len(sides)) == 0).double()[None]
+
+
+@apply.register
+def _(operator: Sites, image: Tensor, sides: Sides) -> Tensor:
+    return image[operator.view(sides, (0,) * len(sides))][None]

@@ -1,0 +1,32 @@
+"""What can be asked of any family of operators `P_k`: each question has one rule per family."""
+
+from functools import singledispatch
+
+from torch import Tensor
+
+from conv2attn.basis.grid import Sides
+from conv2attn.errors import UnsupportedError
+
+
+@singledispatch
+def terms(operator: object) -> int:
+    """Number of operators `P_k` in the family."""
+    raise UnsupportedError("C2A110", f"terms has no rule for {type(operator).__name__}")
+
+
+@singledispatch
+def output_sides(operator: object, sides: Sides) -> Sides:
+    """Sides of the grid that `operator` maps a grid with these `sides` to."""
+    raise UnsupportedError("C2A110", f"output_sides has no rule for {type(operator).__name__}")
+
+
+@singledispatch
+def as_matrix(operator: object, sides: Sides) -> Tensor:
+    """The token-mixing matrices on a grid: float64, (terms, queries, keys)."""
+    raise UnsupportedError("C2A110", f"as_matrix has no rule for {type(operator).__name__}")
+
+
+@singledispatch
+def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
+    """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); no matrix is built."""
+    raise UnsupportedError("C2A110", f"apply has no rule for {type(operator).__name__}")

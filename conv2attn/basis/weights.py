@@ -1,0 +1,60 @@
+"""The channel matrices `M_k` of a basis, in factors."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """`M_k = value_k output_k`, and the bias.
+
+    Args:
+        value: (terms, d_head, d_in / groups), or None for the identity.
+        output: (terms, d_out, d_head / groups), or None for the identity.
+        bias: (d_out), or (d_out, *queries) where a composition made it a field over the queries, or None.
+        groups: diagonal blocks of each matrix; row blocks read the column block of their own group, as in
+            torch.nn.functional.conv2d.
+    """
+
+    value: Tensor | None
+    output: Tensor | None
+    bias: Tensor | None = None
+    groups: int = 1
+
+    @property
+    def stored(self) -> Tensor:
+        """One of the factors that is stored."""
+        factor = self.value if self.output is None else self.output
+        assert factor is not None, "both factors are the identity"
+        return factor
+
+    @property
+    def d_in(self) -> int:
+        """Number of input channels."""
+        return self.stored.shape[2] * self.groups if self.value is None else self.value.shape[2] * self.groups
+
+    @property
+    def d_out(self) -> int:
+        """Number of output channels."""
+        return self.stored.shape[1] if self.output is None else self.output.shape[1]
+
+    def to(self, dtype: torch.dtype) -> "Weights":
+        """The same weights in another dtype; no copy where it is theirs already."""
+        value, output, bias = (None if w is None else w.to(dtype) for w in (self.value, self.output, self.bias))
+        return Weights(value, output, bias, self.groups)
+
+    def taps(self) -> Tensor:
+        """`M_k` of each term, (terms, d_out, d_in / groups); exact where either factor is the identity."""
+        if self.output is None or self.value is None:
+            return self.stored
+        value, output = self.value.unflatten(1, (self.groups, -1)), self.output.unflatten(1, (self.groups, -1))
+        return torch.einsum("hgok,hgki->hgoi", output, value).flatten(1, 2)
+
+    def dense(self) -> Tensor:
+        """`M_k` with its zero blocks, (terms, d_out, d_in)."""
+        blocks = self.taps().unflatten(1, (self.groups, -1))
+        return torch.stack([torch.block_diag(*matrix) for matrix in blocks])
