@@ -448,6 +448,162 @@ Definition A46_softmax := forall (K : finType) (s : K -> R) (target : K) (order 
   forall k, float_softmax s order k = one_hot target k.
 End Floats.
 
+(** * FLOAT: computed attention against computed convolution *)
+Section Computed.
+Local Open Scope R_scope.
+(** ** Arithmetics *)
+(** The numbers of a format, the rounding to them, and what it does to a result [z]: it changes it by at most
+    [roundoff |z| + loss], where the loss, below the normal numbers, is smaller for a sum of two numbers of the format. Without
+    overflow. *)
+Record arithmetic := Arithmetic { representable : R -> Prop; fl : R -> R; roundoff : R; sum_loss : R; loss : R }.
+Definition sound (A : arithmetic) := [/\ 0 <= roundoff A, 0 <= sum_loss A & 0 <= loss A] /\
+  [/\ representable A 0, (forall z, representable A (fl A z)), (forall x, representable A x -> fl A x = x),
+      (forall x y, representable A x -> representable A y ->
+         Rabs (fl A (x + y) - (x + y)) <= roundoff A * Rabs (x + y) + sum_loss A)
+    & (forall z, Rabs (fl A z - z) <= roundoff A * Rabs z + loss A)].
+Definition power (e : Z) : R := Flocq.Core.Raux.bpow Flocq.Core.Zaux.radix2 e.
+Definition in_format (emin p : Z) : R -> Prop :=
+  Flocq.Core.Generic_fmt.generic_format Flocq.Core.Zaux.radix2 (Flocq.Core.FLT.FLT_exp emin p).
+(** Round to nearest even with gradual underflow, [p] bits, smallest subnormal [2^emin]: u = 2^-p, and sums lose nothing. *)
+Definition gradual (emin p : Z) := Arithmetic (in_format emin p) (rounded emin p) (power (- p)) 0 (power (emin - 1)).
+(** The same, with each result below the smallest normal number replaced by 0. *)
+Definition normal (emin p : Z) (x : R) := x = 0 \/ power (emin + p - 1) <= Rabs x.
+Definition flush (emin p : Z) (z : R) : R := if Flocq.Core.Raux.Rlt_bool (Rabs (rounded emin p z)) (power (emin + p - 1)) then 0 else rounded emin p z.
+Definition flushing (emin p : Z) := Arithmetic (fun x => in_format emin p x /\ normal emin p x) (flush emin p) (power (- p))
+  (power (emin + p - 1)) (power (emin + p - 1)).
+(** Truncating, as the sums of tensor cores are: u = 2^(1-p). *)
+Definition truncating (emin p : Z) := Arithmetic (in_format emin p)
+  (Flocq.Core.Generic_fmt.round Flocq.Core.Zaux.radix2 (Flocq.Core.FLT.FLT_exp emin p) Flocq.Core.Raux.Ztrunc) (power (1 - p)) 0 (power emin).
+(** The three are what they say, in any format. *)
+Definition FLOAT_arithmetics := forall emin p : Z, (1 < p)%Z ->
+  [/\ sound (gradual emin p), sound (flushing emin p) & sound (truncating emin p)].
+
+(** ** A sum of products in any order *)
+(** [b + sum_i w_i x_i] as it may be evaluated: products added one by one or in blocks, from zero or not, fused multiply-adds,
+    partial sums that are stored. *)
+Inductive order (I : Type) :=
+  Zero | Bias | Product (i : I) | Plus (s t : order I) | Fused (i : I) (t : order I) | Stored (t : order I).
+Arguments Zero {I}. Arguments Bias {I}.
+(** [A] is the arithmetic of products and sums, [T] that of what is stored; [cut] is what is done to the operands before they
+    are multiplied: nothing, or as in TensorFloat-32. *)
+Fixpoint evaluate (A T : arithmetic) (cut : R -> R) (I : Type) (w x : I -> R) (b : R) (t : order I) : R :=
+  match t with
+  | Zero => 0
+  | Bias => b
+  | Product i => fl A (cut (w i) * cut (x i))
+  | Plus s t => fl A (evaluate A T cut w x b s + evaluate A T cut w x b t)
+  | Fused i t => fl A (cut (w i) * cut (x i) + evaluate A T cut w x b t)
+  | Stored t => fl T (evaluate A T cut w x b t)
+  end.
+(** The summands in it, [None] the bias; how often the way of a summand is stored, and how often anything is. *)
+Fixpoint summands (I : Type) (t : order I) : seq (option I) :=
+  match t with
+  | Zero => [::] | Bias => [:: None] | Product i => [:: Some i] | Plus s t => summands s ++ summands t
+  | Fused i t => Some i :: summands t | Stored t => summands t
+  end.
+Fixpoint stored_on_a_way (I : Type) (t : order I) : nat :=
+  match t with
+  | Zero | Bias | Product _ => 0 | Plus s t => maxn (stored_on_a_way s) (stored_on_a_way t)
+  | Fused _ t => stored_on_a_way t | Stored t => (stored_on_a_way t).+1
+  end.
+Fixpoint stored_in_all (I : Type) (t : order I) : nat :=
+  match t with
+  | Zero | Bias | Product _ => 0 | Plus s t => (stored_in_all s + stored_in_all t)%nat
+  | Fused _ t => stored_in_all t | Stored t => (stored_in_all t).+1
+  end.
+(** Each summand is taken once; those that are zero may be left out (padding that is skipped). *)
+Definition summand (I : Type) (w x : I -> R) (b : R) (i : option I) : R := if i is Some i then w i * x i else b.
+Definition each_once (I : finType) (w x : I -> R) (b : R) (t : order I) :=
+  uniq (summands t) /\ forall i, i \notin summands t -> summand w x b i = 0.
+(** gamma_n, n roundings in a row. *)
+Definition gamma (n : nat) (u : R) : R := INR n * u / (1 - INR n * u).
+(** What multiplies [sum |w_i x_i| + |b|] and what is lost besides: for an order of [n] summands, of which each is stored at
+    most [c] times and which stores [m] partial sums, with operands cut by a fraction of at most [kappa]. *)
+Definition growth (A T : arithmetic) (kappa : R) (n c : nat) : R := (1 + kappa) ^ 2 * (1 + gamma n (roundoff A)) * (1 + roundoff T) ^ c.
+Definition underflow (A T : arithmetic) (n m : nat) : R := INR n * (loss A + sum_loss A) + INR m * loss T.
+(** An order within these limits, on numbers that are representable. *)
+Definition evaluation (A T : arithmetic) (cut : R -> R) (kappa : R) (n c m : nat) (I : finType) (w x : I -> R) (b : R) (t : order I) :=
+  [/\ representable A b, each_once w x b t, (size (summands t) <= n)%nat, (stored_on_a_way t <= c)%nat & (stored_in_all t <= m)%nat]
+  /\ forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
+Definition limits (A T : arithmetic) (kappa : R) (n : nat) :=
+  [/\ sound A, sound T, (forall z, representable T z -> representable A z), 0 <= kappa & INR n * roundoff A < 1].
+Definition magnitude (I : finType) (w x : I -> R) (b : R) : R := \sum_i Rabs (w i) * Rabs (x i) + Rabs b.
+Definition FLOAT_sum := forall A T kappa n c m, limits A T kappa n ->
+  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa n c m w x b t ->
+  Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T n m.
+
+(** ** Heads that are exactly one-hot *)
+(** A softmax as computed: weights [e k] of an exponential, their sum in any order, the quotient or the product with the
+    reciprocal, stored. *)
+Definition quotient (A T : arithmetic) (reciprocal : bool) (e total : R) : R :=
+  fl T (if reciprocal then fl A (e * fl A (1 / total)) else fl A (e / total)).
+Definition computed_softmax (A T : arithmetic) (reciprocal : bool) (K : finType) (e : K -> R) (t : order K) (k : K) : R :=
+  quotient A T reciprocal (e k) (evaluate A A id (fun _ => 1) e 0 t).
+(** In a format [A] of [p] bits, stored in [T] of smallest subnormal [2^emin']: the target's exponential is 1, the others are
+    at most half of [2^emin'] and all in all too small to move a sum of 1, then the weights are exactly one-hot. *)
+Definition FLOAT_one_hot := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
+  forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal,
+  each_once (fun _ => 1) e 0 t -> (forall k, in_format emin p (e k)) ->
+  e target = 1 -> (forall k, k != target -> 0 <= e k <= power (emin' - 1)) ->
+  INR #|K| * power (- p) <= / 2 -> 2 * \big[Rplus/0]_(k | k != target) e k <= power (- p) ->
+  forall k, computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t k = one_hot target k.
+(** The scores: [- alpha] times an integer [d >= 1] rounds to at most [- alpha], in any sound arithmetic that rounds
+    monotonically; here the three above. *)
+Definition FLOAT_scores := forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z -> forall alpha, in_format emin p alpha -> 0 <= alpha ->
+  forall d : Z, (1 <= d)%Z -> rounded emin p (- alpha * rounded emin p (IZR d)) <= - alpha.
+(** The mean with one-hot weights, in any order and stored, is the target's value, exactly; cut once where operands are. *)
+Definition FLOAT_mixing := forall A T cut, sound A -> sound T -> cut 0 = 0 -> cut 1 = 1 ->
+  forall (K : finType) (x : K -> R) (target : K) (t : order K), each_once (one_hot target) x 0 t ->
+  representable A (cut (x target)) -> representable T (cut (x target)) ->
+  evaluate A T cut (one_hot target) x 0 t = cut (x target).
+
+(** ** The layers *)
+(** If the tokens that the heads read are within [err] of those that their taps read, the layer and the convolution, each
+    computed in any order, differ by at most this; [w] are the weights of one output channel, tap by tap and channel by
+    channel. The two may be computed in different arithmetics. *)
+Definition FLOAT_difference := forall A T kappa n c m A' T' kappa' n' c' m',
+  limits A T kappa n -> limits A' T' kappa' n' ->
+  forall cut cut' (I : finType) (w x z : I -> R) b t t' (err : I -> R),
+  evaluation A T cut kappa n c m w x b t -> evaluation A' T' cut' kappa' n' c' m' w z b t' ->
+  (forall i, Rabs (z i - x i) <= err i) ->
+  Rabs (evaluate A' T' cut' w z b t' - evaluate A T cut w x b t)
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T n m
+     + \sum_i Rabs (w i) * err i
+     + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i) + growth A' T' kappa' n' c' * underflow A' T' n' m'.
+(** What tap [t] of output [q] reads of channel [c]: a pixel, or zero. *)
+Definition seen n (g : geometry n) (C : finType) (X : pixels g -> C -> R) (q : queries g) (t : taps g) (c : C) : R :=
+  \big[Rplus/0]_(j | sees q t j) X j c.
+(** Lemma 1 as computed. Heads [h] in bijection with the taps, the exponentials of head [h] at output [q] as FLOAT_one_hot
+    asks for the key that its tap reads; tokens mixed in one order, channels and heads summed in another; the convolution
+    in a third and in arithmetics of its own. For every image that is representable, the two differ by at most the sum of
+    their roundings. [float16], [bfloat16], [float32] and [float64] are (emin', p') = (-24, 11), (-133, 8), (-149, 24),
+    (-1074, 53), computed in (emin, p) = (-149, 24) but for the last. *)
+Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  let A := gradual emin p in let T := gradual emin' p' in
+  (forall i c, representable T (X i c)) ->
+  forall (e : H -> queries g -> keys g -> R) reciprocal (over : H -> queries g -> order (keys g)),
+  (forall h q, each_once (fun _ => 1) (e h q) 0 (over h q)) -> (forall h q k, representable A (e h q k)) ->
+  (forall h q k, if reads q (f h) k then e h q k = 1 else 0 <= e h q k <= power (emin' - 1)) ->
+  INR #|{: keys g}| * roundoff A <= / 2 ->
+  (forall h q, 2 * \big[Rplus/0]_(k | ~~ reads q (f h) k) e h q k <= roundoff A) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  (forall h q c, each_once (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := evaluate A T id (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  forall A' T' cut' kappa' n' c' m' N C M, limits A T 0 N -> limits A' T' kappa' n' ->
+  forall q o (t : order (H * 'I_(G * ci))) (t' : order (taps g * 'I_(G * ci))),
+  evaluation A T id 0 N C M (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t ->
+  evaluation A' T' cut' kappa' n' c' m' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t' ->
+  let size := (\sum_t \sum_c Rabs (tap weight t c o) * Rabs (seen X q t c) + Rabs (b o))%R in
+  Rabs (evaluate A T id (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t
+        - evaluate A' T' cut' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t')
+  <= (growth A T 0 N C - 1 + (growth A' T' kappa' n' c' - 1)) * size
+     + growth A T 0 N C * underflow A T N M + growth A' T' kappa' n' c' * underflow A' T' n' m'.
+End Computed.
+
 (** * Matrices: T1p, AND, HEADS *)
 Module Matrices.
 Import ssralg ssrint ssrnum rat matrix mxalgebra.
