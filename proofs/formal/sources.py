@@ -12,7 +12,7 @@ SECONDS_A_FILE = 120
 COQC = ["coqc", "-Q", ".", "C2A", "-w", "-notation-overridden,-ambiguous-paths,-parsing"]
 FORBIDDEN = r"\b(Admitted|admit|give_up|Axioms?|Parameters?|Conjectures?|bypass_check|\w+ Checking)\b"
 DEFINING = """From Import Module Section End Set Unset Declare Delimit Bind Notation Arguments Variables? Implicit
-Local Record Definition"""  # how a sentence of Statements.v may begin
+Local Record Definition Inductive Fixpoint"""  # how a sentence of Statements.v may begin
 
 
 def without_comments(source: str) -> str:
