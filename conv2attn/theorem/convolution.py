@@ -196,17 +196,23 @@ def checked(module: nn.Module) -> Tensor:
         raise UnsupportedError("C2A106", f"{type(module).__name__} has a forward of its own")
     weight = module.weight
     assert isinstance(weight, Tensor)
-    for tensor in (weight, module.bias):
-        if isinstance(tensor, Tensor) and computes_by_itself(tensor):
-            raise UnsupportedError("C2A106", f"{type(module).__name__} has parameters of {type(tensor).__name__}")
+    assert module.bias is None or isinstance(module.bias, Tensor)
+    check_plain(type(module).__name__, weight, module.bias)
     if weight.is_quantized or weight.dtype not in DTYPES:
         raise UnsupportedError("C2A102", f"{type(module).__name__} has weights of {weight.dtype}")
     return weight
 
 
-def computes_by_itself(tensor: Tensor) -> bool:
-    """Whether the class of `tensor` decides what functions of torch make of it, so that its numbers do not tell."""
+def check_plain(kind: str, weight: Tensor, bias: Tensor | None) -> None:
+    """Raises UnsupportedError (C2A106) where a class of tensors decides what torch makes of a convolution's numbers.
+
+    The tensors with which torch traces stand for plain ones.
+    """
     names = ("__torch_function__", "__torch_dispatch__")
     off = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
-    kinds = [kind for kind in type(tensor).__mro__ if kind not in (Tensor, nn.Parameter)]
-    return any(vars(kind).get(name) not in off for kind in kinds for name in names)
+    for own in {type(weight), type(bias)} - {Tensor, nn.Parameter, type(None)}:
+        kinds = [each for each in own.__mro__ if each not in (Tensor, nn.Parameter)]
+        traced = own.__module__.startswith("torch._subclasses.")
+        if not traced and any(vars(each).get(name) not in off for each in kinds for name in names):
+            remedy = "Pass plain parameters, or leave the layer unconverted with --skip."
+            raise UnsupportedError("C2A106", f"{kind} computes with tensors of {own.__name__}", remedy)

@@ -1,51 +1,23 @@
 """How a network's functional convolutions are found: by running it on an example, or in its code without one."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-import torch
-from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.models.conversion.code import UNKNOWN, mentions
-from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
-from conv2attn.theorem import STOCK, has_own_forward
+from conv2attn.models.conversion.functional import FUNCTIONS, OTHER_FUNCTIONS, FunctionalCall, unconverted
+from conv2attn.models.conversion.recording import copy_network, is_stock, record
+from conv2attn.theorem import STOCK
 
-OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
+__all__ = ["Discovery", "copy_network", "discover"]
 CALLED = {
     **{id(function): name for function, (name, _) in FUNCTIONS.items()},
     **{id(function): function.__name__ for function in OTHER_FUNCTIONS},
 }
 ATTENTION = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0]], 1.0))
-
-
-def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """A deep copy in which an object whose id is in `memo` becomes what `memo` says; `memo` learns of the others.
-
-    Works also where hooks have left computed tensors, which torch does not copy, as attributes. A module whose own
-    `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done to the original.
-    """
-    attributes = (value for module in network.modules() for value in vars(module).values())
-    computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
-    memo = {} if memo is None else memo
-    memo.update({id(tensor): tensor.detach().clone() for tensor in computed})
-    given = dict(memo)
-    copied = copy.deepcopy(network, memo)
-    originals = set(network.modules())
-    if not (uncopied := [module for module in copied.modules() if module in originals]):
-        return copied
-    memo.clear()
-    memo.update(given)
-    emptied = {module: type(module).__new__(type(module)) for module in uncopied if id(module) not in given}
-    memo.update({id(module): empty for module, empty in emptied.items()})
-    for module, empty in emptied.items():
-        vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
-    return copy.deepcopy(network, memo)
 
 
 @final
@@ -63,75 +35,6 @@ class Discovery:
     ran: frozenset[str] | None = None
 
 
-class Recorder(TorchFunctionMode):
-    """Notes each functional convolution of a network with the module whose forward is running, and which ones ran.
-
-    The network is a copy made for it: the forward of each module is replaced.
-    """
-
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.names = {module: name for name, module in network.named_modules()}
-        self.stock = {module for module in self.names if is_stock(module)}
-        self.running: list[nn.Module] = []
-        self.ran: set[str] = set()
-        self.calls: dict[tuple[Any, ...], FunctionalCall] = {}
-        weights = ((self.names[module], module._parameters.get("weight")) for module in self.stock)
-        known = ((name, weight) for name, weight in weights if weight is not None and not is_lazy(weight))
-        self.weights = {place: name for name, weight in known if (place := weight.untyped_storage().data_ptr())}
-        for module in self.names:
-            if not isinstance(module, torch.jit.ScriptModule):
-                self.watch(module)
-
-    def watch(self, module: nn.Module) -> None:
-        """Makes the forward of `module` say when it is running."""
-        forward = module.forward
-
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            self.running.append(module)
-            self.ran.add(self.names[module])
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                self.running.pop()
-
-        vars(module)["forward"] = noted
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Notes `func` if it is a convolution called outside a convolution layer, and computes it."""
-        owner = self.running[-1] if self.running else None
-        if owner not in self.stock and not isinstance(owner, MultiHeadSelfAttention):
-            if func in FUNCTIONS:
-                self.note(owner, func, args, kwargs or {})
-            elif func in OTHER_FUNCTIONS:
-                self.note_unconverted(owner, func.__name__, f"calls torch.{func.__name__}")
-        return func(*args, **(kwargs or {}))
-
-    def note(self, module: nn.Module | None, func: Any, args: Any, kwargs: Any) -> None:
-        """Keeps one record of each call with the same owner, geometry and weight."""
-        function = FUNCTIONS[func][0]
-        if module is None:
-            return self.note_unconverted(None, function, f"calls {function} in a hook")
-        owner, reason, convolution, source = self.names[module], "", None, None
-        try:
-            convolution = as_convolution(func, args, kwargs)
-            source = self.weights.get(convolution.weight.untyped_storage().data_ptr())
-        except Conv2AttnError as error:
-            reason = str(error)
-        call = FunctionalCall(owner, function, convolution, reason, source)
-        self.calls[owner, call.signature, source] = call
-
-    def note_unconverted(self, module: nn.Module | None, function: str, found: str) -> None:
-        """Keeps one record of the calls of a function that is not converted."""
-        owner = "" if module is None else self.names[module]
-        self.calls[owner, function, None] = unconverted(owner, function, found, "Call an nn.Conv layer instead.")
-
-
-def is_stock(module: nn.Module) -> bool:
-    """Whether `module` is a convolution layer that computes what its attributes say."""
-    return isinstance(module, STOCK) and not has_own_forward(module)
-
-
 def discover(network: nn.Module, example: Any) -> Discovery:
     """The functional convolutions of `network`: on `example` if there is one, else those that its code mentions."""
     mentioned = read_code(network)
@@ -141,22 +44,6 @@ def discover(network: nn.Module, example: Any) -> Discovery:
     read = {call.weight_of: f"its weight is read by {call.name}" for call in recorder.calls.values() if call.weight_of}
     calls = tuple(recorder.calls.values())
     return Discovery(calls, "checked on the example input", {**mentioned.read, **read}, frozenset(recorder.ran))
-
-
-def record(trial: nn.Module, example: Any) -> Recorder:
-    """What `trial`, a network made to be thrown away, does when it is run once on `example`."""
-    recorder = Recorder(trial)
-    with recorder:
-        run_on(trial, example)
-    return recorder
-
-
-def run_on(network: nn.Module, example: Any) -> Any:
-    """`network` called on `example` (a tensor, positional or named arguments), leaving random numbers as they were."""
-    with torch.no_grad(), torch.random.fork_rng():
-        if isinstance(example, Tensor):
-            return network(example)
-        return network(**example) if isinstance(example, Mapping) else network(*example)
 
 
 def read_code(network: nn.Module) -> Discovery:
@@ -185,10 +72,3 @@ def lacks(layer: nn.Module, name: str) -> bool:
     parts = (*layer._parameters, *layer._modules, "weight", "padding")
     of_class = hasattr(type(layer), name) and not name.startswith("__")
     return (name in parts and name != "bias") or (of_class and not hasattr(ATTENTION, name))
-
-
-def unconverted(owner: str, function: str, found: str, remedy: str | None = None) -> FunctionalCall:
-    """A functional convolution that stays one, with the reason."""
-    return FunctionalCall(
-        owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}", remedy))
-    )

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch
 from torch.nn import functional as F
 
 from conv2attn.basis import Padding
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution
-from conv2attn.theorem.convolution import DTYPES, each_axis, resolve_padding, transposed
+from conv2attn.theorem.convolution import DTYPES, check_plain, each_axis, resolve_padding, transposed
 
 FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv1d: ("conv1d", 1),
@@ -19,6 +20,8 @@ FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv_transpose2d: ("conv_transpose2d", 2),
     F.conv_transpose3d: ("conv_transpose3d", 3),
 }
+
+OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
 
 
 @final
@@ -51,13 +54,14 @@ def as_convolution(function: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     """The convolution that a call of torch.nn.functional.conv* computes.
 
     Raises:
-        UnsupportedError: weights of a dtype without a softmax (C2A102).
+        UnsupportedError: weights of a dtype without a softmax (C2A102), or of a class that computes by itself (C2A106).
     """
     name, axes = FUNCTIONS[function]
     plain = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     order = (*plain[:5], "output_padding", "groups", "dilation") if "transpose" in name else plain
     given = {**dict(zip(order, args, strict=False)), **kwargs}
     weight, bias, groups = given["weight"], given.get("bias"), given.get("groups", 1)
+    check_plain(name, weight, bias)
     if weight.dtype not in DTYPES:
         raise UnsupportedError("C2A102", f"{name} is called with weights of {weight.dtype}")
     stride, dilation = (each_axis(given.get(key, 1), axes) for key in ("stride", "dilation"))
@@ -68,3 +72,10 @@ def as_convolution(function: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     wanted = padding if isinstance(padding, str) else each_axis(padding, axes)
     before, after = resolve_padding(wanted, weight.shape[2:], dilation, stride)
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
+
+
+def unconverted(owner: str, function: str, found: str, remedy: str | None = None) -> FunctionalCall:
+    """A functional convolution that stays one, with the reason."""
+    return FunctionalCall(
+        owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}", remedy))
+    )

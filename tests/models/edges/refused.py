@@ -74,3 +74,22 @@ def test_it_is_refused_alone_and_left_inside_a_network(name):
     (row,) = conversion_of(network).remaining
     assert (row.name, row.reason[:7]) == ("0", "C2A106 ")
     assert_equal(model, network, IMAGE)
+
+
+class CallsWithItsOwn(nn.Module):
+    """Calls a convolution as a function with a weight that computes by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(image_of(3, 3, 2, 2).as_subclass(Doubling))
+
+    def forward(self, image):
+        return F.conv2d(image, self.weight)
+
+
+def test_a_call_with_a_weight_that_computes_by_itself_is_left():
+    model = nn.Sequential(CallsWithItsOwn(), whole(nn.Conv2d(3, 3, 1)))
+    network = convert(model, example_input=IMAGE)
+    (row,) = conversion_of(network).remaining
+    assert (row.name, row.reason[:7]) == ("0:conv2d", "C2A106 ")
+    assert_equal(model, network, IMAGE)
