@@ -54,15 +54,20 @@ class Known:
 
     def moved(self, device: torch.device) -> "Known":
         """The same knowledge for a copy of the layer on a device whose values cannot be read."""
-        snapshot = tuple(value.to(device) for value in self.snapshot)
+        snapshot = tuple(static(value.to(device)) for value in self.snapshot)
         return Known(self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.indirect, self.flags)
+
+
+def static(tensor: Tensor) -> Tensor:
+    """`tensor` as a parameter, whose sizes torch.compile never takes for those of an image."""
+    return torch.nn.Parameter(tensor, requires_grad=False)
 
 
 def look(operators: Softmax, image: Tensor) -> Known:
     """Reads the values of `operators`, for images of the dtype and device of `image`."""
     numbers = operators.numbers()
     offsets = targets(numbers, image.dtype, image.device.type)
-    snapshot = tuple(value.detach().clone() for value in operators.values)
+    snapshot = tuple(static(value.detach().clone()) for value in operators.values)
     points = None if isinstance(offsets, str) else lattice(offsets)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
     return Known(image.dtype, snapshot, numbers, offsets, points, indirect, flags)

@@ -1,0 +1,121 @@
+"""Laws of recipes: traced, exported and eager layers agree, read no value, and fail where their values moved."""
+
+import pytest
+import torch
+from attention.cases import CONVOLUTIONS, HARD, hard_layer, soft_layer
+from attention.devices import OneDevice
+from torch.export import Dim
+
+from conv2attn.attention import ENGINES
+from conv2attn.errors import EngineError
+from conv2attn.testing import assert_same
+
+SOFT_ENGINES = ("auto", "separable", "sdpa", "dense")
+
+
+def image_for(layer, batch=2, sides=(9, 12)):
+    return torch.randn(batch, layer.d_in, *sides, generator=torch.Generator().manual_seed(sum(sides)))
+
+
+def close(layer, image):
+    """Twice the rounding of the channel product, which two orders of summation may differ by."""
+    taps = layer.weights.taps().abs().sum().item() * image.abs().max().item()
+    return 4 * (layer.heads * layer.d_in + 8) * 2.0**-24 * (taps + 1)
+
+
+@pytest.mark.parametrize(("name", "engine"), sorted(HARD))
+def test_an_exported_layer_is_the_layer_at_every_size(name, engine):
+    layer = hard_layer(name, engine)
+    dynamic = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
+    program = torch.export.export(layer, (image_for(layer),), dynamic_shapes=(dynamic,), strict=False)
+    for batch, sides in ((2, (9, 12)), (3, (13, 8))):
+        image = image_for(layer, batch, sides)
+        assert_same(program.module()(image), layer(image), close(layer, image))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_compiled_layer_is_one_graph_for_all_sizes(engine):
+    torch.compiler.reset()
+    layer, graphs = hard_layer("strided", engine), []
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(layer, backend=counting, fullgraph=True, dynamic=True)
+    for sides in ((9, 12), (13, 8), (20, 21)):
+        image = image_for(layer, sides=sides)
+        assert_same(compiled(image), layer(image), close(layer, image))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_no_value_is_read_on_an_accelerator(name, engine):
+    """On the meta device reading a value raises, and the mode refuses what a GPU refuses: a mix of devices."""
+    layer = hard_layer(name, engine).to("meta")
+    image = torch.empty(2, layer.d_in, 9, 12, device="meta", requires_grad=True)
+    with OneDevice():
+        layer(image).sum().backward()
+    assert image.grad.shape == image.shape
+
+
+@pytest.mark.parametrize("engine", SOFT_ENGINES)
+def test_trained_heads_read_no_value_on_an_accelerator(engine):
+    layer = soft_layer(engine).to("meta")
+    with OneDevice():
+        layer(torch.empty(2, 5, 6, 7, device="meta")).sum().backward()
+    assert layer.encoding.center.grad.shape == (9, 2)
+
+
+@pytest.mark.parametrize("engine", ["conv", "gather"])
+def test_a_stale_recipe_fails_where_it_cannot_decide_again(engine):
+    layer = hard_layer("plain", engine)
+    image = image_for(layer)
+    program = torch.export.export(layer, (image,), strict=False).module()
+    program(image)
+    with torch.no_grad():
+        dict(program.named_parameters())["encoding.center"][4, 0] += 1
+    with pytest.raises(RuntimeError, match="centres or sharpness moved"):
+        program(image)
+
+
+def test_a_layer_that_was_never_read_is_not_traced():
+    layer = hard_layer("plain", "conv")
+    layer._known.clear()
+    with pytest.raises(EngineError, match="C2A203 attention: its centres and sharpness were not read before tracing"):
+        torch.export.export(layer, (image_for(layer),), strict=False)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0, 20.0, 46.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_weight_of_attention_is_subnormal(alpha, dtype):
+    layer = soft_layer("dense", alpha).to(dtype)
+    attention = layer.attention(sides=(19, 17))
+    assert not ((attention != 0) & (attention < torch.finfo(dtype).tiny)).any()
+    assert_same(attention.sum(-1).detach(), torch.ones(attention.shape[:-1], dtype=dtype), 1e-5)
+
+
+def test_the_law_of_subnormals_rejects_a_plain_softmax(monkeypatch):
+    """Planted: the softmax of torch, which leaves subnormal weights."""
+    monkeypatch.setattr("conv2attn.attention.engines.dense.cut_softmax", lambda scores: torch.softmax(scores, -1))
+    attention = soft_layer("dense", 1.0).attention(sides=(19, 17))
+    assert ((attention != 0) & (attention < torch.finfo(torch.float32).tiny)).any()
+
+
+@pytest.mark.parametrize("engine", SOFT_ENGINES)
+def test_soft_engines_agree_traced_and_eager(engine):
+    layer = soft_layer(engine).requires_grad_(False)
+    program = torch.export.export(
+        layer, (image_for(layer),), dynamic_shapes=({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},), strict=False
+    )
+    image = image_for(layer, 3, (13, 8))
+    assert_same(program.module()(image), layer(image), 8 * close(layer, image))
+
+
+def test_parameters_are_stored_plainly():
+    """So that optimisers, pruning, and safetensors, which flatten them, work."""
+    layer = hard_layer("plain", "auto")
+    assert all(parameter.is_contiguous() for parameter in layer.parameters())
+    vector = torch.nn.utils.parameters_to_vector(layer.parameters())
+    torch.nn.utils.vector_to_parameters(vector, layer.parameters())
