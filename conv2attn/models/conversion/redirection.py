@@ -7,12 +7,13 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import EngineError, UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
 from conv2attn.models.conversion.replacement import Settings
 from conv2attn.theorem import Convolution, attention_for
@@ -47,11 +48,18 @@ class AttendingCalls(nn.Module):
         return self.layer_for(convolution)(image, weights=weights)
 
     def layer_for(self, convolution: Convolution) -> nn.Module:
-        """The attention for the geometry of `convolution`, made if it was not met before."""
+        """The attention for the geometry of `convolution`, made if it was not met before.
+
+        Raises:
+            EngineError: a graph is being traced, in which nothing can be made (C2A203).
+        """
         geometry = geometry_of(convolution)
         if geometry in self.geometries:
             return self.layers[self.geometries.index(geometry)]
         if geometry not in self.met:
+            if torch.compiler.is_compiling():
+                found = f"a functional convolution of kernel {convolution.kernel_size} was not met before tracing"
+                raise EngineError("C2A203", found, "Call the network once on an input with these sides before that.")
             layer = positions_for(convolution, replace(self.settings, trainable=False), "a functional convolution")
             self.met.setdefault(geometry, layer)
         layer, like = self.met[geometry], self.layers[0]

@@ -3,13 +3,15 @@
 import pytest
 import torch
 import torch._dynamo.testing
+from models.cases import Mixed
 from torch import nn
 from torch.nn import functional as F
 from whole import image_of, whole
 
-from conv2attn import MultiHeadSelfAttention, convert
+from conv2attn import convert, set_engine
+from conv2attn.errors import EngineError
 
-IMAGE = image_of(2, 3, 8, 9)
+IMAGE = image_of(2, 3, 10, 14)
 
 
 class StaticSame(nn.Conv2d):
@@ -34,24 +36,18 @@ class Calls(nn.Module):
         return self.inner(image)
 
 
-def stand_in(self, input, output_size=None, weights=None):
-    """Of an attention layer only what it is given: what traces here is the way to it."""
-    factor = self.output if weights is None else weights.output
-    return input * factor.sum() + self.encoding.center.sum()
-
-
 SKIPS = [(), ("skipped",), ("skipped", "inner"), ("(root)",)]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("skip", SKIPS)
-def test_one_graph_serves_every_size(skip, monkeypatch):
+def test_one_graph_serves_every_size(skip):
     network = convert(whole(Calls()), IMAGE, skip=skip)
-    monkeypatch.setattr(MultiHeadSelfAttention, "forward", stand_in)
+    network(IMAGE)
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(network, fullgraph=True, dynamic=True, backend=counter)
-    for side in (8, 9, 12):
+    for side in (11, 13, 18):
         image = image_of(2, 3, side, side + 1)
         assert torch.equal(compiled(image), network(image))
     assert counter.frame_count == 1
@@ -59,10 +55,33 @@ def test_one_graph_serves_every_size(skip, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("skip", SKIPS)
-def test_an_export_leaves_batch_and_sides_open(skip, monkeypatch):
+def test_an_export_leaves_batch_and_sides_open(skip):
     network = convert(whole(Calls()), IMAGE, skip=skip)
-    monkeypatch.setattr(MultiHeadSelfAttention, "forward", stand_in)
+    network(IMAGE)
     open_ = torch.export.Dim.DYNAMIC
     program = torch.export.export(network, (IMAGE,), dynamic_shapes=({0: open_, 2: open_, 3: open_},))
     image = image_of(3, 3, 11, 14)
     assert torch.equal(program.module()(image), network(image))
+
+
+@pytest.mark.parametrize("skip", SKIPS)
+def test_engines_of_a_redirected_call_export_too(skip):
+    network = convert(whole(Calls()), IMAGE, skip=skip)
+    for engine in ("gather", "separable", "dense"):
+        set_engine(network, engine)
+        network(IMAGE)
+        program = torch.export.export(network, (IMAGE,))
+        assert torch.equal(program.module()(IMAGE), network(IMAGE)), engine
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_a_geometry_that_was_not_met_cannot_be_exported_and_says_so():
+    model = whole(nn.Sequential(Mixed()))
+    network, other = convert(model, IMAGE), image_of(2, 3, 10, 13)
+    network(IMAGE)
+    with pytest.raises(EngineError, match=r"C2A203 a functional convolution of kernel \(2, 2\) was not met"):
+        torch.export.export(network, (other,))
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(network, backend="eager")(other), model(other))
+    program = torch.export.export(network, (other,))
+    assert torch.equal(program.module()(other), model(other))
