@@ -1,11 +1,16 @@
 """The paper's layer, its positional encodings, and the engines that evaluate it."""
 
 from conv2attn.attention.encodings import (
+    CenteredPositions,
     Encoding,
     EnumeratedEncoding,
+    GeneralisedEncoding,
     HeadPositions,
     LearnedEncoding,
+    LearnedPlaces,
     QuadraticEncoding,
+    SinusoidalEncoding,
+    SinusoidalPlaces,
 )
 from conv2attn.attention.engines import ENGINES, choose_engine, explain_engines
 from conv2attn.attention.hardness import hard_offsets
@@ -14,12 +19,17 @@ from conv2attn.attention.settings import set_engine
 
 __all__ = [
     "ENGINES",
+    "CenteredPositions",
     "Encoding",
     "EnumeratedEncoding",
+    "GeneralisedEncoding",
     "HeadPositions",
     "LearnedEncoding",
+    "LearnedPlaces",
     "MultiHeadSelfAttention",
     "QuadraticEncoding",
+    "SinusoidalEncoding",
+    "SinusoidalPlaces",
     "choose_engine",
     "explain_engines",
     "hard_offsets",

@@ -32,6 +32,7 @@ class MultiHeadSelfAttention(nn.Module):
         content: whether queries meet keys (W_qry, W_key).
         content_position: whether queries meet positions (W_qry, W_hat_key).
         content_bias: whether keys have a bias of their own (u, W_key).
+        content_linear: whether queries and keys are `W x + b`, as in the authors' code; Eq. (1) has no b.
         value, output: False for the identity, which is then neither stored nor multiplied by.
         bias: whether there is a b_out.
         groups: diagonal blocks of value and output.
@@ -52,6 +53,7 @@ class MultiHeadSelfAttention(nn.Module):
         content: bool = False,
         content_position: bool = False,
         content_bias: bool = False,
+        content_linear: bool = False,
         value: bool = True,
         output: bool = True,
         bias: bool = True,
@@ -69,7 +71,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key
-        check_widths(self, encoding.d_position, value, output)
+        check_widths(self, encoding.d_position if content_position else 1, value, output)
         self.encoding, self.dimensions, self.heads = encoding, encoding.dimensions, encoding.heads
         self.padding, self.sites = padding or Padding.none(self.dimensions), sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = check_engine(engine), MEMORY_LIMIT, "attention"
@@ -84,6 +86,8 @@ class MultiHeadSelfAttention(nn.Module):
         self.key = weight(h, self.d_key, d_in, fan_in=d_in) if content or content_bias else None
         self.position_key = weight(h, self.d_key, encoding.d_position, fan_in=self.d_key) if content_position else None
         self.content_bias = weight(h, self.d_key, fan_in=self.d_key) if content_bias else None
+        biased = (content_linear and self.query is not None, content_linear and self.key is not None)
+        self.query_bias, self.key_bias = (weight(h, self.d_key, fan_in=d_in) if b else None for b in biased)
         self.value = weight(self.d_head, d_in // g, h, fan_in=d_in // g) if value else None
         self.output = weight(d_out, self.d_head // g, h, fan_in=h * self.d_head // g) if output else None
         self.bias = nn.Parameter(torch.zeros(d_out, device=device, dtype=dtype)) if bias else None
@@ -111,7 +115,8 @@ class MultiHeadSelfAttention(nn.Module):
         """The layer as `sum_h P_h x M_h^T + b`, over its live parameters, or over other `weights`."""
         operators: Any = self.encoding.operators()
         if self.has_content:
-            operators = ContentSoftmax(operators, self.query, self.key, self.position_key, self.content_bias)
+            biases = (self.content_bias, self.query_bias, self.key_bias)
+            operators = ContentSoftmax(operators, self.query, self.key, self.position_key, *biases)
         sites = self.sites if self.stride_by == "queries" else self.sites.without_stride()
         return Basis(operators, weights or self.weights, self.padding, sites)
 

@@ -22,6 +22,7 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
         **{key: getattr(layer, key) is not None for key in PARTS},
         "content": layer.query is not None and layer.key is not None,
         "content_position": layer.position_key is not None,
+        "content_linear": layer.query_bias is not None or layer.key_bias is not None,
         "encoding": type(layer.encoding).__name__.removesuffix("Encoding").lower(),
         "positions": layer.encoding.arguments(),
         "padding": asdict(layer.padding),
@@ -39,6 +40,7 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
         KeyError, TypeError: something is missing from the plan, or not what a plan has there.
     """
     arguments = {key: plan[key] for key in (*NUMBERS, *PARTS, "content", "content_position")}
+    arguments["content_linear"] = plan.get("content_linear", False)
     for key in SIZES:
         whole(arguments[key], least=1)
     with torch.device("meta"):

@@ -10,15 +10,25 @@ Center = tuple[float, ...]
 @final
 @dataclass(frozen=True)
 class Numbers:
-    """The centre and the sharpness of each head; none of either where scores are not distances."""
+    """The centre and the sharpness of each head; none of either where scores are not distances to a pixel.
+
+    Args:
+        axes, reach, sharpness: of heads whose scores are quadratic forms in that many axes, the largest coordinate of
+            a centre, and an alpha whose isotropic scores are at least as large; 0 otherwise.
+    """
 
     centers: tuple[Center, ...] = ()
     alphas: tuple[float, ...] = ()
+    axes: int = 0
+    reach: float = 0.0
+    sharpness: float = 0.0
 
     @property
     def finite(self) -> bool:
         """Whether every number is."""
-        return all(map(math.isfinite, self.alphas)) and all(math.isfinite(x) for c in self.centers for x in c)
+        return all(map(math.isfinite, (*self.alphas, self.reach, self.sharpness))) and all(
+            math.isfinite(x) for c in self.centers for x in c
+        )
 
     @property
     def on_pixels(self) -> bool:

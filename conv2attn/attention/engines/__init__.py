@@ -43,7 +43,10 @@ def choose_engine(question: Question) -> str:
         return "conv"
     if not isinstance(gather.decide(question), str):
         return "gather"
-    return "dense" if isinstance(separable.decide(question), str) else cheapest(question)
+    if not isinstance(separable.decide(question), str):
+        return cheapest(question)
+    fits = question.traced or dense.bytes_of_formula(question) <= question.memory_limit
+    return "dense" if fits or isinstance(sdpa.decide(question), str) else "sdpa"
 
 
 def recipe_for(name: str, question: Question) -> Run:

@@ -1,7 +1,8 @@
 """scaled_dot_product_attention on absolute features: the same softmax without an N x N tensor.
 
 Softmax drops what depends on the query alone, so `-alpha |k - q - c|^2` may be replaced by the inner product of
-`(2 alpha (q + c), -alpha)` and `(k, |k|^2)`: claim L2e of proofs/.
+`(2 alpha (q + c), -alpha)` and `(k, |k|^2)`: claim L2e of proofs/. In the same way `-1/2 |root (k - q - c)|^2` is that
+of `(P (q + c), -P_ii / 2, -P_ij)` and `(k, k_i k_j)` with `P = root^T root`.
 """
 
 from functools import partial
@@ -14,14 +15,15 @@ from conv2attn.attention.engines.channels import project
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run, score_dtype
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, QuadraticSoftmax
+from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, GeneralisedSoftmax, QuadraticSoftmax
+from conv2attn.basis.operators.generalised import pairs
 
 
 def decide(question: Question) -> Run | str:
-    """The recipe for a quadratic encoding whose absolute features are accurate enough, otherwise why not."""
+    """The recipe for quadratic heads whose absolute features are accurate enough, otherwise why not."""
     if isinstance(question.basis.operators, ContentSoftmax):
         return DEPENDS_ON_CONTENT
-    if not isinstance(question.basis.operators, QuadraticSoftmax):
+    if not isinstance(question.basis.operators, QuadraticSoftmax | GeneralisedSoftmax):
         return "its scores are no inner product of few absolute features within the range of float32"
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):
         return f"no fused attention on {question.device.type} computes in float64"
@@ -56,14 +58,26 @@ def run(basis: Basis, image: Tensor, direct: bool, longest: int | None) -> Tenso
     return project(mixed, basis.weights, direct).unflatten(2, grid.queries)
 
 
-def features(operators: QuadraticSoftmax, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Features of queries (1, heads, queries, axes + 1) and keys (1, 1, keys, axes + 1), coordinates centred."""
+def features(
+    operators: QuadraticSoftmax | GeneralisedSoftmax, grid: AttentionGrid, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred.
+
+    The width is axes + 1 for quadratic heads and axes (axes + 3) / 2 for quadratic forms.
+    """
     middle = [(side - 1) // 2 for side in grid.keys]
     key = torch.stack([x - m for x, m in zip(grid.key_coordinates().unbind(-1), middle, strict=True)], -1).to(dtype)
     sites = [
         grid.sites.before[axis] + grid.sites.stride[axis] * index - middle[axis]
         for axis, index in enumerate(grid.coordinates(grid.every_query()))
     ]
+    if isinstance(operators, GeneralisedSoftmax):
+        precision = operators.precision()
+        target = torch.stack(sites, -1).double()[None] + operators.center.double()[:, None]
+        squares = [-precision[:, i, j] / (2 if i == j else 1) for i, j in pairs(key.shape[1])]
+        asking = torch.cat([target @ precision, torch.stack(squares, -1)[:, None].expand(-1, target.shape[1], -1)], -1)
+        products = torch.stack([key[:, i] * key[:, j] for i, j in pairs(key.shape[1])], -1)
+        return asking.to(dtype)[None], torch.cat([key, products], -1)[None, None]
     alpha = operators.alpha.to(dtype)[:, None, None]
     target = torch.stack(sites, -1).to(dtype)[None] + operators.center.to(dtype)[:, None]
     asking = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)

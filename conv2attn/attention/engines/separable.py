@@ -14,7 +14,7 @@ from conv2attn.attention.engines.axis_mixing import AxisMixing, Band, axis_mixin
 from conv2attn.attention.engines.channels import project, rows_per_slab
 from conv2attn.attention.engines.gather import CACHED
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, LearnedSoftmax, QuadraticSoftmax
+from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, LearnedSoftmax, QuadraticSoftmax, SinusoidalSoftmax
 
 
 @final
@@ -27,11 +27,11 @@ class AxisPlan:
 
 
 def decide(question: Question) -> Run | str:
-    """The recipe for quadratic or learned positions alone, otherwise why not."""
+    """The recipe for quadratic, learned or sinusoidal positions alone, otherwise why not."""
     operators = question.basis.operators
     if isinstance(operators, ContentSoftmax):
         return DEPENDS_ON_CONTENT
-    if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax):
+    if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax | SinusoidalSoftmax):
         return "its scores are not a sum over the axes"
     plans = tuple(plan_of(question, axis) for axis in range(len(question.shape) - 2))
     limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
@@ -59,9 +59,8 @@ def run(basis: Basis, image: Tensor, plans: Sequence[AxisPlan], direct: bool, li
     """The layer in slabs of rows under the memory limit."""
     keys = basis.padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
-    mixings = [
-        axis_mixings(basis.operators, grid, axis, dict(plan.bands), image.dtype) for axis, plan in enumerate(plans)
-    ]
+    operators = basis.operators.on(grid) if isinstance(basis.operators, SinusoidalSoftmax) else basis.operators
+    mixings = [axis_mixings(operators, grid, axis, dict(plan.bands), image.dtype) for axis, plan in enumerate(plans)]
     paths = list(zip(*[plan.step for plan in plans], strict=True))
     if limit is None:
         return project(mix_heads(basis, keys, mixings, paths, 0), basis.weights, direct)

@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.basis.grid import AttentionGrid, Sides
 from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import whole_matrix
+from conv2attn.basis.operators.softmax import mixed_by_matrix, whole_matrix
 
 
 @final
@@ -57,10 +57,10 @@ class EnumeratedSoftmax:
         away = self.enumeration(grid, queries) - self.center_number(grid, torch.float64)[:, None, None]
         return (-self.alpha.double()[:, None, None] * away.square()).to(dtype)[None]
 
-    def vectors(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`r_delta = (t, t^2)`: (queries, keys, 2)."""
-        t = self.enumeration(grid, queries).to(self.center)
-        return torch.stack([t, t.square()], -1)
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` with `r_delta = (t, t^2)`, for toward (..., queries, 2): (..., queries, keys)."""
+        t = self.enumeration(grid, queries).to(toward)
+        return toward[..., :1] * t + toward[..., 1:] * t.square()
 
     def position_bias(self, grid: AttentionGrid) -> Tensor:
         """`W_hat_key^T v = alpha (2 t_center, -1)` on this grid: (heads, 2)."""
@@ -93,5 +93,4 @@ def _(operator: EnumeratedSoftmax, sides: Sides) -> Tensor:
 
 @apply.register
 def _(operator: EnumeratedSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    mixed = torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), as_matrix(operator, sides).to(image))
-    return mixed.unflatten(-1, sides)
+    return mixed_by_matrix(operator, image, sides)

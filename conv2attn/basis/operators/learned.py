@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.basis.grid import AttentionGrid, Sides
 from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import additive_scores, whole_matrix
+from conv2attn.basis.operators.softmax import additive_scores, mixed_by_matrix, whole_matrix
 from conv2attn.errors import GeometryError
 
 
@@ -41,34 +41,42 @@ class LearnedSoftmax:
         """None: the scores are not distances."""
         return Numbers()
 
-    def along(self, displacement: Tensor, axis: int, largest: int) -> Tensor:
-        """The vectors of shifts along `axis`, none of which exceeds `largest`: (*displacement.shape, width).
+    def reach(self, grid: AttentionGrid, axis: int) -> int:
+        """The largest shift that the table of `axis` holds.
 
         Raises:
-            GeometryError: a shift beyond the table (C2A121).
+            GeometryError: the grid has a larger one (C2A121).
         """
-        reach = len(self.tables[axis]) // 2
+        reach, largest = len(self.tables[axis]) // 2, grid.longest_shift(axis)
         if largest > reach:
-            raise GeometryError("C2A121", f"axis {axis} has a shift of {largest}; positions are learned up to {reach}")
-        return self.tables[axis][displacement + reach]
+            raise GeometryError(
+                "C2A121",
+                f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
+                "Make the encoding larger with its method resized, or pass a smaller image.",
+            )
+        return reach
 
     def axis_scores(self, grid: AttentionGrid, axis: int, dtype: torch.dtype, queries: Tensor | None = None) -> Tensor:
-        """What `axis` adds to the scores of its `queries`, by default all: (heads, queries, keys of that axis)."""
-        displacement = grid.displacement(axis, queries)
-        vectors = self.along(displacement, axis, grid.longest_shift(axis)).to(dtype)
-        toward = self.bias[:, axis].to(dtype) @ vectors.flatten(0, -2).mT
-        return toward.unflatten(-1, displacement.shape)
+        """What `axis` adds to the scores of its `queries`, by default all: (heads, queries, keys of that axis).
+
+        Each shift is scored once, and read where it occurs.
+        """
+        shifts = grid.displacement(axis, queries) + self.reach(grid, axis)
+        return (self.bias[:, axis].to(dtype) @ self.tables[axis].to(dtype).mT)[:, shifts]
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`v . r_delta`: (1, heads, queries, keys)."""
         parts = [self.axis_scores(grid, axis, dtype, index) for axis, index in enumerate(grid.coordinates(queries))]
         return additive_scores(parts)[None]
 
-    def vectors(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`r_delta`, the vectors of all axes side by side: (queries, keys, axes * width)."""
-        displacement = grid.displacement_rows(queries)
-        axes = range(len(self.tables))
-        return torch.cat([self.along(displacement[..., a], a, grid.longest_shift(a)) for a in axes], -1)
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta`, for toward (..., queries, axes * width): (..., queries, keys)."""
+        parts = []
+        for axis, index in enumerate(grid.coordinates(queries)):
+            width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.reach(grid, axis)
+            each = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
+            parts.append(each.gather(-1, shifts.expand(*each.shape[:-1], -1)))
+        return additive_scores(parts)
 
     def position_bias(self, grid: AttentionGrid) -> Tensor:
         """`W_hat_key^T v` of each head: (heads, axes * width)."""
@@ -92,5 +100,4 @@ def _(operator: LearnedSoftmax, sides: Sides) -> Tensor:
 
 @apply.register
 def _(operator: LearnedSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    mixed = torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), as_matrix(operator, sides).to(image))
-    return mixed.unflatten(-1, sides)
+    return mixed_by_matrix(operator, image, sides)

@@ -60,10 +60,12 @@ class QuadraticSoftmax:
         ]
         return additive_scores(parts)[None]
 
-    def vectors(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
-        """`r_delta = (|delta|^2, delta)`: (queries, keys, axes + 1)."""
-        delta = grid.displacement_rows(queries).to(self.center)
-        return torch.cat([delta.square().sum(-1, keepdim=True), delta], -1)
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` with `r_delta = (|delta|^2, delta)`, for toward (..., queries, axes + 1)."""
+        delta = [grid.displacement(axis, index).to(toward) for axis, index in enumerate(grid.coordinates(queries))]
+        return additive_scores(
+            [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
+        )
 
     def position_bias(self, grid: AttentionGrid) -> Tensor:
         """`W_hat_key^T v = -alpha (1, -2 center)`: (heads, axes + 1)."""

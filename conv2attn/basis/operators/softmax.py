@@ -39,6 +39,21 @@ class Softmax(Protocol):
         ...
 
 
+class Positions(Softmax, Protocol):
+    """A family whose scores depend on positions alone."""
+
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` for vectors of each query, toward (..., queries, d_position): (..., queries, keys).
+
+        No tensor of (queries, keys, d_position) is formed.
+        """
+        ...
+
+    def position_bias(self, grid: AttentionGrid) -> Tensor:
+        """`W_hat_key^T v` of each head on a grid: (heads, d_position)."""
+        ...
+
+
 def cut_softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis in which no weight is subnormal: one that could be is exactly 0.
 
@@ -57,10 +72,10 @@ def cut_depth(dtype: torch.dtype) -> float:
 
 
 def additive_scores(parts: Sequence[Tensor]) -> Tensor:
-    """The sum over the axes of `parts[axis]` (heads, queries, keys of that axis): (heads, queries, keys)."""
+    """The sum over the axes of `parts[axis]` (..., queries, keys of that axis): (..., queries, keys)."""
     total = parts[0]
     for part in parts[1:]:
-        total = (total[..., None] + part[:, :, None]).flatten(2)
+        total = (total[..., None] + part[..., None, :]).flatten(-2)
     return total
 
 
@@ -69,3 +84,9 @@ def whole_matrix(family: Softmax, sides: Sides) -> Tensor:
     grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
     scores = family.scores(grid, torch.arange(math.prod(sides)), torch.float64)
     return cut_softmax(scores)[0]
+
+
+def mixed_by_matrix(family: Softmax, image: Tensor, sides: Sides) -> Tensor:
+    """Each operator of a family applied to `image` (..., *sides) through its whole matrix: (terms, ..., *sides)."""
+    matrix = whole_matrix(family, sides).to(image)
+    return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, sides)

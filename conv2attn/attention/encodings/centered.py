@@ -11,20 +11,13 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from conv2attn.basis import EnumeratedSoftmax, LearnedSoftmax, QuadraticSoftmax
+from conv2attn.basis import EnumeratedSoftmax, GeneralisedSoftmax, QuadraticSoftmax
 
 
-class HeadPositions(nn.Module):
-    """A sharpness `alpha` (heads) and a centre in pixels (heads, axes), kept in float32 or float64."""
+class CenteredPositions(nn.Module):
+    """A centre in pixels (heads, axes) for each head, kept in float32 or float64 with all else of it."""
 
-    d_position: int
-
-    def __init__(self, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float):
-        super().__init__()
-        center = torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)
-        sharpness = torch.as_tensor(alpha, dtype=center.dtype, device=center.device)
-        self.center = nn.Parameter(center.detach().clone())
-        self.alpha = nn.Parameter(sharpness.detach().expand(len(center)).clone())
+    center: nn.Parameter
 
     @property
     def heads(self) -> int:
@@ -36,7 +29,7 @@ class HeadPositions(nn.Module):
         """Number of axes of the grid."""
         return self.center.shape[1]
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "HeadPositions":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def no_lower(tensor: Tensor) -> Tensor:
             cast = fn(tensor)
             return cast if cast.dtype not in (torch.float16, torch.bfloat16) else tensor.float().to(cast.device)
@@ -47,6 +40,19 @@ class HeadPositions(nn.Module):
     def arguments(self) -> list[int]:
         """What, with a state dict, rebuilds it: heads and axes."""
         return [self.heads, self.dimensions]
+
+
+class HeadPositions(CenteredPositions):
+    """A sharpness `alpha` (heads) beside each centre."""
+
+    d_position: int
+
+    def __init__(self, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float):
+        super().__init__()
+        center = torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)
+        sharpness = torch.as_tensor(alpha, dtype=center.dtype, device=center.device)
+        self.center = nn.Parameter(center.detach().clone())
+        self.alpha = nn.Parameter(sharpness.detach().expand(len(center)).clone())
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[int]) -> Self:
@@ -93,57 +99,39 @@ class EnumeratedEncoding(HeadPositions):
         return EnumeratedSoftmax(self.center, self.alpha)
 
 
-class LearnedEncoding(nn.Module):
-    """`r_delta` is the concatenation of one learned vector an axis, found by the shift along it; v one vector a head.
+class GeneralisedEncoding(CenteredPositions):
+    """`r_delta = (delta, delta_i delta_j)`: scores are `-1/2 |root (delta - center)|^2`, a full covariance per head.
 
-    The scores `v . r_delta` are a sum over the axes, so the softmax over a box is an outer product. The tables are
-    shared by all heads.
+    `root` is Sigma^{-1/2}; any matrix is one, and `root^T root` is positive semi-definite.
 
     Args:
-        heads: number of heads.
-        reach: the largest shift along each axis; sides of the keys may be one more.
-        width: numbers in the vector of one axis; d_position is that times the axes.
-    Source: Cordonnier et al. 2020, Sec. 4.3; Ramachandran et al. 2019.
+        centers: in pixels, (heads, axes).
+        root: (heads, axes, axes), or one for all heads; the identity by default.
+    Source: Cordonnier et al. 2020, Eq. (19); d_position = axes (axes + 3) / 2.
     """
 
-    def __init__(self, heads: int, reach: Sequence[int], width: int):
+    def __init__(self, centers: Tensor | Sequence[Sequence[float]], root: Tensor | None = None):
         super().__init__()
-        self.heads, self.reach, self.width = heads, tuple(reach), width
-        self.tables = nn.ParameterList(torch.randn(2 * r + 1, width) * width**-0.5 for r in reach)
-        self.bias = nn.Parameter(torch.randn(heads, len(self.reach), width))
-
-    @property
-    def dimensions(self) -> int:
-        """Number of axes of the grid."""
-        return len(self.reach)
+        center = torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)
+        heads, axes = center.shape
+        given = torch.eye(axes) if root is None else root
+        self.center = nn.Parameter(center.detach().clone())
+        self.root = nn.Parameter(given.detach().to(center).expand(heads, axes, axes).clone())
 
     @property
     def d_position(self) -> int:
         """Width of r_delta."""
-        return self.dimensions * self.width
+        return self.dimensions * (self.dimensions + 3) // 2
 
-    def operators(self) -> LearnedSoftmax:
+    def operators(self) -> GeneralisedSoftmax:
         """The softmax operators of the heads, over the live parameters."""
-        return LearnedSoftmax(tuple(self.tables), self.bias)
-
-    def arguments(self) -> list[int]:
-        """What, with a state dict, rebuilds it: heads, width, and the reach of each axis."""
-        return [self.heads, self.width, *self.reach]
+        return GeneralisedSoftmax(self.center, self.root)
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[int]) -> Self:
-        """An encoding of this shape."""
-        heads, width, *reach = arguments
-        return cls(heads, reach, width)
+        """An encoding of this shape, at zero."""
+        return cls(torch.zeros(*arguments))
 
     def extra_repr(self) -> str:
-        """Heads, reach and width."""
-        return f"heads={self.heads}, reach={self.reach}, width={self.width}"
-
-
-Encoding = QuadraticEncoding | EnumeratedEncoding | LearnedEncoding
-HARD_ENCODINGS: dict[str, type[QuadraticEncoding] | type[EnumeratedEncoding]] = {
-    "quadratic": QuadraticEncoding,
-    "enumerated": EnumeratedEncoding,
-}
-ENCODINGS = {**HARD_ENCODINGS, "learned": LearnedEncoding}
+        """Heads and axes."""
+        return f"heads={self.heads}, dimensions={self.dimensions}"

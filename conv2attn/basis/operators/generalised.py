@@ -1,0 +1,117 @@
+"""Generalised quadratic heads: softmax of a Gaussian with a full covariance (Cordonnier et al. 2020, App. E)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.operators.softmax import additive_scores, mixed_by_matrix, whole_matrix
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GeneralisedSoftmax:
+    """In head h, query q reads the softmax over all keys k of `-1/2 |root[h] (k - q - center[h])|^2`.
+
+    The precision matrix `root^T root` is positive semi-definite whatever the root is.
+
+    Args:
+        center: in pixels, (heads, axes).
+        root: Sigma^{-1/2} of each head, in inverse pixels, (heads, axes, axes).
+    Source: Cordonnier et al. 2020, Eq. (19).
+    """
+
+    center: Tensor
+    root: Tensor
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.center.shape[0]
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The centres and the roots."""
+        return self.center, self.root
+
+    def numbers(self) -> Numbers:
+        """How far the centres reach and how large the precision is, for the accuracy of absolute features."""
+        reach = self.center.detach().abs().max().item() if self.heads else 0.0
+        largest = self.precision().detach().abs().max().item() if self.heads else 0.0
+        axes = self.center.shape[1]
+        return Numbers(axes=axes, reach=reach, sharpness=axes * largest / 2)
+
+    def precision(self) -> Tensor:
+        """Sigma^{-1} of each head, (heads, axes, axes), formed in float64."""
+        root = self.root.double()
+        return root.mT @ root
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """`-1/2 |root (displacement - center)|^2`, a sum of squares: (1, heads, queries, keys)."""
+        center, root = self.center.to(dtype), self.root.to(dtype)
+        away = [
+            grid.displacement(axis, index) - center[:, axis, None, None]
+            for axis, index in enumerate(grid.coordinates(queries))
+        ]
+        rows = [[root[:, row, axis, None, None] * part for axis, part in enumerate(away)] for row in range(len(away))]
+        return -torch.stack([additive_scores(parts).square() for parts in rows]).sum(0)[None] / 2
+
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` with `r_delta = (delta, delta_i delta_j)`, for toward (..., queries, d_position)."""
+        delta = [grid.displacement(axis, i).to(toward) for axis, i in enumerate(grid.coordinates(queries))]
+        axes = len(delta)
+        total = additive_scores([toward[..., axis, None] * part for axis, part in enumerate(delta)])
+        for place, (first, second) in enumerate(pairs(axes)):
+            parts = [torch.ones_like(part) for part in delta]
+            parts[first] = delta[first]
+            parts[second] = parts[second] * delta[second]
+            total = total + toward[..., axes + place, None] * outer(parts)
+        return total
+
+    def position_bias(self, grid: AttentionGrid) -> Tensor:
+        """`W_hat_key^T v = (Sigma^{-1} center, -Sigma^{-1}_ii / 2, -Sigma^{-1}_ij)`: (heads, axes (axes + 3) / 2)."""
+        precision = self.precision()
+        linear = (precision @ self.center.double()[..., None])[..., 0]
+        squares = [-precision[:, i, j] / (2 if i == j else 1) for i, j in pairs(self.center.shape[1])]
+        return torch.cat([linear, torch.stack(squares, 1)], 1).to(self.center)
+
+
+def pairs(axes: int) -> list[tuple[int, int]]:
+    """Pairs of axes, each once, an axis with itself included.
+
+    >>> pairs(2)
+    [(0, 0), (0, 1), (1, 1)]
+    """
+    return [(first, second) for first in range(axes) for second in range(first, axes)]
+
+
+def outer(parts: list[Tensor]) -> Tensor:
+    """The product over the axes of `parts[axis]` (..., queries, keys of that axis): (..., queries, keys)."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = (total[..., None] * part[..., None, :]).flatten(-2)
+    return total
+
+
+@terms.register
+def _(operator: GeneralisedSoftmax) -> int:
+    return operator.heads
+
+
+@output_sides.register
+def _(operator: GeneralisedSoftmax, sides: Sides) -> Sides:
+    return sides
+
+
+@as_matrix.register
+def _(operator: GeneralisedSoftmax, sides: Sides) -> Tensor:
+    return whole_matrix(operator, sides)
+
+
+@apply.register
+def _(operator: GeneralisedSoftmax, image: Tensor, sides: Sides) -> Tensor:
+    return mixed_by_matrix(operator, image, sides)

@@ -1,0 +1,94 @@
+"""Heads over sinusoidal relative positions: the vector of a shift is computed, and reaches as far as any grid."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operators.learned import LearnedSoftmax
+from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.operators.softmax import mixed_by_matrix, whole_matrix
+
+PERIOD = 10_000.0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SinusoidalSoftmax:
+    """In head h, query q reads the softmax over all keys k of `sum_a bias[h, a] . sinusoids((k - q)_a)`.
+
+    Args:
+        bias: `W_hat_key^T v` per head and axis, (heads, axes, width); the width is even.
+    Source: Dai et al. 2019 (Transformer-XL), an axis at a time.
+    """
+
+    bias: Tensor
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.bias.shape[0]
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """None: every engine that serves these heads serves them for all values."""
+        return ()
+
+    def numbers(self) -> Numbers:
+        """None: the scores are not distances."""
+        return Numbers()
+
+    def on(self, grid: AttentionGrid) -> LearnedSoftmax:
+        """The same heads on a grid, by a table for each axis that holds the vectors of its shifts."""
+        width, tables = self.bias.shape[2], []
+        for axis in range(self.bias.shape[1]):
+            reach = grid.longest_shift(axis)
+            shifts = torch.arange(-reach, reach + 1, device=self.bias.device)
+            tables.append(sinusoids(shifts, width).to(self.bias.dtype))
+        return LearnedSoftmax(tuple(tables), self.bias)
+
+    def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """`v . r_delta`: (1, heads, queries, keys)."""
+        return self.on(grid).scores(grid, queries, dtype)
+
+    def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+        """`toward . r_delta` for toward (..., queries, axes * width): (..., queries, keys)."""
+        return self.on(grid).directed_scores(toward, grid, queries)
+
+    def position_bias(self, grid: AttentionGrid) -> Tensor:
+        """`W_hat_key^T v` of each head: (heads, axes * width)."""
+        return self.bias.flatten(1)
+
+
+def sinusoids(places: Tensor, width: int) -> Tensor:
+    """`(sin(p w_i), cos(p w_i))` with `w_i = 10000^(-2 i / width)`: float64, (*places.shape, width), sines first.
+
+    Source: Vaswani et al. 2017, Sec. 3.5; the order of Dai et al. 2019.
+    """
+    steps = torch.arange(0, width, 2, device=places.device, dtype=torch.float64)
+    angles = places.double()[..., None] * torch.exp(-math.log(PERIOD) / width * steps)
+    return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+@terms.register
+def _(operator: SinusoidalSoftmax) -> int:
+    return operator.heads
+
+
+@output_sides.register
+def _(operator: SinusoidalSoftmax, sides: Sides) -> Sides:
+    return sides
+
+
+@as_matrix.register
+def _(operator: SinusoidalSoftmax, sides: Sides) -> Tensor:
+    return whole_matrix(operator, sides)
+
+
+@apply.register
+def _(operator: SinusoidalSoftmax, image: Tensor, sides: Sides) -> Tensor:
+    return mixed_by_matrix(operator, image, sides)

@@ -1,0 +1,242 @@
+"""Every row of the paper's Table 3: the attention of each encoding against its formula as plain loops."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from conv2attn.attention import (
+    GeneralisedEncoding,
+    LearnedEncoding,
+    LearnedPlaces,
+    MultiHeadSelfAttention,
+    QuadraticEncoding,
+    SinusoidalEncoding,
+    SinusoidalPlaces,
+    set_engine,
+)
+from conv2attn.basis import Sites
+from conv2attn.errors import GeometryError, HeadSizeError, UsageError
+
+GRIDS = [(5,), (3, 4), (4, 2), (2, 3, 2)]
+ENGINES = {
+    "quadratic": ("dense", "separable", "sdpa"),
+    "generalised": ("dense", "sdpa"),
+    "learned": ("dense", "separable"),
+    "sinusoidal": ("dense", "separable"),
+}
+
+
+def encoding_of(kind, axes, heads=3, width=4):
+    """An encoding of random numbers in float64."""
+    torch.manual_seed(axes)
+    centers = torch.randn(heads, axes, dtype=torch.float64)
+    made = {
+        "quadratic": lambda: QuadraticEncoding(centers, torch.rand(heads, dtype=torch.float64) + 0.1),
+        "generalised": lambda: GeneralisedEncoding(centers, torch.randn(heads, axes, axes, dtype=torch.float64)),
+        "learned": lambda: LearnedEncoding(heads, (4,) * axes, width),
+        "sinusoidal": lambda: SinusoidalEncoding(heads, axes, width),
+    }
+    return made[kind]().double()
+
+
+def sinusoid(shift, width):
+    """The vector of Vaswani et al. 2017, sines before cosines."""
+    angles = [shift / 10_000 ** (2 * i / width) for i in range(width // 2)]
+    return [*map(math.sin, angles), *map(math.cos, angles)]
+
+
+def score(encoding, head, shift):
+    """The score of a shift, by the formula of its paper."""
+    if isinstance(encoding, QuadraticEncoding | GeneralisedEncoding):
+        away = [d - c for d, c in zip(shift, encoding.center[head].tolist(), strict=True)]
+    match encoding:
+        case QuadraticEncoding():
+            return -encoding.alpha[head].item() * sum(d * d for d in away)
+        case GeneralisedEncoding():
+            root = encoding.root[head]
+            precision = (root.mT @ root).tolist()
+            axes = range(len(away))
+            return -sum(away[i] * precision[i][j] * away[j] for i in axes for j in axes) / 2
+        case LearnedEncoding():
+            vectors = [t[d + len(t) // 2].tolist() for t, d in zip(encoding.tables, shift, strict=True)]
+        case SinusoidalEncoding():
+            vectors = [sinusoid(d, encoding.width) for d in shift]
+    return sum(b * r for row, r_axis in zip(encoding.bias[head].tolist(), vectors, strict=True)
+               for b, r in zip(row, r_axis, strict=True))  # fmt: skip
+
+
+def attention_by_loops(encoding, sides, queries):
+    """Softmax of the formula, (heads, queries, keys)."""
+    keys = list(product(*map(range, sides)))
+    rows = [
+        [[score(encoding, head, [k - q for k, q in zip(key, query, strict=True)]) for key in keys] for query in queries]
+        for head in range(encoding.heads)
+    ]
+    return torch.softmax(torch.tensor(rows, dtype=torch.float64), -1)
+
+
+def layer_with(encoding, sites=None, **options):
+    torch.manual_seed(1)
+    return MultiHeadSelfAttention(3, 4, encoding, value=False, sites=sites, dtype=torch.float64, **options)
+
+
+@pytest.mark.parametrize("sides", GRIDS)
+@pytest.mark.parametrize("kind", ENGINES)
+def test_attention_is_the_softmax_of_the_formula(kind, sides):
+    encoding = encoding_of(kind, len(sides))
+    expected = attention_by_loops(encoding, sides, list(product(*map(range, sides))))
+    torch.testing.assert_close(layer_with(encoding).attention(sides=sides)[0], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("sides", [(5,), (5, 4), (3, 4, 3)])
+@pytest.mark.parametrize(("kind", "engine"), [(kind, engine) for kind in ENGINES for engine in ENGINES[kind]])
+def test_every_engine_that_serves_an_encoding_is_the_formula(kind, engine, sides):
+    """Also where only every second token asks; outputs and gradients."""
+    axes = len(sides)
+    encoding = encoding_of(kind, axes)
+    sites = Sites((2,) * axes, (1,) * axes, (0,) * axes)
+    queries = list(product(*(range(1, side, 2) for side in sides)))
+    layer = layer_with(encoding, sites)
+    image = torch.randn(2, 3, *sides, dtype=torch.float64)
+    set_engine(layer, engine)
+    attention = attention_by_loops(encoding, sides, queries)
+    taps = layer.weights.taps()
+    expected = torch.einsum("hqk,bck,hoc->boq", attention, image.flatten(2), taps) + layer.bias[:, None]
+    torch.testing.assert_close(layer(image).flatten(2), expected, rtol=1e-9, atol=1e-10)
+    gradients = []
+    for name in (engine, "dense"):
+        set_engine(layer, name).zero_grad()
+        layer(image).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_gradients_of_every_encoding_are_those_of_differences(kind):
+    encoding = encoding_of(kind, 2, heads=2)
+    layer = set_engine(layer_with(encoding), "dense")
+    image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
+    parameters = list(encoding.parameters())
+    assert torch.autograd.gradcheck(lambda *_: layer(image), parameters)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_content_terms_are_eq_8_as_loops_say(kind):
+    sides, encoding = (2, 3), encoding_of(kind, 2, heads=2)
+    torch.manual_seed(2)
+    layer = layer_with(
+        encoding, d_key=encoding.d_position + 1, content=True, content_position=True, content_bias=True,
+        content_linear=True,
+    )  # fmt: skip
+    image = torch.randn(1, 3, *sides, dtype=torch.float64)
+    found = layer.attention(image)[0]
+    tokens = image[0].flatten(1).mT
+    places = list(product(*map(range, sides)))
+    for head in range(2):
+        asks = tokens @ layer.query[head].mT + layer.query_bias[head]
+        keys = tokens @ layer.key[head].mT + layer.key_bias[head]
+        for q, query in enumerate(places):
+            scores = []
+            for k, key in enumerate(places):
+                shift = [a - b for a, b in zip(key, query, strict=True)]
+                r = torch.tensor(vector(encoding, shift), dtype=torch.float64)
+                term = asks[q] @ keys[k] + asks[q] @ (layer.position_key[head] @ r) + layer.content_bias[head] @ keys[k]
+                scores.append(term.item() + score(encoding, head, shift))
+            expected = torch.softmax(torch.tensor(scores, dtype=torch.float64), 0)
+            torch.testing.assert_close(found[head, q], expected, rtol=1e-9, atol=1e-12)
+
+
+def vector(encoding, shift):
+    """r_delta."""
+    match encoding:
+        case QuadraticEncoding():
+            return [sum(d * d for d in shift), *shift]
+        case GeneralisedEncoding():
+            return [*shift, *(shift[i] * shift[j] for i in range(len(shift)) for j in range(i, len(shift)))]
+        case LearnedEncoding():
+            return [x for t, d in zip(encoding.tables, shift, strict=True) for x in t[d + len(t) // 2].tolist()]
+        case SinusoidalEncoding():
+            return [x for d in shift for x in sinusoid(d, encoding.width)]
+
+
+def test_an_isotropic_covariance_is_a_quadratic_head():
+    """Sigma^{-1} = 2 alpha I."""
+    centers, alpha = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
+    root = (2 * alpha).sqrt()[:, None, None] * torch.eye(2, dtype=torch.float64)
+    one, two = layer_with(QuadraticEncoding(centers, alpha)), layer_with(GeneralisedEncoding(centers, root))
+    torch.testing.assert_close(one.attention(sides=(4, 5)), two.attention(sides=(4, 5)))
+
+
+def test_large_coordinates_keep_sdpa_away_from_quadratic_forms():
+    encoding = GeneralisedEncoding(torch.zeros(1, 2), torch.eye(2) * 300)
+    layer = MultiHeadSelfAttention(3, 3, encoding)
+    image = torch.randn(1, 3, 20, 20)
+    assert "wrong by up to" in layer.why_engine(image)["sdpa"]
+    assert layer.which_engine(image) == "dense"
+
+
+def test_quadratic_forms_whose_attention_does_not_fit_take_sdpa():
+    layer = MultiHeadSelfAttention(3, 3, GeneralisedEncoding(torch.zeros(2, 2), torch.eye(2) / 3))
+    image = torch.randn(1, 3, 20, 20)
+    assert layer.which_engine(image) == "dense"
+    layer.memory_limit = 2 * 400 * 400 * 4 - 1
+    assert layer.which_engine(image) == "sdpa"
+    torch.testing.assert_close(layer(image), set_engine(layer, "dense")(image), rtol=1e-3, atol=1e-4)
+
+
+def test_larger_tables_keep_what_they_knew():
+    encoding = LearnedEncoding(2, (2, 3), 4).double()
+    small = layer_with(encoding)
+    with pytest.raises(GeometryError, match="positions are learned up to 2"):
+        small.attention(sides=(4, 4))
+    grown = encoding.resized((6, 7), "grow")
+    assert grown.reach == (5, 6)
+    assert torch.equal(small.attention(sides=(3, 4)), layer_with(grown).attention(sides=(3, 4)))
+    far, edge = ([score(grown, h, s) for h in range(2)] for s in ([5, -6], [2, -3]))
+    assert far == pytest.approx(edge)
+    stretched = encoding.resized((5, 7), "interpolate")
+    for head in range(2):
+        assert score(stretched, head, [4, -6]) == pytest.approx(score(encoding, head, [2, -3]))
+        assert score(stretched, head, [2, 0]) == pytest.approx(score(encoding, head, [1, 0]))
+        middle = (score(encoding, head, [0, 0]) + score(encoding, head, [1, 0])) / 2
+        assert score(stretched, head, [1, 0]) == pytest.approx(middle)
+    for bad in (((3,), "grow"), ((3, 4), "shrink"), ((0, 4), "grow")):
+        with pytest.raises(UsageError):
+            encoding.resized(*bad)
+
+
+def test_sinusoids_reach_as_far_as_any_grid():
+    layer = layer_with(encoding_of("sinusoidal", 2))
+    torch.testing.assert_close(layer.attention(sides=(40, 3)).sum(-1), torch.ones(1, 3, 120, dtype=torch.float64))
+    with pytest.raises(HeadSizeError):
+        SinusoidalEncoding(2, 2, 5)
+
+
+def test_sinusoidal_places_are_added_as_the_formula_says():
+    image = torch.zeros(1, 8, 3, 5, dtype=torch.float64)
+    found = SinusoidalPlaces(8, 2)(image)[0]
+    for row, column in product(range(3), range(5)):
+        assert found[:, row, column].tolist() == pytest.approx([*sinusoid(row, 4), *sinusoid(column, 4)])
+    with pytest.raises(HeadSizeError):
+        SinusoidalPlaces(6, 2)
+
+
+def test_learned_places_are_added_and_end_where_they_were_learned():
+    places = LearnedPlaces(4, (3, 5))
+    image = torch.randn(2, 4, 2, 5)
+    assert torch.equal(places(image), image + places.places[:, :2])
+    with pytest.raises(GeometryError, match=r"learned for \(3, 5\) tokens, not \(4, 5\)"):
+        places(torch.randn(2, 4, 4, 5))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_layers_survive_their_plan(kind):
+    from conv2attn.attention.plan import from_plan, to_plan
+
+    layer = layer_with(encoding_of(kind, 2), content=True, content_linear=True)
+    other = from_plan(to_plan(layer))
+    other.load_state_dict(layer.state_dict(), assign=True)
+    image = torch.randn(1, 3, 3, 4, dtype=torch.float64)
+    assert torch.equal(other(image), layer(image))
