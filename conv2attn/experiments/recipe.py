@@ -6,7 +6,7 @@ from typing import Any, Self, final
 
 from conv2attn.errors import UsageError
 
-KINDS = ("quadratic", "learned", "content", "resnet")
+KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
 CHOICES = {
     "kind": KINDS,
     "optimiser": ("sgd", "adamw"),
@@ -28,7 +28,7 @@ class Recipe:
     """A training run, but for the place where it runs.
 
     Args:
-        kind: the network: attention with quadratic or learned positions, learned positions and
+        kind: the network: attention with quadratic, generalised or learned positions, learned positions and
             content, or the CIFAR ResNet18.
         data: see `data.read_images_of`.
         width, heads, layers, hidden, patch, positions, dropout: of an attention network, see `ClassifierPlan`; the

@@ -9,7 +9,7 @@ import numpy as np
 
 from conv2attn.experiments.recipe import Recipe
 
-KINDS = ("quadratic", "learned", "resnet")
+KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
 SIZES = {"width": 16, "heads": 4, "layers": 2, "hidden": 24, "positions": 8}
 
 

@@ -6,6 +6,8 @@ from typing import final
 from conv2attn.models.zoo import ClassifierPlan, ResNetPlan
 
 PAPER = ClassifierPlan()
+PRUNED = (7, 5, 8, 7, 3, 9)
+"""Heads that are left in each layer once [2, 4, 1, 2, 6, 0] of nine are pruned (App. E)."""
 
 
 @final
@@ -30,13 +32,19 @@ class PaperModel:
     note: str = ""
 
 
+GENERALISED = replace(PAPER, encoding="generalised")
 LEARNED = replace(PAPER, encoding="learned")
+CONTENT = replace(LEARNED, content=True)
 MODELS = (
     PaperModel("resnet", "ResNet18", ResNetPlan(classes=10, stem="cifar"), 0.938, "11.2M", "1.1B"),
     PaperModel("quadratic", "SA quadratic emb.", PAPER, 0.938, "12.1M", "6.2B"),
-    PaperModel("learned", "SA learned emb.", LEARNED, 0.918, "12.3M", "6.2B", "400 numbers an axis"),
+    PaperModel("generalised", "SA quadratic emb. gen.", GENERALISED, 0.934, "12.1M", "6.2B"),
+    PaperModel("pruned", "SA quadratic emb. gen. pruned", replace(GENERALISED, heads=PRUNED), 0.934, "9.7M", "4.9B"),
+    PaperModel("learned", "SA learned emb.", LEARNED, 0.918, "12.3M", "6.2B", "400 an axis"),
+    PaperModel("learned", "SA learned emb.", replace(LEARNED, positions=200), 0.918, "12.3M", "6.2B", "200 an axis"),
+    PaperModel("content", "SA learned emb. + content", CONTENT, 0.871, "29.5M", "15B", "400 an axis"),
     PaperModel(
-        "learned", "SA learned emb.", replace(LEARNED, positions=200), 0.918, "12.3M", "6.2B", "200 numbers an axis"
+        "content", "SA learned emb. + content", replace(CONTENT, positions=200), 0.871, "29.5M", "15B", "200 an axis"
     ),
 )
 """The paper's text says floor(D_p / 2) = 200 numbers an axis with D_p = 400; no one width gives both of its counts."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import QuadraticEncoding, set_engine
+from conv2attn.attention import GeneralisedEncoding, QuadraticEncoding, set_engine
 from conv2attn.checkpoints import load
 from conv2attn.errors import UsageError
 from conv2attn.experiments.data import LabelledImages
@@ -78,4 +78,7 @@ def heads_of(network: nn.Module) -> dict[str, Tensor]:
             found[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
             identity = torch.eye(encoding.dimensions, dtype=torch.float64)
             found[f"{name}:precision"] = 2 * encoding.alpha.detach().double().cpu()[:, None, None] * identity
+        elif isinstance(encoding, GeneralisedEncoding):
+            found[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
+            found[f"{name}:precision"] = encoding.operators().precision().detach().cpu()
     return found

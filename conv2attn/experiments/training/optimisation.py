@@ -6,8 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import QuadraticEncoding
-from conv2attn.attention.encodings import HeadPositions
+from conv2attn.attention import CenteredPositions, QuadraticEncoding
 from conv2attn.experiments.recipe import Recipe
 
 
@@ -46,7 +45,7 @@ class Widths:
 
 def optimiser_for(network: nn.Module, widths: Widths, recipe: Recipe) -> torch.optim.Optimizer:
     """SGD or AdamW over all that is trained; centres and widths of heads do not decay."""
-    positions = {p for m in network.modules() if isinstance(m, HeadPositions) for p in m.parameters()}
+    positions = {p for m in network.modules() if isinstance(m, CenteredPositions) for p in m.parameters()}
     decaying = [p for p in network.parameters() if p.requires_grad and p not in positions]
     steady = [p for p in positions if p.requires_grad and not any(p is alpha for alpha in widths.alphas)]
     order = {p: place for place, p in enumerate(network.parameters())}

@@ -1,13 +1,22 @@
 """The paper's image classifier: self-attention and nothing that convolves (Cordonnier et al. 2020, Sec. 4.1)."""
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, assert_never, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from conv2attn.attention import Encoding, LearnedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import (
+    Encoding,
+    GeneralisedEncoding,
+    LearnedEncoding,
+    LearnedPlaces,
+    MultiHeadSelfAttention,
+    QuadraticEncoding,
+    SinusoidalEncoding,
+    SinusoidalPlaces,
+)
 from conv2attn.errors import UsageError
 
 
@@ -17,8 +26,11 @@ class ClassifierPlan:
     """All that tells one attention classifier from another.
 
     Args:
-        encoding: "quadratic" (centres and sharpness are trained) or "learned" (a vector for each shift along an axis).
-        content: whether attention counts content too, as `q.k + q.r`; only with learned positions.
+        encoding: of relative positions: "quadratic" (a centre and a sharpness per head), "generalised" (a centre and a
+            covariance), "learned" (a vector for each shift along an axis) or "sinusoidal" (such vectors, not learned).
+        content: whether attention counts content too, as `q.k + v.r` with `q = W_qry x + b_qry` and
+            `k = W_key x + b_key`.
+        absolute: positions that are added to the tokens: "none", "learned" or "sinusoidal".
         side: pixels along the side of a square image.
         patch: side of the squares that space-to-depth makes into tokens; 2 in the paper.
         channels, width, heads, layers, hidden, classes: sizes; the paper's by default. A tuple of heads is one number
@@ -27,8 +39,9 @@ class ClassifierPlan:
         dropout: probability.
     """
 
-    encoding: Literal["quadratic", "learned"] = "quadratic"
+    encoding: Literal["quadratic", "generalised", "learned", "sinusoidal"] = "quadratic"
     content: bool = False
+    absolute: Literal["none", "learned", "sinusoidal"] = "none"
     side: int = 32
     patch: int = 2
     channels: int = 3
@@ -64,20 +77,26 @@ class ClassifierPlan:
 
 
 class Block(nn.Module):
-    """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised."""
+    """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised.
+
+    Queries are drawn smaller by the root of their width, by which the authors' code divides the product of query and
+    key.
+    """
 
     def __init__(self, plan: ClassifierPlan, heads: int):
         super().__init__()
-        width, d_key = plan.width, plan.width if plan.content else None
+        width = plan.width
         self.attention = MultiHeadSelfAttention(
             width,
             width,
             encoding_of(plan, heads),
             value=False,
-            d_key=d_key,
+            d_key=width if plan.content else None,
             content=plan.content,
-            content_position=plan.content,
+            content_linear=plan.content,
         )
+        if self.attention.query is not None:
+            self.attention.query.data *= width**-0.5
         self.projection = nn.Linear(width, width)
         self.first_norm = nn.LayerNorm(width, eps=1e-12)
         self.expand = nn.Linear(width, plan.hidden)
@@ -99,20 +118,44 @@ class AttentionClassifier(nn.Module):
         super().__init__()
         self.plan = plan
         self.embed = nn.Linear(plan.channels * plan.patch**2, plan.width)
+        self.places = places_of(plan)
         self.blocks = nn.Sequential(*(Block(plan, heads) for heads in plan.heads_of_layers))
         self.classify = nn.Linear(plan.width, plan.classes)
 
     def forward(self, image: Tensor) -> Tensor:
         """(batch, channels, side, side) to (batch, classes)."""
         tokens = F.pixel_unshuffle(image, self.plan.patch).movedim(1, -1)
-        return self.classify(self.blocks(self.embed(tokens).movedim(-1, 1)).mean((2, 3)))
+        return self.classify(self.blocks(self.places(self.embed(tokens).movedim(-1, 1))).mean((2, 3)))
 
 
 def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
-    """The positions of one layer; centres are drawn from a normal distribution of variance 2 (Sec. 4.2), and alpha is
-    1/2, of an inverse width of 1.
+    """The relative positions of one layer.
+
+    Centres are drawn from a normal distribution of variance 2 (Sec. 4.2), with alpha = 1/2, of an inverse width of 1;
+    Sigma^{-1/2} from one of deviation 0.1 around the identity (App. E).
     """
-    if plan.encoding == "learned":
-        reach = plan.side // plan.patch - 1
-        return LearnedEncoding(heads, (reach, reach), plan.positions)
-    return QuadraticEncoding(torch.randn(heads, 2) * 2**0.5, 0.5)
+    reach = plan.side // plan.patch - 1
+    match plan.encoding:
+        case "learned":
+            return LearnedEncoding(heads, (reach, reach), plan.positions)
+        case "sinusoidal":
+            return SinusoidalEncoding(heads, 2, plan.positions)
+        case "generalised":
+            root = torch.eye(2) + 0.1 * torch.randn(heads, 2, 2)
+            return GeneralisedEncoding(torch.randn(heads, 2) * 2**0.5, root)
+        case "quadratic":
+            return QuadraticEncoding(torch.randn(heads, 2) * 2**0.5, 0.5)
+    assert_never(plan.encoding)
+
+
+def places_of(plan: ClassifierPlan) -> nn.Module:
+    """The absolute positions."""
+    side = plan.side // plan.patch
+    match plan.absolute:
+        case "learned":
+            return LearnedPlaces(plan.width, (side, side))
+        case "sinusoidal":
+            return SinusoidalPlaces(plan.width, 2)
+        case "none":
+            return nn.Identity()
+    assert_never(plan.absolute)

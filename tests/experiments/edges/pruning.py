@@ -12,7 +12,7 @@ from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 
 SIZES = {"side": 12, "patch": 2, "channels": 1, "width": 12, "heads": 5, "layers": 2, "hidden": 8, "positions": 6}
-KINDS = (("quadratic", False), ("learned", False))
+KINDS = (("quadratic", False), ("generalised", False), ("learned", False), ("learned", True))
 REMOVED = {"blocks.0.attention": (1, 4), "blocks.1.attention": ()}
 
 
@@ -27,7 +27,7 @@ def silenced(network, removed):
     silent = network_copy(network)
     for name, layer in attention_layers(silent).items():
         for head in removed[name]:
-            layer.output[..., head] = 0
+            layer.weights.output[head] = 0
     return silent
 
 
@@ -77,6 +77,16 @@ def test_flat_heads_are_degenerate():
     assert degenerate_heads(network, smallest=1e-4)["blocks.1.attention"] == (2,)
     layers["blocks.0.attention"].encoding.alpha.data[:] = float("nan")
     assert degenerate_heads(network)["blocks.0.attention"] == (0, 1, 2, 3, 4)
+
+
+def test_stripes_are_degenerate():
+    network = network_of("generalised", False)
+    root = attention_layers(network)["blocks.0.attention"].encoding.root
+    root.data[3] = torch.diag(torch.tensor([1.0, 10**-2.5 * 0.9]))
+    root.data[1] = torch.diag(torch.tensor([1.0, 10**-2.5 * 1.1]))
+    root.data[0] = 1e-3 * torch.eye(2)
+    assert degenerate_heads(network)["blocks.0.attention"] == (0, 3)
+    assert degenerate_heads(network, condition=1000)["blocks.0.attention"] == (0, 1, 3)
 
 
 def test_the_command_prunes_a_file_and_says_what_it_saves(tmp_path):

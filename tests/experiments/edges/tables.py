@@ -12,6 +12,10 @@ from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, Re
 
 EXACT = {
     "quadratic": (ClassifierPlan(), 12_086_844),
+    "generalised": (ClassifierPlan("generalised"), 12_087_006),
+    "pruned": (ClassifierPlan("generalised", heads=(7, 5, 8, 7, 3, 9)), 9_686_916),
+    "content, 400": (ClassifierPlan("learned", content=True), 29_601_882),
+    "content, 200": (ClassifierPlan("learned", content=True, positions=200), 29_505_882),
     "16 heads": (ClassifierPlan(heads=16), 18_806_970),
     "learned, 400": (ClassifierPlan("learned"), 12_278_682),
     "learned, 200": (ClassifierPlan("learned", positions=200), 12_182_682),
@@ -51,7 +55,7 @@ def test_a_changed_network_is_noticed(tables):
 
 def test_flops_are_those_counted_by_hand(tables):
     """2 per multiply-add on 256 tokens of width 400: embedding, six layers of (mixing) 9 * 400 -> 400, 400 -> 400,
-    400 -> 512 -> 400, and the classifier; learned scores are the products of 16 shifts an axis for every token.
+    400 -> 512 -> 400, and the classifier; learned scores are the products of 31 shifts an axis.
     """
     rows = {(row.key, row.note): row for row in tables.rows}
     tokens, width, heads, layers = 256, 400, 9, 6
@@ -62,8 +66,15 @@ def test_flops_are_those_counted_by_hand(tables):
     quadratic = rows["quadratic", ""]
     assert quadratic.weight_flops == weights
     assert quadratic.flops == weights + mixing
-    scores = 2 * layers * 2 * heads * tokens * 16 * 400
-    assert rows["learned", "400 numbers an axis"].flops == weights + mixing + scores
+    scores = 2 * layers * 2 * heads * 31 * 400
+    assert rows["learned", "400 an axis"].flops == weights + mixing + scores
+    projections, products = 2 * layers * tokens * 2 * heads * width * width, mixing
+    content = rows["content", "400 an axis"]
+    assert content.weight_flops == weights + projections
+    assert content.flops == weights + projections + mixing + scores + products
+    pruned = rows["pruned", ""]
+    assert pruned.weight_flops == weights - 2 * tokens * 15 * width * width
+    assert pruned.flops == pruned.weight_flops + mixing * 39 // 54
     assert rows["resnet", ""].flops == rows["resnet", ""].weight_flops == pytest.approx(1.111e9, rel=1e-3)
 
 
