@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from conv2attn.attention import MultiHeadSelfAttention, set_engine
     from conv2attn.certificates import certify
     from conv2attn.checkpoints import load, save
-    from conv2attn.models import conversion_of, convert
+    from conv2attn.models import conversion_of, convert, soften
     from conv2attn.span import check_span, express, recover
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ HOMES = {
     "recover": "span",
     "save": "checkpoints",
     "set_engine": "attention",
+    "soften": "models",
 }
 __all__ = [
     "MultiHeadSelfAttention",
@@ -34,6 +35,7 @@ __all__ = [
     "recover",
     "save",
     "set_engine",
+    "soften",
 ]
 
 

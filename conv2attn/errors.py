@@ -269,5 +269,10 @@ RULES: dict[str, Rule] = {
         "Heads are removed from attention classifiers whose layers keep at least one.",
         "Choose other thresholds, or name the heads to remove.",
     ),
+    "C2A603": Rule(
+        "heads cannot be softened",
+        "Only quadratic heads have a sharpness that can be lowered, and only from where they are precise enough.",
+        "Convert with encoding='quadratic' and alpha='auto' first.",
+    ),
     "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
 }

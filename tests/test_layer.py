@@ -200,7 +200,7 @@ def test_images_that_do_not_fit_are_refused():
 
 
 WIDTHS = [
-    ({"d_key": 2}, "d_key=2 is less than d_position=3"),
+    ({"d_key": 2, "content_position": True}, "d_key=2 is less than d_position=3"),
     ({"d_head": 3, "groups": 2}, "d_head=3 is not a positive multiple of groups=2"),
     ({"d_head": 0}, "d_head=0 is not a positive multiple of groups=1"),
     ({"groups": 3}, "d_in=4 is not a positive multiple of groups=3"),
@@ -446,7 +446,9 @@ def test_the_enumerated_layer_follows_its_equations():
     grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)
     asking = keys[layer.sites.view(grid.keys, (0, 0))].flatten(2)[0]
     operators, rows = layer.encoding.operators(), grid.every_query()
+    t = operators.enumeration(grid, rows)
+    vectors = torch.stack([t, t * t], -1).double()
     scores = operators.scores(grid, rows, torch.float64)[0] + torch.einsum(
-        "hdc,cq,hdp,qkp->hqk", layer.query, asking, layer.position_key, operators.vectors(grid, rows)
+        "hdc,cq,hdp,qkp->hqk", layer.query, asking, layer.position_key, vectors
     )
     assert_same(layer.attention(image)[0], scores.softmax(-1), 1e-9)

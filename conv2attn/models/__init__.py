@@ -1,5 +1,16 @@
 """Whole networks: conversion, the attention that they show as they run, and the architectures known here."""
 
 from conv2attn.models.conversion import Conversion, ConversionRow, attention_layers, conversion_of, convert
+from conv2attn.models.softening import FallingSharpness, SoftenedLayer, Softening, soften
 
-__all__ = ["Conversion", "ConversionRow", "attention_layers", "conversion_of", "convert"]
+__all__ = [
+    "Conversion",
+    "ConversionRow",
+    "FallingSharpness",
+    "SoftenedLayer",
+    "Softening",
+    "attention_layers",
+    "conversion_of",
+    "convert",
+    "soften",
+]

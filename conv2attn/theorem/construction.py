@@ -14,6 +14,8 @@ from conv2attn.bounds import auto_alpha
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError
 from conv2attn.theorem.convolution import Convolution
 
+MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens, and a step of training takes at most twice as long
+
 
 def attention_for(
     convolution: Convolution,
@@ -23,6 +25,7 @@ def attention_for(
     d_head: int | None = None,
     stride_by: str = "queries",
     trainable: bool = False,
+    content: str = "none",
 ) -> MultiHeadSelfAttention:
     """The multi-head self-attention that equals `convolution` on images of every size.
 
@@ -35,12 +38,16 @@ def attention_for(
         stride_by: "queries" or "pooling".
         trainable: store identities too, and let gradients reach centres and sharpness: about 7e-4 of the others' at
             alpha = 5, 1e-5 at 10, 1e-20 at 46, exactly 0 where attention is one-hot.
+        content: "none", or "silent": terms q.k with keys of zero and queries drawn at random, which add exactly 0 to
+            every score, and to which gradients flow wherever they flow to the centres.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
         HeadSizeError: `d_head` is too small (C2A105).
         UsageError: an unknown encoding, or an offset too large for the dtype of the centres (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
+    if content not in ("none", "silent"):
+        raise UsageError("C2A001", f"content={content!r} is neither 'none' nor 'silent'")
     if encoding not in HARD_ENCODINGS:
         raise UsageError("C2A001", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
     weight = convolution.weight
@@ -63,8 +70,14 @@ def attention_for(
         padding=convolution.padding,
         sites=convolution.sites,
         stride_by=stride_by,
+        content=content == "silent",
+        d_key=min(convolution.d_in, MOST_KEY_WIDTH) if content == "silent" else None,
         device="meta",
     )
+    if layer.query is not None and layer.key is not None:
+        drawn = torch.empty_like(layer.query, dtype=weight.dtype, device=weight.device)
+        layer.query = nn.Parameter(nn.init.normal_(drawn, std=(convolution.d_in * layer.d_key) ** -0.5))
+        layer.key = nn.Parameter(torch.zeros_like(drawn))
     layer.hold(Weights(value, output, convolution.bias, convolution.groups))
     layer.requires_grad_() if trainable else freeze_positions(layer)
     return layer.prepare()

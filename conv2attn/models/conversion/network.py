@@ -12,7 +12,7 @@ from conv2attn.models.conversion.assembly import converted, selectable
 from conv2attn.models.conversion.discovery import discover
 from conv2attn.models.conversion.outcomes import SURE_ALPHA, conversion_of, rows_of_the_closed
 from conv2attn.models.conversion.recording import missed_layers
-from conv2attn.models.conversion.replacement import EncodingName, Settings, StrideBy, attention_layers
+from conv2attn.models.conversion.replacement import Content, EncodingName, Settings, StrideBy, attention_layers
 from conv2attn.models.conversion.selection import Selection
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
@@ -28,6 +28,7 @@ class Options(TypedDict, total=False):
     d_head: int | None
     stride_by: StrideBy
     trainable: bool
+    content: Content
     only: str | Sequence[str]
     skip: str | Sequence[str]
 
@@ -45,6 +46,7 @@ def convert(
     d_head: int | None = None,
     stride_by: StrideBy = "queries",
     trainable: bool = False,
+    content: Content = "none",
     only: str | Sequence[str] = (),
     skip: str | Sequence[str] = (),
 ) -> nn.Module:
@@ -59,7 +61,7 @@ def convert(
         example_input: what the network can be called with: a tensor, positional or named arguments. Copies of the
             network, before and after, are run on it without gradients, so that torch.nn.functional convolutions, in
             layers with a forward of their own too, are found and converted.
-        alpha, encoding, d_head, stride_by, trainable: see `theorem.attention_for`. Centres and sharpness of a
+        alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
             trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
@@ -77,7 +79,7 @@ def convert(
         raise UsageError("C2A101", f"{type(model).__name__} is not a torch.nn.Module")
     if any(not row.name for row in rows_of_the_closed(model)):
         raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
-    settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable), Selection.of(only, skip)
+    settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable, content), Selection.of(only, skip)
     discovery = discover(model, example_input)
     selection.check(selectable(model, discovery))
     kept = dict(discovery.read)

@@ -18,6 +18,7 @@ from conv2attn.theorem import Convolution, attention_for, read
 
 EncodingName = Literal["quadratic", "enumerated"]
 StrideBy = Literal["queries", "pooling"]
+Content = Literal["none", "silent"]
 
 HOOKS = (
     "_forward_hooks",
@@ -42,6 +43,7 @@ class Settings:
     d_head: int | None = None
     stride_by: StrideBy = "queries"
     trainable: bool = False
+    content: Content = "none"
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `theorem.attention_for`."""

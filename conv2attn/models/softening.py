@@ -1,0 +1,186 @@
+"""From one-hot heads to heads that can be trained: alpha lowered, with a bound on what that changes."""
+
+import copy
+import json
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any, Generic, TypeVar, final
+
+import torch
+from torch import nn
+
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.bounds import leaked_mass_diagonal, mixing_effect
+from conv2attn.bounds.directed import up
+from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.models.conversion import attention_layers
+from conv2attn.tables import markdown_table, text_table
+
+SCHEMA = "conv2attn.softening/1"
+HEADER = ("layer", "alpha before", "alpha", "leak", "difference")
+HALVINGS = 60  # of an interval of alpha in the search for the smallest one
+Network = TypeVar("Network", bound=nn.Module)
+
+
+@final
+@dataclass(frozen=True)
+class SoftenedLayer:
+    """What softening made of a layer.
+
+    Args:
+        before, alpha: the smallest sharpness of its heads before, and that of all of them now.
+        leak: at most so much of a head's attention is off the pixel nearest to its centre.
+        difference: no output of the layer differs from what it was by more than this times the largest |input|,
+            padding included, for every finite input, in real arithmetic.
+    """
+
+    name: str
+    before: float
+    alpha: float
+    leak: float
+    difference: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Softening(Generic[Network]):
+    """A softened copy of a network, and a row for each attention layer."""
+
+    network: Network
+    layers: tuple[SoftenedLayer, ...]
+
+    verdict = "holds"
+    exit_code = 0
+
+    def cells(self) -> list[list[str | int | float | None]]:
+        """The rows of the table."""
+        return [[row.name, row.before, row.alpha, row.leak, row.difference] for row in self.layers]
+
+    def to_text(self) -> str:
+        """Aligned columns."""
+        return text_table(HEADER, self.cells())
+
+    def to_markdown(self) -> str:
+        """A Markdown table."""
+        return markdown_table(HEADER, self.cells())
+
+    def to_json(self) -> str:
+        """Sorted JSON."""
+        content: dict[str, Any] = {"schema": SCHEMA, "layers": [asdict(row) for row in self.layers]}
+        return json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
+
+
+def soften(network: Network, *, alpha: float | None = None, max_difference: float | None = None) -> Softening[Network]:
+    """A copy of a network whose quadratic heads are so soft that their centres and sharpness can be trained.
+
+    Centres move at an alpha of about 5; at 128 their gradient is exactly 0.
+
+    Args:
+        network: with attention layers, such as `convert(model, trainable=True)` makes.
+        alpha: of every head.
+        max_difference: instead of alpha: in each layer the smallest alpha with which no output changes by more than
+            this times the largest |input|.
+    Raises:
+        UsageError: not one of alpha and max_difference, no attention layer, or a difference that is not positive
+            (C2A001).
+        AlphaError: alpha is not positive and finite (C2A130).
+        UnsupportedError: a layer's heads are not quadratic, or alone are off by more than `max_difference` (C2A603).
+    """
+    if (alpha is None) == (max_difference is None):
+        raise UsageError("C2A001", "soften takes either alpha or max_difference")
+    if alpha is not None and not 0 < alpha < math.inf:
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
+    if max_difference is not None and not 0 < max_difference < math.inf:
+        raise UsageError("C2A001", f"max_difference={max_difference!r} is not a positive finite number")
+    softened = copy.deepcopy(network)
+    layers = attention_layers(softened)
+    if not layers:
+        raise UsageError("C2A001", f"{type(network).__name__} has no attention layer to soften")
+    rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in layers.items())
+    return Softening(softened, rows)
+
+
+def softened_layer(
+    name: str, layer: MultiHeadSelfAttention, alpha: float | None, max_difference: float | None
+) -> SoftenedLayer:
+    """Lowers the sharpness of one layer in place."""
+    encoding = layer.encoding
+    if not isinstance(encoding, QuadraticEncoding):
+        raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
+    before = encoding.alpha.min().item()
+    weights = largest_weight_sum(layer)
+    centers = sorted(set(map(tuple, encoding.center.tolist())))
+    known = weights * mixing_effect(leak_of(before, centers), 1.0)
+    if alpha is None:
+        assert max_difference is not None
+        alpha = smallest_alpha(before, centers, (max_difference - known) / weights if weights else math.inf)
+        if alpha is None:
+            found = f"{name or layer.name}: at alpha {before:g} its difference is already {known:.3g}"
+            raise UnsupportedError("C2A603", found, "Allow a larger difference, or convert with alpha='auto'.")
+    with torch.no_grad():
+        encoding.alpha.fill_(alpha)
+    layer.prepare()
+    alpha = encoding.alpha.min().item()
+    leak = leak_of(alpha, centers)
+    difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(known))
+    return SoftenedLayer(name or layer.name, before, alpha, leak, difference)
+
+
+def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:
+    """The largest share of attention off the pixel nearest to its centre, over the heads with these centres."""
+    fractions = {tuple(abs(x - round(x)) for x in center) for center in centers}
+    return max(leaked_mass_diagonal([alpha] * len(shift), list(shift)) for shift in fractions)
+
+
+def largest_weight_sum(layer: MultiHeadSelfAttention) -> float:
+    """The largest sum of |weights| of an output channel over heads and inputs, rounded up."""
+    taps = layer.weights.taps().detach().double().abs()
+    sums = taps.sum((0, 2))
+    count = taps.shape[0] * (taps.shape[2] + (layer.d_head if layer.value is not None else 0))
+    return up(Fraction(sums.max().item()) * (1 + Fraction(count + 1, 2**52)))
+
+
+def smallest_alpha(most: float, centers: list[tuple[float, ...]], effect: float) -> float | None:
+    """The smallest alpha up to `most`, to a part in a million, at which heads read values that are off by at most
+    `effect` times the largest |input|; None if there is none.
+    """
+    if not mixing_effect(leak_of(most, centers), 1.0) <= effect:
+        return None
+    low, high = 0.0, most
+    for _ in range(HALVINGS):
+        if high - low <= 1e-6 * high:
+            break
+        middle = (low + high) / 2
+        low, high = (low, middle) if mixing_effect(leak_of(middle, centers), 1.0) <= effect else (middle, high)
+    return math.nextafter(float(torch.tensor(high, dtype=torch.float32)) * (1 + 2**-23), math.inf)
+
+
+@final
+class FallingSharpness:
+    """Lowers the sharpness of all quadratic heads while a network is trained, step by step in a geometric series.
+
+    Each step multiplies every alpha by the same factor, so that what training made of the differences between heads
+    remains.
+
+    Args:
+        network: whose heads start at `start`.
+        start, end: the factors of all steps multiply to `end / start`.
+        steps: how many there are; further ones change nothing.
+    Raises:
+        UsageError: a number that is not positive (C2A001).
+    """
+
+    def __init__(self, network: nn.Module, start: float, end: float, steps: int):
+        if not (0 < start < math.inf and 0 < end < math.inf and steps >= 1):
+            raise UsageError("C2A001", f"from alpha {start} to {end} in {steps} steps: all must be positive")
+        self.alphas = [m.alpha for m in network.modules() if isinstance(m, QuadraticEncoding)]
+        self.factor, self.left = (end / start) ** (1 / steps), steps
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Lowers the sharpness once; call it after each step of the optimiser."""
+        if self.left > 0:
+            self.left -= 1
+            for alpha in self.alphas:
+                alpha.mul_(self.factor)

@@ -1,0 +1,142 @@
+"""Training from a convolution: silent content, softened heads within their bound, and a sharpness that falls."""
+
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import set_engine
+from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.models import FallingSharpness, attention_layers
+from conv2attn.models.zoo import ResNet, ResNetPlan
+
+CONVOLUTIONS = {
+    "plain": lambda: nn.Conv2d(3, 5, 3, padding=1),
+    "strided": lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+    "line": lambda: nn.Conv1d(2, 3, 4),
+    "volume": lambda: nn.Conv3d(2, 2, 2, padding=1, padding_mode="replicate"),
+}
+
+
+def small_network(seed=0):
+    torch.manual_seed(seed)
+    return ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3, stem="cifar")).eval()
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize("alpha", [5.0, "auto"])
+def test_silent_content_changes_no_bit(kind, alpha):
+    torch.manual_seed(0)
+    conv = CONVOLUTIONS[kind]()
+    image = torch.randn(2, conv.in_channels, *(6, 7, 5)[: len(conv.kernel_size)])
+    plain, silent = (
+        set_engine(conv2attn.convert(conv, alpha=alpha, content=content), "dense") for content in ("none", "silent")
+    )
+    assert silent.has_content
+    assert torch.equal(plain(image), silent(image))
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_silent_content_has_gradients_and_speaks_after_a_step(kind):
+    torch.manual_seed(0)
+    conv = CONVOLUTIONS[kind]()
+    image = torch.randn(2, conv.in_channels, *(6, 7, 5)[: len(conv.kernel_size)])
+    layer = conv2attn.convert(conv, alpha=5.0, trainable=True, content="silent")
+    layer(image).square().sum().backward()
+    assert layer.key.grad.abs().max() > 0
+    assert layer.encoding.center.grad.abs().max() > 0
+    assert layer.encoding.alpha.grad.abs().max() > 0
+    before = layer(image)
+    with torch.no_grad():
+        layer.key -= layer.key.grad
+    assert not torch.equal(layer(image), before)
+    layer.zero_grad()
+    layer(image).square().sum().backward()
+    assert layer.query.grad.abs().max() > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hard_heads_have_no_gradient_and_softened_ones_do():
+    network = conv2attn.convert(small_network(), trainable=True)
+    image = torch.randn(2, 3, 8, 8)
+    soft = conv2attn.soften(network, alpha=5.0).network
+    for net, moves in ((network, False), (soft, True)):
+        net.zero_grad()
+        net(image).square().sum().backward()
+        first = attention_layers(net)["conv1"]
+        assert bool(first.encoding.center.grad.abs().max() > 0) is moves
+    assert attention_layers(network)["conv1"].encoding.alpha.min() == 128
+
+
+def differences(hard, soft, images):
+    """Each layer's change of output on what it reads in the softened network, and its largest |input|."""
+    found = {}
+
+    def compare(name, layer):
+        def hook(module, given, output):
+            image = given[0]
+            found[name] = ((layer(image) - output).abs().max().item(), image.abs().max().item())
+
+        return hook
+
+    pairs = zip(attention_layers(soft).items(), attention_layers(hard).values(), strict=True)
+    handles = [module.register_forward_hook(compare(name, layer)) for (name, module), layer in pairs]
+    soft(images)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("asked", [{"alpha": 3.0}, {"max_difference": 0.05}, {"max_difference": 1e-6}])
+def test_every_layer_stays_within_its_bound(asked):
+    hard = conv2attn.convert(small_network().double())
+    softening = conv2attn.soften(hard, **asked)
+    rows = {row.name: row for row in softening.layers}
+    torch.manual_seed(1)
+    for images in (torch.randn(4, 3, 8, 8), torch.randn(2, 3, 9, 5).sign(), torch.eye(8).expand(1, 3, 8, 8)):
+        measured = differences(hard, softening.network, images.double())
+        assert measured.keys() == rows.keys()
+        for name, (difference, largest) in measured.items():
+            assert 0 < difference <= rows[name].difference * largest
+    if "max_difference" in asked:
+        assert all(row.difference <= asked["max_difference"] for row in softening.layers)
+        slightly = [conv2attn.soften(hard, alpha=row.alpha * 0.98).layers for row in softening.layers]
+        tried = {row.name: row for rows in slightly for row in rows}
+        assert tried.keys() == rows.keys()
+        for place, row in enumerate(softening.layers):
+            assert slightly[place][place].difference > asked["max_difference"], row.name
+
+
+@torch.no_grad()
+def test_a_leak_that_is_left_out_would_be_noticed():
+    hard = conv2attn.convert(small_network().double())
+    softening = conv2attn.soften(hard, alpha=3.0)
+    measured = differences(hard, softening.network, torch.randn(4, 3, 8, 8).sign().double())
+    rows = {row.name: row for row in softening.layers}
+    assert any(difference > rows[name].difference * largest / 50 for name, (difference, largest) in measured.items())
+
+
+def test_what_cannot_be_softened_is_refused():
+    conv = nn.Conv2d(2, 2, 3)
+    with pytest.raises(UsageError, match="either alpha or max_difference"):
+        conv2attn.soften(conv2attn.convert(conv))
+    with pytest.raises(UsageError, match="no attention layer"):
+        conv2attn.soften(conv, alpha=5.0)
+    with pytest.raises(AlphaError):
+        conv2attn.soften(conv2attn.convert(conv), alpha=-1.0)
+    with pytest.raises(UnsupportedError, match="no sharpness"):
+        conv2attn.soften(conv2attn.convert(conv, encoding="enumerated"), alpha=5.0)
+    with pytest.raises(UnsupportedError, match="at alpha 2 its difference is already"):
+        conv2attn.soften(conv2attn.convert(conv, alpha=2.0), max_difference=1e-3)
+
+
+def test_sharpness_falls_geometrically_and_keeps_differences():
+    layer = conv2attn.convert(nn.Conv2d(2, 2, 3), alpha=46.0)
+    layer.encoding.alpha.data[0] = 23.0
+    falling = FallingSharpness(layer, 46.0, 5.0, steps=4)
+    for _ in range(6):
+        falling.step()
+    expected = torch.full((9,), 5.0)
+    expected[0] = 2.5
+    torch.testing.assert_close(layer.encoding.alpha.detach(), expected)
