@@ -60,7 +60,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.bounds.auto_alpha": "every format",
         "conv2attn.bounds.one_hot_threshold": "every format, with gradual underflow and with flush to zero",
-        "conv2attn.bounds.target_rounds_to_one_threshold": "every format, 1 to 4 dimensions",
+        "conv2attn.bounds.target_rounds_to_one_threshold": "every format, 1 to 3 dimensions, the exact sum",
     },
     formal="part: that the target's weight rounds to 1, flush to zero, and the one-hot softmax of formats other "
     "than float32",

@@ -39,7 +39,8 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Appendix E, Eqs. (18), (19)",
     not_shown="A lower bound lambda of the eigenvalues of given floats: it is certified where it is used.",
     licenses={
-        "conv2attn.bounds.leaked_mass_covariance": "positive definite matrices of 1 to 3 axes, centres on a key",
+        "conv2attn.bounds.leaked_mass_covariance": "positive definite matrices of 1 to 3 axes, centres on a key; "
+        "shifts are not licensed",
     },
     formal="none: decided in Python alone",
     steps=(

@@ -39,7 +39,7 @@ CLAIM = Claim(
     not_shown="Heads that look beyond the neighbourhood and cancel there; that the alternative of the linear programme "
     "(Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W = 0) is complete, which is classical.",
     licenses={
-        "conv2attn.span.fewest_heads": "integer taps of 1 to 2 axes, any channels",
+        "conv2attn.span.fewest_heads": "integer taps in float64, of 1 or 2 axes, in groups or not",
     },
     formal="part: that r heads suffice if and only if the space of tap patterns holds a positive one",
     steps=(

@@ -27,7 +27,7 @@ CLAIM = Claim(
     not_shown="Rounding. n axes follow by induction, the first factor standing for the axes done; the induction is "
     "read by a person here and checked in the formal layer.",
     licenses={
-        "conv2attn.basis.apply": "quadratic and diagonal heads with real centres over boxes of 1 to 3 axes",
+        "conv2attn.basis.apply": "quadratic heads with dyadic centres over boxes of 1 to 3 axes",
     },
     formal="part: mixing axis by axis; the formal theorem says it of the weights",
     steps=(

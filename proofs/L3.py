@@ -33,7 +33,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Lemma 3, Eqs. (15)-(17), corrected by this project",
     not_shown="Whether given floats satisfy the condition; that is decided for each attention by check_span.",
     licenses={
-        "conv2attn.span.check_span": "one-hot and uniform heads on up to six tokens, the joint condition",
+        "conv2attn.span.check_span": "one-hot heads on up to six tokens, the joint condition",
     },
     formal="whole",
     errata=("E2", "E12"),

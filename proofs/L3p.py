@@ -116,7 +116,7 @@ CLAIM = Claim(
     source='Cordonnier et al. 2020, Lemma 3 and its proof (the step "there exists Phi"), refuted by this project',
     not_shown="How often the printed condition misleads on trained attention.",
     licenses={
-        "conv2attn.span.check_span": "one-hot and uniform heads on up to six tokens, the condition per query",
+        "conv2attn.span.check_span": "one-hot heads on up to six tokens, the condition per query",
     },
     formal="part: (b) for soft heads",
     errata=("E2", "E12", "E17"),

@@ -37,7 +37,8 @@ CLAIM = Claim(
     licenses={
         "conv2attn.theorem.construction.attention_for": "integer weights: groups, stride, dilation, padding, bias, "
         "1 to 3 axes",
-        "conv2attn.bounds.mixing_effect": "every leak in [0, 1] and every radius",
+        "conv2attn.bounds.mixing_effect": "every leak in [0, 1] and every radius; a rounding of the mixing is not "
+        "licensed",
     },
     formal="whole",
     steps=(

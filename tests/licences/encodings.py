@@ -1,0 +1,295 @@
+"""Licences of the encodings and of what computes with them: scores, features, and mixing axis by axis."""
+
+from fractions import Fraction
+from itertools import product
+
+import torch
+from flint import arb, ctx
+from hypothesis import strategies as st
+from licences.cases import DYADIC, SHARPNESS, Licence, ball, exact, grids, sites_of
+from sympy import Rational
+
+import proofs.D2 as D2
+import proofs.L2a as L2a
+import proofs.L2e as L2e
+from conv2attn.attention.engines import sdpa
+from conv2attn.basis import AttentionGrid, EnumeratedSoftmax, QuadraticSoftmax, apply
+from conv2attn.basis.operators.enumerated import radix
+from conv2attn.bounds import softmax_error
+
+
+@st.composite
+def heads_on_grids(draw, coordinates):
+    """A small grid with sites, two heads, and some of the pairs of a query and a key."""
+    sides, *geometry = draw(grids(longest=3, spare=2))
+    grid = AttentionGrid(sides, sites_of(*geometry))
+    centre = st.lists(coordinates, min_size=len(sides), max_size=len(sides))
+    centres, alphas = draw(st.lists(centre, min_size=2, max_size=2)), draw(st.lists(SHARPNESS, min_size=2, max_size=2))
+    pair = st.tuples(st.integers(0, 1), st.integers(0, grid.shape[0] - 1), st.integers(0, grid.shape[1] - 1))
+    return grid, centres, alphas, draw(st.lists(pair, min_size=1, max_size=4))
+
+
+def place(index, sides):
+    """The coordinates of a token, row-major."""
+    out = []
+    for side in reversed(sides):
+        index, at = divmod(index, side)
+        out.insert(0, at)
+    return out
+
+
+def positions(grid, query, key):
+    """The site of a query and the coordinates of a key."""
+    axes = zip(place(query, grid.queries), grid.sites.before, grid.sites.stride, strict=True)
+    return [b + s * q for q, b, s in axes], place(key, grid.keys)
+
+
+def displacement(grid, query, key):
+    site, at = positions(grid, query, key)
+    return [k - q for q, k in zip(site, at, strict=True)]
+
+
+def inner_products(encoding, grid):
+    rows = torch.arange(grid.shape[0])
+    inner = torch.einsum("qkp,hp->hqk", encoding.vectors(grid, rows), encoding.position_bias(grid))
+    return inner, encoding.scores(grid, rows, torch.float64)[0]
+
+
+def quadratic(kind, case):
+    grid, centres, alphas, pairs = case
+    inner, scores = inner_products(kind(torch.tensor(centres), torch.tensor(alphas)), grid)
+    for h, q, k in pairs:
+        values = {
+            "n": len(grid.keys),
+            "alpha": Rational(alphas[h]),
+            "delta": displacement(grid, q, k),
+            "Delta": centres[h],
+        }
+        if exact(L2a.score, **values) != Rational(inner[h, q, k].item()):
+            return False
+        if exact(-L2a.alpha * L2a.distance, **values) != Rational(scores[h, q, k].item()):
+            return False
+    return True
+
+
+class QuadraticWithoutTwo(QuadraticSoftmax):
+    def position_bias(self, grid):
+        return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -self.center], -1)
+
+
+class QuadraticOfOneHead(QuadraticSoftmax):
+    def position_bias(self, grid):
+        return super().position_bias(grid)[:1].expand(self.heads, -1)
+
+
+class QuadraticWithoutNorm(QuadraticSoftmax):
+    def vectors(self, grid, queries):
+        vectors = super().vectors(grid, queries)
+        return torch.cat([torch.zeros_like(vectors[..., :1]), vectors[..., 1:]], -1)
+
+
+class QuadraticWithoutStride(QuadraticSoftmax):
+    def vectors(self, grid, queries):
+        shape = AttentionGrid(grid.keys, grid.sites.without_stride())
+        return super().vectors(shape, queries)
+
+
+class QuadraticOpposite(QuadraticSoftmax):
+    def axis_scores(self, displacement, axis, dtype, heads=None):
+        return super().axis_scores(-displacement, axis, dtype, heads)
+
+
+class QuadraticSharpOnce(QuadraticSoftmax):
+    def axis_scores(self, displacement, axis, dtype, heads=None):
+        return super().axis_scores(displacement, axis, dtype, heads) / (self.alpha[:, None, None] if axis else 1)
+
+
+def enumerated(kind, case):
+    """Inner products and scores are -alpha (t - t_Delta)^2 up to a constant, and t tells all displacements apart."""
+    grid, centres, alphas, pairs = case
+    encoding = kind(torch.tensor(centres), torch.tensor(alphas))
+    far, v_r = AttentionGrid(grid.keys, grid.sites.everywhere(len(grid.keys))), D2.CLAIM.steps[0].question.args[0]
+    numbers = encoding.enumeration(far, torch.arange(far.shape[0]))
+    apart = {tuple(displacement(far, q, k)): numbers[q, k].item() for q, k in product(range(far.shape[0]), repeat=2)}
+    if len(set(apart.values())) != len(apart):
+        return False
+    inner, scores = inner_products(encoding, grid)
+    at = encoding.enumeration(grid, torch.arange(grid.shape[0]))
+    for h, q, k in pairs:
+        t = at[q, k].item()
+        if t != apart[tuple(displacement(grid, q, k))]:
+            return False
+        centre = sum(r * int(c) for r, c in zip(radix(grid), centres[h], strict=True))
+        values = {"alpha": Rational(alphas[h]), "t": t, "t_Delta": centre}
+        if exact(v_r, **values) != Rational(inner[h, q, k].item()):
+            return False
+        if Fraction(scores[h, q, k].item()) != -Fraction(alphas[h]) * (t - centre) ** 2:
+            return False
+    return True
+
+
+class EnumeratedTooClose(EnumeratedSoftmax):
+    def enumeration(self, grid, queries):
+        return super().enumeration(AttentionGrid(grid.keys, grid.sites), queries) // 2
+
+
+class EnumeratedByOneAxis(EnumeratedSoftmax):
+    def enumeration(self, grid, queries):
+        return grid.displacement_rows(queries)[..., -1]
+
+
+class EnumeratedBackwards(EnumeratedSoftmax):
+    def center_number(self, grid, dtype):
+        return EnumeratedSoftmax(self.center.flip(1), self.alpha).center_number(grid, dtype)
+
+
+class EnumeratedWithoutTwo(EnumeratedSoftmax):
+    def position_bias(self, grid):
+        return super().position_bias(grid) * torch.tensor([0.5, 1.0])
+
+
+class EnumeratedSharpOnce(EnumeratedSoftmax):
+    def scores(self, grid, queries, dtype, image=None):
+        return super().scores(grid, queries, dtype) / self.alpha[:, None, None]
+
+
+class EnumeratedOfFirst(EnumeratedSoftmax):
+    def scores(self, grid, queries, dtype, image=None):
+        return super().scores(grid, queries, dtype)[:, :1].expand(-1, self.heads, -1, -1)
+
+
+class EnumeratedWithoutStride(EnumeratedSoftmax):
+    def vectors(self, grid, queries):
+        return super().vectors(AttentionGrid(grid.keys, grid.sites.without_stride()), queries)
+
+
+def absolute_features(features, case):
+    """The score is the inner product of the features up to a term of the query alone."""
+    grid, centres, alphas, pairs = case
+    asking, answering = features(QuadraticSoftmax(torch.tensor(centres), torch.tensor(alphas)), grid, torch.float64)
+    inner = (asking @ answering.mT)[0]
+    for h, q, _ in pairs:
+        dropped = set()
+        for k in range(grid.shape[1]):
+            site, key = positions(grid, q, k)
+            values = {"n": len(site), "alpha": Rational(alphas[h]), "Delta": centres[h]}
+            dropped.add(exact(L2e.score, k=key, q=site, **values) - Rational(inner[h, q, k].item()))
+        if len(dropped) != 1:
+            return False
+    return True
+
+
+def changed(asking=lambda x: x, answering=lambda x: x):
+    """`features` whose results are changed afterwards."""
+
+    def features(operators, grid, dtype):
+        queries, keys = sdpa.features(operators, grid, dtype)
+        return asking(queries), answering(keys)
+
+    return features
+
+
+def without_stride(operators, grid, dtype):
+    queries, keys = sdpa.features(operators, AttentionGrid(grid.keys, grid.sites.without_stride()), dtype)
+    return queries[:, :, : grid.shape[0]], keys
+
+
+@st.composite
+def soft_heads(draw):
+    """A grid of 1 to 3 axes, a real centre, a sharpness."""
+    sides = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    return sides, tuple(draw(st.lists(DYADIC, min_size=len(sides), max_size=len(sides)))), draw(SHARPNESS)
+
+
+def mixes_by_the_softmax(mixing, case):
+    """Each weight is within the rounding of an axis' softmax, once for each axis."""
+    sides, centre, alpha = case
+    tokens = torch.Size(sides).numel()
+    heads = QuadraticSoftmax(torch.tensor([centre], dtype=torch.float64), torch.tensor([alpha], dtype=torch.float64))
+    mixed = mixing(heads, torch.eye(tokens, dtype=torch.float64).reshape(-1, *sides), sides)
+    one = 1 + Fraction(softmax_error(max(sides), "float64")) + Fraction(1, 2**50)
+    allowed = ball(one ** len(sides) - 1)
+    with ctx.workprec(200):
+        for q in range(tokens):
+            scores = []
+            for k in range(tokens):
+                axes = zip(place(k, sides), place(q, sides), centre, strict=True)
+                scores.append(-Fraction(alpha) * sum((kk - qq - Fraction(c)) ** 2 for kk, qq, c in axes))
+            weights = [(ball(score - max(scores))).exp() for score in scores]
+            total = sum(weights, arb(0))
+            for k, weight in enumerate(weights):
+                away = ball(mixed.reshape(tokens, tokens)[k, q].item()) - weight / total
+                if not (away <= allowed and -away <= allowed):
+                    return False
+    return True
+
+
+def head(centre=lambda c: c, alpha=lambda a: a):
+    """`apply` for a head with another centre or sharpness."""
+    return lambda p, image, sides: apply(QuadraticSoftmax(centre(p.center), alpha(p.alpha)), image, sides)
+
+
+def of_keys(operators, image, sides):
+    """The transposed map: queries mixed for keys."""
+    return apply(operators, image, sides).reshape(len(image), -1).T.reshape(1, *image.shape)
+
+
+LICENCES = {
+    ("L2a", "basis.QuadraticSoftmax"): Licence(
+        heads_on_grids(DYADIC),
+        quadratic,
+        {
+            "the 2 forgotten": QuadraticWithoutTwo,
+            "one head for all": QuadraticOfOneHead,
+            "the norm forgotten": QuadraticWithoutNorm,
+            "the stride forgotten": QuadraticWithoutStride,
+            "query - key": QuadraticOpposite,
+            "alpha on one axis": QuadraticSharpOnce,
+            "the axes of the centre reversed": lambda centres, alphas: QuadraticSoftmax(centres.flip(1), alphas),
+        },
+    ),
+    ("D2", "basis.EnumeratedSoftmax"): Licence(
+        heads_on_grids(st.integers(-3, 3).map(float)),
+        enumerated,
+        {
+            "numbers too close": EnumeratedTooClose,
+            "one axis alone": EnumeratedByOneAxis,
+            "the stride forgotten": EnumeratedWithoutStride,
+            "the axes of the centre reversed": EnumeratedBackwards,
+            "the 2 forgotten": EnumeratedWithoutTwo,
+            "alpha forgotten in the scores": EnumeratedSharpOnce,
+            "one head for all": EnumeratedOfFirst,
+        },
+    ),
+    ("L2e", "attention.engines.sdpa.features"): Licence(
+        heads_on_grids(DYADIC),
+        absolute_features,
+        {
+            "the norm doubled": changed(answering=lambda k: torch.cat([k[..., :-1], 2 * k[..., -1:]], -1)),
+            "the norm forgotten": changed(answering=lambda k: torch.cat([k[..., :-1], 0 * k[..., -1:]], -1)),
+            "the 2 forgotten": changed(asking=lambda q: torch.cat([q[..., :-1] / 2, q[..., -1:]], -1)),
+            "norms about another origin": changed(
+                answering=lambda k: torch.cat([k[..., :-1], (k[..., :-1] + 1).square().sum(-1, True)], -1)
+            ),
+            "axes of the queries reversed": changed(
+                asking=lambda q: torch.cat([q[..., :-1].flip(-1), q[..., -1:]], -1)
+            ),
+            "one head for all": changed(asking=lambda q: q[:, :1].expand_as(q)),
+            "the stride forgotten": without_stride,
+        },
+        examples=40,
+    ),
+    ("L2d", "basis.apply"): Licence(
+        soft_heads(),
+        mixes_by_the_softmax,
+        {
+            "axes of the centre reversed": head(centre=lambda c: c.flip(1)),
+            "query - key": head(centre=lambda c: -c),
+            "sharper by 1 in 1000": head(alpha=lambda a: 1.001 * a),
+            "the first axis alone": head(centre=lambda c: c[:, :1].expand_as(c)),
+            "centre rounded": head(centre=lambda c: c.round()),
+            "keys mixed for queries": of_keys,
+        },
+        examples=30,
+    ),
+}

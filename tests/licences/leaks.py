@@ -1,0 +1,161 @@
+"""Licences of the leak bounds: the weight off the target, against theta series summed here at 2,000 bits."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+from flint import arb, ctx
+from hypothesis import strategies as st
+from licences.cases import Licence, ball
+
+from conv2attn.bounds import leaked_mass, leaked_mass_covariance, leaked_mass_diagonal, mixing_effect
+
+ALPHAS = st.floats(math.log(1e-3), math.log(700)).map(math.exp)
+TIGHT = 1 + Fraction(1, 2**40)
+
+
+def rivals(alpha):
+    """A ball around the sum over all n != 0 of exp(-alpha n^2): added up until the rest is under 2^-1500 of it."""
+    alpha, last = ball(alpha), 2 + math.isqrt(int(1100 / alpha) + 1)
+    terms = sum(((-alpha * (n * n)).exp() for n in range(1, last)), arb(0))
+    tail = (-alpha * (last * last)).exp() / (1 - (-alpha * last).exp())
+    return 2 * (terms + arb(0).union(tail))
+
+
+def leak(alphas):
+    """A ball around 1 - product of 1 / theta: the least upper bound of what leaks, over all grids."""
+    return -(-sum((rivals(alpha).log1p() for alpha in alphas), arb(0))).expm1()
+
+
+def is_the_leak(function, case):
+    """At least the leak on the whole lattice, and no more than 2^-40 above it."""
+    alphas, arguments = case
+    with ctx.workprec(2000):
+        bound, exact = ball(function(*arguments)), leak(alphas)
+        return bool(bound >= exact.lower()) and bool(bound <= exact.upper() * ball(TIGHT)) and bool(bound >= exact)
+
+
+DIAGONAL = st.lists(st.tuples(ALPHAS.filter(lambda a: a < 100), st.integers(-5, 5).map(float)), min_size=1, max_size=4)
+
+
+def float_bound(alpha, n):
+    return 1 - (1 + 2 / math.expm1(alpha)) ** -n
+
+
+def leaves_at_most(function, case):
+    eps, n = case
+    return function(math.nextafter(math.log(1 + 2 * n / eps), math.inf), n) <= eps
+
+
+@st.composite
+def precisions(draw):
+    """A positive definite matrix of 1 to 3 axes in quarters: B'B + I/4, sometimes a multiple of I, or not symmetric."""
+    n = draw(st.integers(1, 3))
+    if draw(st.booleans()):
+        size = draw(st.integers(1, 12)) / 4
+        return tuple(tuple(size * (i == j) for j in range(n)) for i in range(n))
+    b = [[draw(st.integers(-2, 2)) / 2 for _ in range(n)] for _ in range(n)]
+    skew = draw(st.integers(0, 2)) / 4
+    entry = [[sum(b[k][i] * b[k][j] for k in range(n)) + (i == j) / 4 for j in range(n)] for i in range(n)]
+    return tuple(tuple(entry[i][j] + skew * ((i < j) - (i > j)) for j in range(n)) for i in range(n))
+
+
+def covers_the_grid(function, matrix):
+    """At least what leaks on a grid of 15 keys an axis with the target in the middle (9 of three axes)."""
+    n = len(matrix)
+    reach = range(-4, 5) if n == 3 else range(-7, 8)
+    with ctx.workprec(200):
+        others = arb(0)
+        for d in product(reach, repeat=n):
+            score = sum(Fraction(matrix[i][j]) * d[i] * d[j] for i in range(n) for j in range(n))
+            others += (-ball(score)).exp() if any(d) else 0
+        return bool(ball(function(matrix)) * (1 + others) >= others)
+
+
+def scaled(factor):
+    return lambda matrix: leaked_mass_covariance([[factor * x for x in row] for row in matrix])
+
+
+def without_signs(matrix):
+    n = len(matrix)
+    least = min(matrix[i][i] for i in range(n))
+    return leaked_mass(least, n)
+
+
+def one_triangle(matrix):
+    n = len(matrix)
+    return leaked_mass_covariance([[matrix[max(i, j)][min(i, j)] for j in range(n)] for i in range(n)])
+
+
+def is_the_effect(function, case):
+    share, radius = case
+    exact, bound = 2 * Fraction(share) * Fraction(radius), function(share, radius)
+    return Fraction(bound) >= exact and (bound == 0 or Fraction(math.nextafter(bound, 0)) < exact)
+
+
+def by_branch(low, high):
+    """`leaked_mass` scaled where it sums the dual series (alpha below 3) and where it sums the theta series."""
+    return lambda alpha, n: leaked_mass(alpha, n) * (low if alpha < 3 else high)
+
+
+LICENCES = {
+    ("L2b", "bounds.leaked_mass"): Licence(
+        st.tuples(st.integers(1, 400).map(lambda n: 2.0 ** (-n / 8)), st.integers(1, 4)),
+        leaves_at_most,
+        {
+            "twice the axes": lambda alpha, n: leaked_mass(alpha, 2 * n),
+            "half as much again": lambda alpha, n: 1.5 * leaked_mass(alpha, n),
+            "the odds": lambda alpha, n: leaked_mass(alpha, n) / (1 - min(0.9999, leaked_mass(alpha, n))) * 1.01,
+            "never 0": lambda alpha, n: max(2.0**-40, leaked_mass(alpha, n)),
+            "half of alpha": lambda alpha, n: leaked_mass(alpha / 2, n),
+        },
+    ),
+    ("L2c", "bounds.leaked_mass"): Licence(
+        st.tuples(ALPHAS, st.integers(1, 4)).map(lambda case: ([case[0]] * case[1], case)),
+        is_the_leak,
+        {
+            "cancellation": float_bound,
+            "an axis less": lambda alpha, n: leaked_mass(alpha, max(1, n - 1)),
+            "one side": lambda alpha, n: leaked_mass(alpha, n) / 2,
+            "too small below 3": by_branch(1 - 1e-9, 1),
+            "too small above 3": by_branch(1, 1 - 1e-9),
+            "too large below 3": by_branch(1 + 1e-9, 1),
+            "too large above 3": by_branch(1, 1 + 1e-9),
+            "the odds": lambda alpha, n: leaked_mass(alpha, n) / max(1e-300, 1 - leaked_mass(alpha, n)),
+        },
+    ),
+    ("L2c", "bounds.leaked_mass_diagonal"): Licence(
+        DIAGONAL.map(lambda axes: ([a for a, _ in axes], ([a for a, _ in axes], [c for _, c in axes]))),
+        is_the_leak,
+        {
+            "the sharpest axis for all": lambda alphas, centre: leaked_mass(max(alphas), len(alphas)),
+            "the flattest axis for all": lambda alphas, centre: leaked_mass(min(alphas), len(alphas)),
+            "the first axis alone": lambda alphas, centre: leaked_mass(alphas[0], 1),
+            "the sum of the axes": lambda alphas, centre: min(1.0, sum(leaked_mass(alpha, 1) for alpha in alphas)),
+            "a shifted centre": lambda alphas, centre: leaked_mass_diagonal(alphas, [c + 0.125 for c in centre]),
+        },
+    ),
+    ("GQ", "bounds.leaked_mass_covariance"): Licence(
+        precisions(),
+        covers_the_grid,
+        {
+            "an eigenvalue 10 % too large": scaled(1.1),
+            "an eigenvalue 1 % too large": scaled(1.01),
+            "the smallest diagonal entry": without_signs,
+            "one triangle of a matrix that is not symmetric": one_triangle,
+            "an axis less": lambda matrix: leaked_mass_covariance(matrix) / len(matrix) * 0.99,
+        },
+        examples=40,
+    ),
+    ("T1", "bounds.mixing_effect"): Licence(
+        st.tuples(st.floats(0, 1), st.floats(0, 1e6)),
+        is_the_effect,
+        {
+            "half": lambda share, radius: mixing_effect(share, radius) / 2,
+            "without the radius": lambda share, radius: mixing_effect(share, 1.0),
+            "rounded down": lambda share, radius: math.nextafter(mixing_effect(share, radius), 0),
+            "rounded to nearest": lambda share, radius: 2 * share * radius,
+            "a radius for the range": lambda share, radius: share * radius,
+        },
+    ),
+}

@@ -1,0 +1,213 @@
+"""Licences of what is asked of given attention: whether it spans the shifts, and how few heads a convolution needs."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import flint
+import torch
+from hypothesis import strategies as st
+from licences.cases import Licence
+
+from conv2attn.basis import Padding
+from conv2attn.span import check_span, fewest_heads
+from conv2attn.theorem.convolution import Convolution
+from conv2attn.verdicts import Verdict
+
+
+def rank(rows):
+    return flint.fmpz_mat(rows).rank() if rows and rows[0] else 0
+
+
+@st.composite
+def heads_on_a_line(draw):
+    """One to three heads on up to six tokens that read a neighbour or any key, and one or two offsets."""
+    tokens = draw(st.integers(2, 6))
+    heads = []
+    for _ in range(draw(st.integers(1, 3))):
+        kind, shift = draw(st.sampled_from(["shift", "swap", "any"])), draw(st.integers(-1, 1))
+        reads = {
+            "shift": [(q + shift) % tokens for q in range(tokens)],
+            "swap": [(q + (q + shift) % 2) % tokens for q in range(tokens)],
+            "any": draw(st.lists(st.integers(0, tokens - 1), min_size=tokens, max_size=tokens)),
+        }[kind]
+        heads.append([[int(k == reads[q]) for k in range(tokens)] for q in range(tokens)])
+    return heads, draw(st.sampled_from([[(0,)], [(1,)], [(0,), (1,)]]))
+
+
+def shifted(tokens, offset):
+    """The rows that an offset asks for; zeros where it leaves the grid."""
+    return [[int(k == q + offset) for k in range(tokens)] for q in range(tokens)]
+
+
+def spanned(heads, targets):
+    """Whether every target is a combination of the heads, all given as rows of integers."""
+    return rank(heads) == rank([*heads, *targets])
+
+
+def expected(heads, offsets, condition):
+    tokens = len(heads[0])
+    wanted = [shifted(tokens, offset) for (offset,) in offsets]
+    if condition == "joint":
+        return spanned(*([[x for row in rows for x in row] for rows in group] for group in (heads, wanted)))
+    return all(
+        spanned([h[q] for h in heads], [w[q] for w in wanted if any(w[q])] or [h[q] for h in heads])
+        for q in range(tokens)
+    )
+
+
+def answers(condition):
+    def agrees(check, case):
+        heads, offsets = case
+        row = check(torch.tensor(heads).double(), offsets=offsets, grid=len(heads[0])).rows[0]
+        held = expected(heads, offsets, condition)
+        return row.condition(condition).verdict is (Verdict.HOLDS if held else Verdict.REFUTED)
+
+    return agrees
+
+
+class Answered:
+    """A report of one row whose conditions have the given verdicts."""
+
+    def __init__(self, answer):
+        self.rows, self.answer = [self], answer
+
+    def condition(self, name):
+        return self
+
+    @property
+    def verdict(self):
+        return self.answer
+
+
+def always(verdict):
+    return lambda heads, offsets, grid: Answered(verdict)
+
+
+def another(condition):
+    """The answer to another condition."""
+    return lambda heads, offsets, grid: Answered(
+        check_span(heads, offsets=offsets, grid=grid).rows[0].condition(condition).verdict
+    )
+
+
+def first_head(heads, offsets, grid):
+    return check_span(heads[:1], offsets=offsets, grid=grid)
+
+
+def first_offset(heads, offsets, grid):
+    return check_span(heads, offsets=offsets[:1], grid=grid)
+
+
+def opposite(heads, offsets, grid):
+    return check_span(heads, offsets=[(-offset,) for (offset,) in offsets], grid=grid)
+
+
+@st.composite
+def kernels(draw):
+    """A convolution of 1 or 2 axes with small integer taps, some of them zero, in groups or not."""
+    kernel = draw(st.sampled_from([(1,), (2,), (3,), (4,), (5,), (2, 2), (1, 3), (3, 2)]))
+    d_out, d_in, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 2]))
+    count = groups * d_out * d_in * int(torch.Size(kernel).numel())
+    numbers = draw(st.lists(st.sampled_from([-2, -1, 0, 0, 1, 1, 2, 3]), min_size=count, max_size=count))
+    weight = torch.tensor(numbers).double().reshape(groups * d_out, d_in, *kernel)
+    ones = (1,) * len(kernel)
+    return Convolution(weight, None, ones, ones, Padding.none(len(kernel)), groups)
+
+
+def needed(convolution):
+    """(heads one-hot, heads free): the non-zero taps; their rank, and one more where some y >= 0, not 0, has y'W = 0.
+
+    Such a y, if there is one, has one with the least support, whose rows are dependent in one way: they are tried all.
+    """
+    taps = [[int(x) for x in row] for row in convolution.weight.flatten(2).permute(2, 0, 1).flatten(1).tolist()]
+    used = [row for row in taps if any(row)]
+    r = rank(used)
+    for size in range(1, r + 2):
+        for rows in combinations(used, size):
+            if rank([list(row) for row in rows]) == size - 1:
+                null, count = flint.fmpz_mat([list(column) for column in zip(*rows, strict=True)]).nullspace()
+                y = [int(null[i, 0]) for i in range(size)]
+                if count == 1 and (min(y) > 0 or max(y) < 0):
+                    return len(used), r + 1
+    return len(used), r
+
+
+def are_needed(fewest, convolution):
+    """The numbers of claim HEADS, and patterns that are rows of attention and make the taps."""
+    found = fewest(convolution)
+    if (found.hard, found.free) != needed(convolution):
+        return False
+    taps = int(torch.Size(convolution.kernel_size).numel())
+    rows = torch.tensor([[float(x) for x in row] for row in found.patterns], dtype=torch.float64).reshape(-1, taps)
+    made = torch.einsum("ht,hoi->oit", rows, torch.as_tensor(found.matrices))
+    attention = all(min(row) >= 0 and sum(row) == 1 for row in found.patterns)
+    return attention and torch.allclose(made, convolution.weight.flatten(2), atol=1e-9)
+
+
+def counted(change):
+    """`fewest_heads` with another number of free heads."""
+    return lambda convolution: Counted(fewest_heads(convolution), change(convolution))
+
+
+class Counted:
+    """What was found, with another number of heads."""
+
+    def __init__(self, found, free):
+        self.hard, self.free, self.patterns, self.matrices = found.hard, free, found.patterns, found.matrices
+
+
+def taps_of(convolution):
+    return [[int(x) for x in row] for row in convolution.weight.flatten(2).permute(2, 0, 1).flatten(1).tolist()]
+
+
+def by_sign(convolution):
+    taps = taps_of(convolution)
+    return rank(taps) + any(x < 0 for row in taps for x in row)
+
+
+def all_taps(convolution):
+    found = Counted(fewest_heads(convolution), fewest_heads(convolution).free)
+    found.hard = len(taps_of(convolution))
+    return found
+
+
+LICENCES = {
+    ("L3", "span.check_span"): Licence(
+        heads_on_a_line(),
+        answers("joint"),
+        {
+            "the printed condition": another("per-query"),
+            "always holds": always(Verdict.HOLDS),
+            "never holds": always(Verdict.REFUTED),
+            "the first head": first_head,
+            "the first offset": first_offset,
+        },
+        examples=40,
+    ),
+    ("L3p", "span.check_span"): Licence(
+        heads_on_a_line(),
+        answers("per-query"),
+        {
+            "the joint condition": another("joint"),
+            "always holds": always(Verdict.HOLDS),
+            "never holds": always(Verdict.REFUTED),
+            "the first head": first_head,
+            "the first offset": first_offset,
+            "the opposite offsets": opposite,
+        },
+        examples=40,
+    ),
+    ("HEADS", "span.fewest_heads"): Licence(
+        kernels(),
+        are_needed,
+        {
+            "the rank": counted(lambda c: rank(taps_of(c))),
+            "the rank and one": counted(lambda c: rank(taps_of(c)) + 1),
+            "one more for a negative tap": counted(by_sign),
+            "the taps": counted(lambda c: len(taps_of(c))),
+            "zero taps as hard heads": all_taps,
+            "the first output channel": lambda c: fewest_heads(replace(c, weight=c.weight[:1], groups=1)),
+        },
+        examples=80,
+    ),
+}

@@ -1,0 +1,117 @@
+"""Licences of the thresholds of alpha: which weights round to 0 or to 1, by balls around the exponentials."""
+
+import math
+
+from flint import arb, ctx
+from hypothesis import strategies as st
+from licences.cases import Licence, ball
+
+from conv2attn.bounds import FORMATS, auto_alpha, one_hot_threshold, target_rounds_to_one_threshold
+from proofs.A46 import AUTO
+from proofs.A46 import FORMATS as PROVED
+
+STORED = {name: name if name in PROVED else "float32" for name in FORMATS}  # tf32 and bf32 are stored in float32
+SUMMED = {name: "float64" if name == "float64" else "float32" for name in FORMATS}
+NAMES = st.sampled_from(list(FORMATS))
+
+
+def power_of_two(exponent):
+    return arb(2) ** exponent
+
+
+def rounds_to_zero(alpha, name):
+    """e^-alpha is below half of the smallest subnormal, 2^(emin - p)."""
+    precision, lowest = PROVED[STORED[name]]
+    return bool((-ball(alpha)).exp() < power_of_two(lowest - precision))
+
+
+def flushed(alpha, name):
+    """Below the smallest normal number of the format in which the softmax is computed, or rounded to 0 by a cast."""
+    return bool((-ball(alpha)).exp() < power_of_two(PROVED[SUMMED[name]][1])) or rounds_to_zero(alpha, name)
+
+
+def spacing(alpha, name):
+    return 2.0 ** (math.frexp(alpha)[1] - PROVED[STORED[name]][0])
+
+
+def is_the_first(function, case):
+    """The alpha is a number of the format, serves, and the number before it does not."""
+    name, flush = case
+    alpha, serves = function(name, flush), flushed if flush else rounds_to_zero
+    with ctx.workprec(200):
+        step = spacing(alpha, name)
+        return alpha % step == 0 and serves(alpha, name) and not serves(alpha - step, name)
+
+
+def is_automatic(function, name):
+    """The power of two of claim A46, which serves with gradual underflow and with flush to zero."""
+    alpha = function(name)
+    with ctx.workprec(200):
+        return alpha == AUTO[STORED[name]] and rounds_to_zero(alpha, name) and flushed(alpha, name)
+
+
+def target_is_one(function, case):
+    """theta^n - 1 < 2^-p at alpha, so that the exact sum rounds to 1; and at 97 % of alpha it is not."""
+    name, n = case
+    alpha, bits = function(name, n), PROVED[STORED[name]][0]
+
+    def small(alpha):
+        series = 1 + 2 * sum(((-ball(alpha) * (m * m)).exp() for m in range(1, 9)), arb(0))
+        return bool(series**n - 1 < power_of_two(-bits))
+
+    with ctx.workprec(200):
+        return small(alpha) and not small(0.8 * alpha)
+
+
+def in_format(wanted, wrong):
+    """`one_hot_threshold` with a mistake in one format."""
+    return lambda name, flush: wrong(name, flush) if name == wanted else one_hot_threshold(name, flush)
+
+
+LICENCES = {
+    ("A46", "bounds.one_hot_threshold"): Licence(
+        st.tuples(NAMES, st.booleans()),
+        is_the_first,
+        {
+            **{
+                f"{name}: the number before": in_format(
+                    name, lambda n, f: one_hot_threshold(n, f) - spacing(one_hot_threshold(n, f), n)
+                )
+                for name in FORMATS
+            },
+            **{
+                f"{name}: the number after": in_format(
+                    name, lambda n, f: one_hot_threshold(n, f) + spacing(one_hot_threshold(n, f), n)
+                )
+                for name in FORMATS
+            },
+            "always gradual": lambda name, flush: one_hot_threshold(name),
+            "always flushed": lambda name, flush: one_hot_threshold(name, True),
+        },
+        examples=80,
+    ),
+    ("A46", "bounds.auto_alpha"): Licence(
+        NAMES,
+        is_automatic,
+        {
+            "half": lambda name: auto_alpha(name) / 2,
+            "twice": lambda name: auto_alpha(name) * 2,
+            "46": lambda name: 46.0,
+            "no power of two": one_hot_threshold,
+            "float32 for all": lambda name: auto_alpha("float32"),
+        },
+    ),
+    ("A46", "bounds.target_rounds_to_one_threshold"): Licence(
+        st.tuples(NAMES, st.integers(1, 3)),
+        target_is_one,
+        {
+            "two axes for all": lambda name, n: target_rounds_to_one_threshold(name, 2),
+            "one axis for all": lambda name, n: target_rounds_to_one_threshold(name, 1),
+            "one less": lambda name, n: target_rounds_to_one_threshold(name, n) - 1,
+            "a bit less": lambda name, n: target_rounds_to_one_threshold(name, n) - 2 * math.log(2),
+            "float32 for all": lambda name, n: target_rounds_to_one_threshold("float32", n),
+            "twice": lambda name, n: 2 * target_rounds_to_one_threshold(name, n),
+        },
+        examples=40,
+    ),
+}
