@@ -129,6 +129,11 @@ RULES: dict[str, Rule] = {
         "An operation on operators was asked of a type that has no rule registered for it.",
         "Register a rule, or pass the operator as Dense.",
     ),
+    "C2A111": Rule(
+        "not a convolution of whole patches",
+        "On patch tokens a convolution must map whole patches to whole patches at every size, padding included.",
+        "Choose a patch that is a multiple of the stride, pad to keep the size, or convert without patch.",
+    ),
     "C2A120": Rule(
         "input does not fit the layer",
         "The number of channels or axes is not the layer's.",

@@ -2,5 +2,16 @@
 
 from conv2attn.theorem.construction import attention_for
 from conv2attn.theorem.convolution import STOCK, Convolution, has_own_forward, read
+from conv2attn.theorem.patches import DepthToSpace, SpaceToDepth, attention_on_patches, chained
 
-__all__ = ["STOCK", "Convolution", "attention_for", "has_own_forward", "read"]
+__all__ = [
+    "STOCK",
+    "Convolution",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "attention_for",
+    "attention_on_patches",
+    "chained",
+    "has_own_forward",
+    "read",
+]

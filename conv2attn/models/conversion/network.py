@@ -12,8 +12,9 @@ from conv2attn.models.conversion.assembly import converted, selectable
 from conv2attn.models.conversion.discovery import discover
 from conv2attn.models.conversion.outcomes import SURE_ALPHA, conversion_of, rows_of_the_closed
 from conv2attn.models.conversion.recording import missed_layers
-from conv2attn.models.conversion.replacement import Content, EncodingName, Settings, StrideBy, attention_layers
+from conv2attn.models.conversion.replacement import Content, EncodingName, Settings, StrideBy, attention_layers, present
 from conv2attn.models.conversion.selection import Selection
+from conv2attn.theorem import attention_on_patches
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
 Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -34,6 +35,10 @@ class Options(TypedDict, total=False):
 
 
 @overload
+def convert(
+    model: Stock, example_input: Input | None = None, *, patch: int | Sequence[int], **options: Unpack[Options]
+) -> nn.Sequential: ...
+@overload
 def convert(model: Stock, example_input: Input | None = None, **options: Unpack[Options]) -> MultiHeadSelfAttention: ...
 @overload
 def convert(model: Network, example_input: Input | None = None, **options: Unpack[Options]) -> Network: ...
@@ -49,6 +54,7 @@ def convert(
     content: Content = "none",
     only: str | Sequence[str] = (),
     skip: str | Sequence[str] = (),
+    patch: int | Sequence[int] | None = None,
 ) -> nn.Module:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
 
@@ -65,6 +71,7 @@ def convert(
             trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
+        patch: of one convolution layer: attend to patches of pixels, see `theorem.attention_on_patches`.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
     Warns:
@@ -79,6 +86,10 @@ def convert(
         raise UsageError("C2A101", f"{type(model).__name__} is not a torch.nn.Module")
     if any(not row.name for row in rows_of_the_closed(model)):
         raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
+    if patch is not None:
+        with present(model) as convolution:
+            settings = Settings(alpha, encoding, d_head, stride_by, trainable, content)
+            return attention_on_patches(convolution, patch, **settings.arguments())
     settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable, content), Selection.of(only, skip)
     discovery = discover(model, example_input)
     selection.check(selectable(model, discovery))

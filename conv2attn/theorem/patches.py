@@ -1,0 +1,165 @@
+"""Patch tokens: a convolution as attention on tokens that are whole patches of pixels (Li et al. 2021)."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from torch import Tensor, nn
+
+from conv2attn.basis import Offset, Padding
+from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.theorem.construction import attention_for
+from conv2attn.theorem.convolution import Convolution
+
+
+class SpaceToDepth(nn.Module):
+    """Makes every patch of pixels one token: (batch, channels, *sides) to (batch, channels * pixels, *sides / patch).
+
+    The pixels of a patch are row-major within a channel, as in torch.nn.PixelUnshuffle, on one to three axes.
+
+    Args:
+        patch: sides of a patch.
+    """
+
+    def __init__(self, patch: Offset):
+        super().__init__()
+        self.patch = tuple(patch)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The tokens.
+
+        Raises:
+            GeometryError: a side is not a whole number of patches (C2A121).
+        """
+        sides = tuple(image.shape[2:])
+        if len(sides) != len(self.patch) or any(side % p for side, p in zip(sides, self.patch, strict=True)):
+            raise GeometryError(
+                "C2A121", f"sides {sides} are not whole patches of {self.patch}", "Pad the image first."
+            )
+        axes = len(sides)
+        split = (n for side, p in zip(sides, self.patch, strict=True) for n in (side // p, p))
+        apart = image.reshape(*image.shape[:2], *split)
+        order = (0, 1, *(3 + 2 * axis for axis in range(axes)), *(2 + 2 * axis for axis in range(axes)))
+        return apart.permute(order).flatten(1, 1 + axes)
+
+    def extra_repr(self) -> str:
+        """The patch."""
+        return f"patch={self.patch}"
+
+
+class DepthToSpace(nn.Module):
+    """The inverse of `SpaceToDepth`: as torch.nn.PixelShuffle, on one to three axes."""
+
+    def __init__(self, patch: Offset):
+        super().__init__()
+        self.patch = tuple(patch)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The image."""
+        axes, sides = len(self.patch), tokens.shape[2:]
+        apart = tokens.unflatten(1, (-1, *self.patch))
+        order = (0, 1, *(n for axis in range(axes) for n in (2 + axes + axis, 2 + axis)))
+        return apart.permute(order).reshape(
+            tokens.shape[0], -1, *(side * p for side, p in zip(sides, self.patch, strict=True))
+        )
+
+    def extra_repr(self) -> str:
+        """The patch."""
+        return f"patch={self.patch}"
+
+
+def token_heads(kernel_size: int, patch: int) -> int:
+    """Heads along one axis of a convolution of odd kernel and stride 1, padded to keep the size.
+
+    >>> token_heads(3, 4), token_heads(7, 3), token_heads(9, 3), token_heads(1, 8)
+    (3, 3, 5, 1)
+    """
+    return 2 * math.ceil((kernel_size - 1) / (2 * patch)) + 1
+
+
+def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Offset]:
+    """The convolution on tokens that computes `convolution` on pixels, and the sides of the patches that it returns.
+
+    Output pixel `p = stride^-1 patch T + a` of token T reads pixel `stride a + delta` of the patch, which lies in the
+    token that is `floor((stride a + delta) / patch)` away: for each tap and each a one block of the token's matrix.
+
+    Args:
+        patch: sides of a patch of input pixels; a multiple of the stride.
+    Raises:
+        UnsupportedError: output and input are not as many whole patches at every size, or padding is not by zeros or
+            circular (C2A111).
+        UsageError: the patch has other axes, or is not positive (C2A001).
+    Source: Li et al. 2021, arXiv 2111.01353, Sec. 3.
+    """
+    padding, axes = convolution.padding, len(convolution.kernel_size)
+    if len(patch) != axes or min(patch, default=0) < 1:
+        raise UsageError("C2A001", f"patch={patch} is not a positive number for each of {axes} axes")
+    spans = [d * (k - 1) for k, d in zip(convolution.kernel_size, convolution.dilation, strict=True)]
+    per_axis = zip(patch, convolution.stride, spans, padding.before, padding.after, strict=True)
+    for axis, (p, s, span, before, after) in enumerate(per_axis):
+        if p % s or not span - s < before + after <= span:
+            found = f"axis {axis}: patches of {p} with stride {s}, span {span} and padding {before}, {after}"
+            raise UnsupportedError("C2A111", f"{found} do not give an output of whole patches at every size")
+    if padding.mode not in ("zeros", "circular") or max(padding.spacing) > 1:
+        raise UnsupportedError("C2A111", f"padding by {padding.mode} is none on whole patches")
+    tables = [token_taps(convolution, patch, axis) for axis in range(axes)]
+    low = [min(token for token, *_ in table) for table in tables]
+    high = [max(token for token, *_ in table) for table in tables]
+    kernel = [most - least + 1 for least, most in zip(low, high, strict=True)]
+    outputs = tuple(p // s for p, s in zip(patch, convolution.stride, strict=True))
+    weight = convolution.weight.new_zeros(convolution.d_out, *outputs, convolution.weight.shape[1], *patch, *kernel)
+    every = slice(None)
+    for taps in product(*tables):
+        tokens, sources, targets, places = zip(*taps, strict=True)
+        at = tuple(token - least for token, least in zip(tokens, low, strict=True))
+        weight[(every, *targets, every, *sources, *at)] = convolution.weight[(every, every, *places)]
+    whole = weight.flatten(0, axes).flatten(1, 1 + axes)
+    bias = None if convolution.bias is None else convolution.bias.repeat_interleave(math.prod(outputs))
+    ones = (1,) * axes
+    around = Padding(tuple(-least for least in low), tuple(high), padding.mode, ones)
+    return Convolution(whole, bias, ones, ones, around, convolution.groups), outputs
+
+
+def attention_on_patches(convolution: Convolution, patch: int | Sequence[int], **options: Any) -> nn.Sequential:
+    """Space-to-depth, attention on patch tokens, and back: it equals `convolution` on images of whole patches.
+
+    A K x K kernel of stride 1 takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2 times fewer tokens: 9 while K - 1 is at
+    most 2 P. `chained` leaves out the way to pixels and back between such layers. A patch embedding, whose kernel and
+    stride are the patch, is one head.
+
+    Args:
+        patch: its side, or its sides.
+        options: of `attention_for`.
+    Raises:
+        UnsupportedError, UsageError: as `as_patches` and `attention_for`.
+    """
+    axes = len(convolution.kernel_size)
+    sides = (patch,) * axes if isinstance(patch, int) else tuple(patch)
+    on_tokens, outputs = as_patches(convolution, sides)
+    stages = [SpaceToDepth(sides), attention_for(on_tokens, **options), DepthToSpace(outputs)]
+    return nn.Sequential(*(stages[:2] if max(outputs) == 1 else stages))
+
+
+def token_taps(convolution: Convolution, patch: Offset, axis: int) -> list[tuple[int, int, int, int]]:
+    """Along one axis, for each pixel of an output patch and each tap: (token, pixel in it, output pixel, tap)."""
+    p, s = patch[axis], convolution.stride[axis]
+    found = []
+    for target in range(p // s):
+        for tap in range(convolution.kernel_size[axis]):
+            source = s * target + convolution.dilation[axis] * tap - convolution.padding.before[axis]
+            found.append((source // p, source % p, target, tap))
+    return found
+
+
+def chained(*stages: nn.Module) -> nn.Sequential:
+    """The stages in a row, sequences taken apart, without pairs that go to pixels and straight back to tokens."""
+    flat: list[nn.Module] = []
+    for stage in stages:
+        for part in stage if isinstance(stage, nn.Sequential) else [stage]:
+            back = flat and isinstance(flat[-1], DepthToSpace) and isinstance(part, SpaceToDepth)
+            if back and flat[-1].patch == part.patch:
+                flat.pop()
+            else:
+                flat.append(part)
+    return nn.Sequential(*flat)

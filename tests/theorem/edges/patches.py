@@ -1,0 +1,127 @@
+"""Patch tokens: bit-equal to the convolution on whole numbers, with as many heads as the formula says."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import conv2attn
+from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.theorem import DepthToSpace, SpaceToDepth, chained
+from conv2attn.theorem.patches import token_heads
+
+KINDS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+def whole(*shape):
+    """Whole numbers, so that every sum is exact."""
+    return torch.randint(-4, 5, shape).float()
+
+
+@st.composite
+def patched_convolutions(draw):
+    """A convolution that maps whole patches to whole patches, the patch, and the sides of an image."""
+    axes = draw(st.integers(1, 3))
+    several = st.integers(1, 3 if axes < 3 else 2)
+    stride, tokens = ([draw(several) for _ in range(axes)] for _ in range(2))
+    patch = [s * draw(several) for s in stride]
+    kernel = [draw(st.integers(1, 6 if axes < 3 else 3)) for _ in range(axes)]
+    dilation = [draw(st.integers(1, 2)) for _ in range(axes)]
+    spans = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    mode = draw(st.sampled_from(["zeros", "circular"]))
+    sides = [p * t for p, t in zip(patch, tokens, strict=True)]
+    padding = [draw(st.sampled_from(fits(span, s))) for span, s in zip(spans, stride, strict=True)]
+    if mode == "circular" and any(p > side for p, side in zip(padding, sides, strict=True)):
+        mode = "zeros"
+    groups = draw(st.integers(1, 2))
+    conv = KINDS[axes](
+        2 * groups, groups, kernel, stride, padding, dilation, groups, draw(st.booleans()), padding_mode=mode
+    )
+    torch.manual_seed(draw(st.integers(0, 99)))
+    conv.weight.data = whole(*conv.weight.shape)
+    if conv.bias is not None:
+        conv.bias.data = whole(*conv.bias.shape)
+    return conv, patch, whole(2, conv.in_channels, *sides)
+
+
+def fits(span, stride):
+    """Paddings on either side that keep whole patches whole; 0 where there is none, which is refused then."""
+    return [p for p in range(span + 1) if span - stride < 2 * p <= span] or [0]
+
+
+@settings(max_examples=60)
+@given(patched_convolutions())
+@torch.no_grad()
+def test_attention_on_patches_is_the_convolution_bit_for_bit(drawn):
+    conv, patch, image = drawn
+    spans = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+    if any(not s - t < 2 * p <= s for s, t, p in zip(spans, conv.stride, conv.padding, strict=True)):
+        with pytest.raises(UnsupportedError, match="C2A111"):
+            conv2attn.convert(conv, patch=patch)
+        return
+    layer = conv2attn.convert(conv, patch=patch)
+    assert torch.equal(layer(image), conv(image))
+    back = [p // s for p, s in zip(patch, conv.stride, strict=True)]
+    assert torch.equal(DepthToSpace(back)(SpaceToDepth(back)(conv(image))), conv(image))
+
+
+@pytest.mark.parametrize("patch", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7, 9])
+def test_heads_are_as_many_as_the_formula_says(kernel, patch):
+    conv = nn.Conv2d(1, 1, kernel, padding=kernel // 2)
+    layer = conv2attn.convert(conv, patch=patch)
+    assert layer[1].heads == token_heads(kernel, patch) ** 2 == (2 * math.ceil((kernel - 1) / (2 * patch)) + 1) ** 2
+    if kernel > 1 and kernel - 1 <= 2 * patch:
+        assert layer[1].heads == 9
+
+
+@torch.no_grad()
+def test_a_patch_embedding_is_one_head():
+    conv = nn.Conv2d(3, 5, 4, stride=4)
+    layer = conv2attn.convert(conv, patch=4)
+    assert layer[1].heads == 1
+    image = torch.randn(2, 3, 8, 12)
+    torch.testing.assert_close(layer(image), conv(image))
+
+
+@torch.no_grad()
+def test_a_chain_stays_on_tokens():
+    torch.manual_seed(0)
+    convs = [nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 2, 5, padding=2), nn.Conv2d(2, 2, 1)]
+    for conv in convs:
+        conv.weight.data, conv.bias.data = whole(*conv.weight.shape), whole(*conv.bias.shape)
+    chain = chained(*(conv2attn.convert(conv, patch=2) for conv in convs))
+    assert [type(stage).__name__ for stage in chain] == [
+        "SpaceToDepth",
+        *["MultiHeadSelfAttention"] * 3,
+        "DepthToSpace",
+    ]
+    image = whole(1, 2, 6, 4)
+    assert torch.equal(chain(image), nn.Sequential(*convs)(image))
+    apart = chained(nn.Sequential(DepthToSpace((2, 2))), SpaceToDepth((4, 4)))
+    assert len(apart) == 2
+
+
+def test_space_to_depth_is_pixel_unshuffle():
+    image = torch.randn(2, 3, 6, 4)
+    assert torch.equal(SpaceToDepth((2, 2))(image), nn.PixelUnshuffle(2)(image))
+    with pytest.raises(GeometryError, match=r"sides \(6, 5\) are not whole patches"):
+        SpaceToDepth((2, 2))(torch.randn(1, 1, 6, 5))
+
+
+@pytest.mark.parametrize(
+    ("conv", "patch", "error"),
+    [
+        (nn.Conv2d(1, 1, 3), 2, UnsupportedError),
+        (nn.Conv2d(1, 1, 3, stride=2, padding=1), 3, UnsupportedError),
+        (nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), 2, UnsupportedError),
+        (nn.Conv2d(1, 1, 3, padding=1), (2,), UsageError),
+        (nn.Conv2d(1, 1, 3, padding=1), 0, UsageError),
+    ],
+)
+def test_what_is_not_whole_patches_is_refused(conv, patch, error):
+    with pytest.raises(error):
+        conv2attn.convert(conv, patch=patch)
