@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conv2attn.attention.encodings import Encoding
 from conv2attn.attention.engines import check_engine, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.probes import backend_flags
-from conv2attn.attention.recipe import Known, Question, look, readable, refuse_unread
+from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
 from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 
@@ -181,21 +181,22 @@ class MultiHeadSelfAttention(nn.Module):
     def evaluate(self, basis: Basis, image: Tensor) -> Tensor:
         """The output for an image with a batch, by the engine that is set."""
         known = self.known(basis, image)
-        if not readable(basis.operators, image):
-            recipe = recipe_for(self.engine, self.question(basis, image))
+        if not readable(image):
+            run = recipe_for(self.engine, self.question(basis, image))
             known.assert_current(basis.operators)
-            return recipe(basis, image)
-        key = (self.engine, image.shape, basis.padding, basis.sites, self.memory_limit, torch.is_grad_enabled())
-        recipe = known.recipes.get(key) or known.recipes.setdefault(
-            key, recipe_for(self.engine, self.question(basis, image))
-        )
-        return recipe(basis, image)
+            return run(basis, image)
+        key = (self.engine, image.shape, self.memory_limit, torch.is_grad_enabled())
+        recipe = known.recipes.get(key)
+        if recipe is None or recipe.padding is not basis.padding or recipe.sites is not basis.sites:
+            run = recipe_for(self.engine, self.question(basis, image))
+            recipe = known.recipes[key] = Recipe(basis.padding, basis.sites, run)
+        return recipe.run(basis, image)
 
     def known(self, basis: Basis, image: Tensor) -> Known:
         """What was read of the operators; read again where that is possible and they are no longer the same."""
         place = (image.dtype, image.device.type)
         known = self._known.get(place)
-        if readable(basis.operators, image):
+        if readable(image):
             if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
                 known = self._known[place] = look(basis.operators, image)
         elif known is None:
@@ -207,7 +208,7 @@ class MultiHeadSelfAttention(nn.Module):
     def question(self, basis: Basis, image: Tensor) -> Question:
         """What engines are asked about an image with a batch."""
         traced = torch.compiler.is_compiling()
-        free = not readable(basis.operators, image) and any(value.requires_grad for value in basis.operators.values)
+        free = not readable(image) and any(value.requires_grad for value in basis.operators.values)
         known = self.known(basis, image)
         return Question(
             basis, known, image.shape, image.dtype, image.device, self.memory_limit, self.name, traced, free

@@ -17,11 +17,21 @@ from conv2attn.attention.features import longest_side
 from conv2attn.attention.hardness import first_stray, targets, within_margins
 from conv2attn.attention.lattice import Lattice, lattice
 from conv2attn.attention.probes import backend_flags, indirect_convolution
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, Numbers, Offset, Softmax
+from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, Numbers, Offset, Padding, Sites, Softmax
 from conv2attn.errors import EngineError
 
 DEPENDS_ON_CONTENT = "its attention depends on the content"
 Run = Callable[[Basis, Tensor], Tensor]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a layer of this padding and these queries is evaluated: a function of its basis and an image alone."""
+
+    padding: Padding
+    sites: Sites
+    run: Run
 
 
 @final
@@ -36,7 +46,7 @@ class Known:
     lattice: Lattice | None
     indirect: str | None
     flags: tuple[Any, ...]
-    recipes: dict[Any, Run] = field(default_factory=dict)
+    recipes: dict[Any, "Recipe"] = field(default_factory=dict)
 
     @cached_property
     def longest_side(self) -> int:
@@ -134,8 +144,8 @@ def score_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def readable(operators: Softmax, image: Tensor) -> bool:
-    """Whether the values of the operators can be read now without waiting for a device or fixing them in a graph."""
+def readable(image: Tensor) -> bool:
+    """Whether values on the device of `image` can be read now: without a wait, and without fixing them in a graph."""
     return image.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
