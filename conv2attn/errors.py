@@ -144,6 +144,11 @@ RULES: dict[str, Rule] = {
         "The padded grid is smaller than the dilated kernel, or a padding needs more pixels than there are.",
         "Pass a larger input or less padding.",
     ),
+    "C2A122": Rule(
+        "structure does not fit",
+        "The tokens, terms or edges of a structure are not those that the operation needs.",
+        "Count the nodes, edges and terms of the structure; node indices start at 0.",
+    ),
     "C2A130": Rule(
         "alpha out of range",
         "alpha is the sharpness of a head in inverse squared pixels: positive and finite.",

@@ -34,15 +34,21 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.testing import (
     LAWS,
     convolutions,
+    diagonals,
     grids,
     images_for,
     integer_tensors,
+    kroneckers,
+    low_ranks,
     operators_on,
     paddings,
+    polynomials,
     shifts,
     sites_on,
     smallest_sides,
     softmaxes,
+    sparses,
+    sums,
 )
 from conv2attn.testing.equivalence import assert_same
 from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies, rows_are_probabilities
@@ -57,6 +63,12 @@ KINDS = {
     "padding": paddings,
     "sites": sites_on,
     "composition": compositions_on,
+    "diagonal": diagonals,
+    "kronecker": kroneckers,
+    "low rank": low_ranks,
+    "polynomial": polynomials,
+    "sparse": sparses,
+    "sum": sums,
     "any": operators_on,
 }
 LINES = st.integers(1, 3).flatmap(lambda axes: grids(axes, 5 if axes < 3 else 3))

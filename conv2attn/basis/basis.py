@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides, Sites
-from conv2attn.basis.operators import Composition, apply, as_matrix, output_sides
+from conv2attn.basis.operators import Composition, as_matrix, output_sides
 from conv2attn.basis.padding import Padding
 from conv2attn.basis.weights import Weights
 from conv2attn.errors import UnsupportedError
@@ -54,14 +54,6 @@ def as_basis(layer: object) -> Basis:
         UnsupportedError: no rule reads this kind of layer (C2A101).
     """
     raise UnsupportedError("C2A101", f"{type(layer).__name__} cannot be read as a basis convolution")
-
-
-def evaluate(basis: Basis, image: Tensor) -> Tensor:
-    """`sum_k P_k x M_k^T + b` for image (batch, d_in, *sides): the definition, in no hurry."""
-    sides, groups = tuple(image.shape[2:]), basis.weights.groups
-    mixed = apply(basis.mixing, image, sides).unflatten(2, (groups, -1))
-    taps = basis.weights.taps().unflatten(1, (groups, -1))
-    return torch.einsum("tbgi...,tgoi->bgo...", mixed, taps).flatten(1, 2) + field(basis, sides)
 
 
 def field(basis: Basis, sides: Sides) -> Tensor:

@@ -17,6 +17,7 @@ from conv2attn.basis import (
     Sites,
     apply,
     as_matrix,
+    combine,
     output_sides,
     terms,
 )
@@ -88,6 +89,30 @@ def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None
     assert_same(apply(operator, image, sides), as_product(operator, sides, image), tolerance)
 
 
+def combine_is_the_sum(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """`combine(P, x) = sum_k as_matrix(P)_k x_k`, for another image in each term."""
+    images = torch.stack([image * (-1) ** k * (k % 3) for k in range(terms(operator))])
+    products = [as_product(operator, sides, each)[k] for k, each in enumerate(images)]
+    tolerance = allowed(operator, sides, image)
+    each_term = None if tolerance is None else 3 * terms(operator) * tolerance
+    assert_same(combine(operator, images, sides), torch.stack(products).sum(0), each_term)
+
+
+def gradients_are_adjoints(operator: Operator, sides: Sides, image: Tensor) -> None:
+    """The gradient of `sum(y * apply(P, x))` is `sum_k as_matrix(P)_k^T y_k`, and that of `combine` is `P_k^T y`."""
+    along = image.clone().requires_grad_()
+    mixed = apply(operator, along, sides)
+    direction = torch.arange(mixed.numel(), dtype=mixed.dtype).reshape(mixed.shape) % 5 - 2
+    matrix, tolerance = as_matrix(operator, sides), allowed(operator, sides, torch.ones_like(image) * 2)
+    scaled = None if tolerance is None else 2 * math.prod(mixed.shape) * tolerance
+    back = torch.einsum("t...q,tqk->...k", direction.flatten(-len(sides)), matrix).reshape(image.shape)
+    assert_same(torch.autograd.grad(mixed, along, direction)[0], back, scaled)
+    images = torch.stack([image] * terms(operator)).requires_grad_()
+    to_images = torch.autograd.grad(combine(operator, images, sides), images, direction[0])[0]
+    each = torch.einsum("...q,tqk->t...k", direction[0].flatten(-len(sides)), matrix).reshape(images.shape)
+    assert_same(to_images, each, scaled)
+
+
 def matrix_has_the_sides(operator: Operator, sides: Sides, image: Tensor) -> None:
     """One matrix per term, one row per token of `output_sides`, one column per token of `sides`, float64."""
     matrix = as_matrix(operator, sides)
@@ -137,6 +162,8 @@ def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> N
 
 LAWS: list[Law] = [
     apply_is_the_matrix,
+    combine_is_the_sum,
+    gradients_are_adjoints,
     matrix_has_the_sides,
     zero_stays_zero,
     composition_multiplies,

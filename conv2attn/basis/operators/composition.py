@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 
 
 @final
@@ -48,3 +48,21 @@ def _(operator: Composition, image: Tensor, sides: Sides) -> Tensor:
     for factor in reversed(operator.factors):
         image, sides = apply(factor, image, sides).flatten(0, 1), output_sides(factor, sides)
     return image
+
+
+@combine.register
+def _(operator: Composition, images: Tensor, sides: Sides) -> Tensor:
+    for factor in reversed(operator.factors):
+        groups = images.unflatten(0, (-1, terms(factor)))
+        images = torch.stack([combine(factor, group, sides) for group in groups])
+        sides = output_sides(factor, sides)
+    return images[0]
+
+
+@entries.register
+def _(operator: Composition, sides: Sides) -> int:
+    total, copies = 0, 1
+    for factor in reversed(operator.factors):
+        total, copies = total + copies * entries(factor, sides), copies * terms(factor)
+        sides = output_sides(factor, sides)
+    return total

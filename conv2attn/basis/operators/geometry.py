@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.basis.padding import ZERO, Padding
 
 
@@ -47,3 +47,15 @@ def _(operator: Sites, sides: Sides) -> Tensor:
 @apply.register
 def _(operator: Sites, image: Tensor, sides: Sides) -> Tensor:
     return image[operator.view(sides, (0,) * len(sides))][None]
+
+
+@combine.register(Padding)
+@combine.register(Sites)
+def _(operator: Padding | Sites, images: Tensor, sides: Sides) -> Tensor:
+    return apply(operator, images[0], sides)[0]
+
+
+@entries.register(Padding)
+@entries.register(Sites)
+def _(operator: Padding | Sites, sides: Sides) -> int:
+    return 0

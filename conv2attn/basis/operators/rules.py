@@ -30,3 +30,15 @@ def as_matrix(operator: object, sides: Sides) -> Tensor:
 def apply(operator: object, image: Tensor, sides: Sides) -> Tensor:
     """Each `P_k` applied to `image` (..., *sides): (terms, ..., *queries); no matrix is built."""
     raise UnsupportedError("C2A110", f"apply has no rule for {type(operator).__name__}")
+
+
+@singledispatch
+def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
+    """`sum_k P_k x_k` for images (terms, ..., *sides): (..., *queries); no matrix is built."""
+    raise UnsupportedError("C2A110", f"combine has no rule for {type(operator).__name__}")
+
+
+@singledispatch
+def entries(operator: object, sides: Sides) -> int:
+    """Multiplications that `apply` and `combine` spend on each channel of an image, over all terms."""
+    raise UnsupportedError("C2A110", f"entries has no rule for {type(operator).__name__}")

@@ -1,5 +1,6 @@
 """Shifts: the operators of a convolution."""
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.basis.padding import Padding
 
 
@@ -40,7 +41,26 @@ def _(operator: Shift, image: Tensor, sides: Sides) -> Tensor:
     return torch.stack([shifted(image, offset, sides) for offset in operator.offsets])
 
 
+@combine.register
+def _(operator: Shift, images: Tensor, sides: Sides) -> Tensor:
+    pairs = zip(images, operator.offsets, strict=True)
+    return sum((shifted(image, offset, sides) for image, offset in pairs), images[0].new_zeros(()))
+
+
+@entries.register
+def _(operator: Shift, sides: Sides) -> int:
+    return terms(operator) * math.prod(sides)
+
+
 def shifted(image: Tensor, offset: Offset, sides: Sides) -> Tensor:
     """`image` (..., *sides) read at `query + offset`, zero beyond its borders."""
     reach = tuple(max(-side, min(side, o)) for o, side in zip(offset, sides, strict=True))
     return Padding(tuple(-r for r in reach), reach).pad(image)
+
+
+def causal_shifts(kernel_size: int, dilation: int = 1) -> Shift:
+    """The shifts of a causal convolution of a sequence: token q reads q, q - dilation, ..., the oldest first.
+
+    Its weights are those of `torch.nn.Conv1d` behind `dilation * (kernel_size - 1)` zeros.
+    """
+    return Shift(tuple((-dilation * back,) for back in reversed(range(kernel_size))))

@@ -1,0 +1,105 @@
+"""Matrices in few numbers: diagonal, and of low rank."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.grid import Sides
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.errors import GeometryError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """In term t, each token reads itself with its own weight: `values` (terms, *sides)."""
+
+    values: Tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """`P_t = left_t right_t^T`: left (terms, queries, rank), right (terms, keys, rank); queries have sides `output`."""
+
+    left: Tensor
+    right: Tensor
+    output: Sides
+
+
+@terms.register
+def _(operator: Diagonal) -> int:
+    return len(operator.values)
+
+
+@terms.register
+def _(operator: LowRank) -> int:
+    return len(operator.left)
+
+
+@output_sides.register
+def _(operator: Diagonal, sides: Sides) -> Sides:
+    if operator.values.shape[1:] != sides:
+        raise GeometryError("C2A122", f"a diagonal of {tuple(operator.values.shape[1:])} does not map {sides}")
+    return sides
+
+
+@output_sides.register
+def _(operator: LowRank, sides: Sides) -> Sides:
+    if (operator.left.shape[1], operator.right.shape[1]) != (math.prod(operator.output), math.prod(sides)):
+        shapes = f"{tuple(operator.left.shape)} and {tuple(operator.right.shape)}"
+        raise GeometryError("C2A122", f"factors {shapes} do not map {sides} to {operator.output}")
+    return operator.output
+
+
+@entries.register
+def _(operator: Diagonal, sides: Sides) -> int:
+    return operator.values.numel()
+
+
+@entries.register
+def _(operator: LowRank, sides: Sides) -> int:
+    return operator.left.numel() + operator.right.numel()
+
+
+@as_matrix.register
+def _(operator: Diagonal, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return torch.diag_embed(operator.values.double().flatten(1))
+
+
+@as_matrix.register
+def _(operator: LowRank, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    return operator.left.double() @ operator.right.double().mT
+
+
+@apply.register
+def _(operator: Diagonal, image: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    lead = [1] * (image.ndim - len(sides))
+    return image * operator.values.to(image).reshape(-1, *lead, *sides)
+
+
+@apply.register
+def _(operator: LowRank, image: Tensor, sides: Sides) -> Tensor:
+    queries = output_sides(operator, sides)
+    inner = torch.einsum("...k,tkr->t...r", image.flatten(-len(sides)), operator.right.to(image))
+    return torch.einsum("t...r,tqr->t...q", inner, operator.left.to(image)).unflatten(-1, queries)
+
+
+@combine.register
+def _(operator: Diagonal, images: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
+    lead = [1] * (images.ndim - len(sides) - 1)
+    return (images * operator.values.to(images).reshape(-1, *lead, *sides)).sum(0)
+
+
+@combine.register
+def _(operator: LowRank, images: Tensor, sides: Sides) -> Tensor:
+    queries = output_sides(operator, sides)
+    inner = torch.einsum("t...k,tkr->t...r", images.flatten(-len(sides)), operator.right.to(images))
+    return torch.einsum("t...r,tqr->...q", inner, operator.left.to(images)).unflatten(-1, queries)

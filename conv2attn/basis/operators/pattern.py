@@ -1,0 +1,128 @@
+"""Which queries read which keys, and the two products over those pairs: neither forms queries x keys numbers."""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from conv2attn.errors import GeometryError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Pairs of a query and a key, sorted by query.
+
+    Args:
+        queries, keys: int64, (pairs).
+        shape: number of queries and of keys there are.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    shape: tuple[int, int]
+
+    @staticmethod
+    def sorted(queries: Tensor, keys: Tensor, shape: tuple[int, int]) -> "tuple[Pattern, Tensor]":
+        """The pattern of pairs in any order, and the order (pairs) in which it takes them.
+
+        Raises:
+            GeometryError: an index has no token, or there are not as many queries as keys (C2A122).
+        """
+        if queries.shape != keys.shape or queries.ndim != 1:
+            raise GeometryError("C2A122", f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} are no pairs")
+        for name, index, count in (("query", queries, shape[0]), ("key", keys, shape[1])):
+            if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < count:
+                worst = int(index.min()) if int(index.min()) < 0 else int(index.max())
+                raise GeometryError("C2A122", f"an edge has the {name} {worst}, and there are {count}")
+        order = torch.argsort(queries, stable=True)
+        return Pattern(queries[order], keys[order], shape), order
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Where the pairs of each query start, and the number of all pairs: int64, (queries + 1)."""
+        counts = torch.bincount(self.queries, minlength=self.shape[0])
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+    @cached_property
+    def transposed(self) -> "tuple[Pattern, Tensor]":
+        """The pattern in which keys ask and queries answer, and its order of these pairs."""
+        return Pattern.sorted(self.keys, self.queries, (self.shape[1], self.shape[0]))
+
+
+def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:
+    """`y_q = sum of weights_e tokens_k over the pairs e = (q, k)`: (queries, channels) of tokens (keys, channels)."""
+    result: Tensor = WeightedSum.apply(weights.to(tokens), tokens, pattern)
+    return result
+
+
+def inner_products(pattern: Pattern, asking: Tensor, answering: Tensor) -> Tensor:
+    """`<asking_q, answering_k>` of each pair (q, k): (pairs), of vectors (queries, d) and (keys, d)."""
+    result: Tensor = InnerProducts.apply(asking, answering, pattern)
+    return result
+
+
+class WeightedSum(torch.autograd.Function):
+    """Sparse times dense; its gradients are an inner product and a weighted sum, so they have gradients in turn."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, tokens: Tensor, pattern: Pattern) -> Tensor:
+        ctx.save_for_backward(weights, tokens if ctx.needs_input_grad[0] else None)
+        ctx.pattern = pattern
+        if not pattern.keys.numel():
+            return tokens.new_zeros(pattern.shape[0], tokens.shape[1])
+        return F.embedding_bag(
+            pattern.keys,
+            tokens.contiguous(),
+            pattern.starts,
+            mode="sum",
+            per_sample_weights=weights.contiguous(),
+            include_last_offset=True,
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        weights, tokens = ctx.saved_tensors
+        to_weights = inner_products(ctx.pattern, gradient, tokens) if ctx.needs_input_grad[0] else None
+        to_tokens = None
+        if ctx.needs_input_grad[1]:
+            back, order = ctx.pattern.transposed
+            to_tokens = weighted_sum(back, weights[order], gradient)
+        return to_weights, to_tokens, None
+
+
+class InnerProducts(torch.autograd.Function):
+    """Dense times dense, at the pairs of a pattern only; its gradients are weighted sums."""
+
+    @staticmethod
+    def forward(ctx: Any, asking: Tensor, answering: Tensor, pattern: Pattern) -> Tensor:
+        ctx.save_for_backward(asking, answering)
+        ctx.pattern = pattern
+        if not pattern.keys.numel():
+            return asking.new_zeros(0)
+        kind = torch.promote_types(asking.dtype, torch.float32)
+        zeros = sparse_zeros(pattern, kind)
+        products = torch.sparse.sampled_addmm(zeros, asking.to(kind).contiguous(), answering.to(kind).contiguous().mT)
+        return products.values().to(asking.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        asking, answering = ctx.saved_tensors
+        to_asking = weighted_sum(ctx.pattern, gradient, answering) if ctx.needs_input_grad[0] else None
+        to_answering = None
+        if ctx.needs_input_grad[1]:
+            back, order = ctx.pattern.transposed
+            to_answering = weighted_sum(back, gradient[order], asking)
+        return to_asking, to_answering, None
+
+
+def sparse_zeros(pattern: Pattern, dtype: torch.dtype) -> Tensor:
+    """Zeros at the pairs of a pattern, in torch's CSR layout; torch says once per process that it may change it."""
+    zeros = torch.zeros(len(pattern.keys), dtype=dtype, device=pattern.keys.device)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(pattern.starts, pattern.keys, zeros, pattern.shape, check_invariants=False)
