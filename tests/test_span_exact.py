@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from conv2attn import check_span, convert
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.span.checker import confirms_null_vector
 from conv2attn.span.conditions.limits import limits_for
 from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.confirmation import confirm
-from conv2attn.span.rational.checker import confirms_null_vector
 from conv2attn.span.sources.rationals import read_exact
 from conv2attn.verdicts import Strength, Verdict
 
@@ -193,7 +193,7 @@ def test_one_hot_and_soft_floats_declared_exact():
     assert check_span(torch.from_numpy(hard((5, 6), OFFSETS)), grid=(5, 6), exact=True).verdict is HOLDS
     with pytest.raises(UsageError, match="exactly"):
         check_span(soft((5, 6), 1.0), grid=(5, 6), exact=True)
-    assert check_span(mixed(hard((9,), LINE), 1), 1, grid=(9,)).rows[0].limits.eps > 0
+    assert check_span(mixed(hard((9,), LINE), 4), 1, grid=(9,)).rows[0].limits.eps > 0
 
 
 def test_exact_arrays_from_the_command_line(tmp_path):

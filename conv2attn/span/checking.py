@@ -16,11 +16,11 @@ from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.conditions.limits import MOST_PHI, ROUNDOFF, Limits, limits_for
 from conv2attn.span.conditions.problem import AttentionRows, Targets, shifts
-from conv2attn.span.conditions.sharing import Crew, shared_out
-from conv2attn.span.mixings.decision import decide
-from conv2attn.span.mixings.kernel import as_convolution, decide_kernel
-from conv2attn.span.mixings.queries import decide_per_query
+from conv2attn.span.conditions.sharing import shared_out
 from conv2attn.span.positions import named_layers, unread_if_not_square, unread_row
+from conv2attn.span.programme.decision import decide
+from conv2attn.span.programme.kernel import as_convolution, decide_kernel
+from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.questions import rows_of
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.span.sources.arguments import as_offsets, as_sides, axes_named, check_extent
@@ -62,7 +62,7 @@ def check_span(
         offsets: instead of them, explicit offsets (key - query).
         grid: sides of the tokens of an array; of the input of a layer. Inferred where it is a square.
         condition: the one that decides the verdict.
-        eps: the residual that counts as none; the unit roundoff times heads times keys by default.
+        eps: the residual that counts as none; by default what the rounding of the attention lets through.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
         convolution: whose combinations the kernel condition asks for, and whose offsets all do.
         extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
@@ -98,14 +98,13 @@ def check_span(
         own = read_as.offsets if read_as is not None and offsets is None else None
         asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
 
-    def check_layer(name: str, crew: Crew) -> SpanRow:
+    def check_layer(name: str) -> SpanRow:
         if name not in asked:
             return unread_row(name, layers[name], condition)
         chosen = asked[name]
         given = None if position_only and isinstance(layers[name], PositionAttention) else grid
         extra = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
         found = rows_of(name, layers[name], given, len(chosen[0]), extra, memory_limit, sampled, exact)
-        found = replace(found, crew=crew)
         return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
 
     rows = shared_out([partial(check_layer, name) for name in layers])

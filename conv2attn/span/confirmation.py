@@ -6,11 +6,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector
+from conv2attn.span import checker
+from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Mixings, NullVector
 from conv2attn.span.conditions.limits import Limits
 from conv2attn.span.conditions.problem import AttentionRows, Targets
-from conv2attn.span.mixings.evaluation import uncertainty
-from conv2attn.span.rational import checker
 from conv2attn.verdicts import Verdict
 
 Table = list[list[Sequence[float | Fraction]]]
@@ -30,33 +29,33 @@ def confirm(
     table = ideal_rows(attention) if attention.exact else rows_of(attention)
     per_image = targets.places.shape[1]
     queries = [i * per_image + int(q) for i in range(attention.images) for q in np.flatnonzero(chosen)]
-    limit, bound = Fraction(limits.eps), Fraction(limits.max_phi)
+    limits_of = {"eps": Fraction(limits.eps), "bound": Fraction(limits.max_phi), "per_norm": Fraction(limits.per_norm)}
+    most = Fraction(limits.allowed(limits.max_phi))
     results = []
     for witness in witnesses:
         match witness:
-            case Mixing(target, "holds", weights):
+            case Mixing(target, weights):
                 asked = asked_of(targets, target, attention.images)
                 spanned = condition.targets[target].exactly and attention.rational is not None
                 held = ideal_rows(attention) if spanned else table
-                results.append(checker.confirms_holds(held, asked, weights, limit, bound, queries))
-            case Mixing(target, _, weights, query, some, inverse):
-                asked, where = asked_of(targets, target, attention.images), queries if query is None else [query]
-                numbers = (limit, bound, Fraction(uncertainty(attention)), where if some is None else some, inverse)
-                results.append(checker.confirms_refuted(table, asked, weights, *numbers))
+                results.append(checker.confirms_holds(held, asked, weights, queries=queries, **limits_of))
             case Mixings(target, rows):
                 asked = asked_of(targets, target, attention.images)
                 cases = zip(rows, queries, strict=True)
-                results.append(all(checker.confirms_holds(table, asked, w, limit, bound, [q]) for w, q in cases))
+                results.append(all(checker.confirms_holds(table, asked, w, queries=[q], **limits_of) for w, q in cases))
+            case DualVector(target, values, inverse):
+                asked = asked_of(targets, target, attention.images)
+                results.append(checker.confirms_dual(table, asked, dict(values), inverse=inverse, **limits_of))
             case NullVector(target, entries):
                 asked = asked_of(targets, target, attention.images)
                 exact = table if attention.rational is None else ideal_rows(attention)
                 flat = [(image * per_image + query, key, value) for image, query, key, value in entries]
-                results.append(checker.confirms_null_vector(exact, asked, flat, limit))
+                results.append(checker.confirms_null_vector(exact, asked, flat, most))
             case Counting(heads, count, _):
                 shifts = [asked_of(targets, target, attention.images) for target in range(count)]
                 whole = [q for q in queries if all(asked[q] for asked in shifts)]
                 looked = whole[:1] if condition.name == "per-query" else queries
-                confirmed = checker.confirms_counting(attention.heads, shifts, limit, looked)
+                confirmed = checker.confirms_counting(attention.heads, shifts, most, looked)
                 results.append(heads == attention.heads and confirmed)
     return all(results)
 

@@ -5,6 +5,7 @@ from itertools import product
 
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.condition import Target
+from conv2attn.verdicts import Verdict
 
 LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float("inf"), "#"))
 LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
@@ -16,8 +17,10 @@ def picture(targets: Sequence[Target], eps: float) -> list[str]:
     On the left the certified residual of the worst query, on the right the least-squares distance over all queries,
     where there is one. Empty where the targets are not offsets.
     """
-    left = layout({target.offset: target.residual for target in targets if target.offset is not None}, eps)
-    right = layout({t.offset: t.distance for t in targets if t.offset is not None and t.distance is not None}, eps)
+    there = [target for target in targets if target.offset is not None]
+    held = [0.0 if target.verdict is Verdict.HOLDS else target.residual for target in there]
+    left = layout({t.offset: value for t, value in zip(there, held, strict=True) if t.offset is not None}, eps)
+    right = layout({t.offset: t.distance for t in there if t.offset is not None and t.distance is not None}, eps)
     width = max(map(len, left), default=0)
     return [f"  {a.ljust(width)}     {b}".rstrip() for a, b in zip(left, right or [""] * len(left), strict=True)]
 

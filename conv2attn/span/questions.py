@@ -10,8 +10,8 @@ from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.conditions.limits import limits_for
 from conv2attn.span.conditions.problem import AttentionRows
-from conv2attn.span.mixings.kernel import as_convolution
 from conv2attn.span.positions import read_positions
+from conv2attn.span.programme.kernel import as_convolution
 from conv2attn.span.sources.arguments import as_sides, axes_named
 from conv2attn.span.sources.layers import read_layer
 from conv2attn.span.sources.rationals import read_exact
@@ -76,7 +76,7 @@ def head_offsets(
 ) -> tuple[HeadReading, ...]:
     """For each head its centre, spread and peak, and the offset that it implements if any."""
     rows = rows_of("attention", attention, grid, axes(grid), extra_tokens)
-    return read_heads(rows, limits_for(rows, eps, None).eps)
+    return read_heads(rows, limits_for(rows, eps, None).allowed(1.0))
 
 
 def redundant_heads(
@@ -84,7 +84,7 @@ def redundant_heads(
 ) -> Redundancy:
     """Which heads the span does not need."""
     rows = rows_of("attention", attention, grid, axes(grid), extra_tokens)
-    return redundancy(rows, limits_for(rows, eps, None).eps)
+    return redundancy(rows, limits_for(rows, eps, None).allowed(1.0))
 
 
 def profiles(

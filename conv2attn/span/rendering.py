@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector, Witness
+from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Mixings, NullVector, Witness
 from conv2attn.span.pictures import LEGEND, picture
 from conv2attn.tables import Cell, markdown_table, show, text_table
 from conv2attn.verdicts import Strength, Verdict
@@ -16,7 +16,7 @@ from conv2attn.verdicts import Strength, Verdict
 if TYPE_CHECKING:
     from conv2attn.span.report import SpanReport, SpanRow
 
-SCHEMA = "conv2attn.span/1"
+SCHEMA = "conv2attn.span/2"
 KINDS = {Mixing: "mixing", NullVector: "null vector", Counting: "counting"}
 HEADER = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
@@ -59,7 +59,7 @@ def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
     figures += [
         floor,
         condition.distance,
-        row.limits.eps,
+        row.limits.allowed(condition.norm or 0.0),
         condition.norm,
         strength.replace("sampled, sampled", "sampled"),
         verdict,
@@ -69,7 +69,7 @@ def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
 
 def in_pictures(row: "SpanRow") -> list[str]:
     """The residual of every offset for the condition that decides."""
-    lines = picture(row.deciding.targets, row.limits.eps)
+    lines = picture(row.deciding.targets, row.limits.allowed(1.0))
     return [f"{row.name}, {row.decisive}: residual and distance of every offset", *lines, ""] if lines else []
 
 
@@ -90,11 +90,13 @@ def remarks(report: "SpanReport") -> list[str]:
 
 def totals(report: "SpanReport") -> list[str]:
     """The limits, and the count of all four verdicts."""
-    bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.doubt) for row in report.rows if row.heads})
+    bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.per_norm) for row in report.rows if row.heads})
     lines = []
-    for eps, most, doubt in bounds:
-        known = f", for any attention within a share of {doubt:.1e} of each entry" if doubt else ""
-        lines.append(f"holds: a residual of at most eps={eps:.2g} with |Phi| <= {most:g}; refuted: none such{known}")
+    for eps, most, per_norm in bounds:
+        allowed = f"{eps:.2g} (1 + |Phi|)" if per_norm else f"{eps:.2g}"
+        lines.append(
+            f"holds: a residual of at most eps = {allowed}, with |Phi| <= {most:g}; refuted: exactly none such"
+        )
     counts = Counter(row.verdict for row in report.rows)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     if not report.rows or not any(row.deciding.targets for row in report.rows):
@@ -118,10 +120,13 @@ def to_json(report: "SpanReport") -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON takes it: fractions and what is not finite as strings; a row of Phi for every
-    query is too long, and counted."""
+    """A value as JSON takes it: fractions and what is not finite as strings. What is too long is counted, rows of Phi
+    for every query, or left out, the numbers of a dual at the rows that are named."""
     if isinstance(value, Mixings):
         return {"kind": "mixings", "target": value.target, "rows": len(value.rows)}
+    if isinstance(value, DualVector):
+        rows = [row for row, _ in value.values]
+        return {"kind": "dual", "target": value.target, "rows": rows, "inverse": plain(value.inverse)}
     if isinstance(value, Witness):
         held = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         return {"kind": KINDS[type(value)], **held}

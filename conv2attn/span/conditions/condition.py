@@ -14,18 +14,10 @@ Row = tuple[float | Fraction, ...]
 @final
 @dataclass(frozen=True)
 class Mixing:
-    """A row of Phi: the heads' weights for one target (at one query, for the printed condition).
-
-    `proves` says what: "holds", the residual is at most eps; "refuted", `y = e - phi A` shows that no other row does,
-    on `queries` where it was not computed on all of them, with the norms of others bounded through `inverse` if given.
-    """
+    """A row of Phi, the heads' weights for one target: what it leaves counts as none."""
 
     target: int
-    proves: str
     weights: Row
-    query: int | None = None
-    queries: tuple[int, ...] | None = None
-    inverse: tuple[Numbers, ...] | None = None
 
 
 @final
@@ -48,6 +40,19 @@ class NullVector:
 
 @final
 @dataclass(frozen=True)
+class DualVector:
+    """Integers y at a few rows (image * queries + query), one for each key: every Phi within its norm leaves too much.
+
+    `inverse`, where it is needed, bounds the norms that matter: rows, and a matrix (heads, heads).
+    """
+
+    target: int
+    values: tuple[tuple[int, tuple[int, ...]], ...]
+    inverse: tuple[tuple[int, ...], tuple[Numbers, ...]] | None = None
+
+
+@final
+@dataclass(frozen=True)
 class Counting:
     """Fewer heads than orthogonal targets, each asked for at `queries` queries: one has a residual of this at least."""
 
@@ -56,7 +61,7 @@ class Counting:
     least_residual: float
 
 
-Witness = Mixing | Mixings | NullVector | Counting
+Witness = Mixing | Mixings | NullVector | DualVector | Counting
 
 
 @final
@@ -66,6 +71,7 @@ class Target:
 
     `residual` is certified from above, for a mixing within the bound; `floor` from below, for all such mixings.
     `distance` is that of the least-squares mixing in the Frobenius norm, over the norm of the target: 0 to 1.
+    `stability` is how far every entry of the attention may move, as a share of itself, before what refutes fails.
     `exactly` tells whether the ideal operator spans it with no residual at all, where that was decided.
     """
 
@@ -80,6 +86,7 @@ class Target:
     exactly: bool | None = None
     offset: Offset | None = None
     distance: float | None = None
+    stability: float | None = None
 
 
 @final

@@ -19,13 +19,21 @@ MANTISSA = 53
 @final
 @dataclass(frozen=True, eq=False)
 class QueryRows:
-    """At one (image, query): heads (heads, keys) over `unit`, and for each tap the key asked for, or -1."""
+    """At one (image, query): heads (heads, keys) over `unit`, and for each tap the key asked for, or -1.
+
+    Of one-hot heads these may be the keys alone that are read or asked for: `keys` are then those of the grid.
+    """
 
     image: int
     query: int
     unit: int
     heads: flint.fmpz_mat
     places: tuple[int, ...]
+    keys: tuple[int, ...] | None = None
+
+    def key(self, column: int) -> int:
+        """The key of the grid that a column is."""
+        return column if self.keys is None else self.keys[column]
 
 
 @final
@@ -61,6 +69,30 @@ def integer_rows(attention: AttentionRows, targets: Targets, chosen: NDArray[np.
         for at, query in enumerate(map(int, queries)):
             unit, whole = over_power_of_two(block[:, at])
             yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
+
+
+def integer_rows_at(
+    attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]
+) -> Iterator[QueryRows]:
+    """The floats at these (image, query), in order of the pieces, as the exact numbers that they are."""
+    wanted = set(places)
+    for image in sorted({image for image, _ in wanted}):
+        for _, rows, block in attention.pieces(image) if attention.images > 1 else attention.pieces():
+            for query in range(rows.start, rows.stop):
+                if (image, query) in wanted:
+                    unit, whole = over_power_of_two(block[:, query - rows.start])
+                    tapped = tuple(targets.places[:, query].tolist())
+                    yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tapped)
+
+
+def hot_rows_at(attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]) -> Iterator[QueryRows]:
+    """The rows of one-hot heads at these (image, query), on the keys that are read or asked for, without a softmax."""
+    assert attention.hot is not None
+    for image, query in places:
+        read, asked = attention.hot[image, :, query].tolist(), targets.places[:, query].tolist()
+        keys = sorted({*read, *asked} - {-1})
+        heads = flint.fmpz_mat([[int(key == each) for key in keys] for each in read])
+        yield QueryRows(image, query, 1, heads, tuple(keys.index(k) if k >= 0 else -1 for k in asked), tuple(keys))
 
 
 def rational_rows(attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]) -> Iterator[QueryRows]:

@@ -18,6 +18,8 @@ An assumption, since only whoever computed it knows: the softmax of the scores a
 exact has none."""
 LARGEST_PHI = {0.0: 1e6, 2.0**-53: 1e6, 2.0**-24: 1e3, 2.0**-11: 10.0, 2.0**-8: 10.0}
 """By roundoff: what four ulps of attention let through, times this, stays far from 1."""
+MOST_ALLOWED = 0.5
+"""A Phi so large that rounding lets more than this through does not count: no heads at all leave 1."""
 MOST_PHI = 1e100
 """The largest that can be asked for: float64 holds the square of it times all that is multiplied with it."""
 
@@ -25,24 +27,28 @@ MOST_PHI = 1e100
 @final
 @dataclass(frozen=True)
 class Limits:
-    """The residual that counts as none, the largest norm of a row of Phi (its sum of absolute values), and the relative
-    `doubt` in an entry of the attention."""
+    """A residual of at most `eps + per_norm |phi|_1` counts as none; `|phi|_1`, the sum of the absolute values of a row
+    of Phi, is at most `max_phi`."""
 
     eps: float
     max_phi: float
-    doubt: float = 0.0
+    per_norm: float = 0.0
+
+    def allowed(self, norm: float) -> float:
+        """The residual that counts as none for a mixing of this norm."""
+        return self.eps + self.per_norm * norm
 
 
 def limits_for(attention: AttentionRows, eps: float | None, max_phi: float | None) -> Limits:
-    """The limits given, or by default the norm of the dtype, and the unit roundoff times heads times keys.
+    """The limits given; by default the norm of the dtype, and what the entries' uncertainty c u lets through.
 
-    The latter is at most what the uncertainty of each entry lets through.
-    Attention that is declared exact has no roundoff, and so an eps of 0.
+    Rows sum to 1, so that a relative change of every entry by c u moves `phi A_q` by at most `c u |phi|_1`, whatever
+    the number of keys, and `e_q - phi A_q` is a sum of heads + 1 products. Exact and one-hot attention have no c u.
     """
     norm = LARGEST_PHI[attention.roundoff] if max_phi is None else float(max_phi)
-    rounded = attention.roundoff * min(attention.heads * attention.width, ULPS * (1 + norm))
-    return Limits(
-        rounded if eps is None else float(eps),
-        norm,
-        attention.ulps * attention.roundoff,
-    )
+    if eps is not None:
+        return Limits(float(eps), norm)
+    known = attention.ulps * attention.roundoff
+    share = known + 2 * (attention.heads + 4) * 2.0**-53 if known else 0.0
+    largest = (MOST_ALLOWED - share) / share if share else norm
+    return Limits(share, min(norm, largest), share)

@@ -64,18 +64,17 @@ class Portion:
 
 
 def shared(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Iterator[Portion]:
-    """The portions of the chosen queries of all images that are this process's to look at.
+    """The portions of the chosen queries of all images.
 
     Raises:
-        RuntimeError: all processes together have not looked at each query once.
+        RuntimeError: not each query was looked at once.
     """
-    crew, size = attention.crew, len(chosen)
+    size = len(chosen)
     seen = np.zeros(attention.images * size, dtype=np.int64)
-    for place, portion in enumerate(portions(attention, targets, chosen)):
-        if place % crew.size == crew.rank:
-            seen += np.bincount(portion.image * size + portion.members, minlength=len(seen))
-            yield portion
-    looked = np.sum(crew.gathered(seen), axis=0) - np.tile(chosen, attention.images)
+    for portion in portions(attention, targets, chosen):
+        seen += np.bincount(portion.image * size + portion.members, minlength=len(seen))
+        yield portion
+    looked = seen - np.tile(chosen, attention.images)
     if looked.any():
         image, query = divmod(int(np.flatnonzero(looked)[0]), size)
         times = 1 + int(looked[image * size + query])

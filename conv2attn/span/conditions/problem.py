@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.basis import AttentionGrid, Offset
-from conv2attn.span.conditions.sharing import ALONE, Crew
 
 Array = NDArray[np.float64]
 Piece = tuple[int, slice, Array]
@@ -36,7 +35,6 @@ class AttentionRows:
         content: share of the squared attention that varies over the images.
         d_head: width of the heads, where known.
         notes: what was done to the attention before.
-        crew: the processes that its chunks are shared out to.
         extra: keys that are no pixels (class tokens, registers): the last columns, of which targets ask for nothing.
     """
 
@@ -54,7 +52,6 @@ class AttentionRows:
     d_head: int | None = None
     notes: tuple[str, ...] = ()
     hot: NDArray[np.int64] | None = None
-    crew: Crew = ALONE
     extra: int = 0
 
     @property

@@ -1,7 +1,7 @@
-"""Work shared out over the processes of torch.distributed: layers, and the chunks of one layer.
+"""Layers shared out over the processes of torch.distributed.
 
-Nothing large is sent: each process reads the whole input, computes its part, and sends triangular factors and sums. An
-error in one process is raised in all of them, whatever they are doing, so that none waits for one that has given up.
+Each process reads the whole input and sends what it has found. An error in one process is raised in all of them, so
+that none waits for one that has given up.
 """
 
 import os
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar, final
 
 import torch
@@ -94,19 +93,15 @@ def all_processes() -> Crew:
     return Crew(dist.get_rank(), dist.get_world_size())
 
 
-def shared_out(tasks: Sequence[Callable[[Crew], Result]]) -> list[Result]:
-    """The results of all tasks, in order, in every process.
+def shared_out(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+    """The results of all tasks, in order, in every process: of n processes, process r does tasks r, r + n, r + 2n, ...
 
-    Of n processes, process r does tasks r, r + n, r + 2n, ... alone while there are n to do; the rest are done one
-    after the other by all processes together. The first task that is refused is refused in every process.
+    The first task that is refused is refused in every process.
     """
     crew = all_processes()
-    whole = len(tasks) // crew.size * crew.size
-    own = range(crew.rank, whole, crew.size)
-    parts = crew.each(lambda: {place: unless_refused(partial(tasks[place], ALONE)) for place in own})
+    own = range(crew.rank, len(tasks), crew.size)
+    parts = crew.each(lambda: {place: unless_refused(tasks[place]) for place in own})
     done = {place: result for part in parts for place, result in part.items()}
-    for place in range(whole, len(tasks)):
-        done[place] = unless_refused(partial(crew.together, partial(tasks[place], crew)))
     for place in sorted(done):
         if isinstance(done[place], Conv2AttnError):
             raise done[place]

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 import flint
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span.conditions.integer_rows import Coefficients, rational_rows
+from conv2attn.span.conditions.integer_rows import Coefficients, QueryRows, integer_rows, rational_rows
 from conv2attn.span.conditions.problem import AttentionRows, Targets
 from conv2attn.span.rational.equations import Equations, one_hot_equations, rational_equations
-from conv2attn.span.rational.exact import PRIMES, Exactly, solve
+from conv2attn.span.rational.exact import Exactly, primes, solve
 
 START = 3000
 """Equations of rational rows that are solved at first; the others are only compared with."""
@@ -38,9 +40,45 @@ def decide_exactly(attention: AttentionRows, targets: Targets, chosen: NDArray[n
         taken = [*taken, failing]
 
 
+def residual_of(
+    attention: AttentionRows,
+    targets: Targets,
+    chosen: NDArray[np.bool_],
+    target: int,
+    weights: Sequence[float | Fraction],
+) -> Fraction:
+    """What these weights leave of a target at the worst chosen query, exactly."""
+    coefficients = Coefficients.exactly(targets.coefficients)
+    return max(row_left(rows, coefficients, target, weights) for rows in integer_rows(attention, targets, chosen))
+
+
+def row_left(rows: QueryRows, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]) -> Fraction:
+    """What these weights leave of a target at one query, exactly."""
+    exact = [Fraction(w) for w in weights]
+    unit = math.lcm(*(w.denominator for w in exact))
+    mixing = flint.fmpz_mat([[int(w * unit) for w in exact]])
+    left = [-(x << coefficients.bits) for x in (mixing * rows.heads).entries()]
+    for key, number in coefficients.of(target, rows).items():
+        left[key] += number * unit * rows.unit
+    return Fraction(int(sum(map(abs, left))), unit * rows.unit << coefficients.bits)
+
+
+def exact_row(rows: QueryRows, coefficients: Coefficients, target: int) -> Exactly | None:
+    """Whether a target is spanned at one query, exactly."""
+    asked = coefficients.of(target, rows)
+    kinds: dict[tuple[Fraction, ...], tuple[int, int, int]] = {}
+    for key in range(rows.heads.ncols()):
+        column = [Fraction(int(rows.heads[h, key]), rows.unit) for h in range(rows.heads.nrows())]
+        wanted = Fraction(asked.get(key, 0), 1 << coefficients.bits)
+        kinds.setdefault((*column, wanted), (rows.image, rows.query, rows.key(key)))
+    found = solved(Equations([k[:-1] for k in kinds], [k[-1:] for k in kinds], list(kinds.values())), 1)[0]
+    null = None if found is None or found.null is None else replace(found.null, target=target)
+    return None if found is None else replace(found, null=null)
+
+
 def solved(equations: Equations, count: int) -> list[Exactly | None]:
     """The answer for each of `count` targets, by the first prime that keeps the rank."""
-    answers = next(filter(None, (solve(equations, prime) for prime in PRIMES)), None)
+    answers = next(filter(None, (solve(equations, prime) for prime in primes())), None)
     return [None] * count if answers is None else answers
 
 

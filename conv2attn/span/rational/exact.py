@@ -5,9 +5,10 @@ the solution then satisfies all other equations, a certified yes, or one fails, 
 the solved ones is a vector y with A y = 0 and E y != 0, a certified no.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any, final
 
 import flint
@@ -18,6 +19,14 @@ from conv2attn.span.rational.equations import Equations
 
 PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
 """The three largest primes below 2^61; a rank is lost modulo one of them only by accident, and then the next serves."""
+FURTHER = 32
+"""Primes below these that are tried where a denominator has all three."""
+
+
+def primes() -> Iterator[int]:
+    """The primes, largest first."""
+    yield from PRIMES
+    yield from islice((p for p in range(PRIMES[-1] - 2, 0, -2) if flint.fmpz(p).is_prime()), FURTHER)
 
 
 @final

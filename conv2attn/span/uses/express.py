@@ -15,9 +15,9 @@ from conv2attn.errors import UsageError
 from conv2attn.span.conditions.condition import Condition
 from conv2attn.span.conditions.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets, shifts
-from conv2attn.span.mixings.decision import decide
-from conv2attn.span.mixings.factors import LEAST_SQUARES, propose, triangle
-from conv2attn.span.mixings.kernel import as_convolution, head_taps, kernel_targets
+from conv2attn.span.programme.decision import decide
+from conv2attn.span.programme.factors import factors_of
+from conv2attn.span.programme.kernel import as_convolution, head_taps, kernel_targets
 from conv2attn.span.sources.arguments import as_sides
 from conv2attn.span.sources.layers import check_ours, read_layer
 from conv2attn.span.sources.reading import MEMORY_LIMIT
@@ -104,12 +104,12 @@ def fit(given: Convolution, attention: AttentionRows) -> Fit:
 
 def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
     """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
-    if all(target.residual <= limits.eps for target in found.targets):
+    if found.targets and all(target.verdict is Verdict.HOLDS for target in found.targets):
         rows = [[float(w) for w in target.weights] for target in found.targets]
         return np.array(rows).reshape(len(rows), attention.heads)
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     chosen = targets.interior if targets.interior.any() else everywhere
-    return propose(triangle(attention, targets, chosen), attention.heads, limits.max_phi).proposals[LEAST_SQUARES]
+    return factors_of(attention, targets, chosen, limits.max_phi).plain
 
 
 def weights_of(given: Convolution, taps: torch.Tensor) -> Weights:

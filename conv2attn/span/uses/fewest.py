@@ -10,7 +10,7 @@ from torch import nn
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.limits import ROUNDOFF
 from conv2attn.span.conditions.problem import Array
-from conv2attn.span.mixings.kernel import as_convolution, combinations, tap_matrix
+from conv2attn.span.programme.kernel import as_convolution, combinations, tap_matrix
 from conv2attn.span.rational.simplex import positive_combination
 from conv2attn.theorem import Convolution
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from conv2attn.basis import AttentionGrid, Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
-from conv2attn.span.mixings.factors import NEGLIGIBLE, triangle
+from conv2attn.span.programme.factors import NEGLIGIBLE, triangle
 
 
 @final

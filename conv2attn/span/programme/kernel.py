@@ -9,7 +9,7 @@ from conv2attn.errors import UsageError
 from conv2attn.span.conditions.condition import Condition
 from conv2attn.span.conditions.limits import Limits
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets, shifts
-from conv2attn.span.mixings.decision import decide
+from conv2attn.span.programme.decision import decide
 from conv2attn.theorem import Convolution, read
 from conv2attn.verdicts import Verdict
 

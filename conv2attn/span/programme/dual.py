@@ -1,0 +1,176 @@
+"""What refutes: numbers y at few queries, weighed exactly. They bound what every mixing leaves.
+
+For y and any phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`, so that phi
+leaves at least the right side over `sum_q |y_q|_max` at one of the queries. Where `A y = 0` that is so for every phi.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import flint
+import numpy as np
+
+from conv2attn.span.conditions.integer_rows import (
+    Coefficients,
+    QueryRows,
+    as_fraction,
+    hot_rows_at,
+    integer_rows_at,
+    over_power_of_two,
+    rational_rows,
+)
+from conv2attn.span.conditions.limits import Limits
+from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
+from conv2attn.span.rational.exact import PRIMES, pivots
+
+Rows = Mapping[int, QueryRows]
+Whole = Mapping[int, Sequence[int]]
+
+
+@final
+@dataclass(frozen=True)
+class Dual:
+    """y, in integers (only its direction counts), at rows `image * queries + query`, and what it is worth exactly.
+
+    `gain` is <y, e>, `met` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, `peak` sum_q |y_q|_max.
+    """
+
+    values: Whole
+    gain: Fraction
+    met: Fraction
+    weight: Fraction
+    peak: Fraction
+
+    def floor(self, norm: Fraction) -> Fraction:
+        """What every mixing of at most this norm leaves at least."""
+        return (self.gain - norm * self.met) / self.peak if self.peak else Fraction(0)
+
+
+@final
+@dataclass(frozen=True)
+class NormBound:
+    """`|phi|_1 <= (start + slope r) / left` for every phi that leaves at most r at the queries looked at.
+
+    With `z_h = sum_g inverse[h][g] A_g`, `phi_h = <phi A, z_h> - sum_g phi_g (<A_g, z_h> - [g = h])`.
+    """
+
+    inverse: tuple[tuple[float, ...], ...]
+    rows: tuple[int, ...]
+    start: Fraction
+    slope: Fraction
+    left: Fraction
+
+    def within(self, limits: Limits) -> Fraction | None:
+        """The largest norm of a mixing that leaves no more than `limits` let it, or None if that may be any."""
+        room = self.left - Fraction(limits.per_norm) * self.slope
+        return (self.start + Fraction(limits.eps) * self.slope) / room if room > 0 else None
+
+
+def rows_at(
+    attention: AttentionRows, targets: Targets, wanted: Sequence[int], alone: bool = False
+) -> dict[int, QueryRows]:
+    """The exact attention at these rows, in one pass; of one-hot heads that stand alone, on the keys that matter."""
+    per_image = targets.places.shape[1]
+    places = [divmod(row, per_image) for row in sorted(set(wanted))]
+    hot = alone and attention.hot is not None
+    found = (hot_rows_at if hot else rational_rows if attention.exact else integer_rows_at)(attention, targets, places)
+    return {rows.image * per_image + rows.query: rows for rows in found}
+
+
+def weighed(rows: Rows, coefficients: Coefficients, target: int, values: Whole) -> Dual:
+    """What y is worth for a target, exactly."""
+    heads = next(iter(rows.values())).heads.nrows()
+    gain, peak, met, weight = Fraction(0), Fraction(0), [Fraction(0)] * heads, [Fraction(0)] * heads
+    for row, numbers in values.items():
+        held = rows[row]
+        asked = coefficients.of(target, held)
+        gain += Fraction(sum(number * numbers[key] for key, number in asked.items()), 1 << coefficients.bits)
+        peak += max(map(abs, numbers))
+        both = flint.fmpz_mat([[y, abs(y)] for y in numbers])
+        products = held.heads * both
+        met = [m + Fraction(int(products[h, 0]), held.unit) for h, m in enumerate(met)]
+        weight = [w + Fraction(int(products[h, 1]), held.unit) for h, w in enumerate(weight)]
+    return Dual(values, gain, max(map(abs, met)), max(weight), peak)
+
+
+def floats_of(rows: Rows, order: Sequence[int]) -> Array:
+    """The attention at these rows side by side, (heads, rows * keys), in float64."""
+    parts = [[[int(x) / rows[row].unit for x in line] for line in rows[row].heads.tolist()] for row in order]
+    return np.concatenate([np.array(part, dtype=np.float64) for part in parts], axis=1)
+
+
+def in_integers(y: Array, order: Sequence[int]) -> Whole:
+    """y (rows * keys) as integers, times a power of two, by row."""
+    _, whole = over_power_of_two(y.reshape(len(order), -1))
+    return dict(zip(order, whole, strict=True))
+
+
+def projected(attention: Array, y: Array) -> Array:
+    """y less its part along the heads (heads, n), as well as float64 can."""
+    for _ in range(3):
+        y = y - attention.T @ np.linalg.lstsq(attention.T, y, rcond=None)[0]
+    return y
+
+
+def null_of(rows: Rows, order: Sequence[int], values: Whole) -> Whole | None:
+    """y less its part along the heads, exactly, in integers: `A y = 0` for every head; None where nothing is left."""
+    unit = math.lcm(*(rows[row].unit for row in order))
+    heads_there = range(rows[order[0]].heads.nrows())
+    lines = [[x for row in order for x in row_of(rows[row], h, unit)] for h in heads_there]
+    modular = flint.nmod_mat([[x % PRIMES[0] for x in line] for line in lines], PRIMES[0])
+    basis = pivots(modular.transpose())
+    if not basis:
+        return values
+    heads = flint.fmpz_mat([lines[h] for h in basis])
+    flat = [y for row in order for y in values[row]]
+    column = flint.fmpz_mat(len(flat), 1, flat)
+    numerator, denominator = (
+        flint.fmpq_mat(heads * heads.transpose()).solve(flint.fmpq_mat(heads * column)).numer_denom()
+    )
+    left = column * denominator - heads.transpose() * numerator
+    numbers = [int(x) for x in left.entries()]
+    shared = math.gcd(*numbers)
+    numbers = [x // shared for x in numbers] if shared > 1 else numbers
+    width = len(numbers) // len(order)
+    parts = {row: numbers[at * width : (at + 1) * width] for at, row in enumerate(order)}
+    return {row: part for row, part in parts.items() if any(part)} or None
+
+
+def row_of(rows: QueryRows, head: int, unit: int) -> list[int]:
+    """One head at one query, in integers over `unit`."""
+    lift = unit // rows.unit
+    return [int(rows.heads[head, key]) * lift for key in range(rows.heads.ncols())]
+
+
+def norm_bound(rows: Rows, coefficients: Coefficients, target: int) -> NormBound | None:
+    """How large mixings are that leave little at these queries, for an approximate inverse of the heads' products."""
+    order = sorted(rows)
+    attention = floats_of(rows, order)
+    gram = attention @ attention.T
+    if np.linalg.cond(gram) > 1e15:
+        return None
+    inverse = np.asarray(np.linalg.inv(gram), dtype=np.float64)
+    unit, whole = over_power_of_two(inverse)
+    given, count = flint.fmpz_mat(whole), len(inverse)
+    slope, along = Fraction(0), [Fraction(0)] * count
+    met = flint.fmpq_mat(count, count)
+    for row in order:
+        held = rows[row]
+        made, scale = given * held.heads, unit * held.unit
+        keys = made.ncols()
+        entries = [int(x) for x in made.entries()]
+        slope += Fraction(sum(max(map(abs, entries[h * keys : (h + 1) * keys])) for h in range(count)), scale)
+        for key, number in coefficients.of(target, held).items():
+            along = [
+                a + Fraction(number * entries[h * keys + key], scale << coefficients.bits) for h, a in enumerate(along)
+            ]
+        met += flint.fmpq_mat(held.heads * made.transpose()) * flint.fmpq(1, held.unit * scale)
+    lost = [sum((abs(as_fraction(met[g, h]) - (g == h)) for h in range(count)), Fraction(0)) for g in range(count)]
+    left = 1 - max(lost)
+    if left <= 0:
+        return None
+    numbers = tuple(tuple(map(float, line)) for line in inverse)
+    return NormBound(numbers, tuple(order), sum(map(abs, along), Fraction(0)), slope, left)

@@ -1,0 +1,107 @@
+"""Orthogonal factors of the stacked rows, by a QR of chunks: where the programme starts, ranks and distances.
+
+The Gram matrix, which loses half the digits, is never formed. Nothing is decided here.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.span.conditions.portions import Portion, shared
+from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
+
+NEGLIGIBLE = 64 * np.finfo(np.float64).eps
+"""Singular values below this share of the largest are taken as 0."""
+RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
+"""Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """What the factor R of `[A^T E^T]` tells.
+
+    `singular` (heads) and `directions` (heads, heads, one a row) of the attention; the mixings of least squares
+    (targets, heads), `plain` and with a norm of at most the bound; and the share of each target's length that is left.
+    """
+
+    singular: Array
+    directions: Array
+    plain: Array
+    bounded: Array
+    distance: Array
+
+
+def factors_of(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], bound: float) -> Factors:
+    """The factors over the chosen queries of all images."""
+    return factored(triangle(attention, targets, chosen), attention.heads, bound)
+
+
+def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
+    """The factors from R (..., rows, heads + targets), of one group of rows or of several."""
+    left, singular, right = np.linalg.svd(triangular_factor[..., :heads], full_matrices=False)
+    asked = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
+    whole = (triangular_factor[..., heads:] ** 2).sum(-2)
+    kept = singular > NEGLIGIBLE * singular[..., :1]
+    cut = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)[..., None]
+    beyond = ((triangular_factor[..., heads:] - left @ (asked * kept[..., None])) ** 2).sum(-2)
+    distance = np.sqrt(np.divide(beyond, whole, out=np.zeros_like(whole), where=whole > 0))
+    plain = mixing_of(right, asked * cut)
+    largest = np.maximum(singular[..., :1] ** 2, 1e-300)
+    best = np.zeros_like(plain)
+    for ridge in RIDGES[::-1]:
+        shrunk = mixing_of(
+            right, asked * (singular / (singular**2 + ridge * largest + (ridge == 0) * ~kept))[..., None]
+        )
+        fits = np.abs(shrunk).sum(-1, keepdims=True) <= bound
+        best = np.where(fits, shrunk, best)
+    best = np.where(np.abs(plain).sum(-1, keepdims=True) <= bound, plain, best)
+    return Factors(singular, right, plain, best, distance)
+
+
+def mixing_of(right: Array, along: Array) -> Array:
+    """Mixings (..., targets, heads) from their components along the right singular vectors (..., heads, targets)."""
+    return np.swapaxes(np.swapaxes(right, -1, -2) @ along, -1, -2)
+
+
+def triangle(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Array:
+    """R of the QR of `[A^T E^T]`, its rows all (image, query, key) with a chosen query: TSQR, portion after portion."""
+    factor = np.zeros((0, attention.heads + len(targets)))
+    for portion in shared(attention, targets, chosen):
+        rest, asked = split(portion, targets.coefficients)
+        roots = np.sqrt(portion.times)[:, None]
+        rows = flat(rest if (roots == 1).all() else rest * roots)
+        asked = (asked * roots[..., None]).reshape(-1, factor.shape[1])
+        factor = triangular(np.concatenate([factor, widened(triangular(rows), len(targets)), asked]))
+    return factor
+
+
+def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
+    """The keys that nobody asks for, (heads, queries, keys) with zeros at the others; and those that somebody does,
+    with what is asked, (queries, taps, heads + targets). Most have nothing asked, and cost less on their own."""
+    heads, queries, _ = portion.attention.shape
+    rest, everyone = portion.attention.copy(), np.arange(queries)
+    asked = np.zeros((queries, len(portion.places), heads + len(coefficients)))
+    for tap, places in enumerate(portion.places):
+        there = everyone[places >= 0]
+        asked[there, tap, :heads] = portion.attention[:, there, places[there]].T
+        asked[there, tap, heads:] = coefficients[:, tap]
+        rest[:, there, places[there]] = 0
+    return rest, asked
+
+
+def flat(rows: Array) -> Array:
+    """(heads, queries, keys) as a row a (query, key)."""
+    return rows.reshape(len(rows), -1).T
+
+
+def widened(factor: Array, targets: int) -> Array:
+    """A triangle of attention alone, nothing being asked for."""
+    return np.concatenate([factor, np.zeros((*factor.shape[:-1], targets))], -1)
+
+
+def triangular(rows: Array) -> Array:
+    """R of the QR of matrices (..., rows, columns)."""
+    return np.asarray(np.linalg.qr(rows, mode="r"))
