@@ -140,5 +140,8 @@ CLAIM = Claim(
         step("alpha = 88 is exactly one-hot in float32 with gradual underflow.", less, exp(-88), two**-150),
         step("alpha = 512 is exactly one-hot in float64.", less, exp(-512), two**-1075),
         step("At alpha = 18 the off-target mass, at least 4 exp(-18), is below 2^-24.", less, 4 * exp(-18), two**-24),
+        step(
+            "bfloat16 needs no more than float16: exp(-17.34375) rounds to 0.", less, exp(-FIRST["float16"]), two**-134
+        ),
     ),
 )

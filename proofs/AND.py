@@ -3,7 +3,7 @@
 from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, step
-from .core import index_sums
+from .core import index_sums, spans
 
 K, L, S, Mx, N, C, D = symbols("K L S M N C D", integer=True)
 k, g, s, t, j, z = symbols("k g s t j z", integer=True)
@@ -122,6 +122,19 @@ CLAIM = Claim(
             Sum(A[j, m, n] * X[m, c] * V[j, c, d] * W[k, d, o], (j, 1, K), (k, 1, K), (d, 1, D), (m, 1, Mx), (c, 1, C)),
             Sum(A[k, m, n] * X[m, c] * V[k, c, d] * W[k, d, o], (d, 1, D), (k, 1, K), (m, 1, Mx), (c, 1, C)),
             instance={K: 2, D: 1, Mx: 1, C: 1, n: 1, o: 1},
+        ),
+        step(
+            "Proposition 1 without a basis: a family of one in a space of two decomposes everything.",
+            spans,
+            [[1, 0]],
+            [[0, 1]],
+        ),
+        step(
+            "Proposition 2 with one parameter for all terms.",
+            index_sums,
+            Sum(A[k, m, n] * X[m, c] * Theta[k, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            Sum(A[k, m, n] * X[m, c] * Theta[1, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            instance={K: 2, Mx: 1, C: 1, n: 1, o: 1},
         ),
     ),
 )

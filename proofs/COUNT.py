@@ -179,5 +179,20 @@ CLAIM = Claim(
             lambda size: rounded(size, 100_000) == 121,
             count=1,
         ),
+        step("Pruning 15 of 54 heads saves a fourth.", finite, SAVED, lambda row: 4 * row[0] >= row[1], count=3),
+        step(
+            "The attention network without biases has 12.1M parameters to the last digit.",
+            finite,
+            (parameters(3 * HEADS) - linear(0, D),),
+            lambda size: size == COUNTS[0][1],
+            count=1,
+        ),
+        step(
+            "ResNet18's operations are multiply-adds: 1.1B without the 2.",
+            finite,
+            (RESNET_OPERATIONS // 2,),
+            lambda total: rounded(total, 10**8) == 11,
+            count=1,
+        ),
     ),
 )

@@ -127,5 +127,19 @@ CLAIM = Claim(
             strict=True,
             witness={v: 1, r1: 0, r2: 1, r3: 2},
         ),
+        step(
+            "The sign of t^2 exchanged: a valley in place of a peak.",
+            identity,
+            alpha * (2 * centre * t + t**2),
+            -alpha * (t - centre) ** 2 + alpha * centre**2,
+        ),
+        step(
+            "A peak also for alpha < 0.",
+            sign,
+            alpha * (t - centre) ** 2,
+            positive=((t - centre) ** 2,),
+            strict=True,
+            witness={alpha: -1, t: 1, centre: 0},
+        ),
     ),
 )

@@ -62,7 +62,7 @@ PAIRS = list(product(NUMBERS, repeat=2))
 
 CLAIM = Claim(
     name="FLOAT",
-    title="Computed attention against computed convolution",
+    title="Computed attention and convolution",
     words="A sum of n products and a bias, as computed in any order, with or without fused multiply-adds, from zero or "
     "not, each summand stored at most c times on its way and m partial sums in all, is within (G - 1)(sum |w x| + |b|) "
     "+ G (n e + m e') of its real value, G = (1 + kappa)^2 (1 + gamma_n) (1 + u')^c: for round to nearest even "

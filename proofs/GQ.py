@@ -123,5 +123,13 @@ CLAIM = Claim(
             witness={s11: 1, s12: -1, s22: 1, x: 1, y: 1},
         ),
         step("The expansion without symmetry of S.", index_sums, score, expanded, instance={n: 2}),
+        step(
+            "With S <= lambda I the leak is that of alpha = lambda/2: a flatter head leaks more.",
+            sign,
+            s11 * x**2 - lam * x**2,
+            given=(lam - s11,),
+            positive=(s11,),
+            witness={s11: 1, lam: 2, x: 1},
+        ),
     ),
 )

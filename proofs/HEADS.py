@@ -147,5 +147,14 @@ CLAIM = Claim(
             Sum(cols[t, j] * rows[j, c], (j, 1, J)),
             instance={J: 1, t: 1, c: 1},
         ),
+        step("One head makes every pattern of rank 1: (-1, 0, 1) from (1, 0, 1)/2.", spans, [[1, 0, 1]], [EDGE]),
+        step(
+            "A lift below -c_t/u_t is non-negative too.",
+            sign,
+            ct + m * bt,
+            positive=(bt,),
+            given=(m,),
+            witness={ct: -2, m: 1, bt: 1},
+        ),
     ),
 )

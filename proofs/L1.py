@@ -152,5 +152,31 @@ CLAIM = Claim(
                 reads: lambda query, tap: query + tap,
             },
         ),
+        step("The offset is query - key.", identity, site - offset, key),
+        step(
+            "The keys end one earlier: one tap, one output, one key.",
+            sign,
+            P - 2 - key,
+            given=(last - (Q - 1) * s, Q - 1 - q, K - 1 - t),
+            positive=(s, d),
+            witness={P: 1, Q: 1, K: 1, s: 1, d: 1, q: 0, t: 0},
+        ),
+        step(
+            "Groups forgotten: an output reads the channels of all groups.",
+            index_sums,
+            Sum(X[k, v, u] * W[tap, v, u, o], (v, 1, G), (u, 1, C)),
+            Sum(X[k, g, u] * W[tap, g, u, o], (u, 1, C)),
+            sizes={g: G},
+            instance={G: 2, C: 1, k: 1, g: 1, tap: 1, o: 1},
+        ),
+        step(
+            "Padding moves each pixel by one more.",
+            index_sums,
+            Sum(
+                KroneckerDelta(k, reads(query, tap)) * KroneckerDelta(k, placed(j) + 1) * X[j, c], (k, 1, N), (j, 1, J)
+            ),
+            Sum(KroneckerDelta(placed(j), reads(query, tap)) * X[j, c], (j, 1, J)),
+            instance={N: 3, J: 2, query: 1, tap: 1, c: 1, reads: lambda query, tap: query + tap, placed: lambda j: j},
+        ),
     ),
 )

@@ -65,5 +65,27 @@ CLAIM = Claim(
             -alpha * (distance - centre_norm),
             instance={n: 2},
         ),
+        step(
+            "alpha forgotten in the score.",
+            index_sums,
+            score,
+            -(distance - centre_norm),
+            instance={n: 1},
+        ),
+        step(
+            "Every axis of the centre with every axis of the displacement.",
+            index_sums,
+            -alpha * (norm - 2 * Sum(centre[i] * delta[j], (i, 1, n), (j, 1, n))),
+            -alpha * (distance - centre_norm),
+            instance={n: 2},
+        ),
+        step(
+            "A position key map that puts two components in one row.",
+            index_sums,
+            Sum(v[j] * KroneckerDelta(j, row_of(a)) * r[a], (j, 1, p), (a, 1, n)),
+            Sum(v[a] * r[a], (a, 1, n)),
+            sizes={row_of: p},
+            instance={n: 2, p: 2, row_of: lambda a: a * 0 + 1},
+        ),
     ),
 )

@@ -90,5 +90,20 @@ CLAIM = Claim(
             positive=(E - 1, eps),
             witness={n: 1, eps: 1, E: 2},
         ),
+        step(
+            "One alpha serves every eps.",
+            sign,
+            eps - n * 2 / (E - 1),
+            positive=(E - 1, eps),
+            witness={n: 1, eps: Rational(1, 10), E: 2},
+        ),
+        step(
+            "What is off the target is at most x, n forgotten.",
+            sign,
+            x - (1 - share),
+            given=(share - 1 / C, 1 - (1 - n * x) * C),
+            positive=(C,),
+            witness={n: 2, x: Rational(1, 2), C: Rational(9, 4), share: Rational(4, 9)},
+        ),
     ),
 )

@@ -153,5 +153,27 @@ CLAIM = Claim(
             lattice_sum(1, 3) * (1 - exp(-5)),
             (1 + 2 * exp(-1)) * (1 - exp(-5)) + 2 * exp(-9),
         ),
+        step(
+            "The elementary bound from the other side, theta >= 1 + 2/(e^alpha - 1), at alpha = 1 on all keys: "
+            "theta is "
+            "at most 1 + 2 q + 2 q^4/(1 - q^5).",
+            less,
+            2 * (1 - exp(-5)),
+            ((2 * exp(-1) * (1 - exp(-5)) + 2 * exp(-4)) * (exp(1) - 1)).expand(),
+        ),
+        step(
+            "At the real centre 1/2 the share exceeds 1/2, with the two nearest keys alone.",
+            identity,
+            E / (E + E),
+            Rational(2, 3),
+        ),
+        step(
+            "Keys that coincide: two at the target leave it more than 1/2.",
+            sign,
+            1 / (1 + Z) - Rational(1, 2),
+            given=(Z - 1,),
+            strict=True,
+            witness={Z: 1},
+        ),
     ),
 )

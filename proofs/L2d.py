@@ -78,5 +78,19 @@ CLAIM = Claim(
             Sum(P[q, x] * P[r, y] * X[x, y, c], (x, 1, A), (y, 1, B)),
             instance={A: 1, B: 1, q: 1, r: 1, c: 1},
         ),
+        step(
+            "A sum of products is the product of the sums over one axis.",
+            index_sums,
+            Sum(f[x] * g[x], (x, 1, A)),
+            Sum(f[x], (x, 1, A)) * Sum(g[x], (x, 1, A)),
+            instance={A: 2},
+        ),
+        step(
+            "The columns mixed with the weights of the rows.",
+            index_sums,
+            Sum(P[q, x] * R[r, y] * X[x, y, c], (x, 1, A), (y, 1, A)),
+            Sum(P[q, x] * P[r, y] * X[x, y, c], (x, 1, A), (y, 1, A)),
+            instance={A: 1, q: 1, r: 1, c: 1},
+        ),
     ),
 )

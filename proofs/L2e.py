@@ -67,5 +67,26 @@ CLAIM = Claim(
             features - Sum(4 * alpha * centre[i] * key[i], (i, 1, n)) + of_query,
             instance={n: 2},
         ),
+        step(
+            "alpha, and not 2 alpha, in the query feature.",
+            index_sums,
+            features - Sum(alpha * (query[i] + centre[i]) * key[i], (i, 1, n)) + of_query,
+            score,
+            instance={n: 1},
+        ),
+        step(
+            "The dropped term depends on the key: |k + Delta|^2.",
+            index_sums,
+            features - alpha * Sum((key[i] + centre[i]) ** 2, (i, 1, n)),
+            score,
+            instance={n: 1},
+        ),
+        step(
+            "Only the keys centred.",
+            index_sums,
+            -alpha * Sum(((key[i] - origin[i]) - query[i] - centre[i]) ** 2, (i, 1, n)),
+            score,
+            instance={n: 2},
+        ),
     ),
 )

@@ -87,5 +87,26 @@ CLAIM = Claim(
             Sum(P[h, q, k] * X[k] * Sum(Phi[h, t] * W[t], (t, 1, T)), (h, 1, H), (k, 1, N)),
             instance={H: 2, T: 2, N: 1, q: 1},
         ),
+        step(
+            "Heads that miss one query: E = Phi P at query g alone.",
+            index_sums,
+            Sum((Es[t, q, k] - Es[t, g, k]) * X[k], (t, 1, T), (k, 1, N)),
+            0,
+            instance={T: 1, N: 1, q: 1, g: 2},
+        ),
+        step(
+            "Phi of the first tap for all taps.",
+            index_sums,
+            Sum(Phi[1, h] * P[h, q, k] * X[k] * W[t], (t, 1, T), (h, 1, H), (k, 1, N)),
+            Sum(Phi[t, h] * P[h, q, k] * X[k] * W[t], (t, 1, T), (h, 1, H), (k, 1, N)),
+            instance={T: 2, H: 1, N: 1, q: 1},
+        ),
+        step(
+            "The weights summed before they are multiplied.",
+            index_sums,
+            Sum(P[h, q, k], (h, 1, H)) * Sum(M[h], (h, 1, H)),
+            Sum(P[h, q, k] * M[h], (h, 1, H)),
+            instance={H: 2, q: 1, k: 1},
+        ),
     ),
 )

@@ -171,5 +171,6 @@ CLAIM = Claim(
             *joint(lambda q: content_heads(IMAGES[0])(q)[:1], pair_shift, PAIR),
         ),
         step("(c) holds jointly with one border query added to the interior.", *joint(box_heads, row_shift, range(5))),
+        step("(d) holds jointly.", *joint(swap_heads, swap_shifts, ROW)),
     ),
 )

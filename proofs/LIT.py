@@ -67,5 +67,13 @@ CLAIM = Claim(
         step(
             "One head with scores that favour pixel 0 gives the image (0, 1) back at pixel 1.", identity, (1 - r) * w, 1
         ),
+        step(
+            "The target's share is at least 1 - e^-gap, the other keys forgotten: three keys, gap 1.",
+            sign,
+            own / total - (1 - other / own),
+            positive=(own - other,),
+            witness={own: 2, other: 1, rest: 100},
+        ),
+        step("Attention of two pixels that sums to less than 1 on one key and 1 on both.", identity, p + (1 - p), p),
     ),
 )

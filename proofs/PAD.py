@@ -158,5 +158,20 @@ CLAIM = Claim(
             given=(x - hi,),
             witness={y: 2, x: 2, hi: 1},
         ),
+        step(
+            "The clamp is nearest for a weight a <= 0.",
+            sign,
+            z * (y - x) ** 2 - z * (y - hi) ** 2,
+            given=(hi - y, x - hi, -z),
+            witness={z: -1, y: 0, hi: 1, x: 2},
+        ),
+        step(
+            "Two keys at the clamp's distance: z = 0 is allowed, so the peak is not strict.",
+            sign,
+            weight * z**2 - weight,
+            given=(z,),
+            positive=(weight,),
+            witness={weight: 1, z: 0},
+        ),
     ),
 )

@@ -70,5 +70,27 @@ CLAIM = Claim(
             Sum(Sum(L[out, q] * P[h, q, k], (q, 1, Q)) * X[k, c] * M[h, c, o], (h, 1, H), (k, 1, N), (c, 1, C)) + b[o],
             instance={Q: 1, H: 1, N: 1, C: 1, out: 1, o: 1},
         ),
+        step(
+            "The query of the same number, its stride forgotten.",
+            index_sums,
+            layer(site(out)),
+            layer(out),
+            instance={H: 1, N: 1, C: 1, out: 2, o: 1, site: lambda p: 2 * p},
+        ),
+        step(
+            "The last site may be the side itself.",
+            sign,
+            sides - 1 - s * out,
+            given=(sides - (out_count - 1) * s, out_count - 1 - out),
+            positive=(s,),
+            witness={s: 1, sides: 1, out_count: 2, out: 1},
+        ),
+        step(
+            "Each pooled query counted once, whatever its weight.",
+            index_sums,
+            Sum(L[out, q] * layer(q), (q, 1, Q)),
+            Sum(layer(q), (q, 1, Q)),
+            instance={Q: 1, H: 1, N: 1, C: 1, out: 1, o: 1},
+        ),
     ),
 )

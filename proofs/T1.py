@@ -123,5 +123,19 @@ CLAIM = Claim(
             Sum(P[h, q, k] * (X[k, c] - X[target(q, h), c]) * M[h, c, o], (h, 1, H), (k, 1, N), (c, 1, C)),
             instance={H: 1, N: 2, C: 1, q: 1, o: 1, target: lambda q, h: q},
         ),
+        step(
+            "The mass counted twice less: |difference| <= (1 - share)^2 r.",
+            sign,
+            (1 - share) ** 2 * r - (1 - share) * r,
+            given=(share, 1 - share, r),
+            witness={share: Rational(1, 2), r: 1},
+        ),
+        step(
+            "A bound without |w|: p w u <= p r w for w < 0.",
+            sign,
+            p * r * w - p * w * u,
+            given=(p, r - u, r + u),
+            witness={p: 1, r: 1, w: -1, u: 0},
+        ),
     ),
 )

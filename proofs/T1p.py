@@ -152,5 +152,24 @@ CLAIM = Claim(
             Sum(P[1, q, k] * X[k], (k, 1, N)) * 2 * M[1],
             instance={N: 1, q: 1},
         ),
+        step(
+            "Every 2 x 2 tap has a factor of width 1: rank 2 in the span of one row.", spans, [[1, 0]], [[1, 0], [0, 1]]
+        ),
+        step(
+            "The kept channels at the places of the first ones, whichever are kept.",
+            index_sums,
+            Sum(M[h, c, kept(p)] * KroneckerDelta(p, e) * X[k, c], (p, 1, D)),
+            M[h, c, e] * X[k, c],
+            sizes={e: D, kept: Co},
+            instance={D: 1, Co: 2, h: 1, c: 1, k: 1, e: 1, kept: lambda p: p + 1},
+        ),
+        step(
+            "Heads that read one key are independent.",
+            index_sums,
+            Sum(KroneckerDelta(k, reads(g)) * KroneckerDelta(k, reads(h)), (k, 1, N)),
+            KroneckerDelta(g, h),
+            sizes={reads: N},
+            instance={N: 1, g: 1, h: 2, reads: lambda h: h * 0 + 1},
+        ),
     ),
 )

@@ -14,6 +14,7 @@ lost = Sum(a[t] * Phi[t, h], (t, 1, T))  # 0 for a combination a of taps that Ph
 seen = Sum(dual[u, q, k] * E[t, q, k], (q, 1, Q), (k, 1, K)) - KroneckerDelta(u, t)  # 0: shifts have a dual
 HEADS = [[1, 2, 1], [1, 0, -1]]  # two maps of three taps
 SHIFTS = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+FOUR = [[int(a == b) for b in range(4)] for a in range(4)]
 
 CLAIM = Claim(
     name="TAPS",
@@ -70,6 +71,14 @@ CLAIM = Claim(
             Sum(a[t] * Phi[t, h] * P[h, q, k], (t, 1, T), (h, 1, H)),
             0,
             instance={T: 1, H: 1, q: 1, k: 1},
+        ),
+        step("Three heads give four taps.", spans, FOUR[:3], FOUR),
+        step(
+            "A tap that sees no pixel has a dual map: 0 = 1.",
+            index_sums,
+            Sum(dual[u, q, k] * E[t, q, k] * 0, (q, 1, Q), (k, 1, K)),
+            KroneckerDelta(u, t),
+            instance={Q: 1, K: 1, u: 1, t: 1},
         ),
     ),
 )

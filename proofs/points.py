@@ -2,7 +2,7 @@
 
 from itertools import islice, product
 
-from sympy import Function, Indexed, Integer, Rational, Symbol, sympify
+from sympy import Dummy, Function, Indexed, Rational, Symbol, sympify
 
 VALUES = [Rational(value) for value in (1, 2, 0, 4, -1, 9, "1/4")]  # tried for each quantity, in this order
 TRIED = 40_000  # points; where none serves there may be one, and the question stays undecided
@@ -29,7 +29,8 @@ def found(exprs, test):
     entries = set().union(*(expr.atoms(Indexed) for expr in exprs))
     if any(expr.has(Function) for expr in exprs) or not all(i.is_Integer for e in entries for i in e.indices):
         return False
-    symbols = set().union(*(expr.xreplace(dict.fromkeys(entries, Integer(1))).free_symbols for expr in exprs))
+    names = {entry: Dummy() for entry in entries}
+    symbols = set().union(*(expr.xreplace(names).free_symbols for expr in exprs)) - set(names.values())
     quantities = sorted(symbols | entries, key=str)
     choices = product(*([value for value in VALUES if admits(each, value)] for each in quantities))
     for values in islice(choices, TRIED):

@@ -51,6 +51,7 @@ def test_a_claim_says_all_that_is_needed_to_judge_it(claim):
     for text in (claim.title, claim.words, claim.formula, claim.source, claim.not_shown, *claim.conditions):
         assert text.strip() == text != ""
     assert claim.conditions
+    assert len(claim.mutants) >= 5
     assert len({step.says for step in (*claim.steps, *claim.mutants)}) == len(claim.steps) + len(claim.mutants)
 
 

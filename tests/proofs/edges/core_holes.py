@@ -82,6 +82,10 @@ def test_what_nothing_meets_proves_nothing():
     assert sign(-1, ((-1 - x**2,), (x**2,)), given=(-1 - x**2,)) is UNDECIDED
 
 
+def test_a_difference_that_vanishes_where_all_entries_are_1_is_seen():
+    assert index_sums(x * a[1], x * b[1], instance={}) is REFUTED
+
+
 def test_a_true_equation_between_dependent_quantities_is_not_refuted():
     assert identity(KroneckerDelta(i, j) * (i - j), 0) is UNDECIDED
     assert identity(f(x * (x + 1)), f(x**2 + x)) is UNDECIDED
