@@ -12,7 +12,7 @@ from conv2attn.attention.encodings import (
     SinusoidalEncoding,
     SinusoidalPlaces,
 )
-from conv2attn.attention.engines import ENGINES, choose_engine, explain_engines
+from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, explain_engines
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.attention.settings import set_engine
@@ -21,6 +21,7 @@ __all__ = [
     "ENGINES",
     "CenteredPositions",
     "Encoding",
+    "EngineName",
     "EnumeratedEncoding",
     "GeneralisedEncoding",
     "HeadPositions",

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.encodings import Encoding
-from conv2attn.attention.engines import check_engine, choose_engine, dense, explain_engines, recipe_for
+from conv2attn.attention.engines import EngineName, check_engine, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
 from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis
@@ -60,8 +60,8 @@ class MultiHeadSelfAttention(nn.Module):
         groups: int = 1,
         padding: Padding | None = None,
         sites: Sites | None = None,
-        stride_by: str = "queries",
-        engine: str = "auto",
+        stride_by: Literal["queries", "pooling"] = "queries",
+        engine: EngineName = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):

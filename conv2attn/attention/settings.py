@@ -1,13 +1,17 @@
 """How a network's attention is evaluated; never what it computes."""
 
+from typing import TypeVar
+
 from torch import nn
 
-from conv2attn.attention.engines import check_engine
+from conv2attn.attention.engines import EngineName, check_engine
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
 
+Network = TypeVar("Network", bound=nn.Module)
 
-def set_engine(network: nn.Module, engine: str, memory_limit: int | None = None) -> nn.Module:
+
+def set_engine(network: Network, engine: EngineName, memory_limit: int | None = None) -> Network:
     """Sets the engine, and the memory limit in bytes if one is given, of every attention layer in `network`.
 
     Parameters are never changed. A layer for which the engine is not exact refuses when it is called.

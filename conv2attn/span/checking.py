@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import nn
@@ -28,7 +28,8 @@ from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength
 
-CONDITIONS = ("per-query", "joint", "interior", "kernel")
+Condition = Literal["per-query", "joint", "interior", "kernel"]
+CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 
 
 def check_span(
@@ -38,7 +39,7 @@ def check_span(
     dilation: int | Sequence[int] = 1,
     offsets: Sequence[Offset] | None = None,
     grid: Sequence[int] | int | None = None,
-    condition: str = "interior",
+    condition: Condition = "interior",
     eps: float | None = None,
     max_phi: float | None = None,
     convolution: nn.Module | Convolution | None = None,

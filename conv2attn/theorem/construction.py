@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +21,10 @@ MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens, and a step of trai
 def attention_for(
     convolution: Convolution,
     *,
-    alpha: float | str = "auto",
-    encoding: str = "quadratic",
+    alpha: float | Literal["auto"] = "auto",
+    encoding: Literal["quadratic", "enumerated"] = "quadratic",
     d_head: int | None = None,
-    stride_by: str = "queries",
+    stride_by: Literal["queries", "pooling"] = "queries",
     trainable: bool = False,
     content: str = "none",
 ) -> MultiHeadSelfAttention:

@@ -1,6 +1,7 @@
 """Orders of evaluation of one formula. An engine is given a basis and an image, and never the layer."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from conv2attn.attention.engines import convolution, dense, gather, sdpa, separable
 from conv2attn.attention.engines.cost import cheapest
@@ -15,6 +16,7 @@ DECIDE: dict[str, Callable[[Question], Run | str]] = {
     "dense": dense.decide,
 }
 ENGINES = ("auto", *DECIDE)
+EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense"]
 
 
 def check_engine(name: str) -> str:

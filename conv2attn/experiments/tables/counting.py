@@ -1,12 +1,13 @@
 """Parameters and floating-point operations of a network, counted while it runs on one image."""
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from conv2attn.attention import MultiHeadSelfAttention, set_engine
+from conv2attn.attention import EngineName, MultiHeadSelfAttention, set_engine
 from conv2attn.models import attention_layers
 
 
@@ -26,7 +27,7 @@ def count_flops(network: nn.Module, input_size: tuple[int, int, int], engine: st
     """
     network = copy.deepcopy(network).eval()
     if attention_layers(network):
-        set_engine(network, engine)
+        set_engine(network, cast(EngineName, engine))
     image = torch.zeros(1, *input_size, dtype=next(network.parameters()).dtype)
     network(image)  # measures the device, by products that are not the network's
     with FlopCounterMode(display=False) as counter:

@@ -1,9 +1,11 @@
 """The network that a recipe asks for, and what its heads are."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import GeneralisedEncoding, QuadraticEncoding, set_engine
+from conv2attn.attention import EngineName, GeneralisedEncoding, QuadraticEncoding, set_engine
 from conv2attn.checkpoints import load
 from conv2attn.errors import UsageError
 from conv2attn.experiments.data import LabelledImages
@@ -20,7 +22,7 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
     """
     network = load(recipe.start).train() if recipe.start else fresh(recipe, images)
     if attention_layers(network):
-        set_engine(network, recipe.engine)
+        set_engine(network, cast(EngineName, recipe.engine))
     plan = getattr(network, "plan", None)
     found = (plan.input_size, plan.classes) if isinstance(plan, ClassifierPlan | ResNetPlan) else None
     if isinstance(plan, ResNetPlan):
