@@ -22,12 +22,14 @@ test: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(PYTEST_WORKERS)
 
-COQ := coq libcoq-mathcomp-algebra libcoq-coquelicot libcoq-flocq libcoq-interval
+COQ := coq libcoq-mathcomp-algebra libcoq-coquelicot libcoq-flocq libcoq-interval ocaml-findlib libzarith-ocaml-dev
 
 proofs: .venv/.installed
 	@command -v coqc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y $(COQ); } \
 		|| echo 'not run: the formal layer, for want of coqc and the right to install it: apt-get install $(COQ)'
 	$(BIN)/conv2attn prove $$(command -v coqc >/dev/null && echo --formal)
+	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; \
+		else echo 'not run: the proved checker of certificates, for want of coqc, ocamlfind and Zarith'; fi
 
 mutants: .venv/.installed-dev
 	$(BIN)/pytest -q tests/test_domain_mutants.py

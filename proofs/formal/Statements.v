@@ -12,6 +12,7 @@ From Coq Require Import ZArith Reals Ring_theory.
 From mathcomp Require Import all_ssreflect.
 From mathcomp Require ssralg ssrint ssrnum rat matrix mxalgebra.
 From Flocq Require Core.
+From C2A Require Checker.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
 (** ** Numbers: any commutative ring; the reals and the integers are two *)
@@ -603,6 +604,29 @@ Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' 
   <= (growth A T 0 N C - 1 + (growth A' T' kappa' n' c' - 1)) * size
      + growth A T 0 N C * underflow A T N M + growth A' T' kappa' n' c' * underflow A' T' n' m'.
 End Computed.
+
+(** * SPAN: certificates that the checker confirms *)
+Section Span.
+Local Open Scope R_scope.
+(** A certificate of [Checker] holds the rows of some attention, and the row asked for, at some queries, over [scale]. Weights
+    [phi] leave this of one query, summed over the keys. *)
+Variable c : Checker.certificate.
+Definition span_entry (x : list Z) (k : nat) : R := IZR (List.nth k x 0%Z) / IZR (Checker.scale c).
+Definition span_left (phi : 'I_(Checker.heads c) -> R) (q : Checker.query) : R :=
+  \big[Rplus/0]_(k < Checker.keys c)
+    Rabs (span_entry (Checker.target q) k - \sum_h phi h * span_entry (List.nth h (Checker.rows q) nil) k).
+Definition span_norm (phi : 'I_(Checker.heads c) -> R) : R := \sum_h Rabs (phi h).
+(** Some weights, of norm at most [bound] if there is a bound, leave at most [eps + per_norm |phi|_1] at each query. *)
+Definition spanned := exists phi : 'I_(Checker.heads c) -> R,
+  ((0 <= Checker.bound c)%Z -> span_norm phi <= IZR (Checker.bound c) / IZR (Checker.limit_scale c)) /\
+  forall q, List.In q (Checker.queries c) ->
+  span_left phi q <= (IZR (Checker.eps c) + IZR (Checker.per_norm c) * span_norm phi) / IZR (Checker.limit_scale c).
+End Span.
+(** A certificate that the checker confirms is right: refuted, no weights serve; else some do. *)
+Definition SPAN := forall c, Checker.check c = true -> if Checker.refutes c then ~ spanned c else spanned c.
+(** What was read is what stands in the file, one certificate after the other, and each is checked. *)
+Definition SPAN_read := forall n x answers, Checker.answers n x = Some answers ->
+  exists cs, x = List.concat (List.map Checker.written cs) /\ answers = List.map Checker.check cs.
 
 (** * Matrices: T1p, AND, HEADS *)
 Module Matrices.
