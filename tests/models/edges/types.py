@@ -9,7 +9,7 @@ from conv2attn.theorem import STOCK
 
 
 def test_a_convolution_gives_attention_and_any_other_module_its_own_class():
-    layer, network = map(get_type_hints, get_overloads(convert))
+    *_, layer, network = map(get_type_hints, get_overloads(convert))
     assert (get_args(layer["model"]), layer["return"]) == (STOCK, MultiHeadSelfAttention)
     assert network["model"] is network["return"]
 
