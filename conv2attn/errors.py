@@ -209,7 +209,12 @@ RULES: dict[str, Rule] = {
     "C2A307": Rule(
         "file too large",
         "Sizes are capped before anything is read, so that a file cannot exhaust the memory.",
-        "Call conv2attn.checkpoints.reading.read with a larger limit if the file is meant to be so large.",
+        "Raise --max-size, in GiB, if the file is meant to be so large.",
+    ),
+    "C2A308": Rule(
+        "unknown suffix",
+        "The suffix says what kind of file is written, and nothing is written under a name that says something else.",
+        "Name the file .pt or .safetensors.",
     ),
     "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
     "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),

@@ -280,7 +280,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(monkeypatch, stream, shown):
     from torch.nn.modules import module
 
-    from conv2attn.commands.networks import progress
+    from conv2attn.cli.network_files import progress
 
     conv = torch.nn.Conv1d(1, 1, 1)
     monkeypatch.setattr("sys.stderr", stream())
@@ -296,7 +296,7 @@ def test_a_crash_is_not_a_refutation(folder, monkeypatch):
     def crash(*arguments, **options):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("conv2attn.commands.networks.certify", crash)
+    monkeypatch.setattr("conv2attn.cli.network_files.certify", crash)
     result = call("convert", "net.pt", *SMALL)
     assert result.exit_code == 70
     assert "ZeroDivisionError: planted" in result.stderr

@@ -19,6 +19,7 @@ from conv2attn.certificates.rows import all_names, engine_limits, pair_layers
 from conv2attn.certificates.surroundings.between import compiled, findings_between, hooked
 from conv2attn.certificates.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
+from conv2attn.models.provenance import provenance_of
 from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 ASSUMPTIONS = (
@@ -109,8 +110,8 @@ def certify(
 
 def read_as(original: nn.Module, network: nn.Module) -> str:
     """What was assumed about the files that the networks were read from, in words; empty if nothing was."""
-    told = [vars(side).get("_conv2attn_read_as") for side in (original, network)]
-    both = [each for each in dict.fromkeys(told) if each]
+    told = [provenance_of(side) for side in (original, network)]
+    both = dict.fromkeys(each.to_text() for each in told if each and each.assumed)
     return "; ".join(both)
 
 

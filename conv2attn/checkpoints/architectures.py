@@ -1,81 +1,255 @@
-"""From a file to the network that it holds, recognised by its contents alone."""
+"""`--arch`: how to build the network whose weights a file holds."""
 
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from os import PathLike
-from typing import Any, Protocol, final
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, final
 
-import torch
 from torch import nn
 
-from conv2attn.checkpoints import saving
-from conv2attn.checkpoints.reading import read, tensors_in
-from conv2attn.errors import CheckpointError
-from conv2attn.models.zoo import resnet
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 
-Content = Mapping[Any, Any]
-
-
-class Plan(Protocol):
-    """What is known of a network without its weights: at least what it is called."""
-
-    @property
-    def name(self) -> str: ...
+FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
 
 @final
 @dataclass(frozen=True)
-class Kind:
-    """A kind of content: what it is, the plan of content that is of this kind (else None), and the network of both."""
-
-    description: str
-    recognise: Callable[[Content], Plan | None]
-    build: Callable[[Any, Content], nn.Module]
-
-
-def _recognise_resnet(content: Content) -> resnet.ResNetPlan | None:
-    return resnet.recognise(tensors_in(content) or {})
-
-
-def _build_resnet(plan: resnet.ResNetPlan, content: Content) -> nn.Module:
-    """The plan's network with the file's own tensors: same bits, same dtype, no memory shared with another."""
-    state = tensors_in(content) or {}
-    for key, tensor in state.items():
-        if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
-            raise CheckpointError("C2A303", f"{key!r} is {tensor.dtype}; weights are floating-point numbers")
-    with torch.device("meta"):
-        network = resnet.build(plan)
-    network.load_state_dict({key: tensor.clone() for key, tensor in state.items()}, strict=True, assign=True)
-    return network
-
-
-KINDS = (
-    Kind("a network that conv2attn saved", saving.recognise, saving.rebuild),
-    Kind(
-        "a ResNet's state dict with torchvision's keys (basic or bottleneck blocks)", _recognise_resnet, _build_resnet
-    ),
-)
-
-
-def load(path: str | PathLike[str], arch: str | None = None) -> nn.Module:
-    """The network in a file, in evaluation mode, its weights as stored.
+class Architecture:
+    """A network without its weights: a name, and a function of keyword arguments that builds it.
 
     Args:
-        path: a state dict written by `torch.save`; see `reading.read` for what is refused.
-        arch: what the network must be called, such as "resnet18"; whatever is recognised when absent.
-    Raises:
-        CheckpointError: C2A304 where the contents are of no kind known here, or not `arch`; those of `reading.read`.
+        name: what `--arch` takes.
+        factory: builds the network.
+        arguments: what it is called with.
+        classes: the argument that sets the number of outputs, where there is one.
+        described: input size, mean and standard deviation of a built network's images, where it says so.
     """
-    content = read(path)
-    for kind in KINDS:
-        plan = kind.recognise(content)
-        if plan is not None:
-            if arch not in (None, plan.name):
-                raise CheckpointError("C2A304", f"{path} holds {plan.name}, not {arch}", f"Pass --arch {plan.name}.")
-            network = kind.build(plan, content).eval()
-            if isinstance(plan, resnet.ResNetPlan):
-                vars(network)["_conv2attn_read_as"] = plan.read_as
-            return network
-    keys = ", ".join(repr(key)[:60] for key in list(tensors_in(content) or content)[:5]) or "none"
-    known = "; ".join(kind.description for kind in KINDS)
-    raise CheckpointError("C2A304", f"{path} begins with the keys {keys}; known is: {known}")
+
+    name: str
+    factory: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    classes: str | None = None
+    described: Callable[[Any], dict[str, Any]] = lambda network: {}
+    config: dict[str, Any] | None = None
+
+    def build(self) -> nn.Module:
+        """The network with fresh weights.
+
+        Raises:
+            UsageError: the factory raises, or returns something else (C2A001).
+        """
+        try:
+            network = self.factory(**self.arguments)
+        except Conv2AttnError:
+            raise
+        except Exception as error:
+            told = f"--arch {self.name} raised {type(error).__name__} ({first_line(error)})"
+            raise UsageError("C2A001", told, "Pass its arguments with --arch-args '{\"name\": value}'.") from error
+        if not isinstance(network, nn.Module):
+            raise UsageError("C2A001", f"--arch {self.name} builds a {type(network).__name__}, not an nn.Module", FORMS)
+        return network
+
+    def with_classes(self, classes: int) -> "Architecture | None":
+        """The same with another number of outputs; None where no argument is known for it."""
+        if self.classes is None or self.classes in self.arguments:
+            return None
+        return replace(self, arguments={**self.arguments, self.classes: classes})
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class where it has none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def parse_arguments(text: str | None) -> dict[str, Any]:
+    """The keyword arguments in a JSON text such as '{"num_classes": 10}'.
+
+    Raises:
+        UsageError: it is no JSON object (C2A001).
+    """
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        remedy = "Write '{\"num_classes\": 10}', say."
+        raise UsageError("C2A001", f"--arch-args {text} is not a JSON object of arguments", remedy)
+    return found
+
+
+def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Architecture:
+    """The architecture that a text names.
+
+    Args:
+        arch: "torchvision:NAME", "timm:NAME", "transformers:FOLDER", "package.module:factory", or "file.py:factory".
+            Modules are searched in the working folder too. The last two run code: that of the module named.
+        arguments: keyword arguments of the factory.
+    Raises:
+        UsageError: it names nothing that can be built here; near names are offered (C2A001).
+    """
+    kind, _, name = arch.rpartition(":") if arch.count(":") > 1 and ".py:" in arch else arch.partition(":")
+    if not kind or not name:
+        raise UsageError("C2A001", f"--arch {arch} names no architecture", FORMS)
+    given = dict(arguments or {})
+    match kind:
+        case "torchvision":
+            return of_torchvision(name, given)
+        case "timm":
+            return of_timm(name, given)
+        case "transformers":
+            return of_transformers(name, given)
+        case _:
+            return Architecture(arch, named(arch, kind, name), given)
+
+
+def library(name: str, arch: str) -> Any:
+    """An installed library.
+
+    Raises:
+        UsageError: it cannot be imported (C2A001).
+    """
+    try:
+        return importlib.import_module(name)
+    except (ImportError, RuntimeError, OSError) as error:
+        found = f"--arch {arch} needs {name}, which cannot be imported here ({first_line(error)})"
+        raise UsageError("C2A001", found, f"Install {name}.") from error
+
+
+def unknown(arch: str, name: str, known: list[str], kind: str) -> UsageError:
+    """The error for a name that a registry does not have, with the nearest ones that it has."""
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    remedy = f"Did you mean {' or '.join(f'{kind}:{each}' for each in near)}?" if near else FORMS
+    return UsageError("C2A001", f"--arch {arch} is none of the {len(known)} models of {kind}", remedy)
+
+
+def of_torchvision(name: str, arguments: dict[str, Any]) -> Architecture:
+    """A model of `torchvision.models`, without weights."""
+    models = library("torchvision.models", f"torchvision:{name}")
+    known = models.list_models()
+    if name not in known:
+        raise unknown(f"torchvision:{name}", name, known, "torchvision")
+    builder = models.get_model_builder(name)
+
+    def factory(**given: Any) -> Any:
+        return builder(**{"weights": None, "weights_backbone": None, **given} if detects(builder) else given)
+
+    return Architecture(f"torchvision:{name}", factory, arguments, "num_classes")
+
+
+def detects(builder: Callable[..., Any]) -> bool:
+    """Whether a builder of torchvision takes weights of a backbone, which it downloads where nothing is said."""
+    return "weights_backbone" in inspect.signature(builder).parameters
+
+
+def of_timm(name: str, arguments: dict[str, Any]) -> Architecture:
+    """A model of timm, without weights; its configuration says the size and normalisation of images."""
+    timm = library("timm", f"timm:{name}")
+    known = timm.list_models()
+    if name.partition(".")[0] not in known:
+        raise unknown(f"timm:{name}", name, known, "timm")
+
+    def factory(**given: Any) -> Any:
+        return timm.create_model(name, pretrained=False, **given)
+
+    def described(network: Any) -> dict[str, Any]:
+        config = getattr(network, "pretrained_cfg", None) or {}
+        return {key: tuple(config[key]) for key in ("input_size", "mean", "std") if config.get(key)}
+
+    return Architecture(f"timm:{name}", factory, arguments, "num_classes", described)
+
+
+def of_transformers(folder: str, arguments: dict[str, Any]) -> Architecture:
+    """The model that the config.json in a folder describes; code in the folder is never run."""
+    from conv2attn.checkpoints.folders import read_json
+
+    path = Path(folder)
+    config = read_json(path / "config.json" if path.is_dir() else path)
+    return of_config(f"transformers:{folder}", {**config, **arguments}, path)
+
+
+def of_config(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
+    """The model of a configuration of transformers: of the class that it names, else the base model."""
+    transformers = library("transformers", name)
+    kind = config.get("model_type")
+    if kind not in transformers.CONFIG_MAPPING:
+        known = list(transformers.CONFIG_MAPPING)
+        near = get_close_matches(str(kind), known, n=3, cutoff=0.5)
+        told = f"{name}: model_type {kind!r} is none of the {len(known)} that transformers knows"
+        raise CheckpointError("C2A304", told, f"Is it {' or '.join(near)}?" if near else FORMS)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+    def factory() -> Any:
+        plain = {key: value for key, value in config.items() if key != "auto_map"}
+        described = transformers.CONFIG_MAPPING[kind].from_dict(plain)
+        classes = [getattr(transformers, each, None) for each in config.get("architectures") or ()]
+        kinds = [each for each in classes if isinstance(each, type) and issubclass(each, nn.Module)]
+        return kinds[0](described) if kinds else transformers.AutoModel.from_config(described)
+
+    def described(network: Any) -> dict[str, Any]:
+        return described_by_config(network.config, folder)
+
+    return Architecture(name, factory, {}, None, described, config)
+
+
+def described_by_config(config: Any, folder: Path | None) -> dict[str, Any]:
+    """Input size, mean and standard deviation, from a configuration and the preprocessor's beside it."""
+    from conv2attn.checkpoints.folders import read_json
+
+    found: dict[str, Any] = {}
+    side, channels = getattr(config, "image_size", None), getattr(config, "num_channels", 3)
+    if isinstance(side, int):
+        found["input_size"] = (channels, side, side)
+    elif isinstance(side, (list, tuple)):
+        found["input_size"] = (channels, *side)
+    if folder is not None and (folder / "preprocessor_config.json").is_file():
+        preprocessor = read_json(folder / "preprocessor_config.json")
+        pairs = (("mean", "image_mean"), ("std", "image_std"))
+        found |= {ours: tuple(preprocessor[theirs]) for ours, theirs in pairs if preprocessor.get(theirs)}
+    return found
+
+
+def named(arch: str, module: str, name: str) -> Callable[..., Any]:
+    """The factory of a module, or of a file, which is run for it.
+
+    Raises:
+        UsageError: there is none; near names are offered (C2A001).
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        home = of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+    except Exception as error:
+        told = f"--arch {arch}: {module} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        raise UsageError("C2A001", told, FORMS) from error
+    factory = home
+    for part in name.split("."):
+        if not hasattr(factory, part):
+            callable_names = [key for key, value in vars(home).items() if callable(value) and not key.startswith("_")]
+            near = get_close_matches(part, callable_names, n=3, cutoff=0.4)
+            remedy = f"Did you mean {' or '.join(f'{module}:{each}' for each in near)}?" if near else FORMS
+            raise UsageError("C2A001", f"--arch {arch}: {module} has no {part}", remedy)
+        factory = getattr(factory, part)
+    if not callable(factory):
+        raise UsageError("C2A001", f"--arch {arch}: {name} is a {type(factory).__name__}, not a function", FORMS)
+    return factory
+
+
+def of_file(path: Path) -> Any:
+    """The module in a Python file, with the file's folder importable."""
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve(strict=True))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    return module

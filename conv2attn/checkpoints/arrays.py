@@ -1,14 +1,31 @@
 """Files of arrays: what numpy and safetensors write."""
 
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
+from conv2attn.checkpoints.kinds import Kind, kind_of_path
 from conv2attn.errors import CheckpointError
+
+
+def holds_arrays(path: str) -> bool:
+    """Whether a file holds arrays that can be attention, of three or four axes each, and no network."""
+    with suppress(OSError, zipfile.BadZipFile, SafetensorError):
+        match kind_of_path(Path(path)):
+            case Kind.ARRAYS:
+                return True
+            case Kind.SAFETENSORS:
+                with safe_open(path, framework="pt") as file:
+                    shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118
+                    return "conv2attn" not in (file.metadata() or {}) and all(len(each) in (3, 4) for each in shapes)
+            case _:
+                return False
+    return Path(path).suffix in (".npz", ".npy", ".safetensors")
 
 
 def stored(path: str) -> dict[str, Any]:

@@ -1,28 +1,21 @@
-"""Files of tensors, read without executing anything in them and refused where they are not what they claim to be."""
+"""The tensors and plain values of a file, read without executing anything in it."""
 
-import os
 import re
-import stat
-import zipfile
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.errors import CheckpointError
 
-LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
-LARGEST_PICKLE = 1 << 26  # bytes: some 200 describe a tensor, and no network here has a hundred thousand
-ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-DIRECTORY = 0x10  # an attribute of zip entries; for an entry that has it torch.load returns memory as it finds it
-WRAPPERS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "_orig_mod.")
 
-
-def read(path: str | os.PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
+def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
     """What `torch.save` wrote: a dict of tensors and plain values, every byte of it checked that can be.
 
     `torch.load(weights_only=True)` alone executes nothing, but it does not compare the checksums that `torch.save`
@@ -36,95 +29,45 @@ def read(path: str | os.PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, A
             something else or lies about its size, C2A307 where it is larger than `limit`.
     """
     path = Path(path)
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a directory, not a file" if path.is_dir() else "not a regular file"
-            raise CheckpointError("C2A301", f"{path} is {kind}")
-        with path.open("rb") as file:
-            _inspect(path, file, limit)
-            file.seek(0)
-            content = _unpickle(path, file)
-    except FileNotFoundError:
-        raise CheckpointError("C2A301", f"{path} does not exist") from None
-    except OSError as error:
-        raise CheckpointError("C2A301", f"{path} cannot be read: {error.strerror or error}") from error
+    with opened(path) as file:
+        kind = inspect(path, file, limit)
+        if kind not in (Kind.TORCH, Kind.LEGACY):
+            raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out or None)
+        return unpickled(path, file)
+
+
+def unpickled(path: Path, file: IO[bytes]) -> dict[Any, Any]:
+    """The dict in an open file of `torch.save` that was inspected before, its tensors checked."""
+    file.seek(0)
+    content = _unpickle(path, file)
     if not isinstance(content, dict):
         raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not a dict of tensors")
-    for name, tensor in _tensors(content):
+    check_tensors(path, content)
+    return content
+
+
+def check_tensors(path: Path, content: object) -> None:
+    """Refuses tensors that are not plain dense tensors within their storage (C2A303)."""
+    for name, tensor in tensors_within(content):
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not plain or tensor.is_nested or tensor.is_quantized:
             raise CheckpointError("C2A303", f"{path}: {name!r} is not a plain dense tensor")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise CheckpointError("C2A303", f"{path}: {name!r} claims {tensor.numel()} elements, more than are stored")
-    return content
 
 
-def tensors_in(content: Mapping[Any, Any]) -> dict[str, Tensor] | None:
-    """The state dict that `content` is or wraps, without the prefixes of wrapping modules; None if there is none.
+def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file by name, and its metadata. The format has no checksum.
 
-    >>> list(tensors_in({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}}))
-    ['fc.bias']
+    Raises:
+        CheckpointError: it is truncated, or its header does not fit its bytes (C2A302).
     """
-    inside = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), content)
-    if not inside or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in inside.items()):
-        return None
-    state = {key: torch.Tensor.detach(tensor) for key, tensor in inside.items()}
-    while prefix := next((prefix for prefix in PREFIXES if all(key.startswith(prefix) for key in state)), None):
-        state = {key.removeprefix(prefix): tensor for key, tensor in state.items()}
-    return state
-
-
-def read_tensors(path: str | os.PathLike[str], limit: int = LARGEST_FILE) -> dict[str, Tensor]:
-    """The state dict in a file, by itself or under one of the usual keys; see `read` for what is refused."""
-    state = tensors_in(read(path, limit))
-    if state is None:
-        raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors")
-    return state
-
-
-def _inspect(path: Path, file: IO[bytes], limit: int) -> None:
-    """Refuse by the file's kind, size, names and checksums, before anything in it is believed."""
-    size = os.fstat(file.fileno()).st_size
-    if size == 0:
-        raise CheckpointError("C2A302", f"{path} is empty")
-    if size > limit:
-        raise CheckpointError("C2A307", f"{path} has {size} bytes, more than {limit}")
-    head = file.read(len(LEGACY))
-    if head.startswith(ZIP):
-        try:
-            with zipfile.ZipFile(file) as archive:
-                _inspect_archive(path, archive, size)
-        except CheckpointError:
-            raise
-        except Exception as error:
-            raise CheckpointError("C2A302", f"{path} is truncated or damaged: {error}") from error
-    elif not LEGACY.startswith(head):
-        raise CheckpointError("C2A303", f"{path} was not written by torch.save")
-
-
-def _inspect_archive(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    entries = archive.infolist()
-    twice = [name for name, count in Counter(entry.filename.lower() for entry in entries).items() if count > 1]
-    if twice:
-        raise CheckpointError("C2A303", f"{path} holds two entries named {twice[0]!r}: readers differ on which counts")
-    for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise CheckpointError("C2A303", f"{path}: {entry.filename!r} is compressed or encrypted")
-        if entry.external_attr & DIRECTORY:
-            raise CheckpointError("C2A302", f"{path}: {entry.filename!r} is marked as a directory")
-    if sum(entry.file_size for entry in entries) > size:
-        raise CheckpointError("C2A303", f"{path} claims more bytes than it has")
-    pickles = [entry for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]
-    if any(entry.filename.split("/")[-1] == "constants.pkl" for entry in entries):
-        raise CheckpointError("C2A303", f"{path} is a TorchScript program, not tensors")
-    if len(pickles) != 1:
-        raise CheckpointError("C2A303", f"{path} is an archive with {len(pickles)} entries named data.pkl, not one")
-    if pickles[0].file_size > LARGEST_PICKLE:
-        raise CheckpointError(
-            "C2A307", f"{path}: data.pkl has {pickles[0].file_size} bytes, more than {LARGEST_PICKLE}"
-        )
-    if damaged := archive.testzip():
-        raise CheckpointError("C2A302", f"{path}: {damaged!r} does not match its checksum")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        found = f"{path} is truncated or damaged ({str(error).splitlines()[0]})"
+        raise CheckpointError("C2A302", found) from error
 
 
 def _unpickle(path: Path, file: IO[bytes]) -> object:
@@ -144,7 +87,7 @@ def _unpickle(path: Path, file: IO[bytes]) -> object:
         raise CheckpointError("C2A303", found) from error
 
 
-def _tensors(content: object) -> Iterator[tuple[str, Tensor]]:
+def tensors_within(content: object) -> Iterator[tuple[str, Tensor]]:
     """Every tensor at any depth, with the keys that lead to it; a container that holds itself is visited once."""
     waiting, seen = [("", content)], set[int]()
     while waiting:

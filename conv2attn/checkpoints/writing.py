@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import torch
+from safetensors import SafetensorError
 
 from conv2attn.errors import CheckpointError
 
@@ -19,7 +19,13 @@ def write_atomically(path: str | os.PathLike[str], payload: object, force: bool 
         CheckpointError: C2A305 where `path` exists and `force` is false, or is not a regular file; C2A301 where its
             folder cannot be written to. Nothing is left behind then, nor after any other failure.
     """
-    with _replacing(Path(path), force) as file:
+    with replacing(Path(path), force) as temporary:
+        write_torch(temporary, payload)
+
+
+def write_torch(path: Path, payload: object) -> None:
+    """`torch.save` to an open file, where a full disk is an OSError and not a RuntimeError."""
+    with path.open("wb") as file:
         torch.save(payload, file)
 
 
@@ -30,23 +36,29 @@ def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool =
 
 def write_bytes_atomically(path: str | os.PathLike[str], content: bytes, force: bool = False) -> None:
     """As `write_atomically`, for bytes."""
-    with _replacing(Path(path), force) as file:
-        file.write(content)
+    with replacing(Path(path), force) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextmanager
-def _replacing(path: Path, force: bool) -> Iterator[IO[bytes]]:
+def replacing(path: Path, force: bool = False) -> Iterator[Path]:
+    """A new empty file beside `path`, to be written; once it is whole and on the disk it takes the place of `path`.
+
+    Raises:
+        CheckpointError: as `write_atomically` does.
+    """
     _refuse_if_taken(path, force)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
+        temporary.open("xb").close()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         _refuse_if_taken(path, force)
         os.replace(temporary, path)
-    except OSError as error:
-        raise CheckpointError("C2A301", f"{path} cannot be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        told = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise CheckpointError("C2A301", f"{path} cannot be written: {told}") from error
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()

@@ -7,6 +7,8 @@ import click
 
 from conv2attn.errors import Conv2AttnError
 
+INTERRUPTED = 130  # 128 and the number of the signal, as shells count
+
 
 class Group(click.Group):
     """Turns the project's errors into one sentence on stderr and their exit code; a bug of ours is 70."""
@@ -18,7 +20,10 @@ class Group(click.Group):
         except Conv2AttnError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(error.exit_code)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
             if context.params.get("debug"):
@@ -34,5 +39,5 @@ def main(debug: bool) -> None:
     """Turn convolutions into equal multi-head self-attention layers, and verify that they are equal.
 
     Exit codes: 0 holds; 1 refuted; 2 wrong usage or unreadable input; 3 undecided, unsupported or nothing checked;
-    70 an internal error.
+    70 an internal error; 130 interrupted.
     """

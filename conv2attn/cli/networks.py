@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import RUNNING, command_line, refuse_unused, reporting, running
+from conv2attn.cli.options import RUNNING, command_line, reading, refuse_unused, reporting, running
 from conv2attn.cli.reports import check_free, finish
 
 
@@ -18,21 +18,25 @@ from conv2attn.cli.reports import check_free, finish
 @click.option("--alpha", default="auto", show_default=True, help="Sharpness of the heads, or auto.")
 @click.option("--encoding", default="quadratic", show_default=True, help="quadratic or enumerated.")
 @click.option("--stride-by", default="queries", show_default=True, help="queries or pooling.")
-@click.option("--arch", metavar="NAME", help="What the network must be, such as resnet18.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name fits; repeatable.")
 @click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
 @click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
+@reading
 @running
 @reporting
 def convert(
     model: str, output: str | None, keep_refuted: bool, form: str, report: str | None, force: bool, **given: Any
 ) -> None:
     """Convert every convolution of MODEL to multi-head self-attention, check the result, and write it."""
-    from conv2attn.commands import networks
+    from conv2attn.checkpoints.saving import check_suffix
+    from conv2attn.cli import network_files
 
-    destination = Path(output) if output else Path(model).with_suffix(f".attn{Path(model).suffix}")
+    destination = Path(output) if output else network_files.beside(Path(model))
+    check_suffix(destination)
     check_free(force, destination, report, read=(model, given["images"]))
-    certificate, written = networks.convert_file(model, destination, keep_refuted=keep_refuted, force=force, **given)
+    certificate, written = network_files.convert_file(
+        model, destination, keep_refuted=keep_refuted, force=force, **given
+    )
     finish(certificate, form, report, force)
     click.echo(
         f"wrote {destination}" if written else f"{destination} was not written: the result was refuted", err=True
@@ -48,6 +52,7 @@ def convert(
 @click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
 @click.option("--witness", type=click.Path(), help="Show again what the inputs kept in this file showed.")
 @click.option("--certificate", type=click.Path(), help="Check a stored JSON report against its files again.")
+@reading
 @running
 @reporting
 @click.pass_context
@@ -55,13 +60,13 @@ def verify(
     context: click.Context, output: str | None, form: str, report: str | None, force: bool, **given: Any
 ) -> None:
     """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
-    from conv2attn.commands import networks
+    from conv2attn.cli import network_files
 
     refuse_unused(context)
     read = tuple(given[name] for name in ("original", "converted", "witness", "certificate", "images"))
     check_free(force, output, report, given["save_witness"], read=read)
     repeat = f"{command_line(context, RUNNING)} --witness {shlex.quote(str(given['save_witness']))}"
-    result = networks.verify_files(**given, force=force, command=command_line(context), repeat=repeat)
+    result = network_files.verify_files(**given, force=force, command=command_line(context), repeat=repeat)
     finish(result, form, report, force, output)
     if kept := given["save_witness"]:
         shown = bool(getattr(result, "witnesses", ()))
@@ -74,10 +79,10 @@ def verify(
 @reporting
 def demo(output: str | None, form: str, report: str | None, force: bool) -> None:
     """Convert and verify the trained ResNet-18 that comes with this project, on the images that come with it."""
-    from conv2attn.commands import networks
+    from conv2attn.cli import network_files
 
     check_free(force, output, report)
-    certificate, written = networks.demonstrate(output, force)
+    certificate, written = network_files.demonstrate(output, force)
     finish(certificate, form, report, force)
     if written:
         click.echo(f"wrote {output}", err=True)

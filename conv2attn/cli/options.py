@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import click
@@ -31,6 +32,33 @@ reporting = options(
     click.option("--output-report", "--report", "report", type=click.Path(), help="Also write the report as JSON."),
     click.option("--force", is_flag=True, help="Overwrite existing files."),
 )
+READING = ("arch", "arch_args", "max_size")
+
+
+def reading(command: Any) -> Any:
+    """The options that say how a file of weights becomes a network, given to the command as one `reading`."""
+
+    @wraps(command)
+    def gathered(*args: Any, **given: Any) -> Any:
+        from conv2attn.checkpoints.options import Reading
+
+        chosen = {name: given.pop(name) for name in READING}
+        return command(*args, reading=Reading(**chosen), **given)
+
+    return options(
+        click.option(
+            "--arch",
+            metavar="KIND:NAME",
+            help="How to build the network: torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory "
+            "or file.py:factory. Or the name that it must have, such as resnet18.",
+        ),
+        click.option("--arch-args", metavar="JSON", help="Arguments of the architecture: '{\"num_classes\": 10}'."),
+        click.option(
+            "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
+        ),
+    )(gathered)
+
+
 running = options(
     click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
     click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),

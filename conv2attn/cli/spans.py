@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reporting
+from conv2attn.cli.options import reading, reporting
 from conv2attn.cli.reports import check_free, finish
 
 
@@ -17,7 +17,6 @@ from conv2attn.cli.reports import check_free, finish
 @click.option("--offsets", metavar="'0,-1 0,0'", help="Explicit offsets (key - query) instead of a kernel.")
 @click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known.")
 @click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images, for attention that reads content.")
-@click.option("--arch", metavar="KIND:NAME", help="transformers:FOLDER, timm:NAME, or package.module:factory.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Ask only of layers whose name fits; repeatable.")
 @click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
 @click.option(
@@ -46,6 +45,7 @@ from conv2attn.cli.reports import check_free, finish
 )
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
+@reading
 @reporting
 def check_span(
     model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,30 +9,28 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
-from conv2attn.checkpoints import load
-from conv2attn.checkpoints.arrays import stored
-from conv2attn.checkpoints.foreign import built
+from conv2attn.checkpoints.arrays import holds_arrays, stored
 from conv2attn.checkpoints.images import read_images
+from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import position_attention
 from conv2attn.models.positions.reading import ATTENDS, position_part
 
-ARRAYS = (".npz", ".npy", ".safetensors")
 NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
 Part = tuple[dict[str, Any], Sides | None]
 """Attention by name, and the sides of its grid where they are known."""
 
 
-def attention_in(path: str, sides: Sides | None, inputs: str | None, arch: str | None) -> list[Part]:
+def attention_in(path: str, sides: Sides | None, inputs: str | None, reading: Reading) -> list[Part]:
     """All attention in a file, by name, in parts that share a grid, and the sides of that grid where they are known."""
-    if is_array(path, arch):
+    if is_array(path, reading):
         if inputs:
             raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
         return [(arrays(path), sides)]
     images = read_images(inputs) if inputs else None
-    network = built(arch, path) if arch else load(path)
+    network = reading.load(path)
     layers = attention_layers(network)
     if not layers or any(layer.has_content for layer in layers.values()):
         if images is None and not layers and not attends(network):
@@ -52,14 +49,14 @@ def attends(network: nn.Module) -> bool:
     return any(ATTENDS.search(type(module).__name__) for module in network.modules())
 
 
-def is_array(path: str, arch: str | None) -> bool:
+def is_array(path: str, reading: Reading) -> bool:
     """Whether a file holds attention itself; with an architecture, it holds a state dict."""
-    return arch is None and Path(path).suffix in ARRAYS
+    return reading.arch is None and holds_arrays(path)
 
 
-def positions_in(path: str, sides: Sides | None, arch: str | None) -> list[Part]:
+def positions_in(path: str, sides: Sides | None, reading: Reading) -> list[Part]:
     """All attention by position alone in a file, in the same form; its layers that could not be read among it."""
-    network = built(arch, path) if arch else load(path)
+    network = reading.load(path)
     ours = attention_layers(network)
     if sides is None and ours:
         given = zip(ours.items(), grids(network, ours, None), strict=True)

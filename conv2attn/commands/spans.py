@@ -6,6 +6,7 @@ from typing import Any
 
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.checkpoints.options import Reading
 from conv2attn.commands.span_files import attention_in, is_array, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
@@ -23,7 +24,7 @@ def check_file(
     offsets: str | None,
     grid: str | None,
     inputs: str | None,
-    arch: str | None,
+    reading: Reading,
     position_only: bool = False,
     only: Sequence[str] = (),
     plot: str | None = None,
@@ -47,10 +48,10 @@ def check_file(
         **limits,
     }
     sides = numbers(grid, "--grid") if grid else None
-    if position_only and (inputs or is_array(path, arch)):
+    if position_only and (inputs or is_array(path, reading)):
         found = "--inputs" if inputs else "an array"
         raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
-    parts = positions_in(path, sides, arch) if position_only else attention_in(path, sides, inputs, arch)
+    parts = positions_in(path, sides, reading) if position_only else attention_in(path, sides, inputs, reading)
     parts = [(chosen(part, only), sides) for part, sides in parts]
     if not any(part for part, _ in parts):
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")

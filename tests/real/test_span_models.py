@@ -8,7 +8,7 @@ from encoders import EXTRA_TOKENS, HEADS, VISION, bias_to, pictures, sentence, s
 from safetensors.torch import save_file
 from torch import nn
 
-from conv2attn.checkpoints.foreign import built
+from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError
 from conv2attn.models.capture import capture
 from conv2attn.span import check_span, head_offsets
@@ -145,7 +145,7 @@ def saved_vit(folder):
 def test_the_weights_are_those_of_the_file_and_not_of_the_folder(tmp_path, weights, which):
     models = saved_vit(tmp_path)
     models[1 - which].save_pretrained(tmp_path)
-    found = built(f"transformers:{tmp_path}", str(tmp_path / weights)).state_dict()
+    found = load(tmp_path / weights, f"transformers:{tmp_path}").state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in models[which].state_dict().items())
 
 
@@ -153,9 +153,9 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path):
     model, _ = saved_vit(tmp_path)
     held = {name: tensor for name, tensor in model.state_dict().items() if "layernorm" not in name}
     torch.save(held, tmp_path / "less.pt")
-    with pytest.raises(CheckpointError, match=r"C2A304 .*less.pt lacks 10 weights of transformers:.*, layernorm.bias"):
-        built(f"transformers:{tmp_path}", str(tmp_path / "less.pt"))
+    with pytest.raises(CheckpointError, match=r"C2A304 .*less.pt does not fit .*10 missing: layernorm.bias"):
+        load(tmp_path / "less.pt", f"transformers:{tmp_path}")
     torch.save({name: x for name, x in model.state_dict().items() if "pooler" not in name}, tmp_path / "base.pt")
-    assert not built(f"transformers:{tmp_path}", str(tmp_path / "base.pt")).training
+    assert not load(tmp_path / "base.pt", f"transformers:{tmp_path}").training
     with pytest.raises(CheckpointError, match="C2A301"):
-        built(f"transformers:{tmp_path}", str(tmp_path / "none.pt"))
+        load(tmp_path / "none.pt", f"transformers:{tmp_path}")

@@ -78,7 +78,7 @@ def resnet(ours: Mapping[str, Tensor]) -> dict[str, Any]:
         "block": "bottleneck" if "layer1.0.conv3.weight" in ours else "basic",
         "depths": tuple(sum(stage == f"layer{number}" for stage, *_ in blocks) for number in range(1, 5)),
         "width": width,
-        "classes": len(ours["fc.weight"]),
+        "classes": len(ours.get("fc.weight", ())),
         "channels": channels,
         "stem": "imagenet" if side == 7 else "cifar",
         "inner": None if inner == width else inner,

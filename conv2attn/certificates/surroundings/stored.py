@@ -15,7 +15,7 @@ from conv2attn.models.conversion.redirection import CHILD, AttendedForward, paus
 from conv2attn.models.conversion.replacement import REPARAMETRISATIONS, computed_by_hooks
 from conv2attn.tables import counted
 
-OWN = ("_parameters", "_buffers", "_modules", MEMORY, "_conv2attn_read_as", "_is_full_backward_hook")
+OWN = ("_parameters", "_buffers", "_modules", MEMORY, "_conv2attn_provenance", "_is_full_backward_hook")
 PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, type, slice)
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.BuiltinMethodType, types.ModuleType)
 FLAGS = {

@@ -28,7 +28,7 @@ class ResNetPlan:
         block: two 3x3 convolutions (basic), or 1x1, 3x3, 1x1 (bottleneck, stride in the 3x3 one).
         depths: blocks in each stage.
         width: channels after the stem; each stage doubles it.
-        classes: outputs of the last layer.
+        classes: outputs of the last layer; 0 for a backbone, which ends with the pooled features.
         channels: channels of the input image.
         stem: 7x7 stride 2 and a maximum over 3x3 (imagenet), or 3x3 stride 1 and nothing else (cifar).
         inner: channels inside the first stage's blocks; `width` except in wide and ResNeXt bottlenecks.
@@ -65,7 +65,8 @@ class ResNetPlan:
     def read_as(self) -> str:
         """What is assumed where this plan was read off keys and shapes: they do not tell strides and activations."""
         stride = "stride in the 3x3, " if self.block == "bottleneck" else ""
-        return f"read as torchvision {self.name} ({stride}ReLU) from keys and shapes alone"
+        head = "" if self.classes else ", no fc: a backbone that gives the pooled features"
+        return f"torchvision's {self.name}, {stride}ReLU, from keys and shapes alone{head}"
 
     @property
     def input_size(self) -> tuple[int, int, int]:
@@ -140,7 +141,7 @@ class ResNet(nn.Module):
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
             d_in = d_out
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(d_in, plan.classes)
+        self.fc = nn.Linear(d_in, plan.classes) if plan.classes else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -175,8 +176,9 @@ def recognise(state: Mapping[str, Tensor]) -> ResNetPlan | None:
 
 def _read_off(shapes: Mapping[str, tuple[int, ...]]) -> ResNetPlan | None:
     """The only plan that these shapes could be of, judged by the tensors that tell plans apart."""
-    telling = [shapes.get(key, ()) for key in ("conv1.weight", "layer1.0.conv2.weight", "fc.weight")]
-    if [len(shape) for shape in telling] != [4, 4, 2] or 0 in sum(telling, ()):
+    telling = [shapes.get(key, ()) for key in ("conv1.weight", "layer1.0.conv2.weight")]
+    telling.append(shapes.get("fc.weight", (0, 0) if "fc.bias" not in shapes else ()))
+    if [len(shape) for shape in telling] != [4, 4, 2] or 0 in sum(telling[:2], ()):
         return None
     (width, channels, side, _), (inner, fan_in, _, _), (classes, _) = telling
     blocks = {match.groups() for key in shapes if (match := re.match(r"layer([1-4])\.(\d+)\.", key))}

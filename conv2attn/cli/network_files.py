@@ -20,7 +20,9 @@ from conv2attn.certificates.evidence.replay import REMEDY
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
+from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
+from conv2attn.checkpoints.saving import SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
@@ -35,7 +37,7 @@ def convert_file(
     alpha: str,
     encoding: str,
     stride_by: str,
-    arch: str | None,
+    reading: Reading,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     keep_refuted: bool,
@@ -43,7 +45,7 @@ def convert_file(
     **running: Any,
 ) -> tuple[Certificate, bool]:
     """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
-    original = prepared(load(model, arch), running)
+    original = prepared(reading.load(model), running)
     options: Any = {"alpha": number_or_auto(alpha), "encoding": encoding, "stride_by": stride_by}
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
         network = convert(original, only=only, skip=skip, **options)
@@ -68,6 +70,7 @@ def verify_files(
     command: str,
     repeat: str,
     force: bool,
+    reading: Reading,
     **running: Any,
 ) -> Certificate | Recheck | Replay:
     """The certificate of two files, or a stored one checked again, or saved inputs shown again.
@@ -82,7 +85,7 @@ def verify_files(
         return recheck(certificate, original, converted)
     if original is None or converted is None:
         raise UsageError("C2A001", "verify takes two files", "Pass ORIGINAL and CONVERTED, or --certificate FILE.")
-    first, second = (prepared(load(path), running) for path in (original, converted))
+    first, second = (prepared(reading.load(path), running) for path in (original, converted))
     if witness is not None:
         return replay(read_witnesses(witness), witness, first, second, tolerance)
     files = {"original": original, "converted": converted}
@@ -193,3 +196,11 @@ def number_or_auto(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def beside(model: Path) -> Path:
+    """Where the converted network goes by default: beside the file, .attn before a suffix under which we write."""
+    suffix = model.suffix if model.suffix in SUFFIXES else ".pt"
+    return (
+        model.with_suffix(f".attn{suffix}") if not model.is_dir() else model.parent / f"{model.resolve().name}.attn.pt"
+    )

@@ -1,0 +1,158 @@
+"""From a file to the network in it: what the file says, what the caller says, and what is left to be assumed."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from conv2attn.checkpoints import plans
+from conv2attn.checkpoints.architectures import Architecture, architecture, of_config
+from conv2attn.checkpoints.contents import Contents, contents_of
+from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, listed, misfit
+from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.preflight import LARGEST_FILE
+from conv2attn.checkpoints.registries import candidates, hinted, installed
+from conv2attn.checkpoints.states import State, readings, state_in
+from conv2attn.checkpoints.transformed import fill_by_transformers
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.models.provenance import Provenance, provenance_of, with_provenance
+from conv2attn.models.zoo import resnet
+
+NAME_IT = "Pass --arch torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
+
+
+def load(
+    path: str | PathLike[str],
+    arch: str | None = None,
+    *,
+    model: nn.Module | None = None,
+    arch_args: Mapping[str, Any] | None = None,
+    max_size: int = LARGEST_FILE,
+) -> nn.Module:
+    """The network in a file, in evaluation mode, its weights as stored; nothing in the file is executed.
+
+    A state dict does not name its network. Where neither `arch` nor `model` does, the network is recognised from keys
+    and shapes: a ResNet with torchvision's keys, or the one model of the installed torchvision and timm that they fit.
+    What was assumed is `provenance_of(network).assumed`.
+
+    Args:
+        path: a file of `torch.save` or safetensors, or a Hugging Face folder.
+        arch: how to build the network; see `architecture`. Or the name that the recognised network must have.
+        model: the network that the weights are of; it is copied, and takes the weights. Where the file holds a
+            converted network, the copy's convolutions become the attention layers of the file.
+        arch_args: keyword arguments of the architecture.
+        max_size: the most bytes that are read.
+    Raises:
+        CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
+        UsageError: `arch` names nothing, or does not go with `model` (C2A001).
+    """
+    if arch is not None and model is not None:
+        raise UsageError("C2A001", "arch and model both say what network the weights are of", "Pass one.")
+    if arch_args and (arch is None or ":" not in arch):
+        raise UsageError("C2A001", "arguments are given without an architecture that takes them", NAME_IT)
+    built = architecture(arch, arch_args) if arch is not None and ":" in arch else None
+    held = contents_of(Path(path), max_size)
+    if saved := plans.recognise(held):
+        return plans.rebuild(saved, held, built, model, arch).eval()
+    state = state_in(held.content)
+    if state is None:
+        raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors")
+    if model is not None:
+        built = Architecture(type(model).__name__, lambda: deepcopy(model))
+    if built is None and held.config is not None:
+        built = of_folder(held)
+    network = fitted(built, state, held) if built else recognised(state, held, arch)
+    return network.eval()
+
+
+def of_folder(held: Contents) -> Architecture:
+    """The architecture that a folder's config.json names, for transformers or timm."""
+    config = dict(held.config or {})
+    if "model_type" not in config and isinstance(config.get("architecture"), str):
+        return architecture(f"timm:{config['architecture']}", config.get("model_args"))
+    return of_config(f"transformers:{held.path}", config, held.path)
+
+
+def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
+    """The network that the keys and shapes of a state dict are of, found here or in the installed registries.
+
+    Raises:
+        CheckpointError: there is none, or more than one that the file's name does not decide between, or not `arch`
+            (C2A304).
+    """
+    for reading in readings(state):
+        plan = resnet.recognise(reading.tensors)
+        if plan is not None:
+            if arch not in (None, plan.name):
+                other = f"{held.path} holds {plan.name}, not {arch}"
+                raise CheckpointError("C2A304", other, f"Pass --arch {plan.name}.")
+            return of_resnet(plan, reading, held)
+    found: dict[str, Architecture] = {}
+    for reading in readings(state):
+        found |= {each.name: each for each in candidates(reading.tensors)}
+    named = [each for each in found.values() if arch is None or each.name.endswith(f":{arch}")]
+    chosen = named if len(named) == 1 else hinted(named, held.path)
+    if len(chosen) == 1:
+        others = [name for name in found if name != chosen[0].name]
+        how = "by the keys and shapes" if not others else f"by the file's name ({listed(others)} fit too)"
+        told = f"architecture {chosen[0].name} {how}"
+        return fitted(chosen[0], replace(state, assumed=(*state.assumed, told)), held)
+    if found:
+        names = f"the weights in {held.path} fit {len(found)} models: {', '.join(found)}"
+        raise CheckpointError("C2A304", names, f"Say which: --arch {next(iter(found))}, for one.")
+    searched = " and ".join(["a ResNet with torchvision's keys", *(f"the models of {each}" for each in installed())])
+    keys = ", ".join(repr(key)[:60] for key in list(state.tensors)[:5])
+    raise CheckpointError("C2A304", f"{held.path} begins with the keys {keys}, and is none of {searched}", NAME_IT)
+
+
+def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents) -> nn.Module:
+    """The plan's network with the file's own tensors: same bits, same dtype, no memory shared with another."""
+    with torch.device("meta"):
+        network = resnet.build(plan)
+    for key, tensor in state.tensors.items():
+        if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
+            raise CheckpointError("C2A303", f"{key!r} is {tensor.dtype}; weights are floating-point numbers")
+    network.load_state_dict({key: tensor.clone() for key, tensor in state.tensors.items()}, strict=True, assign=True)
+    assumed = (*state.assumed, plan.read_as)
+    return with_provenance(network, provenance(held, plan.name, assumed, input_size=plan.input_size))
+
+
+def fitted(built: Architecture, state: State, held: Contents) -> nn.Module:
+    """The network of an architecture with the tensors of the file, under the prefix that fits best."""
+    network = built.build()
+    tried = [(reading, misfit(network, reading.tensors)) for reading in readings(state)]
+    reading, found = min(tried, key=lambda each: (not each[1].fits, each[1].size))
+    assumed: tuple[str, ...] = ()
+    if not found.fits and (adapted := with_own_classes(built, found)):
+        built, told = adapted
+        network, assumed = built.build(), (told,)
+    if built.config is not None and not misfit(network, reading.tensors).fits:
+        network, more = fill_by_transformers(network, state.tensors, str(held.path), built.name)
+        assumed, reading = (*assumed, *more), state
+    else:
+        assumed = (*assumed, *fill(network, reading.tensors, str(held.path), built.name))
+    about = {"arguments": built.arguments, "config": built.config, **built.described(network)}
+    return with_provenance(network, provenance(held, built.name, (*reading.assumed, *assumed), **about))
+
+
+def with_own_classes(built: Architecture, found: Misfit) -> tuple[Architecture, str] | None:
+    """The architecture with the file's number of outputs, where only that differs, and the sentence that says so."""
+    classes = differing_classes(found)
+    adapted = built.with_classes(classes[0]) if classes else None
+    if adapted is None or classes is None:
+        return None
+    return adapted, f"{built.classes}={classes[0]}, from the shape of {found.shapes[0][0]}"
+
+
+def provenance(held: Contents, name: str, assumed: tuple[str, ...], **about: Any) -> Provenance:
+    """The record of what was read and assumed."""
+    words = held.kind.words if held.kind is Kind.FOLDER else f"state dict in a {held.kind.words}"
+    return Provenance(str(held.path), words, name, assumed, held.sha256, **about)
+
+
+__all__ = ["load", "provenance_of"]

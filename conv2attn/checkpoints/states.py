@@ -1,0 +1,100 @@
+"""State dicts as people store them: under a key, beside other values, with prefixes of wrapping modules."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+WRAPPERS = (
+    "state_dict",
+    "model_state_dict",
+    "model_state",
+    "model",
+    "net",
+    "network",
+    "module",
+    "weights",
+    "params",
+    "state_dict_ema",
+    "model_ema",
+    "ema_state_dict",
+    "params_ema",
+    "ema",
+)
+DEEPEST = 4
+
+
+@final
+@dataclass(frozen=True)
+class State:
+    """The tensors of a state dict by name, and what was assumed to find them, one sentence per assumption."""
+
+    tensors: dict[str, Tensor]
+    assumed: tuple[str, ...] = ()
+
+    def without(self, prefix: str) -> "State":
+        """The same tensors with a prefix removed from all names."""
+        told = f"prefix '{prefix}' removed from {len(self.tensors)} keys"
+        return State({key.removeprefix(prefix): tensor for key, tensor in self.tensors.items()}, (*self.assumed, told))
+
+
+def state_in(content: Mapping[Any, Any]) -> State | None:
+    """The state dict that `content` is or wraps; None if there is none.
+
+    >>> found = state_in({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}})
+    >>> list(found.tensors), found.assumed
+    (['module.fc.bias'], ("weights under the key 'state_dict'",))
+    """
+    path, inside = list[str](), content
+    others = list[str]()
+    for _ in range(DEEPEST):
+        found = [key for key in WRAPPERS if holds_tensors(inside.get(key))]
+        if not found:
+            break
+        path.append(found[0])
+        others += found[1:]
+        inside = inside[found[0]]
+    tensors = {
+        key: torch.Tensor.detach(tensor)
+        for key, tensor in inside.items()
+        if isinstance(key, str) and isinstance(tensor, Tensor)
+    }
+    left = [key for key in inside if key not in tensors]
+    if not tensors or any(not is_plain(inside[key]) for key in left):
+        return None
+    assumed = [f"weights under the key {'.'.join(path)!r}"] if path else []
+    assumed += [f"the weights under {key!r} not read" for key in others]
+    assumed += [f"{len(left)} entries without tensors not read, {str(left[0])!r} first"] if left else []
+    return State(tensors, tuple(assumed))
+
+
+def holds_tensors(value: Any) -> bool:
+    """Whether something is a dict in which a tensor is found without going deep."""
+    if not isinstance(value, Mapping):
+        return False
+    return any(isinstance(each, Tensor) for each in value.values()) or any(
+        holds_tensors(value.get(k)) for k in WRAPPERS if value.get(k) is not value
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Whether something is a number, a text, nothing, or a container without tensors."""
+    if isinstance(value, Mapping):
+        return all(is_plain(each) for each in value.values())
+    if isinstance(value, (list, tuple, set)):
+        return all(is_plain(each) for each in value)
+    return isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device))
+
+
+def readings(state: State) -> Iterator[State]:
+    """The state as it is, then without the first part of the names, as long as all names share one.
+
+    >>> [list(each.tensors) for each in readings(State({"module.net.bias": torch.zeros(2)}))]
+    [['module.net.bias'], ['net.bias'], ['bias']]
+    """
+    yield state
+    while len({key.partition(".")[0] for key in state.tensors}) == 1 and all("." in key for key in state.tensors):
+        state = state.without(next(iter(state.tensors)).partition(".")[0] + ".")
+        yield state

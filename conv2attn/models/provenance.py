@@ -1,0 +1,51 @@
+"""Where a network comes from: the file it was read from, and what was assumed to read it."""
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from torch import nn
+
+
+@final
+@dataclass(frozen=True)
+class Provenance:
+    """What a loaded network was read from. A state dict does not name its network, so part of it is assumed.
+
+    Args:
+        path: the file or folder.
+        kind: what it is, such as "state dict (torch.save)".
+        architecture: how the network was built, as `--arch` takes it, or the name of a plan of this project.
+        assumed: one sentence per assumption; empty where the file says everything by itself.
+        sha256: the hash of the file, or of the hashes of a folder's weight files.
+        arguments: the arguments of the architecture (`--arch-args`).
+        config: for transformers, the configuration that rebuilds the network.
+        input_size: channels and sides of the images that the architecture is published for, where it says so.
+        mean, std: the normalisation of its images, one number per channel, where it says so.
+    """
+
+    path: str
+    kind: str
+    architecture: str
+    assumed: tuple[str, ...] = ()
+    sha256: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] | None = None
+    input_size: tuple[int, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def to_text(self) -> str:
+        """One line: the architecture, and each assumption."""
+        return f"read as {self.architecture} ({'; '.join(self.assumed) or 'nothing assumed'})"
+
+
+def provenance_of(network: nn.Module) -> Provenance | None:
+    """What `network`, or the network that it was converted from, was read from; None if it was built in Python."""
+    found = vars(network).get("_conv2attn_provenance")
+    return found if isinstance(found, Provenance) else None
+
+
+def with_provenance(network: nn.Module, provenance: Provenance) -> nn.Module:
+    """`network`, remembering what it was read from."""
+    vars(network)["_conv2attn_provenance"] = provenance
+    return network

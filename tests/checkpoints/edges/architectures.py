@@ -1,0 +1,139 @@
+"""--arch, near names, missing keys, wrappers, prefixes and classes: nothing is ignored, and what is assumed is said."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import conv2attn
+from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.architectures import architecture, parse_arguments
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.models.provenance import provenance_of
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+
+SOURCE = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, stride=2, padding=1)
+        self.head = nn.Conv2d(width, 2, 1)
+
+    def forward(self, image):
+        return self.head(self.stem(image).relu())
+"""
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    """A file with a network in it, in the working folder, and the network."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netfile.py").write_text(SOURCE)
+    torch.manual_seed(0)
+    return architecture("netfile.py:Net").build().eval()
+
+
+@pytest.mark.parametrize("arch", ["netfile.py:Net", "netfile:Net"])
+@pytest.mark.parametrize("prefix", ["", "module.", "model.backbone."])
+def test_a_factory_builds_the_network_of_a_wrapped_state_dict(factory, arch, prefix):
+    state = {prefix + key: tensor for key, tensor in factory.state_dict().items()}
+    torch.save({"epoch": 3, "model_state_dict": state}, "net.pt")
+    network, image = load("net.pt", arch), torch.randn(1, 3, 9, 8)
+    assert torch.equal(network(image), factory(image))
+    told = provenance_of(network)
+    assert told.architecture == arch
+    assert "weights under the key 'model_state_dict'" in told.assumed
+    assert (f"prefix '{prefix.split('.')[0]}.' removed from 4 keys" in told.assumed) == bool(prefix)
+
+
+def test_arguments_of_the_architecture_are_used(factory):
+    torch.save(architecture("netfile.py:Net", {"width": 7}).build().state_dict(), "wide.pt")
+    assert load("wide.pt", "netfile.py:Net", arch_args={"width": 7}).stem.out_channels == 7
+    with pytest.raises(CheckpointError, match=r"C2A304 .* 3 of another shape: stem.weight 7x3x3x3 for 4x3x3x3"):
+        load("wide.pt", "netfile.py:Net")
+
+
+def test_missing_and_unexpected_keys_are_listed(factory):
+    state = dict(factory.state_dict())
+    state["tail.bias"] = state.pop("head.bias")
+    torch.save(state, "net.pt")
+    with pytest.raises(CheckpointError, match=r"1 missing: head.bias; 1 unexpected: tail.bias"):
+        load("net.pt", "netfile.py:Net")
+
+
+@pytest.mark.parametrize(
+    ("arch", "match"),
+    [
+        ("netfile.py:Nett", "Did you mean netfile.py:Net"),
+        ("nofile.py:Net", "cannot be imported"),
+        ("netfile.py:", "names no architecture"),
+        ("netfile.py:nn.ReLU.__name__", "is a str, not a function"),
+    ],
+)
+def test_an_architecture_that_is_not_there_is_refused(factory, arch, match):
+    torch.save(factory.state_dict(), "net.pt")
+    with pytest.raises((UsageError, CheckpointError), match=match):
+        load("net.pt", arch)
+
+
+def test_arguments_are_a_json_object():
+    assert parse_arguments('{"num_classes": 10}') == {"num_classes": 10}
+    with pytest.raises(UsageError, match="not a JSON object"):
+        parse_arguments("[10]")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_dtypes_are_those_of_the_file(factory, dtype):
+    torch.save(factory.to(dtype).state_dict(), "net.pt")
+    network = load("net.pt", "netfile.py:Net")
+    assert {each.dtype for each in network.parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("name", ["net.attn.pt", "net.attn.safetensors"])
+def test_a_converted_network_of_another_class_is_saved_and_needs_its_class(factory, name):
+    torch.save(factory.state_dict(), "net.pt")
+    network = conv2attn.convert(load("net.pt", "netfile.py:Net"))
+    save(network, name)
+    image = torch.randn(1, 3, 9, 8)
+    for again in (load(name, "netfile.py:Net"), load(name, model=factory)):
+        assert torch.equal(again(image), network(image))
+    with pytest.raises(CheckpointError, match=r"C2A304 .*netfile.py:Net, which is code that no file can have run"):
+        load(name)
+
+
+def test_a_user_own_network_that_was_never_read_from_a_file_is_saved(factory):
+    network, image = conv2attn.convert(factory), torch.randn(1, 3, 9, 8)
+    save(network, "net.attn.pt")
+    assert torch.equal(load("net.attn.pt", model=factory)(image), network(image))
+    with pytest.raises(CheckpointError, match="C2A304 the file holds the weights of a "):
+        load("net.attn.pt")
+
+
+def test_a_resnet_without_fc_is_a_backbone(tmp_path):
+    state = build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()
+    save_file({key: each for key, each in state.items() if not key.startswith("fc.")}, tmp_path / "net.safetensors")
+    network = load(tmp_path / "net.safetensors")
+    assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 32)
+    assert any("no fc" in line for line in provenance_of(network).assumed)
+
+
+def test_a_folder_of_shards_is_read_and_no_path_leaves_it(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no such model"}))
+    index = {"weight_map": {"a": "../other.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="which is not in its folder"):
+        load(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load(tmp_path)
+
+
+def test_a_layer_alone_is_loaded_into_its_own_class(tmp_path):
+    torch.save(nn.Conv2d(3, 4, 3).state_dict(), tmp_path / "conv.pt")
+    conv = load(tmp_path / "conv.pt", model=nn.Conv2d(3, 4, 3))
+    assert conv.weight.shape == (4, 3, 3, 3)
