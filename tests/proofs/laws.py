@@ -163,6 +163,14 @@ def test_the_bounds_that_no_claim_licenses_are_listed(whole):
     assert all(name.removeprefix("conv2attn.") in whole.to_text() for name in whole.not_licensed)
 
 
+def test_the_page_on_proofs_names_every_claim():
+    page = (ROOT / "docs" / "proofs.md").read_text()
+    shown = page.partition("## By what")[0].replace("L2a to L2e", "L2a, L2b, L2c, L2d, L2e")
+    named = re.findall(r"^\| .* \| ([\w, ]+) \|$", shown, re.MULTILINE)
+    assert set(", ".join(named).split(", ")) - {"claims"} == set(NAMES)
+    assert all(f"`{name}.py`" in page for name in ("core", "normal_form", "points"))
+
+
 def test_the_errata_cite_the_claims_that_are_their_evidence_and_no_others():
     rows = re.findall(r"^\| (E\d+) \|.*\| ([^|]*) \|$", (ROOT / "docs" / "errata.md").read_text(), re.MULTILINE)
     cited = {row: set(re.findall(r"\[(\w+)\]\(\.\./proofs/\1\.py\)", evidence)) for row, evidence in rows}
