@@ -18,7 +18,7 @@ from conv2attn.bounds.separation import (
     largest_exact_side,
     largest_separating_side,
 )
-from conv2attn.bounds.softmax import soft_mixing_bound, softmax_error
+from conv2attn.bounds.softmax import cut_mass, soft_mixing_bound, softmax_error
 
 __all__ = [
     "EXP_ULPS",
@@ -29,6 +29,7 @@ __all__ = [
     "auto_alpha",
     "computed_leak",
     "convolution_bound",
+    "cut_mass",
     "difference_bound",
     "dot_product_terms",
     "down",
