@@ -1,4 +1,4 @@
-"""The commands on the paper's experiments: train, reproduce, figures, prune."""
+"""The commands on the paper's experiments: train, reproduce, figures, prune, soften."""
 
 import sys
 from dataclasses import MISSING, fields
@@ -133,6 +133,27 @@ def prune(model: str, output: str, form: str, report: str | None, force: bool, *
     finish(found, form, report, force)
     click.echo(f"wrote {output}", err=True)
     sys.exit(found.exit_code)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), required=True, help="File of the softened network.")
+@click.option("--alpha", type=float, help="Sharpness of every head; centres move from about 5 down.")
+@click.option("--max-difference", type=float, metavar="E", help="Or the smallest alpha that changes outputs by E |x|.")
+@reporting
+def soften(
+    model: str, output: str, form: str, report: str | None, force: bool, alpha: float | None, **given: float | None
+) -> None:
+    """Lower the sharpness of the heads in MODEL, so that they can be trained, and say what each layer then leaks."""
+    from conv2attn.checkpoints import load, save
+    from conv2attn.models import soften as lower_sharpness
+
+    check_free(force, output, report, read=(model,))
+    softening = lower_sharpness(load(model), alpha=alpha, max_difference=given["max_difference"])
+    save(softening.network, output, force=force)
+    finish(softening, form, report, force)
+    click.echo(f"wrote {output}", err=True)
+    sys.exit(softening.exit_code)
 
 
 @main.group()

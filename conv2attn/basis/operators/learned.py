@@ -47,7 +47,7 @@ class LearnedSoftmax:
         Raises:
             GeometryError: the grid has a larger one (C2A121).
         """
-        reach, largest = len(self.tables[axis]) // 2, grid.longest_shift(axis)
+        reach, largest = self.tables[axis].shape[0] // 2, grid.longest_shift(axis)
         if largest > reach:
             raise GeometryError(
                 "C2A121",

@@ -240,3 +240,13 @@ def test_layers_survive_their_plan(kind):
     other.load_state_dict(layer.state_dict(), assign=True)
     image = torch.randn(1, 3, 3, 4, dtype=torch.float64)
     assert torch.equal(other(image), layer(image))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_layers_are_exported_with_open_batch_and_sides(kind):
+    layer = layer_with(encoding_of(kind, 2)).requires_grad_(False)
+    image, other = torch.randn(2, 3, 4, 5, dtype=torch.float64), torch.randn(3, 3, 5, 3, dtype=torch.float64)
+    wanted = layer(image), layer(other)
+    dims = {axis: torch.export.Dim(name, min=2, max=5) for axis, name in ((0, "batch"), (2, "rows"), (3, "columns"))}
+    program = torch.export.export(layer, (image,), dynamic_shapes=(dims,)).module()
+    torch.testing.assert_close((program(image), program(other)), wanted)

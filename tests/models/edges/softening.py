@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
 from conv2attn.attention import set_engine
+from conv2attn.cli import main
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models import FallingSharpness, attention_layers
 from conv2attn.models.zoo import ResNet, ResNetPlan
@@ -140,3 +142,18 @@ def test_sharpness_falls_geometrically_and_keeps_differences():
     expected = torch.full((9,), 5.0)
     expected[0] = 2.5
     torch.testing.assert_close(layer.encoding.alpha.detach(), expected)
+
+
+def test_the_command_softens_a_file(tmp_path):
+    hard, image = conv2attn.convert(small_network()), torch.randn(2, 3, 8, 8)
+    conv2attn.save(hard, tmp_path / "hard.pt")
+    arguments = ["soften", str(tmp_path / "hard.pt"), "-o", str(tmp_path / "soft.pt"), "--max-difference", "0.01"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "layer4.0.conv2" in result.output
+    soft = conv2attn.load(tmp_path / "soft.pt")
+    expected = conv2attn.soften(hard, max_difference=0.01).network
+    assert torch.equal(soft(image), expected(image))
+    (tmp_path / "soft.pt").unlink()
+    assert CliRunner().invoke(main, arguments[:-2]).exit_code == 2
+    assert not (tmp_path / "soft.pt").exists()
