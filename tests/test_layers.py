@@ -16,6 +16,7 @@ LAYERS = [
     {"certificates", "span"},
     {"models"},
     {"theorem", "recover", "express"},
+    {"framework"},
     {"attention"},
     {"bounds"},
     {"basis"},

@@ -47,8 +47,10 @@ def basis_of(operators: Any, weights: Weights, dimensions: int) -> Basis:
 
 
 @singledispatch
-def as_basis(layer: object) -> Basis:
+def as_basis(layer: object, *structure: Any) -> Basis:
     """The basis of a linear layer: the operators of a convolution are shifts, those of an attention are softmaxes.
+
+    A graph layer is a basis once its graph is given as `structure` (`conv2attn.framework.geometric`).
 
     Raises:
         UnsupportedError: no rule reads this kind of layer (C2A101).

@@ -7,7 +7,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.operators import Chebyshev, Concatenation, Powers, Sparse
+from conv2attn.basis.operators import Chebyshev, Concatenation, Pattern, Powers, Sparse
 from conv2attn.errors import GeometryError
 
 Normalisation = Literal["sym", "rw"]
@@ -44,6 +44,15 @@ def disjoint(graphs: Sequence[Graph]) -> Graph:
 def adjacency(graph: Graph) -> Sparse:
     """One term: the weighted adjacency, in which each node reads the nodes with an edge to it."""
     return Sparse.from_edges(graph.edges, graph.weight, graph.nodes)
+
+
+def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
+    """Who reads whom, for attention: the edges, and with `loops` each node itself exactly once."""
+    edges = graph.edges
+    if loops:
+        everywhere = torch.arange(graph.nodes).expand(2, -1)
+        edges = torch.cat([edges[:, edges[0] != edges[1]], everywhere], 1)
+    return Pattern.sorted(edges[1], edges[0], (graph.nodes, graph.nodes))[0]
 
 
 def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:

@@ -1,0 +1,17 @@
+"""Convolution and attention as one kind of layer (Andreoli 2019): the basis is given, or computed from content."""
+
+from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.convolution import BasisConvolution
+from conv2attn.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
+from conv2attn.framework.multihead import from_torch, to_torch
+
+__all__ = [
+    "AttentionConvolution",
+    "BasisConvolution",
+    "BiAffine",
+    "DotProduct",
+    "Mechanism",
+    "Quadratic",
+    "from_torch",
+    "to_torch",
+]

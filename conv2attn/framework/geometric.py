@@ -1,0 +1,117 @@
+"""Reads the graph layers of torch_geometric: importing this module registers them with `as_basis` and `from_torch`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
+
+from conv2attn.basis import (
+    Basis,
+    Composition,
+    Concatenation,
+    Graph,
+    Powers,
+    Shift,
+    Weights,
+    adjacency,
+    as_basis,
+    basis_of,
+    chebyshev,
+    gcn,
+    pattern_of,
+    relations,
+)
+from conv2attn.errors import UnsupportedError
+from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.mechanisms import BiAffine
+from conv2attn.framework.multihead import from_torch
+
+
+def require_plain(layer: Any, aggregation: str = "add", refused: bool = False) -> None:
+    """Refuse layers that aggregate, send or remember in another way than their paper."""
+    other = layer.flow != "source_to_target" or layer.aggr != aggregation or getattr(layer, "cached", False)
+    if other or refused:
+        raise UnsupportedError("C2A101", f"{layer} has options that are not read: flow, aggregation, cache or residual")
+
+
+def typed(graph: Graph, like: Tensor) -> Graph:
+    """`graph` with weights of the layer's dtype, and at most one loop a node, as torch_geometric keeps them."""
+    loops = graph.edges[0][graph.edges[0] == graph.edges[1]]
+    if len(loops.unique()) < len(loops):
+        raise UnsupportedError("C2A122", "a node has two loops, of which torch_geometric keeps one")
+    return Graph(graph.edges, graph.nodes, graph.weight.to(like))
+
+
+@as_basis.register
+def _(layer: GCNConv, graph: Graph) -> Basis:
+    """`improved` loops weigh 2 on weighted graphs only: without edge weights torch_geometric lets them weigh 1."""
+    require_plain(layer)
+    heavy = layer.improved and graph.weights is not None
+    graph = typed(graph, layer.lin.weight)
+    loop = (2.0 if heavy else 1.0) if layer.add_self_loops else None
+    family = gcn(graph, loop) if layer.normalize else adjacency(graph)
+    return basis_of(family, Weights(None, layer.lin.weight[None], layer.bias), 1)
+
+
+@as_basis.register
+def _(layer: SGConv, graph: Graph) -> Basis:
+    require_plain(layer)
+    step = gcn(typed(graph, layer.lin.weight), 1.0 if layer.add_self_loops else None)
+    return basis_of(Composition((step,) * layer.K), Weights(None, layer.lin.weight[None], layer.lin.bias), 1)
+
+
+@as_basis.register
+def _(layer: TAGConv, graph: Graph) -> Basis:
+    require_plain(layer)
+    taps = torch.stack([lin.weight for lin in layer.lins])
+    graph = typed(graph, taps)
+    step = gcn(graph, None) if layer.normalize else adjacency(graph)
+    return basis_of(Powers(step, layer.K), Weights(None, taps, layer.bias), 1)
+
+
+@as_basis.register
+def _(layer: ChebConv, graph: Graph) -> Basis:
+    require_plain(layer)
+    taps = torch.stack([lin.weight for lin in layer.lins])
+    family = chebyshev(typed(graph, taps), len(taps) - 1, layer.normalization)
+    return basis_of(family, Weights(None, taps, layer.bias), 1)
+
+
+@as_basis.register
+def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
+    require_plain(layer, layer.aggr if layer.aggr in ("add", "mean") else "add")
+    graph = Graph(graph.edges, graph.nodes, torch.ones(graph.edges.shape[1]).to(layer.weight))
+    family: Any = relations(graph, kinds, layer.num_relations, layer.aggr == "mean")
+    taps = layer.weight
+    if layer.num_bases is not None:
+        taps = torch.einsum("rb,bio->rio", layer.comp, taps)
+    if layer.num_blocks is not None:
+        taps = torch.stack([torch.block_diag(*blocks) for blocks in taps])
+    if layer.root is not None:
+        family, taps = Concatenation((family, Shift(((0,),)))), torch.cat([taps, layer.root[None]])
+    return basis_of(family, Weights(None, taps.mT, layer.bias), 1)
+
+
+@as_basis.register
+def _(layer: GATConv, graph: Graph, features: Tensor) -> Basis:
+    """On these features (nodes, channels): its attention depends on them."""
+    return from_torch(layer).basis(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))
+
+
+@from_torch.register
+def _(layer: GATConv) -> AttentionConvolution:
+    """Called with `mask=pattern_of(graph, layer.add_self_loops)`; dropout is not taken over."""
+    require_plain(layer, refused=layer.edge_dim is not None or layer.res is not None or layer.lin is None)
+    mechanism = BiAffine(from_key=layer.att_src.detach()[0].clone(), from_query=layer.att_dst.detach()[0].clone())
+    value = layer.lin.weight.detach().clone().unflatten(0, (layer.heads, -1))
+    size = layer.out_channels
+    mean = None if layer.concat else (torch.eye(size).to(value) / layer.heads).expand(layer.heads, size, size)
+    return AttentionConvolution(
+        mechanism.leaky_relu(layer.negative_slope).softmax(),
+        value,
+        None if mean is None else mean.contiguous(),
+        None if layer.bias is None else layer.bias.detach().clone(),
+        concatenate=layer.concat,
+        of_values=True,
+    )

@@ -1,0 +1,73 @@
+"""torch.nn.MultiheadAttention as an attention convolution, and back."""
+
+from functools import singledispatch
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.mechanisms import DotProduct, Normalised
+
+
+@singledispatch
+def from_torch(attention: object) -> AttentionConvolution:
+    """The same map as an attention layer of a library, with parameters of its own.
+
+    Raises:
+        UnsupportedError: no rule reads this kind of layer, or an option of it (C2A101).
+    """
+    raise UnsupportedError("C2A101", f"{type(attention).__name__} cannot be read as an attention convolution")
+
+
+@from_torch.register
+def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
+    """The bias of the values passes through rows that sum to 1 into the bias of the layer (Andreoli 2019, Eq. 13).
+
+    Queries that may read nothing give that bias here, and NaN in torch. Dropout is not taken over.
+    """
+    if attention.bias_k is not None or attention.add_zero_attn or not attention._qkv_same_embed_dim:
+        raise UnsupportedError("C2A101", "MultiheadAttention with extra keys, kdim or vdim is not one convolution")
+    heads = attention.num_heads
+    query, key, value = (w.detach().clone().unflatten(0, (heads, -1)) for w in attention.in_proj_weight.chunk(3))
+    output = attention.out_proj.weight.detach().clone().unflatten(1, (heads, -1)).movedim(1, 0)
+    if attention.in_proj_bias is None:
+        mechanism, bias = DotProduct(query, key), None
+    else:
+        asking, answering, carried = attention.in_proj_bias.detach().clone().chunk(3)
+        mechanism = DotProduct(query, key, asking.unflatten(0, (heads, -1)), answering.unflatten(0, (heads, -1)))
+        bias = attention.out_proj.weight.detach() @ carried + attention.out_proj.bias.detach()
+    return AttentionConvolution(mechanism.softmax(), value, output.contiguous(), bias)
+
+
+def to_torch(layer: AttentionConvolution) -> nn.MultiheadAttention:
+    """The same map as a torch.nn.MultiheadAttention that takes (batch, token, channel).
+
+    Raises:
+        UnsupportedError: the layer is not a softmax of dot products whose heads tile its channels (C2A110).
+    """
+    mechanism = layer.mechanism
+    scored = mechanism.scored if isinstance(mechanism, Normalised) and mechanism.over == "keys" else None
+    if not isinstance(scored, DotProduct) or layer.output is None or layer.given is not None or layer.of_values:
+        raise UnsupportedError("C2A110", "MultiheadAttention is a softmax of dot products with an output, no more")
+    heads, size, channels = layer.value.shape
+    if heads * size != channels or scored.query.shape != layer.value.shape or layer.output.shape[1] != channels:
+        shape = f"{heads} heads of size {size} from {channels} to {layer.output.shape[1]} channels"
+        raise UnsupportedError("C2A110", f"a MultiheadAttention has heads that tile its channels, and not {shape}")
+    biased = not (layer.bias is None and scored.query_bias is None and scored.key_bias is None)
+    attention = nn.MultiheadAttention(channels, heads, bias=biased, batch_first=True).to(layer.value)
+    with torch.no_grad():
+        attention.in_proj_weight.copy_(torch.cat([w.flatten(0, 1) for w in (scored.query, scored.key, layer.value)]))
+        attention.out_proj.weight.copy_(layer.output.movedim(0, 1).flatten(1))
+        if biased:
+            attention.in_proj_bias.zero_()
+            parts = attention.in_proj_bias.unflatten(0, (3, heads, size))
+            for part, bias in zip(parts, (scored.query_bias, scored.key_bias), strict=False):
+                copy_or_zero(part, bias)
+            copy_or_zero(attention.out_proj.bias, layer.bias)
+    return attention
+
+
+def copy_or_zero(target: Tensor, source: Tensor | None) -> None:
+    """Fill `target` with `source`, or with zeros."""
+    target.zero_() if source is None else target.copy_(source)

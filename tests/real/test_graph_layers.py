@@ -1,0 +1,139 @@
+"""Every graph layer of torch_geometric is the basis that we read from it, on Zachary's karate club."""
+
+import networkx
+import pytest
+import torch
+from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
+from torch_geometric.utils import from_networkx
+
+from conv2attn.basis import Graph, as_basis, cheapest_order, evaluate, pattern_of
+from conv2attn.errors import UnsupportedError
+from conv2attn.framework import from_torch, geometric  # noqa: F401
+from conv2attn.testing import assert_same
+
+ROUNDING = 1e-12
+CLUB = from_networkx(networkx.karate_club_graph())
+D_IN, D_OUT = 5, 6
+
+LINEAR = {
+    "GCN": lambda: GCNConv(D_IN, D_OUT),
+    "GCN, two loops a node": lambda: GCNConv(D_IN, D_OUT, improved=True),
+    "GCN, no loops": lambda: GCNConv(D_IN, D_OUT, add_self_loops=False, bias=False),
+    "GCN, sums": lambda: GCNConv(D_IN, D_OUT, normalize=False),
+    "SGC": lambda: SGConv(D_IN, D_OUT, K=3),
+    "TAG": lambda: TAGConv(D_IN, D_OUT, K=3),
+    "TAG, sums": lambda: TAGConv(D_IN, D_OUT, K=0, normalize=False),
+    "Chebyshev": lambda: ChebConv(D_IN, D_OUT, K=4),
+    "Chebyshev, random walk": lambda: ChebConv(D_IN, D_OUT, K=3, normalization="rw"),
+    "Chebyshev, not normalised": lambda: ChebConv(D_IN, D_OUT, K=2, normalization=None),
+    "Chebyshev of order 0": lambda: ChebConv(D_IN, D_OUT, K=1),
+}
+RELATIONAL = {
+    "free": {},
+    "bases": {"num_bases": 2},
+    "blocks": {"num_blocks": 1},
+    "sums": {"aggr": "add"},
+    "no root": {"root_weight": False, "bias": False},
+}
+
+
+def structures():
+    """The club; one way of its ties, weighted, with equal edges, a loop and a stranger; and no tie at all."""
+    edges = CLUB.edge_index
+    plain = Graph(edges, 34)
+    directed = torch.cat([edges[:, ::2], torch.tensor([[3, 7, 7], [3, 9, 9]])], 1)
+    weighted = Graph(directed, 35, torch.rand(directed.shape[1], dtype=torch.float64) + 0.5)
+    return {"club": plain, "directed, weighted": weighted, "without edges": Graph(edges[:, :0], 4)}
+
+
+@pytest.fixture(autouse=True)
+def _in_double():
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("kind", structures())
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("order", ["mixing", "channels", "auto"])
+def test_linear_layers_are_their_basis_in_values_and_gradients(name, kind, order):
+    layer, graph = LINEAR[name](), structures()[kind]
+    features = torch.randn(graph.nodes, D_IN, requires_grad=True)
+    expected = layer(features, graph.edges, graph.weights)
+    found = evaluate(as_basis(layer, graph), features.mT[None], order)[0].mT
+    if name == "Chebyshev, not normalised" and kind == "without edges":
+        assert found.isfinite().all()  # torch_geometric divides 0 by 0
+        assert expected.isnan().all()
+        return
+    assert_same(found.detach(), expected.detach(), ROUNDING)
+    inputs = [features, *layer.parameters()]
+    gradients = [torch.autograd.grad(each.square().sum(), inputs) for each in (found, expected)]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert_same(ours, theirs, 1e-10)
+
+
+@pytest.mark.parametrize("options", RELATIONAL.values(), ids=RELATIONAL)
+def test_relational_layers_are_their_basis(options):
+    graph = structures()["directed, weighted"]
+    kinds = torch.arange(graph.edges.shape[1]) % 4
+    layer = RGCNConv(D_IN, D_OUT, 5, **options)
+    if layer.num_blocks is not None:
+        layer = RGCNConv(6, 6, 5, num_blocks=3)
+    features = torch.randn(35, layer.in_channels)
+    expected = layer(features, graph.edges, kinds)
+    found = evaluate(as_basis(layer, graph, kinds), features.mT[None])[0].mT
+    assert_same(found.detach(), expected.detach(), ROUNDING)
+
+
+@pytest.mark.parametrize("kind", structures())
+@pytest.mark.parametrize("options", [{}, {"concat": False}, {"add_self_loops": False}, {"negative_slope": 0.5}])
+def test_graph_attention_is_an_attention_convolution_and_a_basis_on_its_input(options, kind):
+    layer, graph = GATConv(D_IN, D_OUT, heads=3, **options), structures()[kind]
+    layer.bias.data.normal_()
+    features = torch.randn(graph.nodes, D_IN)
+    expected = layer(features, graph.edges)
+    ours = from_torch(layer)
+    found = ours(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))[0].mT
+    assert_same(found.detach(), expected.detach(), ROUNDING)
+    assert_same(evaluate(as_basis(layer, graph, features), features.mT[None])[0].mT.detach(), expected.detach(), 1e-11)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    assert_same(ours.value.grad.flatten(0, 1), layer.lin.weight.grad, 1e-9)
+    assert_same(ours.mechanism.scored.scored.from_key.grad, layer.att_src.grad[0], 1e-9)
+    assert_same(ours.mechanism.scored.scored.from_query.grad, layer.att_dst.grad[0], 1e-9)
+
+
+def test_another_graph_or_another_weight_is_seen():
+    """Planted: an edge turned round, a weight moved, self-loops left out."""
+    graph, layer = structures()["directed, weighted"], GCNConv(D_IN, D_OUT)
+    image = torch.randn(35, D_IN).mT[None]
+    right = evaluate(as_basis(layer, graph), image).detach()
+    turned = graph.edges.clone()
+    turned[:, 0] = turned[:, 0].flip(0)
+    moved = graph.weights.clone()
+    moved[5] *= 1.0001
+    for other in (Graph(turned, 35, graph.weights), Graph(graph.edges, 35, moved)):
+        with pytest.raises(AssertionError, match="output differs in"):
+            assert_same(evaluate(as_basis(layer, other), image).detach(), right, ROUNDING)
+    layer.add_self_loops = False
+    with pytest.raises(AssertionError, match="output differs in"):
+        assert_same(evaluate(as_basis(layer, graph), image).detach(), right, ROUNDING)
+
+
+def test_a_layer_that_widens_mixes_tokens_first():
+    graph = structures()["club"]
+    assert cheapest_order(as_basis(GCNConv(2, 60), graph), (34,)) == "mixing"
+    assert cheapest_order(as_basis(GCNConv(60, 2), graph), (34,)) == "channels"
+
+
+def test_options_that_are_not_read_are_refused():
+    graph = structures()["club"]
+    for layer in (GCNConv(2, 2, cached=True), GCNConv(2, 2, flow="target_to_source"), SGConv(2, 2, aggr="max")):
+        with pytest.raises(UnsupportedError, match=r"C2A101 .* has options that are not read"):
+            as_basis(layer, graph)
+    for layer in (GATConv(2, 2, residual=True), GATConv(2, 2, edge_dim=1), GATConv((2, 2), 2)):
+        with pytest.raises(UnsupportedError, match=r"C2A101 .* has options that are not read"):
+            from_torch(layer)
+    with pytest.raises(UnsupportedError, match="C2A122 a node has two loops"):
+        as_basis(GCNConv(2, 2), Graph(torch.zeros(2, 2).long(), 1))
