@@ -16,7 +16,20 @@ FORMATS = {"float64": (53, -1074), "float32": (24, -149), "bfloat16": (8, -133),
 SMALL = (3, -3)  # 3 bits, smallest subnormal 1/8: all of its cases fit here
 NUMBERS = [Fraction(k, 8) for k in (-14, -10, -7, -5, -1, 1, 3, 5, 8, 12, 28)]  # some of its numbers
 ROUNDOFF, LOSS = Fraction(1, 8), Fraction(1, 16)
-GAMMA = 2 * ROUNDOFF / (1 - 2 * ROUNDOFF)
+
+
+def gamma(roundings, roundoff):
+    return roundings * roundoff / (1 - roundings * roundoff)
+
+
+def growth(cut, roundings, roundoff, casts, roundoff_stored):
+    """G: what multiplies the sum of absolute values, plus 1."""
+    return (1 + cut) ** 2 * (1 + gamma(roundings, roundoff)) * (1 + roundoff_stored) ** casts
+
+
+def underflow(products, loss, summands, sum_loss, stored, loss_stored):
+    """What is lost below the normal numbers, before it grows by G."""
+    return products * loss + summands * sum_loss + stored * loss_stored
 
 
 def rounded(z, precision, smallest):
@@ -46,7 +59,7 @@ def within(evaluate, underflow):
 
     def holds(case):
         a, b, c, d = case
-        allowed = GAMMA * (abs(a * b) + abs(c * d)) + (1 + GAMMA) * 2 * underflow
+        allowed = gamma(2, ROUNDOFF) * (abs(a * b) + abs(c * d)) + (1 + gamma(2, ROUNDOFF)) * 2 * underflow
         return abs(evaluate(a, b, c, d) - (a * b + c * d)) <= allowed
 
     return holds
@@ -86,7 +99,13 @@ CLAIM = Claim(
     not_shown="The error of a softmax that is not one-hot and of the mean that it weighs (`softmax_error`, "
     "`soft_mixing_bound`), and the weights of heads whose target's weight rounds to 1 while others are not 0 "
     "(`hard_mixing_bound`). That a library sums directly. Fused kernels that divide after mixing.",
-    licenses={},
+    licenses={
+        "conv2attn.bounds.gamma": "every n u < 1",
+        "conv2attn.bounds.convolution_bound": "every format, up to 10^5 terms, any casts, truncating and flushing; at "
+        "most as many partial sums stored in all as on one way",
+        "conv2attn.bounds.difference_bound": "every bound of each side, leak and radius; the mixing's own bound is not "
+        "licensed",
+    },
     formal="whole",
     steps=(
         step(

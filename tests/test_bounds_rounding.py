@@ -17,7 +17,6 @@ from conv2attn.bounds import (
     leaked_mass,
     mixing_effect,
 )
-from conv2attn.bounds.formats import accumulator_of, storage_of
 from conv2attn.bounds.rounding import operand_error
 from conv2attn.errors import UsageError
 
@@ -137,19 +136,6 @@ def test_flushing_is_counted():
     exact, size = exact_dot([2.0**-64 * 1.4] * 50, [2.0**-63 * 1.4] * 50)
     assert within(bound, 0.0, exact, size)
     assert not within(convolution_bound(50, "float32"), 0.0, exact, size)
-
-
-def test_absolute_terms_are_the_ones_derived():
-    """Half a subnormal a product and a cast; flushed, a smallest normal number an operation and a cast; all grown."""
-    for name in FORMATS:
-        form, inner, storage = FORMATS[name], accumulator_of(name), storage_of(name)
-        grown = 1 + Fraction(convolution_bound(20, name, casts=3).factor)
-        gradual = 10 * Fraction(inner.smallest_subnormal) + Fraction(3, 2) * Fraction(storage.smallest_subnormal)
-        flushed = 42 * Fraction(inner.smallest_normal) + 3 * Fraction(storage.smallest_normal)
-        found = convolution_bound(20, name, casts=3).absolute
-        assert 0 <= Fraction(found) - gradual * grown <= Fraction(math.ulp(found)) * 2 + gradual / 10**15, form
-        found = convolution_bound(20, name, casts=3, flush_to_zero=True).absolute
-        assert 0 <= Fraction(found) - flushed * grown <= flushed / 10**15, form
 
 
 def tensor_core(weights, inputs, bits):

@@ -73,14 +73,14 @@ def convolution_bound(
     Every product passes at most one rounding of its own and one for each of the other summands, in any order of
     summation, with or without fused multiply-add: gamma_n, n = terms (+ 1 with a bias). In the half types products are
     exact in float32 but counted alike, and each cast to storage gives a factor 1 + u of the storage; for tf32 and
-    bf32 see `operand_error`. A product that underflows is off by at most half of the smallest subnormal; a sum that
-    does is exact (Hauser 1996).
+    bf32 see `operand_error`. A product that underflows is off by at most half of the smallest subnormal, or the whole
+    where it is truncated; a sum that does is exact (Hauser 1996). Proved as claim FLOAT of proofs/.
 
     Args:
         terms: products per output, see `dot_product_terms`.
         format_name: format of inputs, weights and outputs, which are its numbers; tf32, bf32 for float32 so multiplied.
         bias: whether b is added.
-        casts: for the half types, how often a partial sum on the way of one product is stored.
+        casts: for the half types, how often a partial sum on the way of one product is stored, and no more in all.
         truncating: the additions truncate, as those of NVIDIA tensor cores do: u becomes 2 u (so too in tf32, bf32).
         flush_to_zero: subnormal results become 0; inputs and weights are 0 or normal.
     Holds without overflow, for direct summation only: false for Winograd, FFT and Strassen. In tf32 and bf32 subnormal
@@ -90,15 +90,15 @@ def convolution_bound(
     Source: Higham 2002, Eq. 2.4, 2.8, 3.5 and Sec. 3.1; Fasi, Higham, Mikaitis and Pranesh 2021 for tensor cores.
     """
     form, inner, storage = format_of(format_name), accumulator_of(format_name), storage_of(format_name)
-    operations = terms + bias
-    u = Fraction(inner.unit_roundoff) * (2 if truncating or form.cuts else 1)
+    operations, coarse = terms + bias, 2 if truncating or form.cuts else 1
+    u = Fraction(inner.unit_roundoff) * coarse
     cast = Fraction(storage.unit_roundoff) if storage != inner else Fraction(0)
     summed = 1 + _gamma(operations, u)
     factor = (1 + Fraction(operand_error(format_name))) * summed * (1 + cast) ** casts - 1
     if flush_to_zero:
-        lost = 2 * operations * Fraction(inner.smallest_normal) + casts * Fraction(storage.smallest_normal)
+        lost = (terms + operations) * Fraction(inner.smallest_normal) + casts * Fraction(storage.smallest_normal)
     else:
-        lost = terms * Fraction(inner.smallest_subnormal) / 2 + casts * Fraction(storage.smallest_subnormal) / 2
+        lost = (coarse * terms * Fraction(inner.smallest_subnormal) + casts * Fraction(storage.smallest_subnormal)) / 2
     return RoundingBound(up(factor), up(lost * (1 + factor)))
 
 

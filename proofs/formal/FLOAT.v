@@ -169,15 +169,15 @@ have [[u0 s0 l0] _] := soundA; have [[_ _ l0'] _] := soundT.
 by elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; do ?case: ifP => _; lra.
 Qed.
 Lemma losses_le t : losses t + (if nilp (summands t) then 0 else sum_loss A)
-  <= INR (size (summands t)) * (loss A + sum_loss A) + INR (stored_in_all t) * loss T.
+  <= INR (count isSome (summands t)) * loss A + INR (size (summands t)) * sum_loss A + INR (stored_in_all t) * loss T.
 Proof.
 have [[u0 s0 l0] _] := soundA; have [[_ _ l0'] _] := soundT.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?Rmult_0_l ?Rmult_1_l; try lra.
-- rewrite size_cat !plus_INR /nilp size_cat addn_eq0 -!/(nilp _).
+- rewrite size_cat count_cat !plus_INR /nilp size_cat addn_eq0 -!/(nilp _).
   have ms := Rmult_le_pos _ _ (pos_INR (stored_in_all s)) l0'; have mt := Rmult_le_pos _ _ (pos_INR (stored_in_all t)) l0'.
   have ls := losses_ge0 s; have lt := losses_ge0 t.
   move: IHs IHt; rewrite /nilp; case: (size (summands s) =P 0%N) => [->|_]; case: (size (summands t) =P 0%N) => [->|_] /=; lra.
-- rewrite -/(INR (size (summands t)).+1) S_INR; move: IHt; case: ifP => _; lra.
+- rewrite -/(INR (size (summands t)).+1) -/(INR (count isSome (summands t)).+1) !S_INR; move: IHt; case: ifP => _; lra.
 - rewrite -/(INR (stored_in_all t).+1) S_INR; move: IHt; rewrite /nilp; case: ifP => _; lra.
 Qed.
 Fixpoint exact_value t : R :=
@@ -337,7 +337,7 @@ Qed.
 
 Theorem sum_error_in_any_order : FLOAT_sum.
 Proof.
-move=> A T kappa n c m [soundA soundT wider kappa0 small] cut I w x b t [[bias [us out] sz sw sa] close].
+move=> A T kappa k n c m [soundA soundT wider kappa0 small] cut I w x b t [[bias [us out] sz sw sa] [sk close]].
 have E := error soundA soundT wider bias kappa0 close (leq_trans (rounds_le t) sz) sw.
 have exactE : exact_value w x b t = \sum_i w i * x i + b by rewrite exact_sum (sum_once us out).
 have weightE : weight w x b t = magnitude w x b.
@@ -349,9 +349,9 @@ have grow : factor A T kappa n c <= growth A T kappa n c.
   rewrite /factor /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
   by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: power_le_gamma].
 have g0 : 0 <= factor A T kappa n c by have [_ _] := factors soundA soundT kappa0 n c; lra.
-have lost : losses A T t <= underflow A T n m.
+have lost : losses A T t <= underflow A T k n m.
   have := losses_le soundA soundT t; rewrite /underflow.
-  have := Rmult_le_compat_r _ _ _ (Rplus_le_le_0_compat _ _ l0 s0) (le_INR _ _ (leP sz)).
+  have := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP sz)); have := Rmult_le_compat_r _ _ _ l0 (le_INR _ _ (leP sk)).
   have := Rmult_le_compat_r _ _ _ l0' (le_INR _ _ (leP sa)).
   by case: ifP => _; lra.
 have l1 := losses_ge0 soundA soundT t.
@@ -362,7 +362,7 @@ Qed.
 
 Theorem difference_of_two_layers : FLOAT_difference.
 Proof.
-move=> A T kappa n c m A' T' kappa' n' c' m' ok ok' cut cut' I w x z b t t' err ev ev' near.
+move=> A T kappa k n c m A' T' kappa' k' n' c' m' ok ok' cut cut' I w x z b t t' err ev ev' near.
 have E := sum_error_in_any_order ok ev; have E' := sum_error_in_any_order ok' ev'.
 set D := \sum_i Rabs (w i) * err i.
 have move_tokens : Rabs (\sum_i w i * z i + b - (\sum_i w i * x i + b)) <= D.
@@ -587,10 +587,10 @@ Qed.
 Lemma evaluate_ext A T cut (I : Type) (w w' x x' : I -> R) b t : w =1 w' -> x =1 x' ->
   evaluate A T cut w x b t = evaluate A T cut w' x' b t.
 Proof. by move=> Ew Ex; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?Ew ?Ex ?IHs ?IHt. Qed.
-Lemma evaluation_ext A T cut kappa n c m (I : finType) (w x x' : I -> R) b t : x =1 x' ->
-  evaluation A T cut kappa n c m w x b t -> evaluation A T cut kappa n c m w x' b t.
+Lemma evaluation_ext A T cut kappa k n c m (I : finType) (w x x' : I -> R) b t : x =1 x' ->
+  evaluation A T cut kappa k n c m w x b t -> evaluation A T cut kappa k n c m w x' b t.
 Proof.
-move=> E [[bias [us out] sz sw sa] close]; split; last by move=> i; rewrite -E; exact: close.
+move=> E [[bias [us out] sz sw sa] [sk close]]; split; last by split=> // i; rewrite -E; exact: close.
 by split=> //; split=> // i /out; case: i => //= i; rewrite E.
 Qed.
 
@@ -598,7 +598,7 @@ Qed.
 Theorem layer_and_convolution : FLOAT.
 Proof.
 move=> n g ok emin p emin' p' pp ee range G ci co H f weight b X bij A T fX e reciprocal over once_over fe at_tap few tiny attention mix
-  once_mix token A' T' cut' kappa' n' c' m' N C M okA okA' q o t t' ev ev' size_.
+  once_mix token A' T' cut' kappa' k' n' c' m' kA N C M okA okA' q o t t' ev ev' size_.
 have p1 : (1 < p)%Z by lia. have p1' : (1 < p')%Z by lia.
 have hot h k : attention h q k = one_hot (key ok q (f h)) k.
   rewrite /attention; apply: (one_hot_weights pp ee range) => //.
@@ -646,8 +646,8 @@ have s32 : sound (gradual (-149) 24) by exact: gradual_sound.
 have u32 : power (-24) = / 16777216 by [].
 have ok : limits (gradual (-149) 24) (gradual (-149) 24) 0 2.
   by split=> //; [lra | change (2 * power (-24) < 1); rewrite u32; lra].
-have ev : evaluation (gradual (-149) 24) (gradual (-149) 24) id 0 2 0 0 w x 0 (pair_order first).
-  split; last by move=> i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
+have ev : evaluation (gradual (-149) 24) (gradual (-149) 24) id 0 2 2 0 0 w x 0 (pair_order first).
+  split; last by split; [case: first | move=> i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra].
   split; [exact: format0 | | by case: first | by case: first | by case: first].
   by split; [case: first | case=> [[]|] //; case: first].
 have := sum_error_in_any_order ok ev; rewrite /magnitude /growth /underflow ![\sum_i _]big_bool Rabs_R0.
@@ -657,8 +657,8 @@ Qed.
 
 
 (** ** Mutants: nothing is lost by underflow; and weights are one-hot as soon as the target's weight rounds to 1 *)
-Definition mutant := forall A T kappa n c m, limits A T kappa n ->
-  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa n c m w x b t ->
+Definition mutant := forall A T kappa k n c m, limits A T kappa n ->
+  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
   Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b)) <= (growth A T kappa n c - 1) * magnitude w x b.
 Theorem mutant_refuted : ~ mutant.
 Proof.
@@ -667,10 +667,10 @@ have u32 : power (-24) = / 16777216 by [].
 have ok : limits (gradual (-149) 24) (gradual (-149) 24) 0 1.
   by split=> //; [lra | change (1 * power (-24) < 1); rewrite u32; lra].
 pose w (_ : unit) := power (-100).
-have ev : evaluation (gradual (-149) 24) (gradual (-149) 24) id 0 1 0 0 w w 0 (Product tt).
-  split; last by move=> i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
+have ev : evaluation (gradual (-149) 24) (gradual (-149) 24) id 0 1 1 0 0 w w 0 (Product tt).
+  split; last by split=> // i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
   by split=> //; [exact: format0 | split=> //; case=> [[]|]].
-move=> /(_ _ _ _ _ _ _ ok _ _ _ _ _ _ ev); rewrite /magnitude /growth !(bigD1 (tt : unit) (P := xpredT)) //= !big1 => [|[]|[]] //.
+move=> /(_ _ _ _ _ _ _ _ ok _ _ _ _ _ _ ev); rewrite /magnitude /growth !(bigD1 (tt : unit) (P := xpredT)) //= !big1 => [|[]|[]] //.
 have small : power (-100) * power (-100) = power (-200) by rewrite /power -bpow_plus.
 rewrite (Rabs_pos_eq (power (-100))); last exact: Rlt_le (power_gt0 _).
 rewrite small (A46.below _ _ 1%positive) //; last by rewrite Rabs_pos_eq; [exact: bpow_lt | exact: Rlt_le (power_gt0 _)].

@@ -518,21 +518,23 @@ Definition each_once (I : finType) (w x : I -> R) (b : R) (t : order I) :=
   uniq (summands t) /\ forall i, i \notin summands t -> summand w x b i = 0.
 (** gamma_n, n roundings in a row. *)
 Definition gamma (n : nat) (u : R) : R := INR n * u / (1 - INR n * u).
-(** What multiplies [sum |w_i x_i| + |b|] and what is lost besides: for an order of [n] summands, of which each is stored at
-    most [c] times and which stores [m] partial sums, with operands cut by a fraction of at most [kappa]. *)
+(** What multiplies [sum |w_i x_i| + |b|] and what is lost besides: for an order of [n] summands, [k] of them products, of
+    which each is stored at most [c] times and which stores [m] partial sums, with operands cut by a fraction of at most
+    [kappa]. *)
 Definition growth (A T : arithmetic) (kappa : R) (n c : nat) : R := (1 + kappa) ^ 2 * (1 + gamma n (roundoff A)) * (1 + roundoff T) ^ c.
-Definition underflow (A T : arithmetic) (n m : nat) : R := INR n * (loss A + sum_loss A) + INR m * loss T.
+Definition underflow (A T : arithmetic) (k n m : nat) : R := INR k * loss A + INR n * sum_loss A + INR m * loss T.
 (** An order within these limits, on numbers that are representable. *)
-Definition evaluation (A T : arithmetic) (cut : R -> R) (kappa : R) (n c m : nat) (I : finType) (w x : I -> R) (b : R) (t : order I) :=
+Definition evaluation (A T : arithmetic) (cut : R -> R) (kappa : R) (k n c m : nat) (I : finType) (w x : I -> R) (b : R)
+    (t : order I) :=
   [/\ representable A b, each_once w x b t, (size (summands t) <= n)%nat, (stored_on_a_way t <= c)%nat & (stored_in_all t <= m)%nat]
-  /\ forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
+  /\ (count isSome (summands t) <= k)%nat /\ forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
 Definition limits (A T : arithmetic) (kappa : R) (n : nat) :=
   [/\ sound A, sound T, (forall z, representable T z -> representable A z), 0 <= kappa & INR n * roundoff A < 1].
 Definition magnitude (I : finType) (w x : I -> R) (b : R) : R := \sum_i Rabs (w i) * Rabs (x i) + Rabs b.
-Definition FLOAT_sum := forall A T kappa n c m, limits A T kappa n ->
-  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa n c m w x b t ->
+Definition FLOAT_sum := forall A T kappa k n c m, limits A T kappa n ->
+  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
   Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
-  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T n m.
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m.
 
 (** ** Heads that are exactly one-hot *)
 (** A softmax as computed: weights [e k] of an exponential, their sum in any order, the quotient or the product with the
@@ -563,15 +565,15 @@ Definition FLOAT_mixing := forall A T cut, sound A -> sound T -> cut 0 = 0 -> cu
 (** If the tokens that the heads read are within [err] of those that their taps read, the layer and the convolution, each
     computed in any order, differ by at most this; [w] are the weights of one output channel, tap by tap and channel by
     channel. The two may be computed in different arithmetics. *)
-Definition FLOAT_difference := forall A T kappa n c m A' T' kappa' n' c' m',
+Definition FLOAT_difference := forall A T kappa k n c m A' T' kappa' k' n' c' m',
   limits A T kappa n -> limits A' T' kappa' n' ->
   forall cut cut' (I : finType) (w x z : I -> R) b t t' (err : I -> R),
-  evaluation A T cut kappa n c m w x b t -> evaluation A' T' cut' kappa' n' c' m' w z b t' ->
+  evaluation A T cut kappa k n c m w x b t -> evaluation A' T' cut' kappa' k' n' c' m' w z b t' ->
   (forall i, Rabs (z i - x i) <= err i) ->
   Rabs (evaluate A' T' cut' w z b t' - evaluate A T cut w x b t)
-  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T n m
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m
      + \sum_i Rabs (w i) * err i
-     + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i) + growth A' T' kappa' n' c' * underflow A' T' n' m'.
+     + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i) + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
 (** What tap [t] of output [q] reads of channel [c]: a pixel, or zero. *)
 Definition seen n (g : geometry n) (C : finType) (X : pixels g -> C -> R) (q : queries g) (t : taps g) (c : C) : R :=
   \big[Rplus/0]_(j | sees q t j) X j c.
@@ -594,15 +596,15 @@ Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' 
   forall (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
   (forall h q c, each_once (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := evaluate A T id (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
-  forall A' T' cut' kappa' n' c' m' N C M, limits A T 0 N -> limits A' T' kappa' n' ->
+  forall A' T' cut' kappa' k' n' c' m' k N C M, limits A T 0 N -> limits A' T' kappa' n' ->
   forall q o (t : order (H * 'I_(G * ci))) (t' : order (taps g * 'I_(G * ci))),
-  evaluation A T id 0 N C M (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t ->
-  evaluation A' T' cut' kappa' n' c' m' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t' ->
+  evaluation A T id 0 k N C M (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t ->
+  evaluation A' T' cut' kappa' k' n' c' m' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t' ->
   let size := (\sum_t \sum_c Rabs (tap weight t c o) * Rabs (seen X q t c) + Rabs (b o))%R in
   Rabs (evaluate A T id (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t
         - evaluate A' T' cut' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t')
   <= (growth A T 0 N C - 1 + (growth A' T' kappa' n' c' - 1)) * size
-     + growth A T 0 N C * underflow A T N M + growth A' T' kappa' n' c' * underflow A' T' n' m'.
+     + growth A T 0 N C * underflow A T k N M + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
 End Computed.
 
 (** * SPAN: certificates that the checker confirms *)

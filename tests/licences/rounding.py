@@ -1,0 +1,125 @@
+"""Licences of the bounds on rounding: exact rationals, rounded up and no further."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from hypothesis import strategies as st
+from licences.cases import Licence
+
+from conv2attn.bounds import FORMATS, RoundingBound, convolution_bound, difference_bound, gamma
+from conv2attn.bounds.formats import accumulator_of, storage_of
+from proofs import FLOAT
+
+POWERS = st.integers(8, 53).map(lambda p: 2.0**-p)
+SIZES = st.floats(0, 2.0**20, allow_subnormal=False)
+FACTORS = st.floats(0, 1, allow_subnormal=False)
+
+
+def rounded_up(value, proved):
+    """At least what is proved, and no more than that rounded up."""
+    return proved <= Fraction(value) <= proved * (1 + Fraction(2) ** -50) + Fraction(2) ** -1074
+
+
+def convolution(case):
+    """G - 1 and G times what underflows, as claim FLOAT has them."""
+    terms, name, bias, casts, truncating, flushing = case
+    form, inner, stored = FORMATS[name], accumulator_of(name), storage_of(name)
+    coarse = truncating or form.cuts
+    cut = 2 * Fraction(form.unit_roundoff) if form.cuts else 0
+    roundoff = Fraction(inner.unit_roundoff) * (2 if coarse else 1)
+    cast = Fraction(stored.unit_roundoff) if stored != inner else Fraction(0)
+    grown = FLOAT.growth(cut, terms + bias, roundoff, casts, cast)
+    if flushing:
+        loss, loss_stored = Fraction(inner.smallest_normal), Fraction(stored.smallest_normal)
+        lost = FLOAT.underflow(terms, loss, terms + bias, loss, casts, loss_stored)
+    else:
+        loss = Fraction(inner.smallest_subnormal) / (1 if coarse else 2)
+        lost = FLOAT.underflow(terms, loss, terms + bias, 0, casts, Fraction(stored.smallest_subnormal) / 2)
+    return grown - 1, grown * lost
+
+
+def bounds_a_convolution(function, case):
+    terms, name, bias, casts, truncating, flushing = case
+    found = function(terms, name, bias=bias, casts=casts, truncating=truncating, flush_to_zero=flushing)
+    return all(rounded_up(*pair) for pair in zip((found.factor, found.absolute), convolution(case), strict=True))
+
+
+def bounds_a_difference(function, case):
+    weights, bias, radius, first, second, leak = case
+    reads = 2 * Fraction(leak) * Fraction(radius)
+    size, read = Fraction(weights) * Fraction(radius) + abs(Fraction(bias)), Fraction(weights) * reads
+    proved = Fraction(first.factor) * size + Fraction(second.factor) * (size + read) + read
+    proved += Fraction(first.absolute) + Fraction(second.absolute)
+    found = Fraction(function(weights, bias, radius, first, second, leak))
+    return proved <= found <= proved * (1 + Fraction(2) ** -49) + Fraction(2) ** -1000
+
+
+def changed(part, factor):
+    """`convolution_bound` with one part multiplied."""
+
+    def wrong(terms, name, **given):
+        found = convolution_bound(terms, name, **given)
+        return replace(found, **{part: getattr(found, part) * factor})
+
+    return wrong
+
+
+def without(**forced):
+    """`convolution_bound` that ignores an argument."""
+    return lambda terms, name, **given: convolution_bound(terms, name, **given | forced)
+
+
+BOUND = st.builds(RoundingBound, FACTORS, FACTORS)
+NONE = RoundingBound(0.0, 0.0)
+LICENCES = {
+    ("FLOAT", "bounds.gamma"): Licence(
+        st.tuples(st.integers(0, 100), POWERS),
+        lambda function, case: rounded_up(function(*case), FLOAT.gamma(case[0], Fraction(case[1]))),
+        {
+            "n u": lambda n, u: n * u,
+            "one rounding less": lambda n, u: gamma(max(n - 1, 0), u),
+            "one more": lambda n, u: gamma(n + 1, u),
+            "half of u": lambda n, u: gamma(n, u / 2),
+        },
+    ),
+    ("FLOAT", "bounds.convolution_bound"): Licence(
+        st.tuples(
+            st.integers(1, 10**5),
+            st.sampled_from(list(FORMATS)),
+            st.booleans(),
+            st.integers(0, 4),
+            st.booleans(),
+            st.booleans(),
+        ),
+        bounds_a_convolution,
+        {
+            "no bias": without(bias=False),
+            "always a bias": without(bias=True),
+            "casts not counted": without(casts=0),
+            "one cast": without(casts=1),
+            "never truncating": without(truncating=False),
+            "always truncating": without(truncating=True),
+            "gradual underflow": without(flush_to_zero=False),
+            "flushing": without(flush_to_zero=True),
+            "float32 for all": lambda terms, name, **given: convolution_bound(terms, "float32", **given),
+            "a smaller factor": changed("factor", 0.999),
+            "a larger factor": changed("factor", 1.001),
+            "nothing lost": changed("absolute", 0),
+        },
+        examples=200,
+    ),
+    ("FLOAT", "bounds.difference_bound"): Licence(
+        st.tuples(SIZES, st.floats(-8, 8, allow_subnormal=False), SIZES, BOUND, BOUND, FACTORS),
+        bounds_a_difference,
+        {
+            "no bias": lambda s, b, r, f, g, leak: difference_bound(s, 0.0, r, f, g, leak),
+            "a signed bias": lambda s, b, r, f, g, leak: difference_bound(s, max(b, 0.0), r, f, g, leak),
+            "no leak": lambda s, b, r, f, g, leak: difference_bound(s, b, r, f, g),
+            "half of the leak": lambda s, b, r, f, g, leak: difference_bound(s, b, r, f, g, leak / 2),
+            "one side": lambda s, b, r, f, g, leak: difference_bound(s, b, r, f, NONE, leak),
+            "the other side": lambda s, b, r, f, g, leak: difference_bound(s, b, r, NONE, g, leak),
+            "sides swapped": lambda s, b, r, f, g, leak: difference_bound(s, b, r, g, f, leak),
+        },
+        examples=120,
+    ),
+}
