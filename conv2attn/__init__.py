@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from conv2attn.certificates import certify
     from conv2attn.checkpoints import load, save
     from conv2attn.models import conversion_of, convert, soften
-    from conv2attn.span import check_span, express, recover
+    from conv2attn.span import check_span, express, heads, recover
 
 __version__ = "0.1.0"
 HOMES = {
@@ -18,6 +18,7 @@ HOMES = {
     "conversion_of": "models",
     "convert": "models",
     "express": "span",
+    "heads": "span",
     "load": "checkpoints",
     "recover": "span",
     "save": "checkpoints",
@@ -31,6 +32,7 @@ __all__ = [
     "conversion_of",
     "convert",
     "express",
+    "heads",
     "load",
     "recover",
     "save",

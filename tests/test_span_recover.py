@@ -157,7 +157,7 @@ def test_a_planted_error_is_seen(plant):
     with torch.no_grad():
         match plant:
             case "tap":
-                layer.output[4, 1, 1] = layer.output[4, 1, 1].nextafter(torch.tensor(9.0).double())
+                layer.output[1, 1, 4] = layer.output[1, 1, 4].nextafter(torch.tensor(9.0).double())
             case "padding":
                 layer.padding = Padding((1, 1), (1, 1), "replicate")
             case "bias":
@@ -221,7 +221,7 @@ def test_no_other_taps_are_nearer(kernel, dilation, dtype):
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(kernel, dilation, strict=True)]
     attention = torch.from_numpy(next(read_layer("soft", layer, grid, 2**24).pieces())[2])
     dense = (
-        torch.einsum("hqk,hoi->oqik", attention, layer.output.detach().double()).unflatten(-1, keys).unflatten(1, grid)
+        torch.einsum("hqk,oih->oqik", attention, layer.output.detach().double()).unflatten(-1, keys).unflatten(1, grid)
     )
     left, whole, count, sums = 0.0, 0.0, 0, torch.zeros_like(taps)
     for row, column in product(range(5), range(6)):

@@ -1,4 +1,4 @@
-"""The command on trained attention: check-span."""
+"""The commands on trained attention: check-span, heads, recover."""
 
 import sys
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reading, reporting
-from conv2attn.cli.reports import check_free, finish
+from conv2attn.cli.options import FORMATS, options, reading, reporting
+from conv2attn.cli.reports import check_free, emit, finish
 
 
 @main.command("check-span")
@@ -51,7 +51,7 @@ def check_span(
     model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any
 ) -> None:
     """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
-    from conv2attn.commands.spans import check_file
+    from conv2attn.cli.span_checks import check_file
     from conv2attn.span.conditions.sharing import processes_of_torchrun
 
     def checked(speaks: bool) -> int:
@@ -65,3 +65,56 @@ def check_span(
     with processes_of_torchrun() as crew:
         code = crew.together(lambda: checked(crew.rank == 0))
     sys.exit(code)
+
+
+FACTS = options(
+    click.argument("model", type=click.Path()),
+    click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images; without, positions alone."),
+    click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known."),
+    click.option("--only", multiple=True, metavar="GLOB", help="Only layers whose name fits; repeatable."),
+    reading,
+)
+
+
+@main.command("heads")
+@FACTS
+@click.option("--extra-tokens", type=click.IntRange(0), help="Leading tokens that are no pixels; inferred by default.")
+@click.option("--details", is_flag=True, help="A line for each head, the best kernel, and all nearest convolutions.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS.choices, "csv"]),
+    default="text",
+    show_default=True,
+    help="Form of the report.",
+)
+@click.option("--report", type=click.Path(), help="Also write the report as JSON.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+def heads(model: str, details: bool, form: str, report: str | None, force: bool, **given: Any) -> None:
+    """Tell what each head of MODEL does: where it looks, and how much of it positions and convolutions explain."""
+    from conv2attn.cli.head_files import facts_in
+
+    check_free(force, report)
+    found = facts_in(model, **given)
+    emit(found.to_text(details) if form == "text" else getattr(found, f"to_{form}")(), None, force)
+    if report:
+        emit(found.to_json(), report, force)
+    sys.exit(found.exit_code)
+
+
+@main.command("recover")
+@FACTS
+@click.option("-o", "--output", type=click.Path(), required=True, help="File to write the convolutions to.")
+@click.option("--kernel-size", type=click.Choice(["1", "3", "5", "7"]), default="3", show_default=True)
+@reporting
+def recover(
+    model: str, output: str, kernel_size: str, form: str, report: str | None, force: bool, **given: Any
+) -> None:
+    """Write the convolution that each attention layer of MODEL is nearest to, as a map; one that it is, bit for bit."""
+    from conv2attn.cli.head_files import recovered_in
+
+    check_free(force, output, report, read=(model, given["inputs"]))
+    found = recovered_in(model, output, kernel_size=int(kernel_size), force=force, **given)
+    finish(found, form, report, force)
+    click.echo(f"wrote {output}", err=True)
+    sys.exit(found.exit_code)

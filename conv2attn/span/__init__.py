@@ -2,6 +2,8 @@
 
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector, Target
+from conv2attn.span.facts import HeadFacts, HeadsReport, LayerFacts, SpanFact, heads
+from conv2attn.span.measures import NearestConvolution
 from conv2attn.span.questions import fit_heads, head_offsets, profiles, redundant_heads
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.span.uses.express import Expression, Fit, express, expression
@@ -17,14 +19,19 @@ __all__ = [
     "Expression",
     "FewestHeads",
     "Fit",
+    "HeadFacts",
     "HeadReading",
+    "HeadsReport",
+    "LayerFacts",
     "Mixing",
     "Mixings",
+    "NearestConvolution",
     "NullVector",
     "Pattern",
     "Profiles",
     "Recovered",
     "Redundancy",
+    "SpanFact",
     "SpanReport",
     "SpanRow",
     "Target",
@@ -34,6 +41,7 @@ __all__ = [
     "fewest_heads",
     "fit_heads",
     "head_offsets",
+    "heads",
     "profiles",
     "recover",
     "redundant_heads",

@@ -7,7 +7,7 @@ from typing import Any
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
-from conv2attn.commands.span_files import attention_in, is_array, positions_in
+from conv2attn.cli.span_files import attention_in, is_array, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span import SpanReport, check_span

@@ -1,0 +1,273 @@
+"""What each head of any attention does, in numbers: `conv2attn.heads`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from torch import nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Offset, Sides
+from conv2attn.errors import UsageError
+from conv2attn.models.capture import capture
+from conv2attn.models.positions import PositionAttention, Unread, position_attention
+from conv2attn.models.values import matrices_of
+from conv2attn.span import facts_rendering as rendering
+from conv2attn.span.conditions.problem import Array
+from conv2attn.span.measures import (
+    DILATIONS,
+    KERNELS,
+    Masses,
+    NearestConvolution,
+    kernel,
+    masses,
+    nearest_convolutions,
+)
+from conv2attn.span.positions import unread_if_not_square
+from conv2attn.span.questions import rows_of
+from conv2attn.span.sources.arguments import as_sides
+from conv2attn.span.sources.reading import MEMORY_LIMIT
+from conv2attn.verdicts import Strength, Verdict
+
+
+@final
+@dataclass(frozen=True)
+class HeadFacts:
+    """One head. `relative`, `absolute` and `content` are shares of its centred energy that sum to 1.
+
+    `peak` is its most used displacement and `peak_mass` the attention to it, over all queries; `distance` the mean
+    attention distance in pixels; `keys_in_use` exp of the mean entropy; `largest` the mean of the largest entry; `sink`
+    the attention that one key has of all queries; `extra` the attention to tokens that are no pixels.
+    """
+
+    head: int
+    peak: Offset
+    peak_mass: float
+    distance: float
+    keys_in_use: float
+    largest: float
+    sink: float
+    extra: float
+    relative: float
+    absolute: float
+    content: float
+
+
+@final
+@dataclass(frozen=True)
+class SpanFact:
+    """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one; and the mean
+    that heads whose keys are shuffled in each row, hence of the same entropy, get."""
+
+    kernel_size: int
+    dilation: int
+    center: float
+    mean: float
+    best: float
+    baseline: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LayerFacts:
+    """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
+
+    `baseline` is the relative share that heads with shuffled keys get. A layer that is `unread` has none of it.
+    """
+
+    name: str
+    grid: Sides
+    images: int
+    heads: tuple[HeadFacts, ...] = ()
+    spans: tuple[SpanFact, ...] = ()
+    baseline: float = 0.0
+    convolutions: tuple[NearestConvolution, ...] = ()
+    bias: Array | None = None
+    unread: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> SpanFact | None:
+        """The kernel of more than one offset that the span reaches farthest above its baseline."""
+        wide = [fact for fact in self.spans if fact.kernel_size > 1]
+        return max(wide, key=lambda fact: fact.mean - fact.baseline, default=None)
+
+    def mean(self, name: str) -> float:
+        """The mean of a number over the heads."""
+        return float(np.mean([getattr(head, name) for head in self.heads]))
+
+
+@final
+@dataclass(frozen=True)
+class HeadsReport:
+    """What the heads of each layer do: numbers, no verdict of a claim; `holds` where every layer was read."""
+
+    layers: tuple[LayerFacts, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Unsupported where a layer was not read, undecided where there is none."""
+        if not self.layers:
+            return Verdict.UNDECIDED
+        return Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
+
+    @property
+    def strength(self) -> Strength:
+        """Facts about the images given are samples."""
+        return Strength.SAMPLED
+
+    @property
+    def exit_code(self) -> int:
+        """0 where every layer was read, otherwise 3."""
+        return self.verdict.exit_code
+
+    def to_text(self, details: bool = False) -> str:
+        """A line for each layer, and for each head with `details`."""
+        return rendering.to_text(self, details)
+
+    def to_markdown(self) -> str:
+        """The report for a document."""
+        return rendering.to_markdown(self)
+
+    def to_json(self) -> str:
+        """The report for a program."""
+        return rendering.to_json(self)
+
+    def to_csv(self) -> str:
+        """A line for each head of each layer."""
+        return rendering.to_csv(self)
+
+    def to_frame(self) -> Any:
+        """The same as a pandas.DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(rendering.records(self))
+
+
+def heads(
+    model: Any,
+    inputs: Any = None,
+    *,
+    grid: Sequence[int] | int | None = None,
+    extra_tokens: int | Mapping[str, int] | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> HeadsReport:
+    """What each head of each layer does, in graded facts, from one pass over its attention and one for convolutions.
+
+    Args:
+        model: a network, whose attention on `inputs` is captured, or without inputs read by position alone; a layer of
+            this project; an array (heads, queries, keys) or (images, heads, queries, keys); or a mapping of names.
+        inputs: what the network takes.
+        grid: sides of the tokens. Inferred where they are a square, behind the leading tokens of the network.
+        extra_tokens: leading tokens that are no pixels, of all layers or by name; as the network says by default.
+        memory_limit: bytes of temporary arrays.
+    Raises:
+        UsageError: not attention (C2A502), nothing attends (C2A501), or no grid (C2A503).
+    """
+    network = model if isinstance(model, nn.Module) else None
+    found = layers_of(model, inputs, grid)
+    known = prefix_of(network) if extra_tokens is None else extra_tokens
+    facts = []
+    for name, given in found.items():
+        layer = unread_if_not_square(given)
+        if isinstance(layer, Unread):
+            facts.append(LayerFacts(name, (), 0, unread=layer.reason))
+            continue
+        own = isinstance(layer, MultiHeadSelfAttention | PositionAttention)
+        extra = 0 if own else known.get(name, 0) if isinstance(known, Mapping) else known
+        if extra_tokens is None and extra and not own:
+            extra = leading_in(layer.shape[-1], extra, grid)
+        facts.append(
+            facts_of(name, layer, None if isinstance(layer, PositionAttention) else grid, extra, memory_limit, network)
+        )
+    return HeadsReport(tuple(facts))
+
+
+def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> dict[str, Any]:
+    """The attention of a model by name: captured on inputs, otherwise by position alone.
+
+    Raises:
+        UsageError: inputs beside what is attention already (C2A001).
+    """
+    if isinstance(model, nn.Module):
+        if inputs is not None:
+            return dict(capture(model, inputs))
+        return dict(position_attention(model, as_sides(grid, 2)))
+    if inputs is not None:
+        raise UsageError("C2A001", f"a {type(model).__name__} takes no inputs", "Leave them out.")
+    return {str(name): held for name, held in (model if isinstance(model, Mapping) else {"attention": model}).items()}
+
+
+def prefix_of(network: nn.Module | None) -> int:
+    """How many leading tokens are no pixels, as the network or its configuration says: class tokens and registers."""
+    for module in () if network is None else network.modules():
+        count = getattr(module, "num_prefix_tokens", None)
+        if isinstance(count, int):
+            return count
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(config, "patch_size"):
+            kind = str(getattr(config, "model_type", ""))
+            plain = {"vit": 1, "beit": 1, "deit": 2, "dinov2": 1, "vit_mae": 1, "clip_vision_model": 1}
+            return plain.get(kind, 0) + int(getattr(config, "num_register_tokens", 0) or 0)
+        if hasattr(module, "class_token"):
+            return 1
+    return 0
+
+
+def leading_in(tokens: int, prefix: int, grid: Sequence[int] | int | None) -> int:
+    """The leading tokens of a layer with so many: those of the network, unless only all of its tokens fit the grid."""
+    sides = as_sides(grid, 2)
+    pixels = int(np.prod(sides)) if sides is not None else None
+    fits = tokens - prefix == pixels if pixels is not None else round((tokens - prefix) ** 0.5) ** 2 == tokens - prefix
+    return prefix if fits else 0
+
+
+def facts_of(
+    name: str, layer: Any, grid: Sequence[int] | int | None, extra: int, memory_limit: int, network: nn.Module | None
+) -> LayerFacts:
+    """The facts of one layer."""
+    axes = len(as_sides(grid, 2) or (0, 0)) if grid is not None and not isinstance(grid, int) else 2
+    if isinstance(layer, MultiHeadSelfAttention):
+        axes = layer.dimensions
+    rows = rows_of(name, layer, grid, axes, extra, memory_limit)
+    axes, seen = len(rows.grid.keys), masses(rows)
+    random = masses(rows.only(0), np.random.default_rng(0))
+    shares = seen.shares
+    facts = []
+    for head in range(rows.heads):
+        mass = seen.mass[head]
+        place = np.unravel_index(int(mass.argmax()), mass.shape)
+        peak = tuple(int(at) - side // 2 for at, side in zip(place, mass.shape, strict=True))
+        figures = (mass.max() / seen.rows, seen.distance[head], np.exp(seen.entropy[head]), seen.largest[head])
+        others = (seen.sink[head], seen.extra[head], *shares[:, head])
+        facts.append(HeadFacts(head, peak, *map(float, (*figures, *others))))
+    spans = [
+        span_fact(seen, random, size, step, axes) for size in KERNELS for step in DILATIONS if size > 1 or step == 1
+    ]
+    matrices = matrices_of(network, name) if network is not None else own_matrices(layer)
+    found: tuple[NearestConvolution, ...] = ()
+    notes = rows.notes
+    if matrices is None:
+        notes = (*notes, "its values and outputs were not read: no nearest convolution")
+    else:
+        found = nearest_convolutions(rows, seen, matrices[0].numpy())
+    bias = None if matrices is None or matrices[1] is None else matrices[1].numpy()
+    kept = tuple(fact for fact in spans if fact is not None)
+    baseline = float(random.shares[0].mean())
+    return LayerFacts(name, rows.grid.keys, rows.images, tuple(facts), kept, baseline, found, bias, notes=tuple(notes))
+
+
+def own_matrices(layer: Any) -> Any:
+    """The matrices of a layer of this project that stands alone; None of an array."""
+    return matrices_of(layer, "") if isinstance(layer, MultiHeadSelfAttention) else None
+
+
+def span_fact(seen: Masses, random: Masses, size: int, step: int, axes: int) -> SpanFact | None:
+    """R^2 of one kernel; None where it is wider than the grid."""
+    if any(step * (size // 2) > side // 2 for side in seen.having.shape):
+        return None
+    offsets = kernel(size, step, axes)
+    reached, by_chance = seen.spanned(offsets), random.spanned(offsets)
+    center = float(reached[offsets.index((0,) * axes)])
+    return SpanFact(size, step, center, float(reached.mean()), float(reached.max()), float(by_chance.mean()))

@@ -1,0 +1,113 @@
+"""heads and recover from the command line: every command of docs/heads.md, and what cannot be asked."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attentions import OFFSETS, hard, soft
+from click.testing import CliRunner
+from torch import nn
+
+import conv2attn
+from conv2attn.cli import main
+
+ROOT = Path(conv2attn.__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """What the commands of the page read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    np.savez("heads.npz", first=hard((6, 6), OFFSETS), second=soft((6, 6), 1.0))
+    conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1, stride=2)), "layer.pt")
+    return tmp_path
+
+
+def call(*arguments):
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_every_command_of_the_page_runs():
+    commands = re.findall(r"^conv2attn (.*?)(?:\s+#.*)?$", (ROOT / "docs" / "heads.md").read_text(), re.M)
+    assert len(commands) >= 4
+    for command in commands:
+        result = call(*shlex.split(command))
+        assert result.exit_code == 0, (command, result.output)
+
+
+def test_the_answer_for_a_network_fits_a_screen():
+    lines = call("heads", "examples/attention-learned.pt").stdout.splitlines()
+    assert len(lines) <= 12
+    assert all(len(line) <= 82 for line in lines)
+
+
+def test_what_is_recovered_is_the_layer():
+    assert call("recover", "layer.pt", "--grid", "7x8", "-o", "found.pt").exit_code == 0
+    found = torch.load("found.pt")["layers"]["(root)"]
+    layer = conv2attn.load("layer.pt")
+    conv = nn.Conv2d(2, 3, 3, padding=1, stride=2)
+    conv.load_state_dict(found["state"])
+    image = torch.randn(1, 2, 7, 8)
+    torch.testing.assert_close(conv(image), layer(image))
+    assert found["share"] == 1
+
+
+def test_what_is_recovered_of_other_layers_is_within_its_bound(folder, monkeypatch):
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x):
+            return self.attend(x, x, x)[0]
+
+    torch.manual_seed(0)
+    report = conv2attn.heads(network := Attends().eval(), x := torch.randn(2, 9, 8))
+    with torch.no_grad():
+        left = network(x).mT.unflatten(-1, (3, 3))
+    for found in report.layers[0].convolutions:
+        weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.size,) * 2).float()
+        bias = torch.from_numpy(report.layers[0].bias).float()
+        made = nn.functional.conv2d(x.mT.unflatten(-1, (3, 3)), weight, bias, padding=found.size // 2)
+        assert (made - left).abs().max() <= found.error * x.abs().max()
+
+
+def test_facts_as_json_and_csv():
+    body = json.loads(call("heads", "heads.npz", "--format", "json").stdout)
+    assert [layer["name"] for layer in body["layers"]] == ["first", "second"]
+    assert len(call("heads", "heads.npz", "--format", "csv", "--only", "second").stdout.splitlines()) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["heads", "examples/resnet18.pt"], "C2A501"),
+        (["heads", "heads.npz", "--inputs", "heads.npz"], "C2A001 --inputs"),
+        (["heads", "heads.npz", "--only", "third"], "C2A001 --only"),
+        (["recover", "heads.npz", "-o", "found.pt"], "C2A505"),
+        (["recover", "layer.pt", "-o", "layer.pt"], "C2A001"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(arguments, match):
+    result = call(*arguments)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1), result.output
+    assert match in result.stderr
+    assert not Path("found.pt").exists()
+
+
+def test_what_the_page_says_of_the_examples():
+    text = (ROOT / "docs" / "heads.md").read_text()
+    for name in ("quadratic", "learned"):
+        layers = json.loads(call("heads", f"examples/attention-{name}.pt", "--format", "json").stdout)["layers"]
+        reached = [next(s["mean"] for s in each["spans"] if s["kernel_size"] == 3) for each in layers]
+        explained = [next(c["share"] for c in each["convolutions"] if c["kernel_size"] == 3) for each in layers]
+        for numbers in (reached, explained):
+            first, second, third, fourth = (round(100 * number) for number in numbers)
+            assert f"{first}, {second}, {third} and {fourth} %" in " ".join(text.split())
