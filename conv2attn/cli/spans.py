@@ -26,7 +26,11 @@ from conv2attn.cli.reports import check_free, emit, finish
     show_default=True,
     help="The condition that decides.",
 )
-@click.option("--eps", type=float, help="Residual that counts as none; the dtype's roundoff times the size by default.")
+@click.option(
+    "--eps",
+    type=float,
+    help="Residual that counts as none; by default what the rounding of the attention lets through.",
+)
 @click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
 @click.option(
     "--extra-tokens", type=click.IntRange(0), default=0, help="Leading tokens that are no pixels: a class token, say."
