@@ -3,6 +3,7 @@
 from conv2attn.basis.basis import Basis, as_affine_map, as_basis, basis_of
 from conv2attn.basis.composition import compose, merged
 from conv2attn.basis.evaluation import cheapest_order, evaluate, order_costs
+from conv2attn.basis.filters import compose_filters
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.basis.numbers import Numbers
@@ -85,6 +86,7 @@ __all__ = [
     "chebyshev",
     "combine",
     "compose",
+    "compose_filters",
     "cut_softmax",
     "disjoint",
     "entries",

@@ -4,6 +4,7 @@ from conv2attn.framework.attention import AttentionConvolution
 from conv2attn.framework.convolution import BasisConvolution
 from conv2attn.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
 from conv2attn.framework.multihead import from_torch, to_torch
+from conv2attn.framework.reduction import Reduction, reduce
 
 __all__ = [
     "AttentionConvolution",
@@ -12,6 +13,8 @@ __all__ = [
     "DotProduct",
     "Mechanism",
     "Quadratic",
+    "Reduction",
     "from_torch",
+    "reduce",
     "to_torch",
 ]

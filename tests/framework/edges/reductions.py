@@ -1,0 +1,109 @@
+"""Composed filters are one filter, and smaller layers are as near as their certificate says."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.basis import (
+    Chebyshev,
+    Graph,
+    Powers,
+    Shift,
+    Weights,
+    adjacency,
+    as_basis,
+    as_matrix,
+    basis_of,
+    compose,
+    compose_filters,
+    evaluate,
+    terms,
+)
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.framework import reduce
+from conv2attn.testing import assert_same
+from conv2attn.theorem import read
+
+EDGES = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 0, 2, 1, 3, 0]])
+
+
+@pytest.mark.parametrize("kind", [Chebyshev, Powers])
+def test_two_filters_of_order_2_are_one_of_order_4(kind):
+    step = adjacency(Graph(EDGES, 5))
+    layers = []
+    for channels in ((3, 2), (4, 3)):
+        taps = torch.randint(-4, 5, (3, *channels)).double() * 2
+        layers.append(basis_of(kind(step, 2), Weights(None, taps, torch.ones(channels[0]).double()), 1))
+    image = torch.randint(-9, 10, (2, 2, 5)).double()
+    one = compose_filters(layers[1], layers[0], (5,))
+    assert terms(one.operators) == 5
+    assert_same(evaluate(one, image), evaluate(layers[1], evaluate(layers[0], image)))
+    assert terms(compose(layers[1], layers[0], (5,)).mixing) == 9
+
+
+def test_only_polynomials_of_one_operator_are_merged():
+    step, taps = adjacency(Graph(EDGES, 5)), Weights(None, torch.ones(3, 1, 1))
+    chebyshev, powers = (basis_of(kind(step, 2), taps, 1) for kind in (Chebyshev, Powers))
+    with pytest.raises(UsageError, match="C2A001 filters compose to one"):
+        compose_filters(chebyshev, powers, (5,))
+
+
+def worst_difference(first, second, sides):
+    """The largest difference that any input within [-1, 1] makes: every output is driven by the signs of its row."""
+    rows = []
+    for basis in (first, second):
+        taps = basis.weights.to(torch.float64).dense()
+        rows.append(torch.einsum("toi,tqk->oqik", taps, as_matrix(basis.mixing, sides)).flatten(0, 1).flatten(1))
+    return (rows[0] - rows[1]).abs().sum(1).max().item()
+
+
+@pytest.mark.parametrize("kind", ["rank", "mixtures", "terms"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 2.0])
+def test_the_certified_error_holds_and_is_nearly_met(kind, share):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 6, 3, padding=1)
+    basis = as_basis(read(conv))
+    whole = basis.weights.taps().detach().abs().sum((0, 2)).max().item()
+    found = reduce(basis, share * whole, kind)
+    assert found.error <= share * whole
+    worst = worst_difference(basis, found.basis, (5, 6))
+    assert worst <= found.error
+    assert found.error <= worst * (1 + 1e-9) + 1e-12
+    if share == 0:
+        assert found.size == {"rank": 4, "mixtures": 9, "terms": 9}[kind]
+    if share == 2:
+        assert found.size == 1
+
+
+def test_separable_kernels_are_found():
+    conv = nn.Conv2d(3, 4, 3, bias=False)
+    conv.weight.data = torch.randn(4, 3)[:, :, None, None] * torch.randn(3, 3)
+    found = reduce(as_basis(read(conv)), 1e-5, "mixtures")
+    assert (found.size, found.basis.operators.coefficients.shape) == (1, (1, 9))
+    image = torch.rand(1, 3, 6, 7) * 2 - 1
+    assert (evaluate(found.basis, image) - conv(image)).abs().max().item() <= found.error + 1e-5
+
+
+def test_a_wrong_factorisation_gets_no_wrong_certificate(monkeypatch):
+    """Planted: singular vectors that are half too long. The error is that of the factors, whatever made them."""
+    basis, right = as_basis(read(nn.Conv2d(4, 6, 3))), torch.linalg.svd
+    monkeypatch.setattr("torch.linalg.svd", lambda *a, **k: (lambda u, s, v: (u * 1.5, s, v))(*right(*a, **k)))
+    assert reduce(basis, 1e-6).error == 0  # no rank is near enough, so the layer stays as it is
+    found = reduce(basis, 100.0)
+    assert 0.1 < worst_difference(basis, found.basis, (5, 6)) <= found.error
+
+
+def test_families_without_known_rows_need_sides():
+    family = Chebyshev(adjacency(Graph(EDGES, 5)), 2)
+    basis = basis_of(family, Weights(None, torch.randn(3, 4, 4)), 1)
+    with pytest.raises(UnsupportedError, match="C2A110 the rows of Chebyshev are bounded at given sides"):
+        reduce(basis, 1.0)
+    for kind in ("rank", "mixtures", "terms"):
+        found = reduce(basis, 10.0, kind, (5,))
+        assert worst_difference(basis, found.basis, (5,)) <= found.error <= 10
+    with pytest.raises(UsageError, match="C2A001 max_error=nan"):
+        reduce(basis, math.nan)
+    with pytest.raises(UnsupportedError, match="C2A110 reduce has no rule for grouped"):
+        reduce(basis_of(Shift(((0,),)), Weights(None, torch.ones(1, 2, 1), groups=2), 1), 1.0)
