@@ -126,7 +126,7 @@ def attention_on_patches(convolution: Convolution, patch: int | Sequence[int], *
 
     A K x K kernel of stride 1 takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2 times fewer tokens: 9 while K - 1 is at
     most 2 P. `chained` leaves out the way to pixels and back between such layers. A patch embedding, whose kernel and
-    stride are the patch, is one head.
+    stride are the patch, is one head. Fewer heads do not do: claim PATCH of proofs/.
 
     Args:
         patch: its side, or its sides.
