@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import TYPE_CHECKING
 
 from conv2attn.tables import markdown_table, text_table
@@ -47,7 +47,14 @@ def text(report: ProofReport) -> str:
         text_table(
             header,
             [
-                (c.claim.name, c.claim.title, len(c.steps), len(c.mutants), c.claim.formal.partition(":")[0], c.status)
+                (
+                    c.claim.name,
+                    shorten(c.claim.title, 40, placeholder=" ..."),
+                    len(c.steps),
+                    len(c.mutants),
+                    c.claim.formal.partition(":")[0],
+                    c.status,
+                )
                 for c in report.claims
             ],
         )

@@ -68,7 +68,7 @@ def test_reports():
     text, markdown, latex = whole.to_text(), whole.to_markdown(), whole.to_latex()
     assert max(map(len, text.splitlines())) <= 80
     for claim in CLAIMS:
-        assert claim.title in text
+        assert f"\n{claim.name} " in text
         assert f"\n{claim.name}: {claim.not_shown.split()[0]}" in text
         assert f"## {claim.name}. {claim.title}" in markdown
         assert all(step.says in markdown for step in (*claim.steps, *claim.mutants))
