@@ -574,6 +574,24 @@ Definition FLOAT_difference := forall A T kappa k n c m A' T' kappa' k' n' c' m'
   <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m
      + \sum_i Rabs (w i) * err i
      + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i) + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
+(** ** Heads that are not one-hot *)
+(** A softmax as computed, for scores of which one is at least 0 (the largest was subtracted): exponentials within a fraction
+    [d] and an amount [eta] (which also hold what the scores are off by), their sum within [g] and [lambda], each quotient,
+    as it is stored, within [v] and [mu]. *)
+Definition FLOAT_softmax := forall (K : finType) (s e w : K -> R) (total d eta g lambda v mu : R),
+  [/\ 0 <= d, 0 <= eta, 0 <= g <= 1, 0 <= lambda & 0 <= v] ->
+  (exists k, 0 <= s k) -> (forall k, 0 <= e k /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta) ->
+  (Rabs (total - \sum_k e k) <= g * (\sum_k e k) + lambda)%R ->
+  (forall k, Rabs (w k - e k / total) <= v * (e k / total) + mu) ->
+  let D := d + INR #|K| * eta in let least := (1 - g) * (1 - D) - lambda in D <= 1 -> 0 < least ->
+  \sum_k Rabs (w k - softmax s k) <= ((v + g) * (1 + D) + 2 * D + lambda) / least + INR #|K| * mu.
+(** A mean with weights [w] that are, in all, within [off] of probabilities [p]. *)
+Definition FLOAT_soft_mixing := forall A T kappa k n c m, limits A T kappa n ->
+  forall cut (K : finType) (p w x : K -> R) t off range, evaluation A T cut kappa k n c m w x 0 t ->
+  (forall i, 0 <= p i) -> \sum_i p i = 1 -> \sum_i Rabs (w i - p i) <= off -> (forall i, Rabs (x i) <= range) ->
+  Rabs (evaluate A T cut w x 0 t - \sum_i p i * x i)
+  <= off * range + (growth A T kappa n c - 1) * ((1 + off) * range) + growth A T kappa n c * underflow A T k n m.
+
 (** What tap [t] of output [q] reads of channel [c]: a pixel, or zero. *)
 Definition seen n (g : geometry n) (C : finType) (X : pixels g -> C -> R) (q : queries g) (t : taps g) (c : C) : R :=
   \big[Rplus/0]_(j | sees q t j) X j c.
