@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ from proofs import CLAIMS
 from proofs.deciding import load
 from proofs.formal import check as checker
 from proofs.formal import sources
+from proofs.formal.answers import ALLOWED
 
 FORMAL = Path(__file__).parents[3] / "proofs" / "formal"
 SOUND = """Theorem one_is_one : Statement. Proof. exact eq_refl. Qed.
@@ -89,6 +91,16 @@ if COQC:
         rows = checker.check(formal=formal_claims())
         assert [row for row in rows if not row.holds] == []
         assert {row.claim for row in rows} == claims().keys()
+
+    @pytest.mark.slow
+    def test_the_independent_checker_finds_the_allowed_axioms_and_nothing_unsafe(tmp_path):
+        assert sources.compiled(FORMAL, tmp_path) == []
+        names = [f"C2A.{path.stem}" for path in FORMAL.glob("*.v")]
+        command = ["coqchk", "-silent", "-o", "-Q", ".", "C2A", *names]
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        listed, _, unsafe = found.partition("* Axioms:")[2].partition("* Constants/Inductives relying on type-in-type")
+        assert {name.split(".", 2)[2] for name in listed.split()} == ALLOWED
+        assert unsafe.count("<none>") == 3
 
     def test_a_sound_folder_holds(tmp_path):
         assert [row.holds for row in checker.check(folder_with(tmp_path))] == [True]
