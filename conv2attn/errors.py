@@ -214,7 +214,12 @@ RULES: dict[str, Rule] = {
     "C2A308": Rule(
         "unknown suffix",
         "The suffix says what kind of file is written, and nothing is written under a name that says something else.",
-        "Name the file .pt or .safetensors.",
+        "Name the file .pt, .safetensors, .pt2 or .onnx.",
+    ),
+    "C2A309": Rule(
+        "network not exported",
+        "An exported program is run from its file and compared with the network; one that differs is not kept.",
+        "Save it as .pt, or export the part that returns one tensor, with another --engine.",
     ),
     "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
     "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),

@@ -13,6 +13,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import to_plan
 from conv2attn.certificates.surroundings.structure import Comparison
 from conv2attn.checkpoints.contents import contents_of
+from conv2attn.checkpoints.exporting import export
 from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encoded, rebuild, recognise
 from conv2attn.checkpoints.writing import replacing, write_torch
 from conv2attn.errors import CheckpointError
@@ -22,30 +23,41 @@ from conv2attn.models.conversion.redirection import AttendingCalls
 from conv2attn.models.provenance import provenance_of
 
 TORCH = (".pt", ".pth")
-SUFFIXES = (*TORCH, ".safetensors")
+PROGRAMS = (".pt2", ".onnx")
+SUFFIXES = (*TORCH, ".safetensors", *PROGRAMS)
 
 
-def save(network: nn.Module, path: str | PathLike[str], *, force: bool = False, refuted: bool = False) -> None:
-    """Writes a network to one file, which `conv2attn.load` rebuilds bit for bit, and loads it back to see that it does.
+def save(
+    network: nn.Module, path: str | PathLike[str], *, force: bool = False, refuted: bool = False, **options: Any
+) -> tuple[str, ...]:
+    """Writes a network to one file and loads it back to see that it is the network; what was found.
+
+    From .pt and .safetensors `conv2attn.load` rebuilds it bit for bit; .pt2 and .onnx run without this project.
 
     A network whose class is none of this project's, torchvision's, timm's or transformers' is rebuilt by
     `load(path, model=...)` only: a file holds tensors and plain data, never code.
 
     Args:
         network: an attention layer, or a network with attention layers in it.
-        path: .pt or .pth for a file of `torch.save`, .safetensors for one of safetensors, its plan as metadata.
+        path: .pt or .pth for a file of `torch.save`, .safetensors for one of safetensors, its plan as metadata; .pt2
+            for torch.export, .onnx for ONNX.
         force: overwrite an existing file.
         refuted: mark the file as one whose certificate was refuted.
+        options: of `exporting.export`, for .pt2 and .onnx.
     Raises:
         CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
-            would be rebuilt from one (C2A306).
+            would be rebuilt from one (C2A306), or the exported program does not compute it (C2A309).
     """
     path = Path(path)
     check_suffix(path)
+    if path.suffix in PROGRAMS:
+        with replacing(path, force) as temporary:
+            return export(network, temporary, path.suffix, **options)
     plan, state = plan_to_save(network, refuted), dict(network.state_dict())
     with replacing(path, force) as temporary:
         write(temporary, path.suffix, plan, state)
         check_rebuilds(network, temporary)
+    return ()
 
 
 def check_suffix(path: Path) -> None:

@@ -22,7 +22,7 @@ from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
-from conv2attn.checkpoints.saving import SUFFIXES
+from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
@@ -42,6 +42,7 @@ def convert_file(
     skip: tuple[str, ...],
     keep_refuted: bool,
     force: bool,
+    engine: str | None,
     **running: Any,
 ) -> tuple[Certificate, bool]:
     """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
@@ -55,8 +56,30 @@ def convert_file(
         certificate = certify(original, network, **inputs(running))
     refuted = certificate.verdict is Verdict.REFUTED
     if not refuted or keep_refuted:
-        save(network.cpu(), destination, force=force, refuted=refuted)
+        about = program_options(destination, engine, certificate, running)
+        save(network.cpu(), destination, force=force, refuted=refuted, **about)
     return certificate, not refuted or keep_refuted
+
+
+def program_options(
+    destination: Path, engine: str | None, certificate: Certificate, running: dict[str, Any]
+) -> dict[str, Any]:
+    """What `save` has to know for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate.
+
+    Raises:
+        UsageError: an engine is named for a file that holds none (C2A001).
+    """
+    if destination.suffix not in PROGRAMS:
+        if engine:
+            raise UsageError("C2A001", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
+        return {}
+    outputs, size = certificate.outputs, running["input_size"]
+    return {
+        "engine": engine,
+        "input_size": parse_size(size) if size else None,
+        "bound": outputs.bound if outputs else None,
+        "notes": {"certificate": f"{certificate.verdict.value} ({certificate.strength.value}): {certificate.claim}"},
+    }
 
 
 def verify_files(

@@ -20,6 +20,7 @@ from conv2attn.cli.reports import check_free, finish
 @click.option("--stride-by", default="queries", show_default=True, help="queries or pooling.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name fits; repeatable.")
 @click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
+@click.option("--engine", help="Order of evaluation in a .pt2 or .onnx file: separable, conv, gather or dense.")
 @click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
 @reading
 @running

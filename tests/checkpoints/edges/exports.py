@@ -1,0 +1,129 @@
+"""Exported programs compute the network at other sizes, without this project, and one that does not is not kept."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.checkpoints import exporting, save
+from conv2attn.errors import CheckpointError, UsageError
+
+ALONE = """
+import sys
+sys.modules["conv2attn"] = None
+import torch
+stored = torch.load("case.pt")
+program = torch.export.load("net.pt2").module()
+for image, right in zip(stored["images"], stored["outputs"]):
+    found = program(image)
+    assert found.shape == right.shape and (found - right).abs().max() <= stored["allowed"], (found.shape, right.shape)
+"""
+
+
+class Generator(nn.Module):
+    """A transposed and a plain convolution, with a functional one between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1)
+        self.weight = nn.Parameter(torch.randn(6, 6, 3, 3) / 8)
+        self.out = nn.Conv2d(6, 3, 3, padding=1)
+
+    def forward(self, image):
+        image = nn.functional.conv2d(self.up(image).relu(), self.weight, padding=1)
+        return self.out(image.relu())
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A network and its conversion."""
+    torch.manual_seed(0)
+    network = Generator().eval()
+    return network, conv2attn.convert(network, example_input=torch.randn(1, 4, 6, 7))
+
+
+@torch.no_grad()
+def cases(network):
+    images = [torch.randn(shape) for shape in ((1, 4, 5, 9), (2, 4, 6, 7), (5, 4, 11, 8))]
+    return images, [network(image) for image in images]
+
+
+def roundoffs(outputs):
+    return exporting.allowed(outputs, None)
+
+
+def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
+    network, converted = pair
+    told = save(converted, tmp_path / "net.pt2", input_size=(4, 8, 6))
+    assert "batch and sides" in told[0]
+    images, outputs = cases(network)
+    torch.save({"images": images, "outputs": outputs, "allowed": roundoffs(outputs)}, tmp_path / "case.pt")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("engine", [None, "conv"])
+def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
+    network, converted = pair
+    told = save(converted, tmp_path / "net.onnx", input_size=(4, 8, 6), engine=engine)
+    assert "batch and sides" in told[0]
+    model = onnx.load(tmp_path / "net.onnx")
+    onnx.checker.check_model(model)
+    kernels = {
+        tuple(shape.ints)
+        for node in model.graph.node
+        if node.op_type in ("Conv", "ConvTranspose")
+        for shape in node.attribute
+        if shape.name == "kernel_shape"
+    }
+    assert kernels == {(3, 3)} if engine == "conv" else kernels <= {(1,), (1, 1)}, kernels
+    assert (engine == "conv") != any(node.op_type in ("Softmax", "Exp") for node in model.graph.node)
+    assert {each.domain: each.version for each in model.opset_import}[""] == exporting.OPSET
+    assert {each.key for each in model.metadata_props} >= {"torch", "alpha", "attention layers"}
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    images, outputs = cases(network)
+    for image, right in zip(images, outputs, strict=True):
+        (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+        assert found.shape == right.shape
+        assert np.abs(found - right.numpy()).max() <= roundoffs(outputs)
+
+
+@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
+def test_a_program_that_computes_something_else_is_not_kept(pair, tmp_path, monkeypatch, name):
+    _, converted = pair
+
+    def wrong(network, image):
+        other = conv2attn.convert(nn.Conv2d(4, 3, 3, padding=1))
+        return torch.export.export(nn.Sequential(other, nn.Upsample(scale_factor=2)).eval(), (image,))
+
+    monkeypatch.setattr(exporting, "traced", wrong)
+    with pytest.raises((CheckpointError, RuntimeError, AssertionError)):
+        save(converted, tmp_path / name, input_size=(4, 8, 6), engine="conv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_small_error_in_a_weight_is_seen(pair, tmp_path, monkeypatch):
+    _, converted = pair
+    honest = exporting.traced
+
+    def off(network, image):
+        with torch.no_grad():
+            network.out.bias.add_(1e-2) if isinstance(network.out, nn.Conv2d) else network.out.bias.data.add_(1e-2)
+        return honest(network, image)
+
+    monkeypatch.setattr(exporting, "traced", off)
+    with pytest.raises(CheckpointError, match="C2A309 the file differs by"):
+        save(converted, tmp_path / "net.pt2", input_size=(4, 8, 6))
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_says_how_large_the_images_are(pair, tmp_path):
+    with pytest.raises(UsageError, match="C2A001 nothing says how large"):
+        save(pair[1], tmp_path / "net.pt2")
+    assert not list(tmp_path.iterdir())
