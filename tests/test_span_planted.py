@@ -167,3 +167,19 @@ def test_pictures_are_laid_out_as_the_kernel():
     heads = hard((5, 6), [(0, 0) if offset == (1, -1) else offset for offset in OFFSETS])
     found = check_span(heads, grid=(5, 6)).rows[0].deciding
     assert [line.split() for line in picture(found.targets, 1e-9)] == [["."] * 6, ["."] * 6, ["#", ".", "."] * 2]
+
+
+def test_the_answer_comes_first():
+    held = check_span(hard((5, 6), OFFSETS), grid=(5, 6)).to_text().splitlines()
+    assert held[:2] == [
+        "holds: 1 of 1 layer can express every convolution asked for",
+        "taps formed: 9 of 9 in each layer",
+    ]
+    assert held[2].startswith("R2 of the span: centre 1.00, mean 1.00, best 1.00")
+    less = check_span(hard((5, 6), OFFSETS[1:]), grid=(5, 6)).to_text().splitlines()
+    assert less[0].startswith("refuted: 0 of 1 layer")
+    assert less[1:3] == [
+        "taps formed: 8 of 9 in each layer",
+        "R2 of the span: centre 1.00, mean 0.89, best 1.00; `conv2attn heads` tells more",
+    ]
+    assert all(len(line) <= 80 for line in (*held[:3], *less[:3]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Mixings, NullVector, Witness
 from conv2attn.span.pictures import LEGEND, picture
-from conv2attn.tables import Cell, markdown_table, show, text_table
+from conv2attn.tables import Cell, counted, markdown_table, show, text_table
 from conv2attn.verdicts import Strength, Verdict
 
 if TYPE_CHECKING:
@@ -28,7 +28,38 @@ def to_text(report: "SpanReport") -> str:
     """The report for a terminal: the table, a picture a row, and what else there is to say."""
     table = text_table(HEADER, [cells(row, each) for row in report.rows for each in shown(row)])
     pictures = [line for row in report.rows for line in in_pictures(row)]
-    return "\n".join([report.asked, "", table, "", *pictures, *remarks(report), *totals(report)]) + "\n"
+    head = [*answer(report), "", report.asked, "", table, ""]
+    return "\n".join([*head, *pictures, *remarks(report), *totals(report)]) + "\n"
+
+
+def answer(report: "SpanReport") -> list[str]:
+    """What is wanted first, in three lines at most: the verdict, the taps that are formed, and how far spans reach.
+
+    R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
+    of all on average, and of the best, each the mean over the layers that were checked.
+    """
+    checked = [row.deciding for row in report.rows if row.deciding.targets]
+    held = sum(row.verdict is Verdict.HOLDS for row in report.rows)
+    layers = counted(len(report.rows), "layer")
+    lines = [f"{report.verdict.value}: {held} of {layers} can express every convolution asked for"]
+    if not checked:
+        return lines
+    formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
+    span = f"{min(formed)}" if min(formed) == max(formed) else f"{min(formed)} to {max(formed)}"
+    lines.append(f"taps formed: {span} of {max(len(each.targets) for each in checked)} in each layer")
+    reached = [[1 - t.distance**2 for t in each.targets if t.distance is not None] for each in checked]
+    if all(reached):
+        centers = [
+            1 - t.distance**2
+            for each in checked
+            for t in each.targets
+            if t.distance is not None and not any(t.offset or (1,))
+        ]
+        middle = f"centre {sum(centers) / len(centers):.2f}, " if len(centers) == len(checked) else ""
+        mean = sum(sum(each) / len(each) for each in reached) / len(reached)
+        best = sum(max(each) for each in reached) / len(reached)
+        lines.append(f"R2 of the span: {middle}mean {mean:.2f}, best {best:.2f}; `conv2attn heads` tells more")
+    return lines
 
 
 def to_markdown(report: "SpanReport") -> str:
@@ -36,7 +67,7 @@ def to_markdown(report: "SpanReport") -> str:
     table = markdown_table(HEADER, [cells(row, each) for row in report.rows for each in shown(row)])
     pictures = [line for row in report.rows for line in in_pictures(row)]
     notes = [f"- {line}" for line in (*remarks(report), *totals(report))]
-    return "\n".join([report.asked, "", table, "", "```", *pictures, "```", "", *notes]) + "\n"
+    return "\n".join([*answer(report), "", report.asked, "", table, "", "```", *pictures, "```", "", *notes]) + "\n"
 
 
 def shown(row: "SpanRow") -> tuple[Condition, ...]:

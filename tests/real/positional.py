@@ -27,7 +27,9 @@ CONTENT = re.compile(
     r"\b(qkv|qk|q|kv|q_proj|k_proj|query|key|queries|keys_values|queries_keys_values|q_bias|v_bias"
     r"|in_proj_weight|in_proj_bias|q_lin|k_lin)(\.|$)"
 )
-TOKENS = re.compile(r"cls_token|class_token|distillation_token|patch_embed|conv_proj|word_embed|token_type|reg_token")
+TOKENS = re.compile(
+    r"cls_token|class_token|distillation_token|patch_embed|conv_proj|word_embed|token_type|reg_token|class_embedding|conv[12]\."
+)
 
 
 def plain(**more: Any) -> dict[str, Any]:
@@ -177,6 +179,45 @@ ABSOLUTE = {
         {"pixel_values": images(8, 8), "noise": torch.arange(16.0)[None]},
         ((4, 4),),
         1,
+    ),
+    "dinov2": Known(
+        lambda: hf.Dinov2Model(hf.Dinov2Config(**plain(image_size=8, patch_size=2, mlp_ratio=1))),
+        images(8, 8),
+        ((4, 4),),
+        1,
+    ),
+    "clip": Known(
+        lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**plain(image_size=8, patch_size=2))), images(8, 8), ((4, 4),), 1
+    ),
+    "siglip": Known(
+        lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**plain(image_size=8, patch_size=2))),
+        images(8, 8),
+        ((4, 4),),
+    ),
+    "whisper, sinusoidal": Known(
+        lambda: (
+            hf.WhisperModel(
+                hf.WhisperConfig(
+                    attn_implementation="eager",
+                    d_model=WIDTH,
+                    encoder_layers=2,
+                    decoder_layers=1,
+                    encoder_attention_heads=HEADS,
+                    decoder_attention_heads=HEADS,
+                    encoder_ffn_dim=8,
+                    decoder_ffn_dim=8,
+                    num_mel_bins=4,
+                    max_source_positions=7,
+                    vocab_size=9,
+                    pad_token_id=0,
+                    bos_token_id=0,
+                    eos_token_id=0,
+                    decoder_start_token_id=0,
+                )
+            ).encoder
+        ),
+        torch.randn(1, 4, 14, generator=torch.Generator().manual_seed(2)).double(),
+        ((7,),),
     ),
     "bert": Known(lambda: hf.BertModel(hf.BertConfig(**plain(**TEXT))), SENTENCE, ((7,),)),
     "distilbert, sinusoidal": Known(

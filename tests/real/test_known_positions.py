@@ -11,7 +11,7 @@ from timm.layers import RmsNorm
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from transformers import BertConfig, BertModel, ViTConfig, ViTModel
+from transformers import BertConfig, BertModel, SamVisionConfig, SamVisionModel, ViTConfig, ViTModel
 
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
@@ -239,3 +239,28 @@ def test_any_positions_with_any_weights():
         key.weight.copy_(block.attn.qkv.weight[36:72]), key.bias.copy_(block.attn.qkv.bias[36:72])
     layer = attention_of_positions(positions, query, key, 3, grid=(3, 4), norms=[block.norm1], others=others)
     assert torch.equal(layer.scores, read(network)[0].scores)
+
+
+def test_sam_meets_its_relative_positions_with_the_bias_of_its_queries():
+    torch.manual_seed(0)
+    plan = {"image_size": 8, "patch_size": 2, "window_size": 3, "global_attn_indexes": [1], "mlp_dim": 8}
+    config = SamVisionConfig(**SIZES, output_channels=4, attn_implementation="eager", **plan)
+    network = SamVisionModel(config).eval().double()
+    for name, parameter in network.named_parameters():
+        if "rel_pos" in name or name.endswith("qkv.bias"):
+            nn.init.normal_(parameter)
+        if name.endswith("qkv.weight"):
+            nn.init.zeros_(parameter)
+    with torch.no_grad():
+        for layer in network.modules():
+            if hasattr(layer, "qkv"):
+                layer.qkv.bias.view(3, -1)[1].zero_()
+    with torch.no_grad(), Softmaxes() as watch:
+        network(torch.randn(1, 3, 8, 8).double())
+    found = read(network)
+    assert [layer.grid.keys for layer in found] == [(3, 3), (4, 4)]
+    for layer, seen in zip(found, watch.seen, strict=True):
+        windows = seen.reshape(-1, SIZES["num_attention_heads"], *seen.shape[-2:])
+        assert same(layer, windows)
+        assert not same(layer, windows.flip(1))
+        assert not same(layer, windows.flip(-1))

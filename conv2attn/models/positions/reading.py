@@ -11,9 +11,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.positions.attention import PositionAttention, Unread
-from conv2attn.models.positions.encoders import ENCODERS
 from conv2attn.models.positions.places import Place, kind, places, rule_for
-from conv2attn.models.positions.relative import RELATIVE
 
 Found = MultiHeadSelfAttention | PositionAttention | Unread
 ATTENDS = re.compile("Attention|MHSA|SelfAttn")
@@ -32,6 +30,8 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
     Raises:
         UsageError: nothing attends (C2A501), or a layer's grid is another, or is not known (C2A503).
     """
+    from conv2attn.models.frontends import ENCODERS, RELATIVE  # each family enters its rules when it is imported
+
     stand = list(places(network, None if grid is None else tuple(grid)))
     names = {place.module: place.name for place in stand}
     found: dict[str, Found] = {}

@@ -1,0 +1,35 @@
+"""Encoders of sentences: BERT, DistilBERT."""
+
+from torch import nn
+
+from conv2attn.models.frontends.registry import First, first_layer
+from conv2attn.models.positions.absolute import attention_of_positions, first_of
+from conv2attn.models.positions.attention import PositionAttention, Unread
+from conv2attn.models.positions.places import Place
+
+
+@first_layer("modeling_bert.BertModel")
+def bert(place: Place) -> First:
+    """A line of tokens, all of them positions; a norm stands behind the embeddings."""
+    network = place.module
+    layer = network.encoder.layer[0].attention.self
+    if layer.is_decoder or layer.is_causal:
+        return layer, Unread("it masks the tokens that follow, which is not in its parameters")
+    return layer, on_line(place, layer.query, layer.key, layer.num_attention_heads, layer.scaling)
+
+
+@first_layer("modeling_distilbert.DistilBertModel")
+def distilbert(place: Place) -> First:
+    """The same by other names; positions may be sinusoidal."""
+    network = place.module
+    layer = network.transformer.layer[0].attention
+    return layer, on_line(place, layer.q_lin, layer.k_lin, layer.n_heads, layer.scaling)
+
+
+def on_line(place: Place, query: nn.Linear, key: nn.Linear, heads: int, scale: float) -> PositionAttention:
+    """What the first layer of an encoder of sentences attends to, over as many tokens as the grid asks for."""
+    embeddings = place.module.embeddings
+    table = embeddings.position_embeddings.weight
+    length = place.grid[0] if place.grid is not None and len(place.grid) == 1 else len(table)
+    norms = (embeddings.LayerNorm,)
+    return attention_of_positions(first_of(table, length), query, key, heads, grid=(length,), norms=norms, scale=scale)

@@ -1,0 +1,38 @@
+"""The vision encoders of CLIP and SigLIP: learned positions, a norm in front of each layer."""
+
+from typing import Any
+
+from conv2attn.models.frontends.registry import First, first_layer
+from conv2attn.models.positions.absolute import attention_of_positions
+from conv2attn.models.positions.places import Place
+
+
+@first_layer("modeling_clip.CLIPVisionModel", "modeling_clip.CLIPVisionTransformer")
+def clip(place: Place) -> First:
+    """A class token first, and one more norm before all layers. Source: Radford et al. 2021."""
+    network = place.module
+    return pictured(network, (network.pre_layrnorm,), leading=1)
+
+
+@first_layer("modeling_siglip.SiglipVisionModel", "modeling_siglip.SiglipVisionTransformer")
+def siglip(place: Place) -> First:
+    """Patches alone. Source: Zhai et al. 2023."""
+    return pictured(place.module, (), leading=0)
+
+
+def pictured(network: Any, norms: tuple[Any, ...], leading: int) -> First:
+    """What the first layer of such an encoder makes of its positions."""
+    embeddings, block = network.embeddings, network.encoder.layers[0]
+    layer, positions = block.self_attn, embeddings.position_embedding.weight
+    side = embeddings.image_size // embeddings.patch_size
+    found = attention_of_positions(
+        positions[leading:],
+        layer.q_proj,
+        layer.k_proj,
+        layer.num_heads,
+        grid=(side, side),
+        norms=(*norms, block.layer_norm1),
+        scale=layer.scale,
+        others=positions[:leading] if leading else None,
+    )
+    return layer, found

@@ -1,0 +1,51 @@
+"""The image encoder of SAM: relative positions that queries meet, for rows and columns apart."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis import AttentionGrid, Sites
+from conv2attn.bounds import gamma
+from conv2attn.models.frontends.registry import relative
+from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread
+from conv2attn.models.positions.biases import dtype_of
+from conv2attn.models.positions.places import Place
+
+HOW = "decomposed relative positions, met by queries that are their bias; q . k held at zero"
+
+
+@relative("modeling_sam.SamVisionAttention", "modeling_sam.SamVisionSdpaAttention")
+def sam(place: Place) -> PositionAttention | Unread:
+    """`q . (R_rows + R_columns)` of the displacement, where content held at zero leaves of q its bias.
+
+    Source: Kirillov et al. 2023; Li et al. 2022 (MViTv2), Eq. 4.
+    """
+    module: Any = place.module
+    if not module.use_rel_pos or module.qkv.bias is None:
+        return Unread("it has no term of relative position, or no bias that meets it")
+    tables = [each.detach().double().cpu() for each in (module.rel_pos_h, module.rel_pos_w)]
+    sides = tuple((len(table) + 1) // 2 for table in tables)
+    bias = module.qkv.bias.detach().double().cpu().chunk(3)[0].unflatten(0, (module.num_attention_heads, -1))
+    rows, columns = (met(table, bias) for table in tables)
+    scores = rows[:, :, None, :, None] + columns[:, None, :, None, :]
+    sizes = [met(table.abs(), bias.abs()).max() for table in tables]
+    doubt = gamma(bias.shape[1] + 2, UNIT) * float(sum(sizes))
+    grid = AttentionGrid(sides, Sites.everywhere(2))
+    note = (
+        f"in windows of {'x'.join(map(str, sides))}: judged inside one, and at its borders, beyond which no head reads"
+    )
+    scores = scores.flatten(3, 4).flatten(1, 2)
+    return PositionAttention(scores, grid, dtype_of(place), HOW, doubt, (note,) if windowed(place, sides) else ())
+
+
+def met(table: Tensor, queries: Tensor) -> Tensor:
+    """`q . R` by (head, query, key) along an axis; rows of the table go by query less key."""
+    side = (len(table) + 1) // 2
+    away = torch.arange(side)[:, None] - torch.arange(side) + side - 1
+    return torch.einsum("hc,qkc->hqk", queries, table[away])
+
+
+def windowed(place: Place, sides: tuple[int, ...]) -> bool:
+    """Whether the block around the layer cuts the image into windows."""
+    return any(held for held in place.held("window_size"))
