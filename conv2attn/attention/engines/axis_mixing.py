@@ -13,6 +13,7 @@ from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import AttentionGrid, LearnedSoftmax, Numbers, QuadraticSoftmax, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 
+AxisSoftmax = QuadraticSoftmax | LearnedSoftmax
 BAND_COST = 8  # measured: one weighted, shifted pass over the image costs about this many columns of a matrix product
 
 
@@ -70,7 +71,7 @@ def band_of(grid: AttentionGrid, axis: int, alpha: float, center: float, dtype: 
 
 
 def axis_mixings(
-    operators: QuadraticSoftmax | LearnedSoftmax,
+    operators: AxisSoftmax,
     grid: AttentionGrid,
     axis: int,
     bands: Mapping[int, Band | None],
@@ -85,7 +86,7 @@ def axis_mixings(
 
 
 def banded_softmax(
-    operators: QuadraticSoftmax | LearnedSoftmax,
+    operators: AxisSoftmax,
     grid: AttentionGrid,
     axis: int,
     lows: Mapping[int, int],
@@ -104,18 +105,25 @@ def banded_softmax(
 
 
 def whole_axis(
-    operators: QuadraticSoftmax | LearnedSoftmax, grid: AttentionGrid, axis: int, heads: list[int], dtype: torch.dtype
+    operators: AxisSoftmax, grid: AttentionGrid, axis: int, heads: list[int], dtype: torch.dtype
 ) -> dict[int, AxisMixing]:
     """The softmax of `heads` along `axis` over all its keys."""
     if not heads:
         return {}
-    if isinstance(operators, LearnedSoftmax):
-        scores = operators.axis_scores(grid, axis, score_dtype(dtype))
-    else:
+    weights = axis_attention(operators, grid, axis, heads, dtype).mT
+    return {head: AxisMixing(weights[index], None) for index, head in enumerate(heads)}
+
+
+def axis_attention(
+    operators: AxisSoftmax, grid: AttentionGrid, axis: int, heads: list[int], dtype: torch.dtype
+) -> Tensor:
+    """The softmax of `heads` along `axis` over all its keys: (heads, queries, keys) of that axis."""
+    if isinstance(operators, QuadraticSoftmax):
         every = None if heads == list(range(operators.heads)) else heads
         scores = operators.axis_scores(grid.displacement(axis), axis, score_dtype(dtype), every)
-    weights = cut_softmax(scores).to(dtype).mT
-    return {head: AxisMixing(weights[index], None) for index, head in enumerate(heads)}
+    else:
+        scores = operators.axis_scores(grid, axis, score_dtype(dtype))
+    return cut_softmax(scores).to(dtype)
 
 
 def mix(image: Tensor, mixing: AxisMixing, dim: int, first_site: int, stride: int) -> Tensor:

@@ -2,6 +2,7 @@
 then columns. Exact for every alpha and every real centre, and for learned positions, borders included: claim L2d.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +11,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines.axis_mixing import AxisMixing, Band, axis_mixings, bands_along, mix
+from conv2attn.attention.engines.axis_mixing import AxisMixing, AxisSoftmax, Band, axis_mixings, bands_along, mix
 from conv2attn.attention.engines.channels import project, rows_per_slab
 from conv2attn.attention.engines.gather import CACHED
+from conv2attn.attention.engines.whole_axes import mix_whole_axes
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
 from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, LearnedSoftmax, QuadraticSoftmax, SinusoidalSoftmax
+
+LONGEST_WHOLE = 128  # measured: on longer sides a band of a trained head is cheaper than its whole axis
 
 
 @final
@@ -33,33 +37,64 @@ def decide(question: Question) -> Run | str:
         return DEPENDS_ON_CONTENT
     if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax | SinusoidalSoftmax):
         return "its scores are not a sum over the axes"
-    plans = tuple(plan_of(question, axis) for axis in range(len(question.shape) - 2))
+    axes, direct = range(len(question.shape) - 2), question.known.indirect is None
+    if not question.traced and torch.is_grad_enabled() and fits_at_once(question):
+        return partial(run_whole, steps=tuple(step_of(question, axis) for axis in axes), direct=direct)
+    plans = tuple(plan_of(question, axis) for axis in axes)
     limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
-    return partial(run, plans=plans, direct=question.known.indirect is None, limit=None if question.traced else limit)
+    return partial(run, plans=plans, direct=direct, limit=None if question.traced else limit)
+
+
+def fits_at_once(question: Question) -> bool:
+    """Whether a gradient step may mix all heads at once: sides short enough that no band is cheaper, and the mixed
+    tokens and the attention of each axis under the memory limit.
+    """
+    grid, heads = question.grid, question.basis.operators.heads
+    tokens = question.shape[0] * question.shape[1] * math.prod(grid.queries)
+    axes = max(queries * keys for queries, keys in zip(grid.queries, grid.keys, strict=True))
+    needed = heads * max(tokens, axes) * torch.finfo(question.score_dtype).bits // 8
+    return max(grid.keys) <= LONGEST_WHOLE and needed <= question.memory_limit
+
+
+def step_of(question: Question, axis: int) -> tuple[int, ...]:
+    """The head whose softmax along `axis` each head shares: equal ones are computed once, unless each head is to
+    receive its own gradient.
+    """
+    operators, numbers = question.basis.operators, question.known.numbers
+    trained = torch.is_grad_enabled() and any(value.requires_grad for value in operators.values)
+    if question.free or not numbers.centers or trained:
+        return tuple(range(operators.heads))
+    profiles = [(alpha, center[axis]) for alpha, center in zip(numbers.alphas, numbers.centers, strict=True)]
+    return tuple(profiles.index(profile) for profile in profiles)
 
 
 def plan_of(question: Question, axis: int) -> AxisPlan:
-    """Which softmaxes are computed along `axis`: equal ones once, unless each head is to receive its own gradient."""
-    operators, numbers = question.basis.operators, question.known.numbers
-    every = tuple(range(operators.heads))
-    if question.free or not numbers.centers:
-        return AxisPlan(every, tuple((head, None) for head in every))
-    step = every
-    if not (torch.is_grad_enabled() and any(value.requires_grad for value in operators.values)):
-        profiles = [(alpha, center[axis]) for alpha, center in zip(numbers.alphas, numbers.centers, strict=True)]
-        step = tuple(profiles.index(profile) for profile in profiles)
+    """The softmaxes along `axis`, each with the band that holds what it weighs, where a band is cheaper."""
+    step, numbers = step_of(question, axis), question.known.numbers
     heads = sorted(set(step))
-    if question.traced:
+    if question.free or question.traced or not numbers.centers:
         return AxisPlan(step, tuple((head, None) for head in heads))
     bands = bands_along(numbers, question.grid, axis, heads, question.dtype)
     return AxisPlan(step, tuple(zip(heads, bands, strict=True)))
 
 
-def run(basis: Basis, image: Tensor, plans: Sequence[AxisPlan], direct: bool, limit: int | None) -> Tensor:
-    """The layer in slabs of rows under the memory limit."""
+def over_axes(operators: AxisSoftmax | SinusoidalSoftmax, grid: AttentionGrid) -> AxisSoftmax:
+    """The operators as a family with a score for each axis: sinusoidal positions are tables on a given grid."""
+    return operators.on(grid) if isinstance(operators, SinusoidalSoftmax) else operators
+
+
+def run_whole(basis: Basis, image: Tensor, steps: Sequence[tuple[int, ...]], direct: bool) -> Tensor:
+    """The layer with all heads mixed at once, whose mixed tokens a training step keeps for its gradients anyway."""
     keys = basis.padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
-    operators = basis.operators.on(grid) if isinstance(basis.operators, SinusoidalSoftmax) else basis.operators
+    return project(mix_whole_axes(over_axes(basis.operators, grid), grid, keys, steps), basis.weights, direct)
+
+
+def run(basis: Basis, image: Tensor, plans: Sequence[AxisPlan], direct: bool, limit: int | None) -> Tensor:
+    """The layer in slabs of rows under the memory limit, or all at once while a graph is traced."""
+    keys = basis.padding.pad(image)
+    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
+    operators = over_axes(basis.operators, grid)
     mixings = [axis_mixings(operators, grid, axis, dict(plan.bands), image.dtype) for axis, plan in enumerate(plans)]
     paths = list(zip(*[plan.step for plan in plans], strict=True))
     if limit is None:
