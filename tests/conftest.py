@@ -19,6 +19,7 @@ settings.load_profile(os.environ.get("CONV2ATTN_PROFILE", "ci"))
 
 SYSTEM_PACKAGES = {
     "coqc": "apt-get install coq libcoq-mathcomp-algebra libcoq-coquelicot libcoq-flocq libcoq-interval",
+    "chromium": "apt-get install chromium chromium-driver",
     "g++": "apt-get install g++ python3-dev",
     "/usr/share/datasets/fashion-mnist": "apt-get install dataset-fashion-mnist",
 }

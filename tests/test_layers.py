@@ -9,6 +9,7 @@ LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
     {"commands"},
+    {"report"},
     {"experiments"},
     {"plots"},
     {"checkpoints"},

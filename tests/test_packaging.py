@@ -29,7 +29,7 @@ def test_the_probe_sees_torch():
     assert "torch" in modules_after("import torch")
 
 
-@pytest.mark.parametrize("command", [[], ["convert"], ["verify"], ["explain"], ["demo"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], ["convert"], ["verify"], ["explain"], ["demo"], ["explore"]], ids=" ".join)
 def test_help_is_light(command):
     call = f"from conv2attn.cli import main\ntry: main([*{command}, '--help'])\nexcept SystemExit as end:"
     assert modules_after(f"{call} assert not end.code") == set()
@@ -69,7 +69,8 @@ def test_wheel_is_complete(wheel):
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "conv2attn").rglob("*.py")}
     claims = {file.relative_to(ROOT).as_posix() for file in (ROOT / "proofs").rglob("*.py")}
     others = {"conv2attn/py.typed", "conv2attn/examples/resnet18.pt", "conv2attn/examples/images.npz"}
-    assert modules | claims | others <= held
+    page = {f"conv2attn/report/explore/{name}" for name in ("page.html", "style.css", "attention.js", "page.js")}
+    assert modules | claims | others | page <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert [name for name in held if name.startswith("tests/") or "__pycache__" in name] == []
 

@@ -32,8 +32,19 @@ def prepare(pixels: Tensor) -> Tensor:
         Floats of shape (images, 3, 56, 56): mean 0 and deviation 1 over the training set, doubled in size
         bilinearly, the grey in each of three channels.
     """
+    return prepared(pixels, 3, SIDE)
+
+
+def prepared(pixels: Tensor, channels: int, side: int) -> Tensor:
+    """Grey images with mean 0 and deviation 1 over the training set, resized bilinearly, the grey in each channel."""
     grey = (pixels.float() / 255 - MEAN) / DEVIATION
-    return interpolate(grey[:, None], size=(SIDE, SIDE), mode="bilinear").expand(-1, 3, -1, -1).contiguous()
+    return interpolate(grey[:, None], size=(side, side), mode="bilinear").expand(-1, channels, -1, -1).contiguous()
+
+
+def example_image(channels: int, side: int) -> Tensor:
+    """The first example image, (1, channels, side, side), normalised as the example networks take it."""
+    with np.load(example_folder() / "images.npz", allow_pickle=False) as stored:
+        return prepared(torch.from_numpy(stored["pixels"][:1]), channels, side)
 
 
 def demo_files() -> Demo:
@@ -42,11 +53,21 @@ def demo_files() -> Demo:
     Raises:
         CheckpointError: neither a checkout nor an installed package holds the files.
     """
+    folder = example_folder()
+    with np.load(folder / "images.npz", allow_pickle=False) as stored:
+        pixels, labels, classes = (stored[name] for name in ("pixels", "labels", "classes"))
+    images = prepare(torch.from_numpy(pixels))
+    return Demo(folder / "resnet18.pt", images, torch.from_numpy(labels), tuple(map(str, classes)))
+
+
+def example_folder() -> Path:
+    """The folder of the example networks and images, of a checkout or of an installed wheel.
+
+    Raises:
+        CheckpointError: neither holds the files (C2A301).
+    """
     package = Path(__file__).parents[1]
     for folder in (package / "examples", package.parent / "examples"):
         if (folder / "resnet18.pt").is_file():
-            with np.load(folder / "images.npz", allow_pickle=False) as stored:
-                pixels, labels, classes = (stored[name] for name in ("pixels", "labels", "classes"))
-            images = prepare(torch.from_numpy(pixels))
-            return Demo(folder / "resnet18.pt", images, torch.from_numpy(labels), tuple(map(str, classes)))
+            return folder
     raise CheckpointError("C2A301", f"no examples/resnet18.pt in {package} or beside it", "Install the package again.")

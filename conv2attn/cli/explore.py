@@ -1,0 +1,26 @@
+"""The command that writes a page on which the attention of a network is explored: explore."""
+
+import click
+
+from conv2attn.cli.group import main
+from conv2attn.cli.options import reading
+from conv2attn.cli.reports import check_free
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), required=True, help="The page, a .html file.")
+@click.option("--image", type=click.Path(), help="A .npy or .pt file of images; the first is shown.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@reading
+def explore(model: str, output: str, image: str | None, force: bool, reading: object) -> None:
+    """Write a page that shows where each head of MODEL looks, in one file that needs no network.
+
+    Convolutions are shown as the attention that they convert to. Without --image, the page shows the first example
+    image of this project.
+    """
+    from conv2attn.cli.explored import explore_file
+
+    check_free(force, output, read=(model, image))
+    for told in explore_file(model, output, image, reading, force):  # type: ignore[arg-type]
+        click.echo(told, err=True)

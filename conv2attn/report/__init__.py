@@ -1,0 +1,1 @@
+"""Results as things to read and to look at."""

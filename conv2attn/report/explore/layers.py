@@ -1,0 +1,154 @@
+"""The attention layers of a network on one image, as numbers from which the page computes attention and outputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites
+from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.models import attention_layers
+from conv2attn.report.explore.packing import Budget
+
+MOST_HEADS = 256
+
+
+@final
+@dataclass(frozen=True)
+class Explored:
+    """The layers that a page shows, and why it does not show the others.
+
+    Args:
+        layers: one JSON object per layer, in the order in which they ran.
+        left_out: one sentence per layer that is not shown.
+    """
+
+    layers: tuple[dict[str, Any], ...]
+    left_out: tuple[str, ...]
+
+
+@torch.no_grad()
+def explored_layers(network: nn.Module, image: Tensor) -> Explored:
+    """What the attention layers of `network` are and receive when it runs on `image` (1, channels, rows, columns).
+
+    Raises:
+        UnsupportedError: no layer can be shown (C2A110).
+        UsageError: the network does not take the image (C2A120).
+    """
+    layers = attention_layers(network)
+    seen = inputs_of(network, layers, image)
+    budget, shown = Budget(), []
+    left_out = [f"{name}: the network did not run it" for name in layers if name not in seen]
+    for name, given in seen.items():
+        found = described(name, layers[name], given, budget)
+        left_out += [found] if isinstance(found, str) else []
+        shown += [] if isinstance(found, str) else [found]
+    if not shown:
+        raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer and no convolution")
+    return Explored(tuple(shown), tuple(left_out))
+
+
+def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:
+    """What each layer receives when the network runs on `image`, by name, in the order of their last calls."""
+    seen: dict[str, Tensor] = {}
+    handles = [
+        layer.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0]}))
+        for name, layer in layers.items()
+    ]
+    try:
+        network.eval()(image)
+    except RuntimeError as error:
+        size, reason = "x".join(map(str, image.shape[1:])), str(error).splitlines()[0]
+        found = f"the network does not take an image of {size}: {reason}"
+        raise UsageError("C2A120", found, "Pass another --image.") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: Budget) -> dict[str, Any] | str:
+    """A layer as a JSON object, or the sentence that says why it is not shown."""
+    if layer.dimensions != 2 or layer.heads > MOST_HEADS:
+        return (
+            f"{name}: it has {layer.dimensions} axes and {layer.heads} heads; the page shows 2 and up to {MOST_HEADS}"
+        )
+    image = layer.batched(given)[:1]
+    basis = layer.basis()
+    padded = basis.padding.pad(image)[0]
+    grid = AttentionGrid((padded.shape[1], padded.shape[2]), basis.sites)
+    attention = attention_of(layer, image, grid, budget)
+    picture = budget.pack(grey(padded), "u8")
+    if attention is None or picture is None:
+        return f"{name}: its arrays do not fit on a page of less than 5 MB"
+    converted = is_convolution(basis.operators, grid)
+    return {
+        "name": name or "the layer",
+        "heads": layer.heads,
+        "channels": [layer.d_in, layer.d_out],
+        "keys": [*grid.keys],
+        "queries": [*grid.queries],
+        "before": [*basis.sites.before],
+        "stride": [*basis.sites.stride],
+        "padding": [*basis.padding.before, *basis.padding.after],
+        "converted": converted,
+        "strength": basis.weights.taps().double().flatten(1).norm(dim=1).tolist(),
+        "picture": picture,
+        "output": output_of(layer, image, padded, budget) if converted else None,
+        **attention,
+    }
+
+
+def attention_of(
+    layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
+) -> dict[str, Any] | None:
+    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend."""
+    operators: Any = layer.basis().operators
+    center = getattr(operators, "center", None)
+    centers = None if center is None else center.double().tolist()
+    if isinstance(operators, QuadraticSoftmax):
+        return {"kind": "quadratic", "centers": centers, "alphas": operators.alpha.double().tolist()}
+    if layer.has_content or isinstance(operators, EnumeratedSoftmax):
+        whole = budget.pack(layer.attention(image)[0], "f32")
+        return whole and {"kind": "stored", "centers": None, "attention": whole}
+    reach = tuple(side - 1 for side in grid.keys)
+    around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))
+    scores = budget.pack(operators.scores(around, around.every_query(), torch.float64)[0], "f64")
+    return scores and {"kind": "scores", "centers": centers, "scores": scores}
+
+
+def is_convolution(operators: Any, grid: AttentionGrid) -> bool:
+    """Whether the heads tend to distinct shifts on the grid as alpha grows, and the layer to a convolution."""
+    if not isinstance(operators, QuadraticSoftmax):
+        return False
+    offsets = [tuple(center) for center in operators.center.tolist()]
+    whole = all(number.is_integer() for offset in offsets for number in offset)
+    return (
+        whole
+        and len(set(offsets)) == len(offsets)
+        and all(grid.contains_targets((int(row), int(column))) for row, column in offsets)
+    )
+
+
+def output_of(layer: MultiHeadSelfAttention, image: Tensor, padded: Tensor, budget: Budget) -> dict[str, Any] | None:
+    """The input and the weights of the output channel that varies most on the image; None if they do not fit."""
+    weights = layer.basis().weights
+    channel = int(layer(image)[0].flatten(1).double().std(1, correction=0).argmax())
+    width, first = weights.d_in // weights.groups, channel // (weights.d_out // weights.groups)
+    entering = budget.pack(padded[first * width : (first + 1) * width], "f32")
+    taps = budget.pack(weights.taps()[:, channel], "f32")
+    if entering is None or taps is None:
+        return None
+    bias = 0.0 if weights.bias is None else float(weights.bias[channel])
+    return {"channel": channel, "first": first * width, "width": width, "input": entering, "taps": taps, "bias": bias}
+
+
+def grey(padded: Tensor) -> Tensor:
+    """The mean over channels, scaled to 0..255: (rows, columns)."""
+    mean = padded.double().mean(0).nan_to_num()
+    low, high = mean.min(), mean.max()
+    return ((mean - low) / (high - low).clamp_min(1e-30) * 255).round()

@@ -1,0 +1,216 @@
+// What is chosen, and how every part of the page follows it.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const state = { layer: null, head: 0, query: [0, 0], alpha: null, channel: 0, carried: null, convolution: null };
+const at = (id) => document.getElementById(id);
+const MARKS = { query: "#fff", most: "#f0e442" };
+
+function digits(value) {
+  return value === 0 ? "0" : Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5 ? value.toExponential(2) : value.toPrecision(4);
+}
+
+function pair([row, column]) {
+  return `(${[row, column].map((value) => (Number.isInteger(value) ? value : value.toFixed(2))).join(", ")})`.replaceAll("-", "−");
+}
+
+// The rows of a list of numbers; the unrounded value stays in the attribute data-value.
+function list(id, rows) {
+  at(id).replaceChildren(...rows.flatMap(([name, key, value, text]) => {
+    const [term, found] = [document.createElement("dt"), document.createElement("dd")];
+    term.textContent = name;
+    Object.assign(found, { id: key, textContent: text ?? digits(value) });
+    found.dataset.value = value;
+    return [term, found];
+  }));
+}
+
+function mostOf(row, layer) {
+  const place = row.reduce((most, value, key) => (value > row[most] ? key : most), 0);
+  return [Math.floor(place / layer.keys[1]), place % layer.keys[1]];
+}
+
+function chooseLayer(number) {
+  const layer = (state.layer = data.layers[number]);
+  for (const name of ["picture", "scores", "attention"]) if (layer[name] && !ArrayBuffer.isView(layer[name])) layer[name] = unpack(layer[name]);
+  state.head = Math.min(state.head, layer.heads - 1);
+  state.query = layer.queries.map((side) => Math.floor(side / 2));
+  state.channel = 0;
+  const output = layer.output;
+  if (output && !ArrayBuffer.isView(output.input)) [output.input, output.taps] = [unpack(output.input), unpack(output.taps)];
+  state.carried = output && carriedImages(layer);
+  state.convolution = output && convolutionOutput(layer, state.carried);
+  at("sharpness").hidden = !layer.converted;
+  at("output-section").hidden = at("kernel-section").hidden = !output;
+  if (layer.converted) {
+    at("alpha").value = Math.log2(Math.min(Math.max(Math.max(...layer.alphas), 1), 128));
+    at("output-help").textContent = output
+      ? `Output channel ${output.channel}, the one that varies most on the image. Blue is negative, orange is positive. Move α down ` +
+        "and the attention blurs; move it up and the difference vanishes."
+      : "";
+  }
+  const padding = layer.padding.some((amount) => amount > 0) ? `, padding included` : "";
+  at("geometry").textContent =
+    `${layer.heads} heads, ${layer.channels[0]} to ${layer.channels[1]} channels, ${layer.queries.join(" × ")} queries, ` +
+    `${layer.keys.join(" × ")} keys${padding}. ` +
+    (layer.converted ? "As α grows, this layer tends to a convolution: one head per tap." : "");
+  fillChannels(output);
+  fillHeads(layer);
+  chooseAlpha();
+}
+
+function fillChannels(output) {
+  at("input-channel").replaceChildren(...Array.from({ length: output?.width ?? 0 }, (_, channel) => new Option(output.first + channel, channel)));
+}
+
+function fillHeads(layer) {
+  at("heads").replaceChildren(at("heads").firstElementChild, ...Array.from({ length: layer.heads }, (_, head) => {
+    const [label, radio, canvas] = ["label", "input", "canvas"].map((tag) => document.createElement(tag));
+    Object.assign(radio, { type: "radio", name: "head", value: head, checked: head === state.head });
+    canvas.setAttribute("aria-hidden", "true");
+    const name = document.createElement("span");
+    name.textContent = layer.centers ? `${head + 1}: ${pair(layer.centers[head])}` : `${head + 1}`;
+    label.append(radio, name, canvas);
+    return label;
+  }));
+}
+
+function chooseAlpha() {
+  state.alpha = state.layer.converted ? 2 ** at("alpha").value : null;
+  at("alpha-value").textContent = at("alpha-caption").textContent = state.alpha === null ? "" : digits(state.alpha);
+  at("alpha-value").dataset.value = state.alpha;
+  at("alpha").setAttribute("aria-valuetext", `alpha ${at("alpha-value").textContent}`);
+  if (state.layer.output) showOutput();
+  showHead();
+  showQuery();
+}
+
+function showOutput() {
+  const { layer, carried, convolution, alpha } = state;
+  const found = attentionOutput(layer, carried, alpha);
+  const difference = found.map((value, place) => value - convolution[place]);
+  const most = largest(convolution);
+  paintSigned(at("output-convolution"), convolution, layer.queries, 320, most);
+  paintSigned(at("output-attention"), found, layer.queries, 320, most);
+  paintSigned(at("output-difference"), difference, layer.queries, 320, largest(difference));
+  list("output-numbers", [
+    ["largest difference", "difference", largestDifference(found, convolution)],
+    ["largest output of the convolution", "largest-output", most],
+    ["largest leak of any head and query", "worst-leak", worstLeak(layer, alpha)],
+  ]);
+}
+
+// What depends on the head, and not on the query.
+function showHead() {
+  const { layer, head, alpha } = state;
+  const mean = meanByDisplacement(layer, head, alpha);
+  const shown = layer.keys.map((side) => Math.min(side - 1, 8));
+  const across = 2 * layer.keys[1] - 1;
+  const [rows, columns] = shown.map((reach) => 2 * reach + 1);
+  const cut = Float64Array.from({ length: rows * columns }, (_, place) => {
+    const row = Math.floor(place / columns) - shown[0] + layer.keys[0] - 1;
+    return mean[row * across + (place % columns) - shown[1] + layer.keys[1] - 1];
+  });
+  paintShares(at("mean"), cut, [rows, columns], 320, [{ row: shown[0], column: shown[1], colour: MARKS.query }]);
+  const inside = cut.reduce((sum, value) => sum + value, 0);
+  at("mean-help").textContent = `Head ${head + 1}, all queries: the attention at each displacement key − query, up to ` +
+    `${shown.join(" and ")} rows and columns, ${digits(100 * inside)} % of the whole. White frame: the query itself.`;
+  if (layer.output) showKernel();
+}
+
+function showKernel() {
+  const { layer, head, channel } = state;
+  const { taps, width } = layer.output;
+  const [rows, columns] = [0, 1].map((axis) => [...new Set(layer.centers.map((center) => center[axis]))].sort((a, b) => a - b));
+  const values = layer.centers.map((_, each) => taps[each * width + channel]);
+  const most = largest(values) || 1;
+  const kernel = rows.map((row) => columns.map((column) => layer.centers.findIndex(([r, c]) => r === row && c === column)));
+  at("kernel").replaceChildren(...kernel.map((heads) => {
+    const line = document.createElement("tr");
+    line.append(...heads.map((each) => {
+      const cell = document.createElement("td");
+      if (each < 0) return cell;
+      const colour = diverging(values[each] / most).map((part) => Math.round(128 + part / 2));
+      cell.style.background = `rgb(${colour.join(" ")})`;
+      cell.textContent = values[each].toFixed(columns.length > 5 ? 2 : 3).replace("-", "−");
+      cell.title = `head ${each + 1}, offset ${pair(layer.centers[each])}`;
+      if (each === head) cell.setAttribute("aria-current", "true");
+      return cell;
+    }));
+    return line;
+  }));
+  at("kernel").setAttribute("aria-label", `Kernel of ${rows.length} by ${columns.length} taps`);
+  at("kernel-help").textContent = `Head ${head + 1} carries the tap in the frame, at offset ${pair(layer.centers[head])}: ` +
+    `the weight from input channel ${layer.output.first + channel} to output channel ${layer.output.channel}.`;
+}
+
+// What depends on the query.
+function showQuery() {
+  const { layer, head, query, alpha } = state;
+  const rows = Array.from({ length: layer.heads }, (_, each) => attentionRow(layer, each, query, alpha));
+  const row = rows[head];
+  const most = mostOf(row, layer);
+  const weight = row[most[0] * layer.keys[1] + most[1]];
+  const site = [0, 1].map((axis) => siteOf(layer, axis, query[axis]));
+  const framed = [{ row: site[0], column: site[1], colour: MARKS.query }];
+  const marks = [...framed, { row: most[0], column: most[1], colour: MARKS.most }];
+  paint(at("image"), layer.picture, layer.keys, 352, greyscale, marks);
+  paintShares(at("attention"), row, layer.keys, 352, framed);
+  at("most").textContent = digits(weight);
+  const entropy = row.reduce((sum, value) => sum - (value > 0 ? value * Math.log(value) : 0), 0);
+  const displacement = [most[0] - site[0], most[1] - site[1]];
+  list("numbers", [
+    ...(layer.centers ? [["centre, in pixels", "center", pair(layer.centers[head]), pair(layer.centers[head])]] : []),
+    ...(layer.kind === "quadratic" && !layer.converted ? [["α", "head-alpha", layer.alphas[head]]] : []),
+    ["looks most at displacement", "displacement", pair(displacement), pair(displacement)],
+    ["with weight", "weight", weight],
+    ...(layer.converted ? [["leak: attention off the tap", "leak", leakOf(layer, head, query, alpha)]] : []),
+    ["pixels it spreads over (e to the entropy)", "spread", Math.exp(entropy)],
+    ["norm of its channel matrix", "strength", layer.strength[head]],
+  ]);
+  document.querySelectorAll("#heads canvas").forEach((canvas, each) => {
+    const { cut, sides, first } = around(rows[each], layer.keys, site);
+    paintShares(canvas, cut, sides, 85, [{ row: site[0] - first[0], column: site[1] - first[1], colour: MARKS.query }]);
+  });
+  at("told").textContent = `Query ${pair(query)}: head ${head + 1} looks most at displacement ${pair(displacement)}, ` +
+    `with ${digits(100 * weight)} % of its attention.`;
+}
+
+function moveTo(query) {
+  const found = query.map((place, axis) => Math.min(Math.max(place, 0), state.layer.queries[axis] - 1));
+  if (found.every((place, axis) => place === state.query[axis])) return;
+  state.query = found;
+  showQuery();
+}
+
+function point(event) {
+  const box = at("image").getBoundingClientRect();
+  const share = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+  const { layer } = state;
+  moveTo(share.map((part, axis) => Math.round((Math.floor(part * layer.keys[axis]) - layer.before[axis]) / layer.stride[axis])));
+}
+
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+at("image").addEventListener("pointermove", point);
+at("image").addEventListener("pointerdown", point);
+at("image").addEventListener("keydown", (event) => {
+  const step = STEPS[event.key];
+  if (!step) return;
+  event.preventDefault();
+  moveTo(state.query.map((place, axis) => place + step[axis]));
+});
+at("layer").addEventListener("change", () => chooseLayer(Number(at("layer").value)));
+at("alpha").addEventListener("input", chooseAlpha);
+at("input-channel").addEventListener("change", () => {
+  state.channel = Number(at("input-channel").value);
+  showKernel();
+});
+at("heads").addEventListener("change", (event) => {
+  state.head = Number(event.target.value);
+  showHead();
+  showQuery();
+});
+at("about").textContent = `Choose a layer and a head, and see what each query attends to. The image is ${data.image}, as it ` +
+  "reaches the layer: the mean over its channels.";
+at("left-out").replaceChildren(...data.leftOut.map((reason) => Object.assign(document.createElement("p"), { textContent: `Not shown: ${reason}.` })));
+at("layer").replaceChildren(...data.layers.map((layer, number) => new Option(`${layer.name} (${layer.heads} heads)`, number)));
+chooseLayer(0);

@@ -1,0 +1,147 @@
+"""A visit to the page in Chromium: what it computes is what Python computes, by keys and taps, without an error."""
+
+from copy import deepcopy
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from report.cases import converted, image, originals, trained
+from report.chromium import browsing
+
+from conv2attn import set_engine
+from conv2attn.models import attention_layers
+from conv2attn.report.explore import explore_page, explored_layers
+from conv2attn.report.explore.layers import inputs_of
+
+pytestmark = pytest.mark.needs("chromium")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with browsing(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def visit(browser, folder, network, plant=""):
+    """Opens the page of `network`, with `plant` behind its script."""
+    page = explore_page(explored_layers(network, image()), "a network", "an image")
+    (folder / "page.html").write_text(page.replace("chooseLayer(0);", f"chooseLayer(0);{plant}"))
+    browser.log()
+    browser.post("/url", url=(folder / "page.html").as_uri())
+    return attention_layers(network), inputs_of(network, attention_layers(network), image())
+
+
+def shown_attention(browser, head, query):
+    """The attention that the page computes for one query of the layer that it shows."""
+    call = "return Array.from(attentionRow(state.layer, arguments[0], arguments[1], state.alpha))"
+    return np.array(browser.run(call, head, query))
+
+
+def exact(layer, given, alpha):
+    """A layer in float64 at another sharpness, and its input."""
+    copy = set_engine(deepcopy(layer).double(), "dense")
+    with torch.no_grad():
+        copy.encoding.alpha.fill_(alpha)
+    return copy, given.double()
+
+
+def numbers_of_python(name, layer, given, alpha, channel, query):
+    """The leak of the first head at `query`, the largest leak, and the largest difference of a channel."""
+    with torch.no_grad():
+        soft, precise = exact(layer, given, alpha)
+        attention = soft.attention(precise)[0]
+        hard = exact(layer, given, 1e4)[0].attention(precise)[0].round()
+        leaks = (attention * (1 - hard)).sum(-1)
+        difference = soft(precise) - originals()[int(name)].double()(precise)
+        columns = difference.shape[-1]
+        return (
+            leaks[0, query[0] * columns + query[1]].item(),
+            leaks.max().item(),
+            difference[0, channel].abs().max().item(),
+        )
+
+
+def test_the_slider_changes_the_numbers_to_those_of_python(browser, tmp_path):
+    layers, given = visit(browser, tmp_path, converted())
+    for place, (name, layer) in enumerate(layers.items()):
+        if place:
+            browser.keys("#layer", "Down")
+        seen = []
+        for keys in (["Home"], ["Right"] * 8, ["Right"] * 9, ["End"]):
+            browser.keys("#alpha", *keys)
+            alpha = browser.value("alpha-value")
+            channel, query = browser.run("return [state.layer.output.channel, state.query]")
+            shown = [browser.value(each) for each in ("leak", "worst-leak", "difference")]
+            computed = numbers_of_python(name, layer, given[name], alpha, channel, query)
+            assert np.allclose(shown, computed, rtol=1e-9, atol=1e-13), (name, alpha)
+            seen.append((alpha, *shown))
+            for head in range(layer.heads):
+                row = exact(layer, given[name], alpha)[0].attention(given[name].double())[0, head].detach().numpy()
+                place_of_query = query[0] * browser.run("return state.layer.queries[1]") + query[1]
+                assert np.abs(shown_attention(browser, head, query) - row[place_of_query]).max() <= 1e-13
+        alphas, *falling = zip(*seen, strict=True)
+        assert [*alphas] == [1, 2, 2 ** (17 / 8), 128]
+        assert all(first > last for numbers in falling for first, last in pairwise(numbers))
+    assert browser.log() == []
+
+
+def test_trained_heads_attend_as_in_python(browser, tmp_path):
+    layers, given = visit(browser, tmp_path, trained())
+    assert browser.run("return getComputedStyle(document.getElementById('sharpness')).display") == "none"
+    for place, (name, layer) in enumerate(layers.items()):
+        if place:
+            browser.keys("#layer", "Down")
+        attention = deepcopy(layer).double().attention(given[name].double())[0].detach().numpy()
+        tolerance = 1e-6 if browser.run("return state.layer.kind") == "stored" else 1e-13
+        for head in range(layer.heads):
+            for query in ([0, 0], [2, 5], [6, 8]):
+                shown = shown_attention(browser, head, query)
+                assert np.abs(shown - attention[head, query[0] * 9 + query[1]]).max() <= tolerance
+        mean = browser.run("return Array.from(meanByDisplacement(state.layer, 0, state.alpha))")
+        assert sum(mean) == pytest.approx(1)
+        assert mean[6 * 17 + 8] == pytest.approx(attention[0].diagonal().mean(), abs=1e-6)
+    assert browser.log() == []
+
+
+def test_keys_and_taps_move_the_query(browser, tmp_path):
+    visit(browser, tmp_path, converted())
+    assert browser.run("return state.query") == [3, 4]
+    browser.keys("#image", "Up", "Up", "Left")
+    assert browser.run("return state.query") == [1, 3]
+    assert "Query (1, 3)" in browser.text("told")
+    browser.keys("#image", *["Left"] * 9)
+    assert browser.run("return state.query") == [1, 0]
+    browser.click("#image")
+    assert browser.run("return state.query") == [3, 4]
+    browser.click("#heads input[value='5']")
+    assert "head 6 looks most at displacement (0, 1), with 100.0 %" in browser.text("told")
+    browser.keys("#heads input:checked", "Right")
+    assert "head 7 looks" in browser.text("told")
+    assert "offset (1, −1)" in browser.text("kernel-help")
+    assert browser.log() == []
+
+
+def test_everything_has_a_name_and_fits_a_phone(browser, tmp_path):
+    visit(browser, tmp_path, converted())
+    unnamed = """return [...document.querySelectorAll("select, input, [role], canvas:not([aria-hidden]), table")]
+        .filter((each) => !(each.labels?.length || each.ariaLabel || each.role === "status")).map((each) => each.id)"""
+    assert browser.run(unnamed) == []
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    browser.post("/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=metrics)
+    try:
+        assert browser.run("return innerWidth") == 360
+        assert browser.run("return document.documentElement.scrollWidth") <= 360
+    finally:
+        browser.post("/goog/cdp/execute", cmd="Emulation.clearDeviceMetricsOverride", params={})
+
+
+def test_an_error_in_the_page_is_seen(browser, tmp_path):
+    visit(browser, tmp_path, converted(), plant="noSuchFunction();")
+    assert [entry["level"] for entry in browser.log()] == ["SEVERE"]
+
+
+def test_the_page_cannot_reach_a_network(browser, tmp_path):
+    visit(browser, tmp_path, converted(), plant="new Image().src = 'http://127.0.0.1:9/';")
+    (entry,) = browser.log()
+    assert "Content Security Policy" in entry["message"]

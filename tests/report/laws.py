@@ -1,0 +1,154 @@
+"""The numbers on a page give the attention of the layer, and the page is one small file that loads nothing."""
+
+import re
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from report.cases import converted, image, originals, trained
+
+from conv2attn.basis import Padding
+from conv2attn.cli import main
+from conv2attn.models import attention_layers
+from conv2attn.report.explore import explore_page, explored_layers
+from conv2attn.report.explore.layers import inputs_of
+from conv2attn.report.explore.packing import Budget, unpack
+
+
+def attention_from(layer: dict) -> np.ndarray:
+    """(heads, queries, keys) from the JSON of a layer, by loops over pixels."""
+    rows, columns = layer["keys"]
+    keys = [(row, column) for row in range(rows) for column in range(columns)]
+    sites = [
+        tuple(
+            before + stride * place for before, stride, place in zip(layer["before"], layer["stride"], at, strict=True)
+        )
+        for at in np.ndindex(*layer["queries"])
+    ]
+    if layer["kind"] == "stored":
+        return unpack(layer["attention"]).reshape(layer["heads"], len(sites), len(keys))
+    scores = np.empty((layer["heads"], len(sites), len(keys)))
+    table = unpack(layer["scores"]).reshape(-1, 2 * rows - 1, 2 * columns - 1) if layer["kind"] == "scores" else None
+    for (head, query, key), _ in np.ndenumerate(scores):
+        down, right = (keys[key][axis] - sites[query][axis] for axis in (0, 1))
+        if table is not None:
+            scores[head, query, key] = table[head, down + rows - 1, right + columns - 1]
+        else:
+            center = layer["centers"][head]
+            scores[head, query, key] = -layer["alphas"][head] * ((down - center[0]) ** 2 + (right - center[1]) ** 2)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def cases():
+    """Each layer of both networks: its JSON, the layer, and its input."""
+    for network in (converted(), trained()):
+        found = explored_layers(network, image())
+        assert found.left_out == ()
+        layers = attention_layers(network)
+        given = inputs_of(network, layers, image())
+        assert [each["name"] for each in found.layers] == [*layers]
+        yield from ((each, layers[each["name"]], given[each["name"]]) for each in found.layers)
+
+
+CASES = [pytest.param(*case, id=f"{place}-{case[0]['kind']}") for place, case in enumerate(cases())]
+
+
+@pytest.mark.parametrize(("shown", "layer", "given"), CASES)
+def test_the_numbers_give_the_attention(shown, layer, given):
+    exact = deepcopy(layer).double()
+    attention = exact.attention(given.double())[0].detach().numpy()
+    tolerance = 1e-6 if shown["kind"] == "stored" else 1e-13
+    assert np.abs(attention_from(shown) - attention).max() <= tolerance
+    wrong = shown | {"before": [shown["before"][0] + 1, shown["before"][1]]}
+    if shown["kind"] == "quadratic":
+        assert np.abs(attention_from(wrong) - attention).max() > 1e-3
+
+
+@pytest.mark.parametrize(("shown", "layer", "given"), CASES[:3])
+def test_the_weights_and_the_input_give_the_output_of_the_convolution(shown, layer, given):
+    convolution, output = originals()[int(shown["name"])], shown["output"]
+    with torch.no_grad():
+        expected = convolution(given)[0, output["channel"]].double().numpy()
+    keys, queries = shown["keys"], shown["queries"]
+    entering = unpack(output["input"]).reshape(output["width"], *keys).astype(float)
+    taps = unpack(output["taps"]).reshape(shown["heads"], output["width"])
+    found = np.full(queries, output["bias"])
+    for at in np.ndindex(*queries):
+        site = [b + s * a for b, s, a in zip(shown["before"], shown["stride"], at, strict=True)]
+        for tap, center in zip(taps, shown["centers"], strict=True):
+            found[at] += tap @ entering[:, int(site[0] + center[0]), int(site[1] + center[1])]
+    assert np.abs(found - expected).max() <= 1e-5
+
+
+def test_layers_that_tend_to_a_convolution_are_told_from_others():
+    assert [case.values[0]["converted"] for case in CASES] == [True] * 3 + [False] * 5
+    off_the_grid = converted()
+    off_the_grid[0].padding = Padding.none(2)
+    off_the_grid[0].sites = off_the_grid[0].sites.everywhere(2)
+    assert not explored_layers(off_the_grid, image()).layers[0]["converted"]
+
+
+def test_the_page_is_one_small_file_that_loads_nothing():
+    page = explore_page(explored_layers(converted(), image()), "a <b> & TITLE", "an image")
+    assert len(page) < 100_000
+    assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|fetch\(|XMLHttpRequest|import\(", page)
+    assert "<b>" not in page
+    assert "a &lt;b&gt; &amp; TITLE" in page
+
+
+def test_arrays_beyond_the_budget_are_left_out():
+    budget = Budget(10)
+    assert budget.pack(torch.zeros(2), "f32") is not None
+    assert budget.pack(torch.zeros(1), "f32") is None
+    assert budget.pack(torch.zeros(2), "u8") is not None
+    assert budget.left == 0
+
+
+def test_layers_that_are_not_shown_are_named():
+    network = converted().append(torch.nn.Conv2d(4, 4, 1))
+    network.unused = deepcopy(network[0])
+    network.forward = lambda given: network[2](network[1](network[0](given)))
+    assert explored_layers(network, image()).left_out == ("unused: the network did not run it",)
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A file with a converted network, and a file with an image that it takes."""
+    from conv2attn import save
+
+    torch.manual_seed(0)
+    save(converted()[0], tmp_path / "layer.pt")
+    np.save(tmp_path / "image.npy", image().numpy())
+    return tmp_path
+
+
+def test_the_command_writes_the_page(weights):
+    page = weights / "page.html"
+    call = ["explore", str(weights / "layer.pt"), "--image", str(weights / "image.npy"), "-o", str(page)]
+    told = CliRunner().invoke(main, call)
+    assert told.exit_code == 0, told.output
+    assert "the first image of image.npy" in page.read_text()
+    assert CliRunner().invoke(main, call).exit_code == 2
+    assert CliRunner().invoke(main, [*call, "--force"]).exit_code == 0
+
+
+def test_the_command_refuses_an_image_that_does_not_fit(weights):
+    np.save(weights / "image.npy", np.zeros((1, 5, 7, 9), np.float32))
+    page = weights / "page.html"
+    call = ["explore", str(weights / "layer.pt"), "--image", str(weights / "image.npy"), "-o", str(page)]
+    told = CliRunner().invoke(main, call)
+    assert told.exit_code == 2
+    assert "C2A120" in told.output
+    assert not page.exists()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "attention-quadratic", "attention-learned", "attention-generalised"])
+def test_the_examples_have_a_page(name, tmp_path):
+    page = tmp_path / "page.html"
+    told = CliRunner().invoke(main, ["explore", f"examples/{name}.pt", "-o", str(page)])
+    assert told.exit_code == 0, told.output
+    assert "not shown" not in told.output
+    assert page.stat().st_size < 5e6
