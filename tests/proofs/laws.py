@@ -135,10 +135,10 @@ def test_a_proof_whose_step_fails_or_that_has_none_is_not_proved():
     assert ProofReport((empty,), FormalLayer("not asked for")).exit_code == 1
 
 
-def test_the_whole_layer_takes_less_than_a_minute(whole):
-    start = time.perf_counter()
+def test_the_whole_layer_takes_seconds(whole):
+    start = time.process_time()
     assert report().exit_code == whole.exit_code == 0
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 15
 
 
 def test_the_table_is_what_the_claims_are(whole):
