@@ -1,0 +1,148 @@
+"""What a file is and what can be said of it without building or running anything."""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+from torch.serialization import get_unsafe_globals_in_checkpoint
+
+from conv2attn.checkpoints.contents import READ, contents_of
+from conv2attn.checkpoints.folders import sha256
+from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.plans import recognise
+from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
+from conv2attn.checkpoints.registries import candidates, hinted
+from conv2attn.checkpoints.states import State, readings, state_in
+from conv2attn.errors import CheckpointError
+from conv2attn.models.zoo import resnet
+from conv2attn.tables import bytes_for_people, counted, markdown_table, text_table
+
+SCHEMA = "conv2attn.inspection/1"
+HEADER = ("tensor", "shape", "dtype")
+
+
+@final
+@dataclass(frozen=True)
+class Inspection:
+    """A file: its kind, size and hash, the architectures that its tensors fit, what was assumed, and what is unsafe."""
+
+    path: str
+    kind: str
+    size: int
+    sha256: str
+    architectures: tuple[str, ...]
+    assumed: tuple[str, ...]
+    findings: tuple[str, ...]
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0: the question was what the file is, and that is answered; a file that cannot be read is an error."""
+        return 0
+
+    def facts(self) -> list[str]:
+        """One line per fact."""
+        numbers = sum(product(shape) for _, shape, _ in self.tensors)
+        dtypes = ", ".join(sorted(Counter(dtype for *_, dtype in self.tensors)))
+        lines = [f"{self.path}: {self.kind}, {bytes_for_people(self.size)}, sha256 {self.sha256}"]
+        if self.tensors:
+            found = " or ".join(self.architectures) or "not recognised; name it with --arch"
+            lines += [
+                f"architecture: {found}",
+                f"{counted(len(self.tensors), 'tensor')}, {numbers:,} numbers ({dtypes})",
+            ]
+        return [*lines, *(f"assumed: {line}" for line in self.assumed), *(f"finding: {line}" for line in self.findings)]
+
+    def rows(self) -> list[list[Any]]:
+        """One row per tensor."""
+        return [[name, "x".join(map(str, shape)) or "-", dtype] for name, shape, dtype in self.tensors]
+
+    def to_text(self) -> str:
+        """The facts, then a table of the tensors."""
+        table = [text_table(HEADER, self.rows())] if self.tensors else []
+        return "\n".join([*self.facts(), *table]) + "\n"
+
+    def to_markdown(self) -> str:
+        """The same as a list and a table."""
+        table = ["", markdown_table(HEADER, self.rows())] if self.tensors else []
+        return "\n".join([*(f"- {line}" for line in self.facts()), *table]) + "\n"
+
+    def to_json(self) -> str:
+        """The same for a program."""
+        return json.dumps({**asdict(self), "schema": SCHEMA}, indent=2, sort_keys=True) + "\n"
+
+
+def product(shape: tuple[int, ...]) -> int:
+    """How many numbers a shape holds."""
+    count = 1
+    for side in shape:
+        count *= side
+    return count
+
+
+def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
+    """What a file or folder is; nothing in it is executed, and no network is built but on the meta device.
+
+    Raises:
+        CheckpointError: there is none (C2A301), it is damaged (C2A302), or larger than `limit` (C2A307).
+    """
+    if path.is_dir():
+        kind, size = Kind.FOLDER, sum(each.stat().st_size for each in path.iterdir() if each.is_file())
+    else:
+        with opened(path) as file:
+            kind, size = inspect(path, file, limit), path.stat().st_size
+    about = (str(path), kind.words, size, sha256(path))
+    if kind not in (*READ, Kind.FOLDER):
+        return Inspection(*about, (), (), (f"not read as a network. {kind.way_out}",), ())
+    try:
+        held = contents_of(path, limit)
+        plan, state = recognise(held), state_in(held.content)
+    except CheckpointError as error:
+        if error.code != "C2A303":
+            raise
+        return Inspection(*about, (), (), (*code_in(path, kind), error.found), ())
+    if plan is not None:
+        kept = State(dict(held.content if kind is Kind.SAFETENSORS else held.content["state_dict"]))
+        told = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
+        told += ["its certificate was refuted"] if plan.refuted else []
+        return Inspection(*about, (plan.name,), tuple(told), infinite(kept), listed(kept))
+    if state is None:
+        return Inspection(*about, (), (), ("no state dict is in it, by itself or under a known key",), ())
+    names, read = architectures_of(state, path, held.config)
+    return Inspection(*about, names, read.assumed, infinite(read), listed(read))
+
+
+def code_in(path: Path, kind: Kind) -> tuple[str, ...]:
+    """Every name of code in a pickle, one sentence for all."""
+    if kind is not Kind.TORCH:
+        return ()
+    names = sorted(get_unsafe_globals_in_checkpoint(str(path)))
+    return (f"its pickle names {counted(len(names), 'global')} that are code, and nothing was run: {', '.join(names)}",)
+
+
+def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, ...], State]:
+    """The architectures that the tensors fit, the one that the file's name speaks for first, and how they were read."""
+    if config is not None:
+        return (str(config.get("model_type") or config.get("architecture")),), state
+    for reading in readings(state):
+        if plan := resnet.recognise(reading.tensors):
+            return (plan.name,), State(reading.tensors, (*reading.assumed, plan.read_as))
+    for reading in readings(state):
+        if found := candidates(reading.tensors):
+            first = hinted(found, path)
+            return tuple(dict.fromkeys(each.name for each in (*first, *found))), reading
+    return (), state
+
+
+def infinite(state: State) -> tuple[str, ...]:
+    """Which tensors are not finite, one sentence per tensor."""
+    return tuple(f"{key} is not finite" for key, tensor in state.tensors.items() if not tensor.isfinite().all())
+
+
+def listed(state: State) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    """Name, shape and dtype of each tensor."""
+    return tuple(
+        (key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for key, tensor in state.tensors.items()
+    )

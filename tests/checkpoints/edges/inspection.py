@@ -1,0 +1,74 @@
+"""inspect says what a file is, names all code in it, and runs none of it."""
+
+import json
+import os
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+
+
+class Runs:
+    """An object whose pickle calls a function when it is loaded carelessly."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def inspect(path, code=0):
+    result = CliRunner().invoke(main, ["inspect", str(path), "--format", "json"])
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout) if code == 0 else result.stderr
+
+
+def test_a_state_dict_is_described_by_its_tensors_and_its_architecture():
+    state = build(ResNetPlan(width=8, classes=5)).state_dict()
+    state["fc.bias"][0] = float("nan")
+    torch.save({"state_dict": {f"module.{key}": each for key, each in state.items()}}, "net.pt")
+    found = inspect("net.pt")
+    assert (found["architectures"], found["findings"]) == (["resnet18"], ["fc.bias is not finite"])
+    assert ["conv1.weight", [8, 3, 7, 7], "float32"] in found["tensors"]
+    assert any("from keys and shapes alone" in line for line in found["assumed"])
+
+
+@pytest.mark.parametrize("name", ["layer.pt", "layer.safetensors"])
+def test_a_file_of_this_project_is_named(name):
+    conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3)), name)
+    found = inspect(name)
+    assert found["architectures"] == ["layer"]
+    assert found["assumed"] == ["written by conv2attn, 1 attention layer"]
+
+
+def test_every_name_of_code_is_listed_and_none_is_run(folder):
+    torch.save({"model": nn.Conv2d(3, 4, 3), "bomb": Runs(os.mkdir, str(folder / "planted"))}, "net.pt")
+    (line, *_) = inspect("net.pt")["findings"]
+    assert "torch.nn.modules.conv.Conv2d" in line
+    assert "posix.mkdir" in line
+    assert not (folder / "planted").exists()
+
+
+def test_what_is_no_network_is_named_with_the_way_out(folder):
+    (folder / "net.pt").write_text("<!DOCTYPE html><html>404</html>")
+    found = inspect("net.pt")
+    assert found["kind"] == "web page"
+    assert "Download" in found["findings"][0]
+
+
+def test_what_is_missing_or_damaged_is_an_error(folder):
+    assert "C2A301" in inspect("missing.pt", code=2)
+    (folder / "empty.pt").touch()
+    assert "C2A302" in inspect("empty.pt", code=2)
