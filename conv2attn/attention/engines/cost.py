@@ -13,7 +13,7 @@ def cheapest(question: Question) -> str:
 
 
 DENSE_PASSES = 12.0  # per attention weight: its scores, exponentials and casts, in multiply-adds of a large product
-SEPARABLE_PASSES = 24.0  # per mixed number: small products and copies, in multiply-adds of a large product
+SEPARABLE_PASSES = 64.0  # per mixed number: small products and copies, in multiply-adds of a large product
 
 
 def dense_cost(question: Question) -> float:
