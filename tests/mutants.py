@@ -29,15 +29,15 @@ class Mutant(NamedTuple):
     test: str
 
 
-ALPHA = "tests/test_bounds_alpha.py"
-LEAK = "tests/test_bounds_leak.py"
-ROUNDING = "tests/test_bounds_rounding.py"
+ALPHA = "tests/bounds/edges/alpha.py"
+LEAK = "tests/bounds/edges/leak.py"
+ROUNDING = "tests/bounds/edges/rounding.py"
 PLANTED = "tests/test_planted_errors.py::test_a_planted_error_is_refuted_by_the_right_part_in_the_right_layer"
 NETWORKS = "tests/test_certificates_networks.py"
 EXACT = "tests/test_certificates_exact.py"
 TOLERANCE = "tests/test_certificates_tolerance.py"
-BASIS = "tests/test_basis.py"
-DIFFERENCE = "tests/test_bounds_rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
+BASIS = "tests/basis/laws.py"
+DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
 HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 
 MUTANTS = {

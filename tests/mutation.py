@@ -43,8 +43,8 @@ from mutations import Mutant, mutants_of
 from survivors import update
 
 TESTS = {
-    "bounds": ("tests/test_bounds_*.py", "conv2attn/bounds"),
-    "basis": ("tests/test_basis*.py", "conv2attn/basis"),
+    "bounds": ("tests/bounds/edges/*.py", "conv2attn/bounds"),
+    "basis": ("tests/basis/**/*.py", "conv2attn/basis"),
     "certificates": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/certificates"),
 }
 COLLECTING = 100  # seconds
