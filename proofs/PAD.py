@@ -51,7 +51,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.attention.engines.gather.continued": "integer offsets, any sites, grids of 1 to 3 axes",
     },
-    formal="part: weights per axis, and the layer whose heads read the clamp",
+    formal="whole",
     errata=("E8",),
     steps=(
         step(

@@ -87,7 +87,16 @@ rewrite /shift (negbTE (unseen j)) mul1l add0r => E; exact: ne0.
 Qed.
 
 (** ** (c) Box heads on six tokens: [Phi] is (3, -2) inside and (2, -1) at the border *)
-Ltac box_value := rewrite /box_head /uniform !big_ord_recl !big_ord0 -!val_eqE /=; field; lra.
+Definition near_box (h : bool) (q k : 'I_6) : bool := ((k == q) && h) || (k == q.+1 :> nat) || (k.+1 == q :> nat).
+Definition box_size (h : bool) (q : 'I_6) : R := (if (q == 0%N :> nat) || (q == 5%N :> nat) then 1 else 2) + (if h then 1 else 0).
+Lemma box_sum h q : \sum_j (if near_box h q j then 1 else 0) = box_size h q.
+Proof.
+rewrite !big_ord_recl big_ord0 /near_box /box_size -!val_eqE /=.
+by case: h; case: q => [[|[|[|[|[|[|//]]]]]] ?] /=; ring.
+Qed.
+Lemma box_headE h q k : box_head h q k = (if near_box h q k then 1 else 0) / box_size h q.
+Proof. by rewrite -box_sum. Qed.
+Ltac box_value := rewrite !box_headE /near_box /box_size -!val_eqE /=; field; lra.
 Theorem boxes : L3p_c.
 Proof.
 split=> [q|[Phi joint]].

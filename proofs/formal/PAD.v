@@ -1,15 +1,16 @@
 (** * PAD: unpadded hard heads of an axis-aligned encoding are replicate padding
 
     Claim: of the keys of a box, the one nearest to any lattice point is its clamp, and no other is as near. So a hard
-    quadratic head that looks outside the grid reads the border pixel that replicate padding puts there. Not so for a full
-    covariance, or for the enumerated encoding. And more zeros around the image, with the outputs that were asked for,
+    quadratic head that looks outside the grid reads the border pixel that replicate padding puts there, with one
+    sharpness or one for each axis, and the layer of such heads is the convolution of the replicate-padded image. Not so
+    for a full covariance, or for the enumerated encoding. And more zeros around the image, with the outputs that were asked for,
     give the same convolution: to pad by floor(K/2) and crop is one case.
     Source: this project (E8); Cordonnier et al. 2020 say "SAME padding by default".
     Does not show: at which alpha a head is hard (A46; L2c_clamp bounds its leak); reflect and circular padding.
     Licenses: conv2attn.convert, conv2attn.basis (padding modes). *)
-From Coq Require Import Lia ZArith.
+From Coq Require Import Lia ZArith Reals Lra.
 From mathcomp Require Import all_ssreflect.
-From C2A Require Import Statements Sums.
+From C2A Require Import Statements Sums L1.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope Z_scope.
 
@@ -46,6 +47,44 @@ move=> n lo hi lohi x; split=> [|y Hy]; first exact: clamp_inside.
 have gap := clamp_gap lohi (x := x) Hy; have ge0 := @distance_ge0 n y (clamp lo hi x).
 split=> [|le i]; first lia.
 by case: (Z.eq_dec (y i) (clamp lo hi x i)) => // ne; have := distance_gt0 ne; lia.
+Qed.
+
+Theorem axis_aligned : PAD_axes.
+Proof.
+move=> n w lo hi w0 lohi x y Hy; set c := clamp lo hi x.
+have sq a : (0 <= (y a - c a) * (y a - c a))%Z by exact: Z.square_nonneg.
+have term0 a : (0 <= w a * IZR ((y a - c a) * (y a - c a)))%R.
+  by apply: Rmult_le_pos; [exact/Rlt_le/w0 | exact: IZR_le].
+have gap : (weighted w c x + weighted w y c <= weighted w y x)%R.
+  rewrite /weighted -big_split /=; apply: rsum_le => a _.
+  have le : ((c a - x a) * (c a - x a) + (y a - c a) * (y a - c a) <= (y a - x a) * (y a - x a))%Z.
+    by have := @lohi a; have := Hy a; rewrite /c /clamp; nia.
+  rewrite -Rmult_plus_distr_l -plus_IZR; apply: Rmult_le_compat_l; [exact/Rlt_le/w0 | exact: IZR_le].
+have ge0 : (0 <= weighted w y c)%R by apply: rsum_ge0 => a _; exact: term0.
+split=> [|le a]; first lra.
+have zero : (w a * IZR ((y a - c a) * (y a - c a)) <= 0)%R.
+  have := @rsum_term _ (fun a => w a * IZR ((y a - c a) * (y a - c a)))%R a term0; rewrite -/(weighted w y c); lra.
+case: (Z.eq_dec (y a) (c a)) => // ne; exfalso.
+have one : (1 <= IZR ((y a - c a) * (y a - c a)))%R by apply: (IZR_le 1); nia.
+by have := w0 a; nra.
+Qed.
+
+Theorem replicating_layer : PAD_layer.
+Proof.
+move=> S n g ok G ci co H D f Wval Wout weight b bij W X q o.
+rewrite mhsaE; congr (add _ _); rewrite [RHS](reindex f) /=; last exact: onW_bij.
+apply: eq_bigr => h _; rewrite [RHS]big_mkcond; apply: eq_bigr => c _; rewrite W /tap.
+have -> : bigop zero (index_enum _) (fun i => BigBody i (@add S) true (mul (replicate S (f h) q i) (X i c)))
+    = \big[@add S/zero]_(k | reads q (f h) k) replicate_pad X k c.
+  rewrite [RHS](big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
+  rewrite /replicate_pad [RHS]big_mkcond; apply: eq_bigr => i _; rewrite /replicate.
+  have -> : [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun=> 0) (fun a => Z.of_nat (side g a) - 1)
+      (fun a => Z.of_nat (key ok q (f h) a) - Z.of_nat (before g a)) a)]
+    = [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun=> 0) (fun a => Z.of_nat (side g a) - 1)
+      (fun a => Z.of_nat (q a * stride g a + f h a * dilation g a) - Z.of_nat (before g a)) a)].
+    by apply: eq_forallb => a; rewrite /clamp ffunE.
+  by case: ifP => _; rewrite ?mul1l ?mul0l.
+by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
 Qed.
 
 (** The form 5 u^2 + 9 u v + 5 v^2, the column [x_1 = 0], the target (1, 0): (0, 1) is nearer than the clamp (0, 0). *)

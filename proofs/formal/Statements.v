@@ -383,6 +383,22 @@ Definition PAD := forall n (lo hi : point n), (forall a, lo a <= hi a) -> forall
   inside lo hi (clamp lo hi x) /\
   forall y, inside lo hi y -> distance (clamp lo hi x) x <= distance y x /\
     (distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x).
+(** The same with a positive weight for each axis: what "axis-aligned" says. *)
+Definition weighted n (w : 'I_n -> R) (x y : point n) : R := (\sum_a w a * IZR ((x a - y a) * (x a - y a)))%R.
+Definition PAD_axes := forall n (w : 'I_n -> R) (lo hi : point n), (forall a, (0 < w a)%R) -> (forall a, lo a <= hi a) ->
+  forall x y, inside lo hi y -> (weighted w (clamp lo hi x) x <= weighted w y x)%R /\
+    ((weighted w y x <= weighted w (clamp lo hi x) x)%R -> y =1 clamp lo hi x).
+(** So the layer: unpadded hard heads, each of which reads the pixel nearest to where its tap looks, are the convolution of
+    the replicate-padded image. *)
+Definition replicate_pad n (g : geometry n) (S : numbers) (C : finType) (X : pixels g -> C -> S) (k : keys g) (c : C) : S :=
+  \big[@add S/zero]_(i : pixels g | [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun _ => 0) (fun a => Z.of_nat (side g a) - 1)
+    (fun a => Z.of_nat (k a) - Z.of_nat (before g a)) a)]) X i c.
+Definition PAD_layer := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall (X : pixels g -> 'I_(G * ci) -> S) q o,
+  mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
 (** Not so for a full covariance: a positive definite form, a box, a target, and a key nearer than the clamp. *)
 Definition form (A B C : Z) (u v : Z) : Z := A * u * u + B * u * v + C * v * v.
 Definition PAD_covariance := exists A B C lo1 hi1 lo2 hi2 x1 x2 y1 y2,
