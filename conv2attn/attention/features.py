@@ -17,14 +17,15 @@ LONGEST_SIDE = 2**20
 def score_error(numbers: Numbers, side: int, dtype: torch.dtype) -> float:
     """Upper bound on the error of a score; 0 where centres are integers and every sum fits the significand.
 
-    A quadratic form in n axes has n (n + 3) / 2 features, whose products add up in absolute value to what an isotropic
-    head of its `sharpness` has.
+    A quadratic form in n axes has n (n + 3) / 2 features, whose products add up in absolute value to at most
+    `3 n sharpness L^2`, as those of an isotropic head do: the number of features counts in the roundings alone.
     """
     if not numbers.finite or not (numbers.centers or numbers.axes):
         return math.inf
     if numbers.axes:
         features = numbers.axes * (numbers.axes + 3) // 2
-        return absolute_score_error(numbers.sharpness, side / 2 + numbers.reach, features, FORMATS[dtype])
+        share = math.nextafter(numbers.sharpness * numbers.axes / features, math.inf)
+        return absolute_score_error(share, side / 2 + numbers.reach, features, FORMATS[dtype])
     axes, precision = len(numbers.centers[0]), FORMATS[dtype]
     reach = side / 2 + max(abs(x) for center in numbers.centers for x in center)
     exact = (exact_absolute_features(a, math.ceil(reach), axes, precision) for a in set(numbers.alphas))

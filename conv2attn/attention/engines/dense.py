@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.recipe import Question, Run, score_dtype
@@ -47,14 +48,33 @@ def queries_per_chunk(question: Question) -> int:
 
 
 def run(basis: Basis, image: Tensor, direct: bool, step: int | None) -> Tensor:
-    """The layer by its definition, Eqs. (1) to (8)."""
+    """The layer by its definition, Eqs. (1) to (8).
+
+    Several chunks that are trained are computed again in the backward pass, so that no more than one is ever held.
+    """
     keys = basis.padding.pad(image)
-    tokens, pieces = keys.flatten(2), []
-    for _, attention in attention_chunks(basis, keys, step):
-        mixed = tokens @ attention.flatten(1, 2).mT
-        pieces.append(project(mixed.unflatten(2, attention.shape[1:3]), basis.weights, direct))
+    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device)
+    every = grid.every_query()
+    chunks = [every] if step is None else every.split(step)
+    part = partial(output_of_queries, basis, keys, grid, direct)
+    if len(chunks) > 1 and torch.is_grad_enabled():
+        pieces = [checkpoint(part, chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    else:
+        pieces = [part(chunk) for chunk in chunks]
     whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
-    return whole.unflatten(2, basis.sites.count(tuple(keys.shape[2:])))
+    return whole.unflatten(2, grid.queries)
+
+
+def output_of_queries(basis: Basis, keys: Tensor, grid: AttentionGrid, direct: bool, queries: Tensor) -> Tensor:
+    """The output of some queries on the padded image `keys`: (batch, d_out, queries)."""
+    attention = attention_of_queries(basis, keys, grid, queries)
+    mixed = keys.flatten(2) @ attention.flatten(1, 2).mT
+    return project(mixed.unflatten(2, attention.shape[1:3]), basis.weights, direct)
+
+
+def attention_of_queries(basis: Basis, keys: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
+    """The attention of some queries, (batch or 1, heads, queries, keys), in the dtype of the image."""
+    return cut_softmax(basis.operators.scores(grid, queries, score_dtype(keys.dtype), keys)).to(keys.dtype)
 
 
 def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[tuple[slice, Tensor]]:
@@ -64,13 +84,12 @@ def attention_chunks(basis: Basis, keys: Tensor, step: int | None) -> Iterator[t
         Which queries, and their attention, (batch or 1, heads, queries, keys), in the dtype of the image; softmax is
         computed in the score dtype.
     """
-    grid, dtype = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device), score_dtype(keys.dtype)
+    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, keys.device)
     every = grid.every_query()
     chunks = [every] if step is None else every.split(step)
     start = 0
     for queries in chunks:
-        attention = cut_softmax(basis.operators.scores(grid, queries, dtype, keys)).to(keys.dtype)
-        yield slice(start, start + queries.shape[0]), attention
+        yield slice(start, start + queries.shape[0]), attention_of_queries(basis, keys, grid, queries)
         start += queries.shape[0]
 
 

@@ -250,3 +250,45 @@ def test_layers_are_exported_with_open_batch_and_sides(kind):
     dims = {axis: torch.export.Dim(name, min=2, max=5) for axis, name in ((0, "batch"), (2, "rows"), (3, "columns"))}
     program = torch.export.export(layer, (image,), dynamic_shapes=(dims,)).module()
     torch.testing.assert_close((program(image), program(other)), wanted)
+
+
+@pytest.mark.parametrize(("kind", "content"), [("generalised", False), ("learned", True)])
+def test_trained_chunks_are_the_whole_and_are_not_held(kind, content):
+    """Bytes saved for the backward pass grow like the tokens, not like their square."""
+    layer = set_engine(layer_with(encoding_of(kind, 2), content=content), "dense")
+    saved, gradients = {}, {}
+    for side in (4, 5):
+        image = torch.randn(2, 3, side, side, dtype=torch.float64)
+        for limit in (2**30, 3 * 8 * (4 * 2 * side**2 + 12)):
+            layer.memory_limit = limit
+            layer.zero_grad()
+            held = []
+            with torch.autograd.graph.saved_tensors_hooks(lambda t, held=held: held.append(t.nbytes) or t, lambda t: t):
+                output = layer(image)
+            output.square().sum().backward()
+            gradients[side, limit > 2**20] = [p.grad.clone() for p in layer.parameters()]
+            saved[side, limit > 2**20] = sum(held)
+        torch.testing.assert_close(gradients[side, True], gradients[side, False], rtol=1e-9, atol=1e-11)
+        assert saved[side, False] < saved[side, True]
+    attention = 3 * 8 * (5**4 - 4**4)
+    assert saved[5, True] - saved[4, True] > attention
+    assert saved[5, False] - saved[4, False] < attention
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes):
+    from conv2attn.attention.engines.sdpa import features
+    from conv2attn.attention.features import score_error
+    from conv2attn.basis import AttentionGrid
+
+    torch.manual_seed(axes)
+    side = {1: 60, 2: 9, 3: 4}[axes]
+    grid = AttentionGrid((side,) * axes, Sites.everywhere(axes))
+    for scale in (0.1, 1.0, 10.0):
+        operators = GeneralisedEncoding(3 * torch.randn(4, axes), scale * torch.randn(4, axes, axes)).operators()
+        asking, keys = features(operators, grid, torch.float32)
+        found = (asking @ keys.mT)[0].double()
+        exact = operators.scores(grid, grid.every_query(), torch.float64)[0]
+        off = (found - found[..., :1]) - (exact - exact[..., :1])
+        bound = score_error(operators.numbers(), side, torch.float32)
+        assert 0 < off.abs().max().item() <= 2 * bound
