@@ -202,7 +202,7 @@ MUTANTS = {
         "span/programme/decision.py",
         "if attention.exact:\n        given",
         "if False:\n        given",
-        "tests/test_span_exact.py::test_a_weight_that_no_float_holds_is_not_passed_over",
+        "tests/test_span_exact.py::test_the_floats_of_exact_rows_decide_nothing",
     ),
     "what a dual meets is not charged": Mutant(
         "span/programme/dual.py",

@@ -7,10 +7,13 @@ from typing import Any
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
+from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.cli.span_files import attention_in, is_array, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span import SpanReport, check_span
+from conv2attn.span.certificate import certificates
+from conv2attn.span.questions import rows_of
 
 ON_PIXELS = MultiHeadSelfAttention | PositionAttention | Unread
 """What has no tokens but pixels."""
@@ -28,6 +31,7 @@ def check_file(
     position_only: bool = False,
     only: Sequence[str] = (),
     plot: str | None = None,
+    certificate: str | None = None,
     force: bool = False,
     **limits: Any,
 ) -> SpanReport:
@@ -67,6 +71,15 @@ def check_file(
             if row.heads
         ]
         plots.write(plots.draw(layers), plot, force)
+    if certificate:
+        extra, memory, exact = (limits.get(name, 0) for name in ("extra_tokens", "memory_limit", "exact"))
+        texts = [
+            certificates(row, rows_of(row.name, part[row.name], sides, len(row.grid), extra, memory, None, bool(exact)))
+            for report, (part, sides) in zip(reports, parts, strict=True)
+            for row in report.rows
+            if row.heads
+        ]
+        write_text_atomically(certificate, "".join(texts), force)
     return SpanReport(tuple(row for report in reports for row in report.rows), reports[0].asked)
 
 

@@ -49,10 +49,18 @@ from conv2attn.cli.reports import check_free, emit, finish
 )
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
+@click.option("--certificate", type=click.Path(), help="Write what decides as integers, for the proved checker.")
 @reading
 @reporting
 def check_span(
-    model: str, output: str | None, form: str, report: str | None, force: bool, plot: str | None, **given: Any
+    model: str,
+    output: str | None,
+    form: str,
+    report: str | None,
+    force: bool,
+    plot: str | None,
+    certificate: str | None,
+    **given: Any,
 ) -> None:
     """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
     from conv2attn.cli.span_checks import check_file
@@ -60,8 +68,9 @@ def check_span(
 
     def checked(speaks: bool) -> int:
         if speaks:
-            check_free(force, output, report, plot)
-        result = check_file(model, plot=plot if speaks else None, force=force, **given)
+            check_free(force, output, report, plot, certificate)
+        drawn, kept = (plot, certificate) if speaks else (None, None)
+        result = check_file(model, plot=drawn, certificate=kept, force=force, **given)
         if speaks:
             finish(result, form, report, force, output)
         return result.exit_code

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import torch
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset, Sides
 from conv2attn.errors import UsageError
-from conv2attn.models.capture import capture
+from conv2attn.models import attention_layers
+from conv2attn.models.capture import call, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
+from conv2attn.models.positions.reading import position_part
 from conv2attn.models.values import matrices_of
 from conv2attn.span import facts_rendering as rendering
 from conv2attn.span.conditions.problem import Array
@@ -24,7 +27,7 @@ from conv2attn.span.measures import (
     masses,
     nearest_convolutions,
 )
-from conv2attn.span.positions import unread_if_not_square
+from conv2attn.span.positions import as_layers, unread_if_not_square
 from conv2attn.span.questions import rows_of
 from conv2attn.span.sources.arguments import as_sides
 from conv2attn.span.sources.reading import MEMORY_LIMIT
@@ -192,11 +195,36 @@ def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> dict
     """
     if isinstance(model, nn.Module):
         if inputs is not None:
-            return dict(capture(model, inputs))
+            own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
+            grids = sides_seen(model, own, inputs)
+            return {
+                name or "(root)": grids.get(name or "(root)", seen) for name, seen in capture(model, inputs).items()
+            }
         return dict(position_attention(model, as_sides(grid, 2)))
     if inputs is not None:
         raise UsageError("C2A001", f"a {type(model).__name__} takes no inputs", "Leave them out.")
-    return {str(name): held for name, held in (model if isinstance(model, Mapping) else {"attention": model}).items()}
+    return as_layers(model)
+
+
+def sides_seen(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Any]:
+    """Layers of this project that read no content, by position alone on the grids that they meet on these inputs."""
+    found: dict[str, Any] = {}
+    if not layers:
+        return found
+    names = {layer: name for name, layer in layers.items()}
+
+    def keep(layer: nn.Module, given: Any) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        found[names[layer]] = position_part(layer, tuple(given[0].shape[2:]))
+
+    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
+    try:
+        with torch.no_grad():
+            call(network, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
 
 
 def prefix_of(network: nn.Module | None) -> int:

@@ -31,6 +31,13 @@ def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only
         raise UsageError("C2A001", f"a {type(attention).__name__} has no parameters to read positions from")
     if position_only:
         return position_attention(attention, as_sides(grid, 2))
+    return as_layers(attention)
+
+
+def as_layers(attention: Any) -> dict[str, Any]:
+    """Attention by name: that of a mapping, of a tuple of layers as networks return it, or one."""
+    if isinstance(attention, tuple):
+        return {f"layer {place}": layer for place, layer in enumerate(attention)}
     given = attention if isinstance(attention, Mapping) else {"attention": attention}
     return {str(name): layer for name, layer in given.items()}
 

@@ -82,13 +82,23 @@ def test_the_nearest_convolution_is_that_of_least_squares_and_its_bound_holds(si
 def test_a_converted_network_is_read_as_what_it_is():
     conv = nn.Conv2d(2, 3, 3, padding=1)
     network = nn.Sequential(conv2attn.convert(conv))
-    report = heads(network, torch.randn(2, 2, 6, 7))
-    (layer,) = report.layers
-    assert report.exit_code == 3
-    padded = heads(network, grid=(6, 7)).layers[0]
-    assert [head.peak for head in padded.heads] == OFFSETS
-    assert [head.peak_mass for head in padded.heads] == [1.0] * 9
-    assert layer.unread
+    for report in (heads(network, torch.randn(2, 2, 6, 7)), heads(network, grid=(6, 7))):
+        (layer,) = report.layers
+        assert report.exit_code == 0
+        assert layer.grid == (8, 9)
+        assert [head.peak for head in layer.heads] == OFFSETS
+        assert [head.peak_mass for head in layer.heads] == [1.0] * 9
+        explained = {found.size: found for found in layer.convolutions}[3]
+        assert explained.share == pytest.approx(1)
+        assert explained.error < 1e-5
+        taps = torch.from_numpy(explained.taps).permute(1, 2, 0).unflatten(-1, (3, 3))
+        torch.testing.assert_close(taps.float(), conv.weight)
+
+
+def test_attention_as_networks_return_it():
+    report = heads((hard((5, 6), OFFSETS), soft((5, 6), 1.0)), grid=(5, 6))
+    assert [layer.name for layer in report.layers] == ["layer 0", "layer 1"]
+    assert [row.name for row in conv2attn.check_span((np.eye(9)[None],), 1).rows] == ["layer 0"]
 
 
 def test_heads_that_soften_are_convolutions_less_and_less():
