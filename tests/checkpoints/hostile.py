@@ -1,0 +1,141 @@
+"""Files that are damaged, of another kind, or hostile: each made in a folder, none of which may run or be taken."""
+
+import io
+import os
+import pickle
+import random
+import struct
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, 1.0])}
+MARKER = "MARKER"
+
+
+class Runs:
+    """An object whose pickle calls a function when it is loaded carelessly."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def gadgets(marker: str) -> dict[str, object]:
+    """Well-known ways to run code from a pickle; each would create the marker."""
+    create = f"open({marker!r}, 'w').close()"
+    return {
+        "os.system": Runs(os.system, f"touch '{marker}'"),
+        "os.mkdir": Runs(os.mkdir, marker),
+        "os.mknod": Runs(os.mknod, marker),
+        "subprocess.run": Runs(subprocess.run, ["touch", marker]),
+        "subprocess.call": Runs(subprocess.call, ["touch", marker]),
+        "subprocess.Popen": Runs(subprocess.Popen, ["touch", marker]),
+        "eval": Runs(eval, create),
+        "exec": Runs(exec, create),
+        "open": Runs(open, marker, "w"),
+        "compile": Runs(compile, create, "x", "exec"),
+        "import": Runs(__import__, "antigravity"),
+        "Path.touch": Runs(Path.touch, Path(marker)),
+        "torch.load": Runs(torch.load, marker),
+        "torch.save": Runs(torch.save, [0], marker),
+        "torch.hub.load": Runs(torch.hub.load, "owner/name", "model"),
+        "numpy.save": Runs(np.save, marker, [0]),
+        "pickle.loads": Runs(pickle.loads, pickle.dumps(Runs(os.mkdir, marker))),
+        "bytearray": Runs(bytearray, 1 << 40),
+        "module": nn.Conv2d(3, 4, 3),
+    }
+
+
+def replaced_forward() -> nn.Module:
+    """A module whose forward is another function's, and whose attributes lie."""
+    module = nn.Conv2d(3, 4, 3)
+    module.forward = print
+    module.in_channels = 99
+    return module
+
+
+def torch_file(path: Path, content: object, legacy: bool = False) -> Path:
+    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+def good_bytes(legacy: bool = False) -> bytes:
+    stream = io.BytesIO()
+    torch.save(STATE, stream, _use_new_zipfile_serialization=not legacy)
+    return stream.getvalue()
+
+
+def bad_files(folder: Path) -> dict[str, Path]:
+    """More than sixty files that hold no network, by name."""
+    folder.mkdir(exist_ok=True)
+    marker, found = str(folder.parent / MARKER), {}
+
+    def put(name: str, data: bytes) -> None:
+        found[name] = folder / f"{len(found)}.pt"
+        found[name].write_bytes(data)
+
+    for name, gadget in gadgets(marker).items():
+        for legacy in (False, True):
+            path = folder / f"{len(found)}.pt"
+            found[f"{name}, {'legacy' if legacy else 'zip'}"] = torch_file(path, {"weight": gadget}, legacy)
+    found["replaced forward"] = torch_file(folder / "forward.pt", replaced_forward())
+    good, generator = good_bytes(), random.Random(0)
+    for share in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
+        put(f"cut at {share}", good[: int(len(good) * share)])
+        put(f"legacy cut at {share}", good_bytes(True)[: int(len(good_bytes(True)) * share)])
+    weights = good.index(STATE["weight"].numpy().tobytes())
+    for _ in range(6):
+        data = bytearray(good)
+        data[weights + generator.randrange(24)] ^= 1 << generator.randrange(8)
+        put(f"bit {len(found)} flipped", bytes(data))
+    put("empty", b"")
+    put("page", b"<!DOCTYPE html><html>404</html>")
+    put("pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
+    put("picture", b"\x89PNG\r\n\x1a\n" + bytes(64))
+    put("text", b"conv1.weight = 0.5\n")
+    put("noise", generator.randbytes(4096))
+    put("bare pickle", pickle.dumps(STATE["weight"].tolist()))
+    put("bare hostile pickle", pickle.dumps(Runs(os.mkdir, marker)))
+    put("gzip", b"\x1f\x8b" + bytes(64))
+    put("hdf5", b"\x89HDF\r\n\x1a\n" + bytes(64))
+    put("safetensors with a long header", struct.pack("<Q", 1 << 29) + b"{" + bytes(600))
+    put(
+        "safetensors that lies",
+        struct.pack("<Q", 60) + b'{"w":{"dtype":"F32","shape":[9,9],"data_offsets":[0,4]}}    ' + bytes(4),
+    )
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a/data.pkl", pickle.dumps(Runs(os.mkdir, marker), protocol=2))
+        archive.writestr("b/data.pkl", b"N.")
+    put("two pickles", stream.getvalue())
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", bytes(1 << 24))
+    put("a bomb", stream.getvalue())
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("e/archive_format", "pt2")
+        archive.writestr("e/models/model.json", '{"target": "torch.os.system"}')
+        archive.writestr("e/data/sample_inputs/model.pt", pickle.dumps(Runs(os.mkdir, marker)))
+    put("hostile program", stream.getvalue())
+    tensors = {
+        "meta": torch.empty(3, device="meta"),
+        "sparse": torch.eye(3).to_sparse(),
+        "complex": torch.zeros(2, dtype=torch.complex64),
+        "whole": torch.zeros(2, 2, dtype=torch.int8),
+    }
+    for name, tensor in tensors.items():
+        found[name] = torch_file(folder / f"{name}.pt", {"weight": tensor})
+    save_file(STATE, folder / "whole.safetensors")
+    put("safetensors cut", (folder / "whole.safetensors").read_bytes()[:-5])
+    found["missing"], found["folder"] = folder / "missing.pt", folder / "inside"
+    found["folder"].mkdir()
+    return found

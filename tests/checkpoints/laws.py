@@ -1,0 +1,124 @@
+"""What holds of every file that is no network: nothing runs, one sentence with a code says why, nothing is written."""
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import conv2attn
+from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.inspection import inspected
+from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError, Conv2AttnError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hostile import MARKER, STATE, bad_files, good_bytes
+
+NETWORK = nn.Linear(3, 2)
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory):
+    return bad_files(tmp_path_factory.mktemp("hostile") / "files")
+
+
+def test_no_bad_file_is_taken_and_none_runs(bad):
+    assert len(bad) >= 60
+    for name, path in bad.items():
+        with pytest.raises(Conv2AttnError) as caught:
+            load(path, model=NETWORK)
+        sentence = str(caught.value)
+        assert re.match(r"C2A\d{3} \S", sentence), (name, sentence)
+        assert "\n" not in sentence, (name, sentence)
+        assert "weights_only" not in sentence.replace("torch.load(weights_only=True)", ""), (name, sentence)
+        assert caught.value.exit_code == 2, name
+        assert not (path.parent.parent / MARKER).exists(), name
+
+
+def test_inspect_says_what_every_bad_file_is_or_refuses_it_and_runs_nothing(bad):
+    for name, path in bad.items():
+        with contextlib.suppress(CheckpointError):
+            assert inspected(path).to_text(), name
+        assert not (path.parent.parent / MARKER).exists(), name
+
+
+def test_commands_refuse_bad_files_in_one_line_and_write_nothing(bad, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("os.system, zip", "cut at 0.5", "page", "hostile program", "a bomb", "missing", "folder"):
+        for command in (["convert"], ["verify", str(bad[name])], ["check-span"]):
+            result = CliRunner().invoke(
+                main, [*command, str(bad[name]), *(["-o", "out.pt"] * (command == ["convert"]))]
+            )
+            assert (result.exit_code, result.stdout) == (2, ""), (name, command, result.output)
+            assert len(result.stderr.splitlines()) == 1, (name, command, result.output)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_itself_is_taken_so_that_refusals_mean_something(tmp_path):
+    (tmp_path / "net.pt").write_bytes(good_bytes())
+    assert torch.equal(load(tmp_path / "net.pt", model=NETWORK).weight, STATE["weight"])
+
+
+@settings(max_examples=300, deadline=2000)
+@given(st.data())
+def test_no_bytes_lead_to_an_error_that_is_not_ours(tmp_path_factory, data):
+    good = bytearray(data.draw(st.sampled_from([good_bytes(), good_bytes(True)])))
+    for _ in range(data.draw(st.integers(0, 6))):
+        place = data.draw(st.integers(0, len(good) - 1))
+        match data.draw(st.sampled_from(["flip", "cut", "insert", "repeat"])):
+            case "flip":
+                good[place] ^= 1 << data.draw(st.integers(0, 7))
+            case "cut" if place:
+                del good[place:]
+            case "insert":
+                good[place:place] = data.draw(st.binary(max_size=16))
+            case "repeat":
+                good[place:place] = good[: min(place, 64)]
+    path = tmp_path_factory.getbasetemp() / "fuzzed.pt"
+    path.write_bytes(bytes(good))
+    with contextlib.suppress(Conv2AttnError):
+        load(path, model=NETWORK)
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path):
+    layer = conv2attn.convert(nn.Conv2d(8, 8, 3))
+    for name in ("net.pt", "net.safetensors"):
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+            try:
+                save(layer, tmp_path / name)
+            except CheckpointError as error:
+                os._exit(7 if error.code == "C2A301" else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, name
+        assert not list(tmp_path.iterdir()), name
+
+
+def test_the_old_file_is_whole_whenever_the_writer_is_killed(tmp_path):
+    path, old, new = tmp_path / "net.pt", {"weight": torch.zeros(50_000)}, {"weight": torch.ones(50_000)}
+    write_atomically(path, old)
+    seen = set()
+    for kill in range(100):
+        child = os.fork()
+        if not child:
+            while True:
+                write_atomically(path, new if kill % 2 else old, force=True)
+        time.sleep(0.004 * (kill % 20))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        seen.add(float(torch.load(path, weights_only=True)["weight"].sum()))
+    assert seen == {0.0, 50_000.0}
