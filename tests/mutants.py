@@ -62,7 +62,7 @@ MUTANTS = {
         "bounds/rounding.py", "return operations * unit_roundoff /", "return operations * unit_roundoff / 2 /", ROUNDING
     ),
     "the bias is not rounded": Mutant(
-        "bounds/rounding.py", "operations = terms + bias", "operations = terms", ROUNDING
+        "bounds/rounding.py", "operations, coarse = terms + bias,", "operations, coarse = terms,", ROUNDING
     ),
     "the cast is not counted": Mutant("bounds/rounding.py", "(1 + cast) ** casts - 1", "1 - 1", ROUNDING),
     "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
@@ -181,7 +181,10 @@ MUTANTS = {
         "tests/test_certificates_reports.py::test_a_file_that_changed_is_refuted",
     ),
     "query minus key": Mutant(
-        "basis/grid.py", "return keys[None] - sites[:, None]", "return sites[:, None] - keys[None]", BASIS
+        "basis/grid.py",
+        "return self.key_coordinates()[None] - torch.stack(sites, -1)[:, None]",
+        "return torch.stack(sites, -1)[:, None] - self.key_coordinates()[None]",
+        BASIS,
     ),
     "reflect off by one": Mutant(
         "basis/padding.py", "((side - 1) - place.abs()).abs()", "(side - place.abs()).abs()", BASIS
