@@ -16,8 +16,8 @@ from conv2attn.cli.reports import check_free
 def explore(model: str, output: str, image: str | None, force: bool, reading: object) -> None:
     """Write a page that shows where each head of MODEL looks, in one file that needs no network.
 
-    Convolutions are shown as the attention that they convert to. Without --image, the page shows the first example
-    image of this project.
+    Convolutions are shown as the attention that they convert to, attention of other libraries as it runs. Without
+    --image, the page shows the first example image of this project.
     """
     from conv2attn.cli.explored import explore_file
 

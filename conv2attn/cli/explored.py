@@ -10,27 +10,33 @@ from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
-from conv2attn.errors import Conv2AttnWarning
+from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.models import attention_layers, convert
+from conv2attn.models.positions.reading import ATTENDS
+from conv2attn.models.provenance import provenance_of
 from conv2attn.models.zoo import AttentionClassifier
-from conv2attn.report.explore import explore_page, explored_layers
+from conv2attn.report.explore import captured_layers, explore_page, explored_layers
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
+PUBLISHED = 224
+"""Side of the images of a vision transformer that does not say another."""
 
 
 def explore_file(model: str, output: str, image: str | None, reading: Reading, force: bool) -> list[str]:
     """Writes the page of the network in a file; returns what to tell: layers that are not shown, and the page.
 
     Raises:
-        UsageError: the network does not take the image (C2A120).
+        UsageError: the network does not take the image, or does not tell its size (C2A120).
         UnsupportedError: no layer can be shown (C2A110).
     """
     network = reading.load(model)
-    if not attention_layers(network):
+    captured = not attention_layers(network) and attends(network)
+    if not attention_layers(network) and not captured:
         with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
             network = convert(network)
-    shown, words = first_image(image) if image else (example_for(network), EXAMPLE)
-    explored = explored_layers(network, shown.to(next(network.parameters())))
+    shown, words = first_image(image) if image else (example_for(network, captured), EXAMPLE)
+    explore = captured_layers if captured else explored_layers
+    explored = explore(network, shown.to(next(network.parameters())))
     write_text_atomically(output, explore_page(explored, Path(model).name, words), force)
     return [*(f"not shown: {reason}" for reason in explored.left_out), f"wrote {output}"]
 
@@ -42,9 +48,28 @@ def first_image(path: str) -> tuple[Tensor, str]:
     return batch[:1], f"the first image of {Path(path).name}"
 
 
-def example_for(network: nn.Module) -> Tensor:
-    """The first example image with as many channels as `network` takes, 56x56 unless a classifier says its size."""
+def attends(network: nn.Module) -> bool:
+    """Whether a module of another library attends, by its name."""
+    return any(ATTENDS.search(type(each).__name__) for each in network.modules())
+
+
+def example_for(network: nn.Module, captured: bool) -> Tensor:
+    """The first example image, with as many channels as `network` takes.
+
+    Its sides are those that the network is published for, where its attention is captured, or those of a classifier;
+    else 56x56.
+
+    Raises:
+        UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
+    """
     if isinstance(network, AttentionClassifier):
         return example_image(network.plan.channels, network.plan.side)
-    first = next(each for each in network.modules() if isinstance(each, (nn.Conv2d, MultiHeadSelfAttention)))
-    return example_image(first.d_in if isinstance(first, MultiHeadSelfAttention) else first.in_channels, SIDE)
+    known = provenance_of(network)
+    if captured and known is not None and known.input_size is not None:
+        return example_image(known.input_size[0], known.input_size[-1])
+    for each in network.modules():
+        if isinstance(each, MultiHeadSelfAttention):
+            return example_image(each.d_in, SIDE)
+        if isinstance(each, nn.Conv2d):
+            return example_image(each.in_channels, PUBLISHED if captured else SIDE)
+    raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --image.")

@@ -41,3 +41,29 @@ def trained() -> nn.Sequential:
     layers = [MultiHeadSelfAttention(2, 2, each) for each in encodings]
     layers.append(MultiHeadSelfAttention(2, 2, LearnedEncoding(2, (6, 8), 4), content=True, d_key=8))
     return nn.Sequential(*layers)
+
+
+class Transformer(nn.Module):
+    """One attention of torch over the pixels of an image, behind `extra` tokens that are no pixels."""
+
+    def __init__(self, extra: int):
+        super().__init__()
+        torch.manual_seed(3)
+        self.embed = nn.Conv2d(2, 8, 1)
+        self.extra = nn.Parameter(torch.randn(1, extra, 8))
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.windows = 1
+
+    def tokens(self, given: Tensor) -> Tensor:
+        """(batch, tokens, 8)."""
+        return torch.cat([self.extra, 3 * self.embed(given).flatten(2).mT], 1)
+
+    def forward(self, given: Tensor) -> Tensor:
+        """The tokens after the attention, in as many images as there are windows."""
+        tokens = self.tokens(given).expand(self.windows, -1, -1)
+        return self.attention(tokens, tokens, tokens)[0]
+
+    def attention_of(self, given: Tensor) -> Tensor:
+        """(1, heads, tokens, tokens), by torch."""
+        tokens = self.tokens(given)
+        return self.attention(tokens, tokens, tokens, average_attn_weights=False)[1]

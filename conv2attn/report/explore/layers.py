@@ -1,6 +1,7 @@
 """The attention layers of a network on one image, as numbers from which the page computes attention and outputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -25,10 +26,12 @@ class Explored:
     Args:
         layers: one JSON object per layer, in the order in which they ran.
         left_out: one sentence per layer that is not shown.
+        picture: what the picture of a layer shows of the image.
     """
 
     layers: tuple[dict[str, Any], ...]
     left_out: tuple[str, ...]
+    picture: str
 
 
 @torch.no_grad()
@@ -49,7 +52,7 @@ def explored_layers(network: nn.Module, image: Tensor) -> Explored:
         shown += [] if isinstance(found, str) else [found]
     if not shown:
         raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer and no convolution")
-    return Explored(tuple(shown), tuple(left_out))
+    return Explored(tuple(shown), tuple(left_out), "as it reaches the layer: the mean over its channels")
 
 
 def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:
@@ -60,15 +63,27 @@ def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], 
         for name, layer in layers.items()
     ]
     try:
-        network.eval()(image)
-    except RuntimeError as error:
-        size, reason = "x".join(map(str, image.shape[1:])), str(error).splitlines()[0]
-        found = f"the network does not take an image of {size}: {reason}"
-        raise UsageError("C2A120", found, "Pass another --image.") from error
+        with running_on(image):
+            network.eval()(image)
     finally:
         for handle in handles:
             handle.remove()
     return seen
+
+
+@contextmanager
+def running_on(image: Tensor) -> Iterator[None]:
+    """Turns torch's errors inside it into one sentence.
+
+    Raises:
+        UsageError: there was one, so the network does not take `image` (C2A120).
+    """
+    try:
+        yield
+    except (RuntimeError, AssertionError) as error:
+        size, reason = "x".join(map(str, image.shape[1:])), (str(error) or type(error).__name__).splitlines()[0]
+        found = f"the network does not take an image of {size}: {reason}"
+        raise UsageError("C2A120", found, "Pass another --image.") from error
 
 
 def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: Budget) -> dict[str, Any] | str:
@@ -95,6 +110,7 @@ def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: B
         "before": [*basis.sites.before],
         "stride": [*basis.sites.stride],
         "padding": [*basis.padding.before, *basis.padding.after],
+        "extra": 0,
         "converted": converted,
         "strength": basis.weights.taps().double().flatten(1).norm(dim=1).tolist(),
         "picture": picture,
@@ -106,14 +122,17 @@ def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: B
 def attention_of(
     layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
 ) -> dict[str, Any] | None:
-    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend."""
+    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend.
+
+    Attention that is stored is `(code / 255)^2` of a byte `code`: right within 0.004, and finest near 0.
+    """
     operators: Any = layer.basis().operators
     center = getattr(operators, "center", None)
     centers = None if center is None else center.double().tolist()
     if isinstance(operators, QuadraticSoftmax):
         return {"kind": "quadratic", "centers": centers, "alphas": operators.alpha.double().tolist()}
     if layer.has_content or isinstance(operators, EnumeratedSoftmax):
-        whole = budget.pack(layer.attention(image)[0], "f32")
+        whole = budget.pack(layer.attention(image)[0].sqrt() * 255, "u8")
         return whole and {"kind": "stored", "centers": None, "attention": whole}
     reach = tuple(side - 1 for side in grid.keys)
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))

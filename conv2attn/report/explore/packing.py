@@ -24,7 +24,8 @@ class Budget:
             array: any shape; stored row-major.
             code: a key of `CODES`.
         """
-        values = array.detach().cpu().double().numpy().astype(CODES[code])
+        exact = array.detach().cpu().double()
+        values = (exact.round() if code == "u8" else exact).numpy().astype(CODES[code])
         if values.nbytes > self.left:
             return None
         self.left -= values.nbytes

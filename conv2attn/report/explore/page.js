@@ -31,7 +31,7 @@ function mostOf(row, layer) {
 
 function chooseLayer(number) {
   const layer = (state.layer = data.layers[number]);
-  for (const name of ["picture", "scores", "attention"]) if (layer[name] && !ArrayBuffer.isView(layer[name])) layer[name] = unpack(layer[name]);
+  for (const name of ["picture", "scores", "attention", "outside"]) if (layer[name] && !ArrayBuffer.isView(layer[name])) layer[name] = unpack(layer[name]);
   state.head = Math.min(state.head, layer.heads - 1);
   state.query = layer.queries.map((side) => Math.floor(side / 2));
   state.channel = 0;
@@ -50,8 +50,10 @@ function chooseLayer(number) {
   }
   const padding = layer.padding.some((amount) => amount > 0) ? `, padding included` : "";
   at("geometry").textContent =
-    `${layer.heads} heads, ${layer.channels[0]} to ${layer.channels[1]} channels, ${layer.queries.join(" × ")} queries, ` +
+    `${layer.heads} heads, ${layer.channels ? `${layer.channels.join(" to ")} channels, ` : ""}${layer.queries.join(" × ")} queries, ` +
     `${layer.keys.join(" × ")} keys${padding}. ` +
+    (layer.extra ? `Leading tokens taken for no pixels, such as a class token: ${layer.extra}. ` : "") +
+    (layer.kind === "stored" ? "Attention is right within 0.004. " : "") +
     (layer.converted ? "As α grows, this layer tends to a convolution: one head per tap." : "");
   fillChannels(output);
   fillHeads(layer);
@@ -165,7 +167,8 @@ function showQuery() {
     ["with weight", "weight", weight],
     ...(layer.converted ? [["leak: attention off the tap", "leak", leakOf(layer, head, query, alpha)]] : []),
     ["pixels it spreads over (e to the entropy)", "spread", Math.exp(entropy)],
-    ["norm of its channel matrix", "strength", layer.strength[head]],
+    ...(layer.strength ? [["norm of its channel matrix", "strength", layer.strength[head]]] : []),
+    ...(layer.extra ? [["attention to tokens that are no pixels", "extra", layer.outside[(head * layer.queries[0] + query[0]) * layer.queries[1] + query[1]]]] : []),
   ]);
   document.querySelectorAll("#heads canvas").forEach((canvas, each) => {
     const { cut, sides, first } = around(rows[each], layer.keys, site);
@@ -209,8 +212,7 @@ at("heads").addEventListener("change", (event) => {
   showHead();
   showQuery();
 });
-at("about").textContent = `Choose a layer and a head, and see what each query attends to. The image is ${data.image}, as it ` +
-  "reaches the layer: the mean over its channels.";
+at("about").textContent = `Choose a layer and a head, and see what each query attends to. The image is ${data.image}.`;
 at("left-out").replaceChildren(...data.leftOut.map((reason) => Object.assign(document.createElement("p"), { textContent: `Not shown: ${reason}.` })));
 at("layer").replaceChildren(...data.layers.map((layer, number) => new Option(`${layer.name} (${layer.heads} heads)`, number)));
 chooseLayer(0);

@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from report.cases import converted, image, originals, trained
+from report.cases import Transformer, converted, image, originals, trained
 from report.chromium import browsing
 
 from conv2attn import set_engine
 from conv2attn.models import attention_layers
-from conv2attn.report.explore import explore_page, explored_layers
+from conv2attn.report.explore import captured_layers, explore_page, explored_layers
 from conv2attn.report.explore.layers import inputs_of
 
 pytestmark = pytest.mark.needs("chromium")
@@ -23,13 +23,19 @@ def browser(tmp_path_factory):
         yield found
 
 
-def visit(browser, folder, network, plant=""):
-    """Opens the page of `network`, with `plant` behind its script."""
-    page = explore_page(explored_layers(network, image()), "a network", "an image")
+def visit(browser, folder, explored, plant=""):
+    """Opens the page of what was explored, with `plant` behind its script."""
+    page = explore_page(explored, "a network", "an image")
     (folder / "page.html").write_text(page.replace("chooseLayer(0);", f"chooseLayer(0);{plant}"))
     browser.log()
     browser.post("/url", url=(folder / "page.html").as_uri())
-    return attention_layers(network), inputs_of(network, attention_layers(network), image())
+
+
+def visit_layers(browser, folder, network, plant=""):
+    """Opens the page of `network`; its layers, and what each receives."""
+    visit(browser, folder, explored_layers(network, image()), plant)
+    layers = attention_layers(network)
+    return layers, inputs_of(network, layers, image())
 
 
 def shown_attention(browser, head, query):
@@ -63,7 +69,7 @@ def numbers_of_python(name, layer, given, alpha, channel, query):
 
 
 def test_the_slider_changes_the_numbers_to_those_of_python(browser, tmp_path):
-    layers, given = visit(browser, tmp_path, converted())
+    layers, given = visit_layers(browser, tmp_path, converted())
     for place, (name, layer) in enumerate(layers.items()):
         if place:
             browser.keys("#layer", "Down")
@@ -87,25 +93,37 @@ def test_the_slider_changes_the_numbers_to_those_of_python(browser, tmp_path):
 
 
 def test_trained_heads_attend_as_in_python(browser, tmp_path):
-    layers, given = visit(browser, tmp_path, trained())
+    layers, given = visit_layers(browser, tmp_path, trained())
     assert browser.run("return getComputedStyle(document.getElementById('sharpness')).display") == "none"
     for place, (name, layer) in enumerate(layers.items()):
         if place:
             browser.keys("#layer", "Down")
         attention = deepcopy(layer).double().attention(given[name].double())[0].detach().numpy()
-        tolerance = 1e-6 if browser.run("return state.layer.kind") == "stored" else 1e-13
+        tolerance = 4e-3 if browser.run("return state.layer.kind") == "stored" else 1e-13
         for head in range(layer.heads):
             for query in ([0, 0], [2, 5], [6, 8]):
                 shown = shown_attention(browser, head, query)
                 assert np.abs(shown - attention[head, query[0] * 9 + query[1]]).max() <= tolerance
         mean = browser.run("return Array.from(meanByDisplacement(state.layer, 0, state.alpha))")
-        assert sum(mean) == pytest.approx(1)
-        assert mean[6 * 17 + 8] == pytest.approx(attention[0].diagonal().mean(), abs=1e-6)
+        assert sum(mean) == pytest.approx(1, abs=63 * tolerance)
+        assert mean[6 * 17 + 8] == pytest.approx(attention[0].diagonal().mean(), abs=tolerance)
+    assert browser.log() == []
+
+
+@torch.no_grad()
+def test_captured_attention_is_shown(browser, tmp_path):
+    network = Transformer(1)
+    visit(browser, tmp_path, captured_layers(network, image()))
+    attention = network.attention_of(image())[0].numpy()
+    assert np.abs(shown_attention(browser, 1, [2, 5]) - attention[1, 24, 1:]).max() <= 4e-3
+    browser.keys("#image", "Right")
+    assert browser.value("extra") == pytest.approx(attention[0, 1 + 3 * 9 + 5, 0], abs=1e-6)
+    assert "such as a class token: 1" in browser.text("geometry")
     assert browser.log() == []
 
 
 def test_keys_and_taps_move_the_query(browser, tmp_path):
-    visit(browser, tmp_path, converted())
+    visit_layers(browser, tmp_path, converted())
     assert browser.run("return state.query") == [3, 4]
     browser.keys("#image", "Up", "Up", "Left")
     assert browser.run("return state.query") == [1, 3]
@@ -123,7 +141,7 @@ def test_keys_and_taps_move_the_query(browser, tmp_path):
 
 
 def test_everything_has_a_name_and_fits_a_phone(browser, tmp_path):
-    visit(browser, tmp_path, converted())
+    visit_layers(browser, tmp_path, converted())
     unnamed = """return [...document.querySelectorAll("select, input, [role], canvas:not([aria-hidden]), table")]
         .filter((each) => !(each.labels?.length || each.ariaLabel || each.role === "status")).map((each) => each.id)"""
     assert browser.run(unnamed) == []
@@ -137,11 +155,11 @@ def test_everything_has_a_name_and_fits_a_phone(browser, tmp_path):
 
 
 def test_an_error_in_the_page_is_seen(browser, tmp_path):
-    visit(browser, tmp_path, converted(), plant="noSuchFunction();")
+    visit_layers(browser, tmp_path, converted(), plant="noSuchFunction();")
     assert [entry["level"] for entry in browser.log()] == ["SEVERE"]
 
 
 def test_the_page_cannot_reach_a_network(browser, tmp_path):
-    visit(browser, tmp_path, converted(), plant="new Image().src = 'http://127.0.0.1:9/';")
+    visit_layers(browser, tmp_path, converted(), plant="new Image().src = 'http://127.0.0.1:9/';")
     (entry,) = browser.log()
     assert "Content Security Policy" in entry["message"]
