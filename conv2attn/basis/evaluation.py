@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -19,12 +20,15 @@ def evaluate(basis: Basis, image: Tensor, order: str = "mixing") -> Tensor:
         order: `mixing` forms the `P_k x` first, `channels` the `x M_k^T`, `map` the whole matrix of the layer, and
             `auto` is the one of them with the fewest multiplications.
     Raises:
-        UsageError: another order (C2A001), or channels that do not fit (C2A120).
+        UsageError: another order (C2A001), or channels or terms that do not fit (C2A120, C2A122).
     Source: Andreoli 2019, Fig. 1: bottom, left and right of the triangle.
     """
     sides = tuple(image.shape[2:])
     if image.shape[1] != basis.weights.d_in:
         raise UsageError("C2A120", f"an image of {image.shape[1]} channels, where the layer reads {basis.weights.d_in}")
+    if terms(basis.mixing) != len(basis.weights.stored):
+        counts = f"{terms(basis.mixing)} operators for {len(basis.weights.stored)} channel matrices"
+        raise UsageError("C2A122", f"a basis of {counts}")
     if order == "auto":
         order = cheapest_order(basis, sides, len(image))
     if order not in ORDERS:
@@ -57,9 +61,10 @@ def order_costs(basis: Basis, sides: Sides, batch: int = 1) -> dict[str, int]:
 def mixing_first(basis: Basis, image: Tensor, sides: Sides) -> Tensor:
     """`P_k x` for all k, and then the channels."""
     mixed = apply(basis.mixing, image, sides)
-    if basis.weights.groups == 1 and len(mixed) > 0:
-        # One term after another, so that no second copy of all terms is made.
-        return sum((in_channels(x, tap) for x, tap in zip(mixed, basis.weights.taps(), strict=True)), start=0)  # type: ignore[return-value]
+    if basis.weights.groups == 1 and len(mixed):
+        # One term after another: no second copy of all terms is made.
+        pairs = zip(mixed, basis.weights.taps(), strict=True)
+        return reduce(Tensor.add, (in_channels(each, tap) for each, tap in pairs))
     grouped = mixed.unflatten(2, (basis.weights.groups, -1))
     taps = basis.weights.taps().unflatten(1, (basis.weights.groups, -1))
     return torch.einsum("tbgi...,tgoi->bgo...", grouped, taps).flatten(1, 2)

@@ -13,6 +13,7 @@ from conv2attn.basis import (
     Graph,
     Powers,
     Shift,
+    Sparse,
     Weights,
     adjacency,
     as_basis,
@@ -36,11 +37,16 @@ def require_plain(layer: Any, aggregation: str = "add", refused: bool = False) -
 
 
 def typed(graph: Graph, like: Tensor) -> Graph:
-    """`graph` with weights of the layer's dtype, and at most one loop a node, as torch_geometric keeps them."""
+    """`graph` with weights of the layer's dtype."""
+    return Graph(graph.edges, graph.nodes, graph.weight.to(like))
+
+
+def with_loops(graph: Graph, loop: float) -> Sparse:
+    """Kipf's normalisation of a graph with at most one loop a node, as torch_geometric keeps them."""
     loops = graph.edges[0][graph.edges[0] == graph.edges[1]]
     if len(loops.unique()) < len(loops):
         raise UnsupportedError("C2A122", "a node has two loops, of which torch_geometric keeps one")
-    return Graph(graph.edges, graph.nodes, graph.weight.to(like))
+    return gcn(graph, loop)
 
 
 @as_basis.register
@@ -49,15 +55,17 @@ def _(layer: GCNConv, graph: Graph) -> Basis:
     require_plain(layer)
     heavy = layer.improved and graph.weights is not None
     graph = typed(graph, layer.lin.weight)
-    loop = (2.0 if heavy else 1.0) if layer.add_self_loops else None
-    family = gcn(graph, loop) if layer.normalize else adjacency(graph)
+    family = adjacency(graph)
+    if layer.normalize:
+        family = with_loops(graph, 2.0 if heavy else 1.0) if layer.add_self_loops else gcn(graph, None)
     return basis_of(family, Weights(None, layer.lin.weight[None], layer.bias), 1)
 
 
 @as_basis.register
 def _(layer: SGConv, graph: Graph) -> Basis:
     require_plain(layer)
-    step = gcn(typed(graph, layer.lin.weight), 1.0 if layer.add_self_loops else None)
+    graph = typed(graph, layer.lin.weight)
+    step = with_loops(graph, 1.0) if layer.add_self_loops else gcn(graph, None)
     return basis_of(Composition((step,) * layer.K), Weights(None, layer.lin.weight[None], layer.lin.bias), 1)
 
 
