@@ -29,7 +29,11 @@ def test_the_probe_sees_torch():
     assert "torch" in modules_after("import torch")
 
 
-@pytest.mark.parametrize("command", [[], ["convert"], ["verify"], ["explain"], ["demo"], ["explore"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [[], ["convert"], ["verify"], ["explain"], ["demo"], ["explore"], ["train"], ["reproduce", "tables"]],
+    ids=" ".join,
+)
 def test_help_is_light(command):
     call = f"from conv2attn.cli import main\ntry: main([*{command}, '--help'])\nexcept SystemExit as end:"
     assert modules_after(f"{call} assert not end.code") == set()
