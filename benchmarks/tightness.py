@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from conv2attn import convert, set_engine
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.tables import markdown_table
 
 SHORT = 500  # terms up to which the median ratio is held under 100

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from conv2attn.attention import MultiHeadSelfAttention, set_engine
-    from conv2attn.certificates import certify
     from conv2attn.checkpoints import load, save
+    from conv2attn.equivalence import certify
     from conv2attn.models import conversion_of, convert, soften
     from conv2attn.span import check_span, express, heads, recover
 
 __version__ = "0.1.0"
 HOMES = {
     "MultiHeadSelfAttention": "attention",
-    "certify": "certificates",
+    "certify": "equivalence",
     "check_span": "span",
     "conversion_of": "models",
     "convert": "models",

@@ -45,7 +45,7 @@ from survivors import update
 TESTS = {
     "bounds": ("tests/bounds/edges/*.py", "conv2attn/bounds"),
     "basis": ("tests/basis/**/*.py", "conv2attn/basis"),
-    "certificates": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/certificates"),
+    "equivalence": ("tests/test_certificates_*.py", "tests/test_planted_errors.py", "conv2attn/equivalence"),
 }
 COLLECTING = 100  # seconds
 MOST = 30.0  # seconds of tests that a mutant meets: more than all of bounds and basis take

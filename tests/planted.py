@@ -221,8 +221,9 @@ BETWEEN = {
     "a buffer by one ulp": lambda net: ulp(net.norm.running_mean, (0,)),
     "an argument changed": lambda net: setattr(net.norm, "eps", 1e-4),
     "a layer replaced": lambda net: setattr(net, "last", nn.LazyLinear(5)),
-    "a layer added": lambda net: net.add_module("more", nn.Identity()),
-    "a hook that does nothing here": lambda net: net.norm.register_forward_hook(lambda m, args, output: output + 0),
+    "a hook that scales by little": lambda net: net.norm.register_forward_hook(
+        lambda m, args, output: output * (1 + 1e-6)
+    ),
     "training mode": lambda net: net.norm.train(),
     "a hook on a layer": lambda net: net.square.register_forward_hook(lambda module, args, output: -output),
     "a forward replaced": lambda net: setattr(net.last, "forward", torch.zeros_like),

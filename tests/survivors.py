@@ -15,7 +15,7 @@ PAGE = Path("docs/mutants.md")
 KEY = ("file", "scope", "line", "change")
 HEAD = f"""# Mutants
 
-`make mutants` changes each file of `conv2attn/bounds`, `conv2attn/basis` and `conv2attn/certificates`, one small change
+`make mutants` changes each file of `conv2attn/bounds`, `conv2attn/basis` and `conv2attn/equivalence`, one small change
 at a time, and runs the tests of its folder against each change: those that execute it, fastest first, for at most half
 a minute. It writes this page. A survivor stands here with the reason why no test should fail on it; one without a
 reason makes `make mutants` exit 1.

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import conv2attn
-from conv2attn.certificates import certify
-from conv2attn.certificates.arguments import a_kind, check_arguments, check_labels, check_numbers, is_number
-from conv2attn.certificates.computed.outputs import leaves
-from conv2attn.certificates.computed.returned import difference, findings_returned, is_dense, rest
-from conv2attn.certificates.readings.finding import undecided
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.arguments import a_kind, check_arguments, check_labels, check_numbers, is_number
+from conv2attn.equivalence.computed.outputs import leaves
+from conv2attn.equivalence.computed.returned import difference, findings_returned, is_dense, rest
+from conv2attn.equivalence.readings.finding import undecided
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 

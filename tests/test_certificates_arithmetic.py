@@ -8,13 +8,13 @@ from torch import nn
 import conv2attn
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
 from conv2attn.bounds import RoundingBound, convolution_bound, difference_bound
-from conv2attn.certificates import certify
-from conv2attn.certificates.computed.arithmetic import Arithmetic
-from conv2attn.certificates.computed.faithful import departure
-from conv2attn.certificates.computed.measure import Measured
-from conv2attn.certificates.computed.rounding import coefficients, difference_bounds, what_differs
-from conv2attn.certificates.layer import judge_measured
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.computed.arithmetic import Arithmetic
+from conv2attn.equivalence.computed.faithful import departure
+from conv2attn.equivalence.computed.measure import Measured
+from conv2attn.equivalence.computed.rounding import coefficients, difference_bounds, what_differs
+from conv2attn.equivalence.layer import judge_measured
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

@@ -10,7 +10,7 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding
-from conv2attn.certificates.readings.border import (
+from conv2attn.equivalence.readings.border import (
     NOTHING,
     Pattern,
     farthest,
@@ -21,8 +21,8 @@ from conv2attn.certificates.readings.border import (
     pixels,
     read,
 )
-from conv2attn.certificates.readings.geometry import Geometry
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.readings.geometry import Geometry
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import GeometryError
 
 

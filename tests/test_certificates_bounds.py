@@ -22,10 +22,10 @@ from conv2attn.bounds import (
     soft_mixing_bound,
     target_rounds_to_one_threshold,
 )
-from conv2attn.certificates.computed.arithmetic import Arithmetic
-from conv2attn.certificates.computed.mixing import formed_exactly, lost, mixing_bound, product_error
-from conv2attn.certificates.computed.overflow import ROUNDED, overflow
-from conv2attn.certificates.computed.rounding import (
+from conv2attn.equivalence.computed.arithmetic import Arithmetic
+from conv2attn.equivalence.computed.mixing import formed_exactly, lost, mixing_bound, product_error
+from conv2attn.equivalence.computed.overflow import ROUNDED, overflow
+from conv2attn.equivalence.computed.rounding import (
     SLACK,
     difference_bounds,
     fan_in,
@@ -33,9 +33,9 @@ from conv2attn.certificates.computed.rounding import (
     tap_differences,
     what_differs,
 )
-from conv2attn.certificates.readings.places import single, summed
-from conv2attn.certificates.readings.positions import Positions
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.readings.places import single, summed
+from conv2attn.equivalence.readings.positions import Positions
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import UsageError
 
 SIDES = (7, 9)

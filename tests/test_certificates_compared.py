@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates import certify
-from conv2attn.certificates.compared import MOST_WITNESSES, Compared, compare_layers, conversion_rows, distinct
-from conv2attn.certificates.computed.measure import Measured, refusal
-from conv2attn.certificates.computed.overflow import overflow
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.network import ASSUMPTIONS, LARGEST_IMAGE, at_most_bounded, random_images
-from conv2attn.certificates.readings.finding import holds, refuted
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.compared import MOST_WITNESSES, Compared, compare_layers, conversion_rows, distinct
+from conv2attn.equivalence.computed.measure import Measured, refusal
+from conv2attn.equivalence.computed.overflow import overflow
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.network import ASSUMPTIONS, LARGEST_IMAGE, at_most_bounded, random_images
+from conv2attn.equivalence.readings.finding import holds, refuted
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -122,7 +122,7 @@ def test_a_pair_that_cannot_be_read_has_neither_bound_nor_witness():
 
 def test_sums_that_are_too_long_or_none_have_no_bound_or_one_of_zero(monkeypatch):
     for bounds, verdict in ((None, Verdict.UNDECIDED), ([], Verdict.HOLDS)):
-        monkeypatch.setattr("conv2attn.certificates.compared.difference_bounds", lambda *args, bounds=bounds: bounds)
+        monkeypatch.setattr("conv2attn.equivalence.compared.difference_bounds", lambda *args, bounds=bounds: bounds)
         assert compared("").judge_layer(0.0, 1.0)[0].verdict is verdict
 
 
@@ -353,7 +353,7 @@ def test_the_size_of_random_images_is_given_or_that_of_the_plan():
 
 def test_random_images_have_an_end(monkeypatch):
     assert LARGEST_IMAGE == 2**26
-    monkeypatch.setattr("conv2attn.certificates.network.LARGEST_IMAGE", 24)
+    monkeypatch.setattr("conv2attn.equivalence.network.LARGEST_IMAGE", 24)
     assert random_images(layer(), (2, 3, 4), 1.0, 0)[0].numel() == 24
     with pytest.raises(UsageError, match=r"an image 5x5 has more than 2\^26 numbers.*Pass a smaller input size"):
         random_images(layer(), (5, 5), 1.0, 0)

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.propagation import SLACK, Carried
-from conv2attn.certificates.readings.finding import holds, refuted, undecided
-from conv2attn.certificates.readings.reading import reading_of
-from conv2attn.certificates.tolerance import absolute_blocks, claim, judge_layer, judge_network, layer_rule
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.domain import SLACK, Carried
+from conv2attn.equivalence.readings.finding import holds, refuted, undecided
+from conv2attn.equivalence.readings.reading import reading_of
+from conv2attn.equivalence.tolerance import absolute_blocks, claim, judge_layer, judge_network, layer_rule
 from conv2attn.verdicts import Strength
 
 BOUNDED = holds("tolerance", Strength.BOUNDED)
@@ -101,7 +101,7 @@ def test_grids_may_have_one_axis_or_three(kind, sides):
 
 
 def test_weights_without_a_rounding_bound_have_an_infinite_one(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.tolerance.difference_bounds", lambda *given: None)
+    monkeypatch.setattr("conv2attn.equivalence.tolerance.difference_bounds", lambda *given: None)
     found = layer_rule(pair(), (7, 8))(Carried(*(torch.ones(1, 2, 1, 1, dtype=torch.float64) for _ in "se")))
     assert found.size.isinf().all()
     assert found.error.isinf().all()

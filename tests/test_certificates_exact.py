@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.basis import Weights
-from conv2attn.certificates.readings.exact import Integers, Sums, dense, differing, finite, is_prime, primes_beyond
+from conv2attn.equivalence.readings.exact import Integers, Sums, dense, differing, finite, is_prime, primes_beyond
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates import certify
-from conv2attn.certificates.computed.rounding import flushed
-from conv2attn.certificates.network import ASSUMPTIONS
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.computed.rounding import flushed
+from conv2attn.equivalence.network import ASSUMPTIONS
+from conv2attn.equivalence.readings.reading import reading_of
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from conv2attn.certificates.computed.axes import GRID, axis_names, in_axes
-from conv2attn.certificates.computed.gaps import Gap, gap, most_different, widest_gap
+from conv2attn.equivalence.computed.axes import GRID, axis_names, in_axes
+from conv2attn.equivalence.computed.gaps import Gap, gap, most_different, widest_gap
 
 NAN, INF = math.nan, math.inf
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.basis import Sites
-from conv2attn.certificates.readings.genuine import (
+from conv2attn.equivalence.readings.genuine import (
     body,
     foreign,
     home_of,

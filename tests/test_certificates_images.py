@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.certificates import certify, replay
-from conv2attn.certificates.calls import MetCall, compare_calls
-from conv2attn.certificates.compared import compare_layers
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.evidence.images import TRIED, Look, looks, search
-from conv2attn.certificates.evidence.inputs import NETWORK, PARTS, Witness
-from conv2attn.certificates.evidence.pointwise import rounding_allowed
-from conv2attn.certificates.readings.reading import reading_of, reading_of_convolution
+from conv2attn.equivalence import certify, replay
+from conv2attn.equivalence.calls import MetCall, compare_calls
+from conv2attn.equivalence.compared import compare_layers
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.evidence.images import TRIED, Look, looks, search
+from conv2attn.equivalence.evidence.inputs import NETWORK, PARTS, Witness
+from conv2attn.equivalence.evidence.pointwise import rounding_allowed
+from conv2attn.equivalence.readings.reading import reading_of, reading_of_convolution
 from conv2attn.errors import UsageError
 from conv2attn.theorem import attention_for, read
 from conv2attn.verdicts import Verdict
@@ -176,7 +176,7 @@ def test_nothing_is_looked_for_where_nothing_is_refuted(monkeypatch):
     def fail(*args):
         raise AssertionError("looked")
 
-    monkeypatch.setattr("conv2attn.certificates.evidence.images.looks", fail)
+    monkeypatch.setattr("conv2attn.equivalence.evidence.images.looks", fail)
     assert search(original, converted, image(), compared, []) == ((), ())
     with pytest.raises(AssertionError, match="looked"):
         search(original, converted, image(), compared, ["outputs"])
@@ -434,7 +434,7 @@ def test_a_functional_call_is_shown_by_an_image_of_the_network(plant, name):
 
 
 def test_where_nothing_is_known_of_the_rounding_of_a_call_nothing_but_exact_numbers_shows_it(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.evidence.images.rounding_allowed", lambda *args: None)
+    monkeypatch.setattr("conv2attn.equivalence.evidence.images.rounding_allowed", lambda *args: None)
     found = Look.at(*calls(softened), image()[0], "an image").witness("(root):conv2d#2")
     assert (found.allowed, found.exact, found.shows, found.difference > 0.1) == (None, None, False, True)
     at = Look.at(*calls(softened), image()[0], "an image")

@@ -10,13 +10,13 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.probes import SPIKE
-from conv2attn.certificates.computed.arithmetic import padding_copies_middle, spread_of
-from conv2attn.certificates.computed.measure import Measured
-from conv2attn.certificates.computed.overflow import overflow
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.layer import LayerCertificate, certify_layer, judge_measured, strength_of
-from conv2attn.certificates.readings.finding import Finding, holds, refuted, unsupported
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.computed.arithmetic import padding_copies_middle, spread_of
+from conv2attn.equivalence.computed.measure import Measured
+from conv2attn.equivalence.computed.overflow import overflow
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.layer import LayerCertificate, certify_layer, judge_measured, strength_of
+from conv2attn.equivalence.readings.finding import Finding, holds, refuted, unsupported
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.verdicts import Strength, Verdict
 
 SAMPLED = holds("measured", Strength.SAMPLED)
@@ -139,14 +139,14 @@ def test_a_layer_that_overflows_has_no_bound():
 
 
 def test_without_output_channels_any_error_is_within_the_bound_of_zero(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.layer.difference_bounds", lambda *args: [])
+    monkeypatch.setattr("conv2attn.equivalence.layer.difference_bounds", lambda *args: [])
     found = certify_layer(original(), converted(), seen())
     assert (found.findings[-1], found.bounds) == (SAMPLED, ())
     assert certify_layer(original(), converted(), seen(max_error=0.5)).findings[-1].verdict is Verdict.REFUTED
 
 
 def test_where_no_bound_is_known_the_same_map_is_undecided(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.layer.difference_bounds", lambda *args: None)
+    monkeypatch.setattr("conv2attn.equivalence.layer.difference_bounds", lambda *args: None)
     found = certify_layer(original(), converted(), seen())
     assert found.findings[-1].verdict is Verdict.UNDECIDED
     assert found.findings[-1].sentence == "no bound is known to hold the measured difference against"
@@ -214,7 +214,7 @@ def test_a_trace_of_winograd_is_told_and_sampled():
 
 
 def test_where_convolutions_are_no_direct_sums_the_bound_refutes_nothing(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.layer.indirect_convolution", lambda image: "a trace")
+    monkeypatch.setattr("conv2attn.equivalence.layer.indirect_convolution", lambda image: "a trace")
     found = judge_measured(seen(max_error=2.0), 1.0, same=True)
     assert found == Finding(
         "measured", Verdict.UNDECIDED, Strength.PROVED, "C2A404", f"{TOO_LARGE}, which does not hold here: a trace"
@@ -239,7 +239,7 @@ def reach(monkeypatch, module, **changes):
         asked.append(arguments)
         return 0.25
 
-    monkeypatch.setattr("conv2attn.certificates.computed.arithmetic.spread_of_spike", spike)
+    monkeypatch.setattr("conv2attn.equivalence.computed.arithmetic.spread_of_spike", spike)
     found = spread_of(module, reading_of(module), seen(**changes))
     return found, asked
 
@@ -280,7 +280,7 @@ def test_a_transposed_layer_sees_a_spike_where_it_is_spread(monkeypatch):
 def test_a_spike_that_no_output_sees_leaves_a_trace_in_none(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "conv2attn.certificates.computed.arithmetic.spread_of_spike", lambda *arguments: asked.append(arguments) or 0.0
+        "conv2attn.equivalence.computed.arithmetic.spread_of_spike", lambda *arguments: asked.append(arguments) or 0.0
     )
     spread_of(layer(), replace(original(), starts=((9, 0), (8, 1))), seen())
     assert asked[0][-1] == (slice(0, 0), slice(2, 5))

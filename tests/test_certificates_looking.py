@@ -15,9 +15,9 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
-from conv2attn.certificates.calls import Comparison, MetCall, compare_calls
-from conv2attn.certificates.computed.faithful import departure, departure_of, is_asked
-from conv2attn.certificates.computed.measure import (
+from conv2attn.equivalence.calls import Comparison, MetCall, compare_calls
+from conv2attn.equivalence.computed.faithful import departure, departure_of, is_asked
+from conv2attn.equivalence.computed.measure import (
     Measured,
     Watch,
     alone,
@@ -29,11 +29,11 @@ from conv2attn.certificates.computed.measure import (
     run,
     run_second,
 )
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.evidence.inputs import Witness
-from conv2attn.certificates.evidence.pointwise import contribution, dot, exact_value, rounding_allowed
-from conv2attn.certificates.evidence.replay import Replay, Shown, in_words, is_saved, replay
-from conv2attn.certificates.evidence.witness import (
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.evidence.inputs import Witness
+from conv2attn.equivalence.evidence.pointwise import contribution, dot, exact_value, rounding_allowed
+from conv2attn.equivalence.evidence.replay import Replay, Shown, in_words, is_saved, replay
+from conv2attn.equivalence.evidence.witness import (
     CHANNELS,
     candidates,
     computed,
@@ -43,8 +43,8 @@ from conv2attn.certificates.evidence.witness import (
     small_sides,
     witness_on,
 )
-from conv2attn.certificates.readings.places import nearest_float
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.readings.places import nearest_float
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.theorem import read
@@ -172,7 +172,7 @@ def test_what_is_allowed_is_that_of_the_original_to_the_last_bit(monkeypatch):
         asked.append(arguments)
         return [1.0] * 3
 
-    monkeypatch.setattr("conv2attn.certificates.evidence.witness.rounding_allowed", allowed)
+    monkeypatch.setattr("conv2attn.equivalence.evidence.witness.rounding_allowed", allowed)
     given = image()
     found = computed("a", layers, [reading_of(each) for each in layers], given, (1, 2, 3))
     assert (found.place, found.exact, found.exceeds, found.count) == ((1, 2, 3), 1.0, False, 0)
@@ -183,7 +183,7 @@ def test_what_is_allowed_is_that_of_the_original_to_the_last_bit(monkeypatch):
 
 
 def test_where_nothing_is_known_of_rounding_nothing_exceeds_it(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.evidence.witness.rounding_allowed", lambda *args: None)
+    monkeypatch.setattr("conv2attn.equivalence.evidence.witness.rounding_allowed", lambda *args: None)
     layers, readings = pair(lambda made: made.bias.data[1].add_(1.0))
     found = computed("a", layers, readings, image(), (1, 0, 0))
     assert (found.allowed, found.exceeds) == (None, False)
@@ -264,7 +264,7 @@ def test_inputs_are_zero_and_the_worst_for_corner_middle_and_end():
 
 def test_the_channels_that_differ_most_are_tried(monkeypatch):
     assert CHANNELS == 16
-    monkeypatch.setattr("conv2attn.certificates.evidence.witness.CHANNELS", 2)
+    monkeypatch.setattr("conv2attn.equivalence.evidence.witness.CHANNELS", 2)
 
     def change(made):
         for channel, size in enumerate((0.1, 0.4, 0.0, 0.3)):
@@ -443,8 +443,8 @@ def test_the_second_layer_runs_on_what_the_first_was_called_on():
 
 
 def test_what_the_first_is_off_by_is_kept(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.computed.measure.departure", lambda *args: 0.5)
-    monkeypatch.setattr("conv2attn.certificates.calls.departure_of", lambda *args: 0.25)
+    monkeypatch.setattr("conv2attn.equivalence.computed.measure.departure", lambda *args: 0.5)
+    monkeypatch.setattr("conv2attn.equivalence.calls.departure_of", lambda *args: 0.25)
     assert watched(layer(), image()[None]).departure == 0.5
     net = Inner()
     [met] = compare_calls(net, conv2attn.convert(net, example_input=image()[None]), image()[None])

@@ -9,11 +9,11 @@ from torch import nn
 
 import conv2attn
 from conv2attn.basis import Padding, Weights
-from conv2attn.certificates.readings.finding import holds, refuted, undecided, unsupported
-from conv2attn.certificates.readings.geometry import Geometry
-from conv2attn.certificates.readings.maps import compare_forms, compare_maps, compare_places, compare_weights
-from conv2attn.certificates.readings.places import at_places, different_sums, entry, places_used, single
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.readings.finding import holds, refuted, undecided, unsupported
+from conv2attn.equivalence.readings.geometry import Geometry
+from conv2attn.equivalence.readings.maps import compare_forms, compare_maps, compare_places, compare_weights
+from conv2attn.equivalence.readings.places import at_places, different_sums, entry, places_used, single
+from conv2attn.equivalence.readings.reading import reading_of
 
 SAME = [holds("geometry"), holds("weights")]
 
@@ -165,7 +165,7 @@ def test_padding_counts_where_a_tap_reaches_beyond_the_pixels():
 def test_heads_that_can_leave_the_grid_are_judged_apart(monkeypatch):
     asked = []
     told = geometry("judged")
-    monkeypatch.setattr("conv2attn.certificates.readings.maps.judge_strays", lambda *sides: asked.append(sides) or told)
+    monkeypatch.setattr("conv2attn.equivalence.readings.maps.judge_strays", lambda *sides: asked.append(sides) or told)
     positions = reading_of(conv2attn.convert(layer())).positions
     stray = replace(read(), positions=replace(positions, strays=(2,)))
     assert stray.strays == (2,)
@@ -294,7 +294,7 @@ def test_numbers_are_compared_as_they_are_where_nothing_is_summed(monkeypatch):
     theirs.taps[1, 2, 1] = torch.nextafter(theirs.taps[1, 2, 1], torch.tensor(9.0))
     places = (*reversed(ours.starts), (9, 9))
     by_primes = different_sums(ours, halved(theirs), places)
-    monkeypatch.setattr("conv2attn.certificates.readings.places.differing", lambda *sums: 1 / 0)
+    monkeypatch.setattr("conv2attn.equivalence.readings.places.differing", lambda *sums: 1 / 0)
     plainly = different_sums(ours, theirs, places)
     assert torch.equal(plainly, by_primes)
     assert plainly.nonzero().tolist() == [[4, 2, 1]]

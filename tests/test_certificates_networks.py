@@ -11,8 +11,8 @@ from torch.nn import functional as F
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
-from conv2attn.certificates import certify
-from conv2attn.certificates.readings.genuine import foreign
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.readings.genuine import foreign
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from conv2attn.certificates.computed.outputs import (
+from conv2attn.equivalence.computed.outputs import (
     CHUNK,
     Outputs,
     compare_outputs,
@@ -16,7 +16,7 @@ from conv2attn.certificates.computed.outputs import (
     leaves,
     other_kind,
 )
-from conv2attn.certificates.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided
 from conv2attn.verdicts import Strength
 
 ONE, TWO, NAN, INF = (
@@ -68,7 +68,7 @@ def test_where_the_first_is_not_finite_there_is_no_difference(first):
 @pytest.mark.parametrize("place", [0, 4, 5, 8])
 def test_numbers_are_compared_in_chunks(monkeypatch, place):
     assert CHUNK == 2**22
-    monkeypatch.setattr("conv2attn.certificates.computed.outputs.CHUNK", 4)
+    monkeypatch.setattr("conv2attn.equivalence.computed.outputs.CHUNK", 4)
     first, second = torch.zeros(3, 3), torch.zeros(3, 3)
     second.view(-1)[place] = -7.0
     second[1, 0] -= 0.5

@@ -24,10 +24,10 @@ from conv2attn.bounds import (
     leaked_mass_diagonal,
     sharpness_on_a_pixel,
 )
-from conv2attn.certificates import certify
-from conv2attn.certificates.computed import leak
-from conv2attn.certificates.readings.positions import Positions, enumerated, shift_of_enumeration
 from conv2attn.cli import main
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.computed import leak
+from conv2attn.equivalence.readings.positions import Positions, enumerated, shift_of_enumeration
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
@@ -111,7 +111,7 @@ def test_no_verdict_contradicts_the_exact_leak(alpha, shift):
     alpha = float(torch.tensor(alpha))
     _, converted = moved(alpha, shift)
     center = converted.encoding.center[2, 1].item()
-    found, most = leak.check_leak(conv2attn.certificates.readings.reading.reading_of(converted))
+    found, most = leak.check_leak(conv2attn.equivalence.readings.reading.reading_of(converted))
     exact = exact_leak(alpha, [0.0, center - round(center)])
     assert exact <= most or most == 0
     if found.verdict is Verdict.HOLDS:
@@ -208,7 +208,7 @@ def test_an_enumerated_head_that_is_refuted_attends_to_another_pixel_on_a_wide_g
 
 def test_a_forgotten_shift_would_be_seen(monkeypatch):
     """With the sharpness of a head on a pixel for one that is not, a leak of 2e-6 would hold."""
-    monkeypatch.setattr("conv2attn.certificates.readings.positions.sharpness_on_a_pixel", lambda alpha, *others: alpha)
+    monkeypatch.setattr("conv2attn.equivalence.readings.positions.sharpness_on_a_pixel", lambda alpha, *others: alpha)
     with pytest.raises(AssertionError):
         test_what_holds_is_right()
 

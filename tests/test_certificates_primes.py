@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conv2attn.basis import Weights
-from conv2attn.certificates.readings.exact import (
+from conv2attn.equivalence.readings.exact import (
     RESIDUE_BITS,
     TERMS,
     Integers,

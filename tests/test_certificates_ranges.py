@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates import certify
+from conv2attn.equivalence import certify
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 

@@ -12,13 +12,13 @@ from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
 from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.basis import Padding, Sites, Weights
 from conv2attn.bounds import RoundingBound, leak_reached
-from conv2attn.certificates.computed.leak import alike, certain_leak, check_leak
-from conv2attn.certificates.computed.mixing import mixing_bound
-from conv2attn.certificates.readings.finding import holds, refuted, undecided
-from conv2attn.certificates.readings.genuine import a_kind, foreign, home_of, methods_in_the_way
-from conv2attn.certificates.readings.geometry import Geometry, start
-from conv2attn.certificates.readings.positions import LONGEST_RADIX, Positions
-from conv2attn.certificates.readings.reading import detached, plain_taps, reading_of, reading_of_convolution
+from conv2attn.equivalence.computed.leak import alike, certain_leak, check_leak
+from conv2attn.equivalence.computed.mixing import mixing_bound
+from conv2attn.equivalence.readings.finding import holds, refuted, undecided
+from conv2attn.equivalence.readings.genuine import a_kind, foreign, home_of, methods_in_the_way
+from conv2attn.equivalence.readings.geometry import Geometry, start
+from conv2attn.equivalence.readings.positions import LONGEST_RADIX, Positions
+from conv2attn.equivalence.readings.reading import detached, plain_taps, reading_of, reading_of_convolution
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import read
 from conv2attn.verdicts import Strength, Verdict
@@ -326,7 +326,7 @@ def test_what_underflows_is_proved_if_it_does_so_here(monkeypatch):
         asked.append(arguments)
         return False
 
-    monkeypatch.setattr("conv2attn.certificates.computed.leak.exponential_underflows", underflows)
+    monkeypatch.setattr("conv2attn.equivalence.computed.leak.exponential_underflows", underflows)
     finding, most = check_leak(reading)
     assert (finding, most) == (holds("leak", Strength.BOUNDED), largest(128.0))
     assert asked[0][1:] == (torch.float32, "cpu")
@@ -371,7 +371,7 @@ def test_an_alpha_below_1_is_an_alpha():
 
 
 def test_what_is_neither_certain_nor_excluded_is_undecided(monkeypatch):
-    monkeypatch.setattr("conv2attn.certificates.computed.leak.certain_leak", lambda *args: "")
+    monkeypatch.setattr("conv2attn.equivalence.computed.leak.certain_leak", lambda *args: "")
     finding, most = check_leak(placed((3.0,), ON))
     assert finding == undecided("leak", "C2A403", f"the leak of alpha = 3 is within {most:.3g}")
     finding, most = check_leak(placed((3.0,), (0.0, 0.25)))
@@ -381,7 +381,7 @@ def test_what_is_neither_certain_nor_excluded_is_undecided(monkeypatch):
 def test_the_worst_head_is_asked_first_and_then_the_others(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "conv2attn.certificates.computed.leak.certain_leak", lambda positions, head, roundoff: asked.append(head) or ""
+        "conv2attn.equivalence.computed.leak.certain_leak", lambda positions, head, roundoff: asked.append(head) or ""
     )
     check_leak(placed((9.0, 4.0, 3.0, 5.0), ON, ON, ON, ON))
     assert asked == [2, 0, 1, 3]

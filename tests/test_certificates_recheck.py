@@ -15,9 +15,9 @@ from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.plan import to_plan
 from conv2attn.basis.padding import PADDING_MODES
 from conv2attn.bounds import format_of
-from conv2attn.certificates.evidence.recheck import Recheck, as_read, recheck, sha256
-from conv2attn.certificates.evidence.recheck_files import objections, resnet, same_bits, tensors_of, unequal
-from conv2attn.certificates.evidence.recheck_forms import (
+from conv2attn.equivalence.evidence.recheck import Recheck, as_read, recheck, sha256
+from conv2attn.equivalence.evidence.recheck_files import objections, resnet, same_bits, tensors_of, unequal
+from conv2attn.equivalence.evidence.recheck_forms import (
     Objection,
     groups_of,
     misfit,
@@ -25,7 +25,7 @@ from conv2attn.certificates.evidence.recheck_forms import (
     of_convolution,
     stride_of,
 )
-from conv2attn.certificates.evidence.recheck_layers import (
+from conv2attn.equivalence.evidence.recheck_layers import (
     ROUNDOFF,
     SMALLEST,
     applied,

@@ -8,8 +8,8 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.plan import from_plan, to_plan
-from conv2attn.certificates import certify
-from conv2attn.certificates.evidence.recheck import look
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.evidence.recheck import look
 from conv2attn.errors import Conv2AttnError
 from conv2attn.verdicts import Strength, Verdict
 

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from planted import image, network, pair
 
 import conv2attn
-from conv2attn.certificates import certify, recheck
-from conv2attn.certificates.evidence.recheck import sha256
-from conv2attn.certificates.readings.finding import CLAIMS
-from conv2attn.certificates.rendering import HEADER
 from conv2attn.cli import main
+from conv2attn.equivalence import certify, recheck
+from conv2attn.equivalence.evidence.recheck import sha256
+from conv2attn.equivalence.readings.finding import CLAIMS
+from conv2attn.equivalence.rendering import HEADER
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates.computed.arithmetic import spread_of
-from conv2attn.certificates.computed.measure import Measured, measure
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.computed.arithmetic import spread_of
+from conv2attn.equivalence.computed.measure import Measured, measure
+from conv2attn.equivalence.readings.reading import reading_of
 
 
 class Twice(nn.Module):
@@ -60,7 +60,7 @@ def test_every_shape_that_was_met_is_asked_once(monkeypatch):
         asked.append(tuple(shape))
         return {5: 0.25, 6: 0.5, 7: float("nan"), 8: 0.0}[shape[2]]
 
-    monkeypatch.setattr("conv2attn.certificates.computed.arithmetic.spread_of_spike", spike)
+    monkeypatch.setattr("conv2attn.equivalence.computed.arithmetic.spread_of_spike", spike)
     shapes = [(1, 2, 5, 5), (1, 2, 6, 5), (1, 2, 5, 5), (2, 5, 5), (1, 2, 7, 5)]
     assert spread_of(made, reading_of(made), met(*shapes)) == 0.5
     assert asked == [(1, 2, 5, 5), (1, 2, 6, 5), (1, 2, 7, 5)]
@@ -72,7 +72,7 @@ def test_every_shape_that_was_met_is_asked_once(monkeypatch):
 def test_an_image_too_small_for_its_padding_is_not_asked_among_others(monkeypatch):
     asked, made = [], nn.Conv2d(2, 2, 7, **CIRCULAR)
     monkeypatch.setattr(
-        "conv2attn.certificates.computed.arithmetic.spread_of_spike", lambda *given: asked.append(given[1]) or 0.0
+        "conv2attn.equivalence.computed.arithmetic.spread_of_spike", lambda *given: asked.append(given[1]) or 0.0
     )
     spread_of(made, reading_of(made), met((1, 2, 9, 9), (1, 2, 4, 9), (1, 2, 9, 8)))
     assert asked == [(1, 2, 9, 9)]

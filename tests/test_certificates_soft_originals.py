@@ -8,14 +8,14 @@ from torch import nn
 
 import conv2attn
 from conv2attn.attention.plan import to_plan
-from conv2attn.certificates import certify
-from conv2attn.certificates.computed.leak import check_leak, check_leaks
-from conv2attn.certificates.evidence.recheck_forms import of_attention
-from conv2attn.certificates.evidence.recheck_layers import attend_alike as stored_alike
-from conv2attn.certificates.evidence.recheck_layers import of_layers
-from conv2attn.certificates.readings.finding import holds
-from conv2attn.certificates.readings.places import attend_alike
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.computed.leak import check_leak, check_leaks
+from conv2attn.equivalence.evidence.recheck_forms import of_attention
+from conv2attn.equivalence.evidence.recheck_layers import attend_alike as stored_alike
+from conv2attn.equivalence.evidence.recheck_layers import of_layers
+from conv2attn.equivalence.readings.finding import holds
+from conv2attn.equivalence.readings.places import attend_alike
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.verdicts import Strength, Verdict
 
 with torch.random.fork_rng():

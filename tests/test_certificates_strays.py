@@ -11,12 +11,12 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
-from conv2attn.certificates import certify
-from conv2attn.certificates.readings import border, strays
-from conv2attn.certificates.readings.finding import holds, refuted, undecided
-from conv2attn.certificates.readings.geometry import Geometry
-from conv2attn.certificates.readings.maps import compare_maps
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence import certify
+from conv2attn.equivalence.readings import border, strays
+from conv2attn.equivalence.readings.finding import holds, refuted, undecided
+from conv2attn.equivalence.readings.geometry import Geometry
+from conv2attn.equivalence.readings.maps import compare_maps
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import GeometryError
 from conv2attn.verdicts import Strength, Verdict
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from benchmarks.tightness import CASES, SHORT, measure, shuffled, table
 from conv2attn import convert, set_engine
-from conv2attn.certificates.computed.rounding import difference_bounds
-from conv2attn.certificates.readings.reading import reading_of
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.readings.reading import reading_of
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from planted import image, network
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates import certify
 from conv2attn.cli import main
+from conv2attn.equivalence import certify
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 

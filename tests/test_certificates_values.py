@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.certificates import Certificate, Finding, Outputs, Row
-from conv2attn.certificates.circumstances import device_name, kernels, machine
-from conv2attn.certificates.computed.arithmetic import Arithmetic
-from conv2attn.certificates.evidence.inputs import Witness
-from conv2attn.certificates.readings.finding import CLAIMS, holds, refuted, undecided, unsupported
-from conv2attn.certificates.rendering import HEADER, SCHEMA, findings, outputs_in_words, plain, totals
+from conv2attn.equivalence import Certificate, Finding, Outputs, Row
+from conv2attn.equivalence.circumstances import device_name, kernels, machine
+from conv2attn.equivalence.computed.arithmetic import Arithmetic
+from conv2attn.equivalence.evidence.inputs import Witness
+from conv2attn.equivalence.readings.finding import CLAIMS, holds, refuted, undecided, unsupported
+from conv2attn.equivalence.rendering import HEADER, SCHEMA, findings, outputs_in_words, plain, totals
 from conv2attn.verdicts import Strength, Verdict
 
 GEOMETRY, WEIGHTS, LEAK = holds("geometry"), holds("weights"), holds("leak", Strength.BOUNDED)
@@ -271,7 +271,7 @@ def test_circumstances_name_the_versions_and_the_machine():
                                                                (False, True, "native")])  # fmt: skip
 @pytest.mark.parametrize("trace", [None, "a trace"])
 def test_the_kernels_of_a_processor_are_named(monkeypatch, available, enabled, library, trace):
-    monkeypatch.setattr("conv2attn.certificates.circumstances.indirect_convolution", lambda image: trace)
+    monkeypatch.setattr("conv2attn.equivalence.circumstances.indirect_convolution", lambda image: trace)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: available)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX")
     before = torch.backends.mkldnn.enabled

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
-from conv2attn.certificates import certify, replay
-from conv2attn.certificates.evidence.pointwise import exact_value
-from conv2attn.certificates.readings.reading import reading_of
 from conv2attn.cli import main
+from conv2attn.equivalence import certify, replay
+from conv2attn.equivalence.evidence.pointwise import exact_value
+from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict

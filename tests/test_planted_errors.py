@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair
 
 import conv2attn
-from conv2attn.certificates import certify
 from conv2attn.cli import main
+from conv2attn.equivalence import certify
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import to_plan
-from conv2attn.certificates.surroundings.structure import Comparison
+from conv2attn.checkpoints.changes import first_change
 from conv2attn.checkpoints.contents import contents_of
 from conv2attn.checkpoints.exporting import export
 from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encoded, rebuild, recognise
@@ -136,5 +136,5 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     modes = {name: module.training for name, module in network.named_modules()}
     for name, module in rebuilt.named_modules():
         module.training = modes.get(name, module.training)
-    if different := Comparison(network, rebuilt, attention_layers(network).keys()).run().different:
-        raise CheckpointError("C2A306", f"a file does not hold all of {type(network).__name__}: {different[0]}")
+    if different := first_change(network, rebuilt):
+        raise CheckpointError("C2A306", f"a file does not hold all of {type(network).__name__}: {different}")

@@ -14,9 +14,6 @@ from torch.nn.modules.module import register_module_forward_hook
 from tqdm import tqdm
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.certificates import Certificate, Recheck, Replay, certify, recheck, replay
-from conv2attn.certificates.evidence.recheck import sha256
-from conv2attn.certificates.evidence.replay import REMEDY
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.images import read_images
@@ -24,6 +21,9 @@ from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.equivalence import Certificate, Recheck, Replay, certify, recheck, replay
+from conv2attn.equivalence.evidence.recheck import sha256
+from conv2attn.equivalence.evidence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
 from conv2attn.theorem import STOCK

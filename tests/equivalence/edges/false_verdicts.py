@@ -12,7 +12,7 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.basis import Padding
-from conv2attn.certificates import certify
+from conv2attn.equivalence import certify
 from conv2attn.errors import UsageError
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict

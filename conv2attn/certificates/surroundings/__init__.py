@@ -1,1 +1,0 @@
-"""What stands between the compared layers: as it is stored, and as it runs."""

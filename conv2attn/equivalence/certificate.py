@@ -1,0 +1,122 @@
+"""What was found, as values: a row a layer, the structure between, the measured outputs."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import final
+
+from conv2attn.equivalence import rendering
+from conv2attn.equivalence.computed.outputs import Outputs
+from conv2attn.equivalence.evidence.inputs import Witness
+from conv2attn.equivalence.readings.finding import Finding
+from conv2attn.tables import Cell
+from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
+
+SAME_MAP = "the second is the same map as the first, for all finite inputs"
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for all of that range.
+
+    `findings` are those of its parts; the worst decides. `leak` is the largest off-target mass of a head. A `skipped`
+    row was left out on request and does not count.
+    """
+
+    name: str
+    convolution: str
+    findings: tuple[Finding, ...]
+    strength: Strength | None = None
+    grid: tuple[int, ...] | None = None
+    heads: int | None = None
+    d_head: int | None = None
+    alpha: float | None = None
+    parameters: int | None = None
+    attention_avoided: str | None = None
+    leak: float | None = None
+    input_range: float | None = None
+    max_error: float | None = None
+    bound: float | None = None
+    skipped: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all parts."""
+        return worst_verdict(finding.verdict for finding in self.findings)
+
+    @property
+    def decisive(self) -> Finding:
+        """The part that decides."""
+        return next(finding for finding in self.findings if finding.verdict is self.verdict)
+
+    @property
+    def placed(self) -> bool:
+        """Whether geometry was asked, and is the same."""
+        geometry = self.part("geometry")
+        return geometry is not None and geometry.verdict is Verdict.HOLDS
+
+    def part(self, name: str) -> Finding | None:
+        """The finding of a part, if it was asked."""
+        return next((finding for finding in self.findings if finding.part == name), None)
+
+    def cells(self) -> list[Cell]:
+        """The row of the table."""
+        grid = "x".join(map(str, self.grid)) if self.grid else None
+        strength = None if self.strength is None else self.strength.value
+        verdict = "skipped" if self.skipped else self.verdict.value
+        columns: list[Cell] = [self.name, self.convolution, grid, self.heads, self.d_head, self.alpha]
+        columns += [self.parameters, self.attention_avoided, self.max_error, self.bound]
+        return [*columns, strength, verdict]
+
+
+@final
+@dataclass(frozen=True)
+class Certificate:
+    """Whether the second network computes the first: the worst row decides, the weakest strength counts.
+
+    `between` are the findings on what stands between the layers and on the outputs. Where a `tolerance` was given,
+    `claim` says what is certified instead of equality. `witnesses` are inputs that show what is refuted, and `unshown`
+    says what no image shows.
+    """
+
+    rows: tuple[Row, ...]
+    between: tuple[Finding, ...] = ()
+    outputs: Outputs | None = None
+    assumptions: tuple[str, ...] = ()
+    claim: str = SAME_MAP
+    circumstances: tuple[tuple[str, str], ...] = ()
+    witnesses: tuple[Witness, ...] = field(default=(), compare=False, repr=False)
+    unshown: tuple[str, ...] = ()
+
+    @cached_property
+    def counted(self) -> tuple[Row, ...]:
+        """The rows that count."""
+        return tuple(row for row in self.rows if not row.skipped)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all rows and of what is between; undecided where no layer was checked."""
+        verdicts = [row.verdict for row in self.counted] + [finding.verdict for finding in self.between]
+        return worst_verdict([*verdicts, *([] if self.counted else [Verdict.UNDECIDED])])
+
+    @property
+    def strength(self) -> Strength:
+        """The weakest of all rows."""
+        return weakest_strength(row.strength for row in self.counted if row.strength is not None)
+
+    @property
+    def exit_code(self) -> int:
+        """0 holds, 1 refuted, 3 undecided, unsupported or nothing checked."""
+        return self.verdict.exit_code
+
+    def to_text(self) -> str:
+        """The report for a terminal."""
+        return rendering.to_text(self)
+
+    def to_markdown(self) -> str:
+        """The report for a document."""
+        return rendering.to_markdown(self)
+
+    def to_json(self) -> str:
+        """The report for a program; its schema is docs/certificate.schema.json."""
+        return rendering.to_json(self)

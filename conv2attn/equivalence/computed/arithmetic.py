@@ -1,0 +1,103 @@
+"""The arithmetic that a device really computes in, from its settings; and whether its convolutions are direct sums."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import torch
+from torch import nn
+
+from conv2attn.attention.probes import float32_precisions, spread_of_spike
+from conv2attn.basis import Sides
+from conv2attn.equivalence.computed.measure import Measured, alone
+from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.models.conversion.discovery import copy_network
+
+CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
+
+
+@final
+@dataclass(frozen=True)
+class Arithmetic:
+    """The settings that decide how products are formed and summed, as recorded where a certificate was made.
+
+    `convolution` and `product` are torch's `fp32_precision` of each: what is allowed counts as done, though not every
+    kernel does it. `stored_sums` are the half types whose partial sums of products may be stored as such numbers.
+    """
+
+    convolution: str
+    product: str
+    stored_sums: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(device: str) -> "Arithmetic":
+        """The settings now."""
+        cublas = torch.backends.cuda.matmul
+        reduced = {
+            "bfloat16": cublas.allow_bf16_reduced_precision_reduction,
+            "float16": cublas.allow_fp16_reduced_precision_reduction or cublas.allow_fp16_accumulation,
+        }
+        stored = frozenset(name for name in reduced if device == "cuda" and reduced[name])
+        return Arithmetic(*float32_precisions(device), stored)
+
+    def format(self, stored: str) -> str:
+        """The format whose rounding counts for numbers stored as `stored`: the coarsest allowed for float32."""
+        allowed = {self.convolution, self.product}
+        return next((CUT[each] for each in CUT if each in allowed), stored) if stored == "float32" else stored
+
+    def casts(self, stored: str, terms: int) -> int:
+        """How often a partial sum on the way of one of so many products may be stored, for `convolution_bound`.
+
+        The product and the bias apart; and every sum where that is allowed, twice since it may be truncated.
+        """
+        return 2 + (2 * terms if stored in self.stored_sums else 0)
+
+
+@contextmanager
+def gradual_underflow() -> Iterator[bool]:
+    """Lets subnormal numbers count, as they do on paper; yields whether this thread flushed them, and will again."""
+    smallest = torch.full((1,), torch.finfo(torch.float32).smallest_normal)
+    flushing = not bool((smallest / 2).view(torch.int32).item())
+    torch.set_flush_denormal(False)
+    try:
+        yield flushing
+    finally:
+        torch.set_flush_denormal(flushing)
+
+
+def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
+    """`spread_of_spike` for a convolution on inputs of the shapes and device that it met, the largest of all.
+
+    0 also where none was met, and where the padding copies the middle of so small an image to the border.
+    """
+    if seen.like is None:
+        return 0.0
+    shapes = [shape for shape in dict.fromkeys((*seen.earlier, seen.shape)) if is_asked(reading, shape)]
+    device = seen.like.device.type
+    bare = partial(alone, copy_network(layer))
+    found = [spread_of_spike(bare, torch.Size(s), reading.dtype, device, seeing(reading, s[2:])) for s in shapes]
+    return max((spread for spread in found if spread > 0), default=0.0)
+
+
+def is_asked(reading: Reading, shape: Sequence[int]) -> bool:
+    """Whether inputs of this shape have a batch, and a middle that only the outputs around it see."""
+    return len(shape) == len(reading.geometry.stride) + 2 and not padding_copies_middle(reading, tuple(shape[2:]))
+
+
+def seeing(reading: Reading, sides: Sequence[int]) -> tuple[slice, ...]:
+    """For each axis, outputs among which are all that see the pixel in the middle."""
+    form, around = reading.geometry, []
+    for axis, side in enumerate(sides):
+        at = form.spacing[axis] * (side // 2)
+        outputs = [(at - start[axis]) // form.stride[axis] for start in reading.starts]
+        around.append(slice(max(0, min(outputs)), max(0, max(outputs) + 2)))
+    return tuple(around)
+
+
+def padding_copies_middle(reading: Reading, sides: Sides) -> bool:
+    """Whether the padding may copy the pixel in the middle."""
+    padding = reading.padding
+    amounts = zip(padding.before, padding.after, sides, strict=True)
+    return padding.mode != "zeros" and any(max(b, a) >= (side - 1) // 2 for b, a, side in amounts)

@@ -1,0 +1,160 @@
+"""Both layers, and both networks, on the same inputs: the largest difference seen, beside the range of the inputs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.equivalence.computed.faithful import departure
+from conv2attn.equivalence.computed.outputs import largest_difference, other_kind
+from conv2attn.errors import UsageError
+from conv2attn.models.conversion.discovery import copy_network
+from conv2attn.models.conversion.replacement import reparametrisations
+
+FAILURES = (Exception,)  # a network's own code may raise anything
+
+
+@final
+@dataclass
+class Measured:
+    """What was seen of one layer: the error is NaN if the first's output was, and infinite if only the second's was,
+    or shapes or dtypes differ, or the second did not run, which `trouble` tells. `spread` is above 0 where the first is
+    no direct sum, and `departure` is what it is off by from its own formula, where that was asked. `shape` is that of
+    the last input, and `earlier` are the others'.
+    """
+
+    max_error: float = 0.0
+    input_range: float = 0.0
+    sides: tuple[int, ...] = ()
+    grid: tuple[int, ...] = ()
+    calls: int = 0
+    trouble: str = ""
+    like: Tensor | None = None
+    shape: tuple[int, ...] = ()
+    spread: float = 0.0
+    departure: float = 0.0
+    earlier: tuple[tuple[int, ...], ...] = ()
+
+    def departs(self, off: float) -> None:
+        """Counts that the first was off from its own formula by so much."""
+        self.departure = self.departure if off <= self.departure else off
+
+    def add(self, error: float, image: Tensor, output: Tensor, axes: int) -> None:
+        """Counts one more call on images of so many axes, in a batch or not."""
+        self.max_error = error if not error <= self.max_error else self.max_error
+        largest = image.abs().max().item() if image.numel() else 0.0
+        self.input_range = self.input_range if largest <= self.input_range else largest
+        if self.calls and self.shape not in self.earlier:
+            self.earlier = (*self.earlier, self.shape)
+        sides, grid = tuple(image.shape[-axes:]), tuple(output.shape[-axes:])
+        self.sides, self.grid = (
+            tuple(map(max, old or new, new)) for old, new in ((self.sides, sides), (self.grid, grid))
+        )
+        self.calls, self.like, self.shape = self.calls + 1, image.new_empty(0), tuple(image.shape)
+
+
+@final
+@dataclass
+class Watch:
+    """Runs the second layer on whatever the first is called on."""
+
+    other: nn.Module
+    seen: Measured = field(default_factory=Measured)
+
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        """A forward hook that comes before the layer's own; those before the call have changed `args` already."""
+        try:
+            theirs = alone(self.other, *args, **kwargs)
+            error = largest_difference(output, theirs)
+            if kind := other_kind(output, theirs):
+                self.seen.trouble = f"an output {kind}"
+            elif not output.numel():
+                return  # both return nothing, which shows nothing
+        except FAILURES as failure:
+            if out_of_memory(failure):
+                raise
+            error, self.seen.trouble = math.inf, reason(failure)
+        image = args[0] if args else kwargs["input"]
+        self.seen.departs(departure(module, image, output))
+        self.seen.add(error, image, output, axes_of(module))
+
+
+def alone(layer: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    """What a layer makes of its input without its hooks, but for those that compute a weight."""
+    for hook in reparametrisations(layer).values():
+        hook(layer, ())
+    output: Tensor = layer.forward(*args, **kwargs)
+    return output
+
+
+def refusal(layer: nn.Module, seen: Measured) -> str:
+    """Why attention refuses inputs like those seen by the engine that it is set to; empty where it takes them."""
+    if not isinstance(layer, MultiHeadSelfAttention) or layer.engine == "auto" or seen.like is None:
+        return ""
+    why = layer.why_engine(seen.like.new_zeros(1, layer.d_in, *seen.sides))[layer.engine]
+    return "" if why == "exact" else f"the second refuses by its engine {layer.engine}: {why}"
+
+
+def axes_of(layer: nn.Module) -> int:
+    """Of how many axes the images of a convolution or attention layer are."""
+    return layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else len(layer.kernel_size)  # type: ignore
+
+
+def by_true_softmax(network: nn.Module) -> nn.Module:
+    """A copy whose quadratic, position-only heads are evaluated as softmaxes, not compiled back to convolutions."""
+    network = copy_network(network)
+    for layer in network.modules():
+        if isinstance(layer, MultiHeadSelfAttention):
+            separable = isinstance(layer.encoding, QuadraticEncoding) and not layer.has_content
+            layer.engine = "separable" if separable else "auto"
+    return network
+
+
+def run(network: nn.Module, images: Any) -> Any:
+    """`network` on `images`, without gradients and with the same random numbers each time."""
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        return network(images)
+
+
+def measure(original: nn.Module, layers: Mapping[str, nn.Module], images: Any) -> tuple[dict[str, Measured], Any]:
+    """What was seen of each of `layers`, by the name that it has in `original`, and the output of `original`.
+
+    A copy of `original` is run, so that layers which count what they see stay as they are.
+    """
+    trial = copy_network(original)
+    watches = {name: Watch(layer) for name, layer in layers.items()}
+    for name, watch in watches.items():
+        trial.get_submodule(name).register_forward_hook(watch, prepend=True, with_kwargs=True)
+    first = run(trial, images)
+    return {name: watch.seen for name, watch in watches.items()}, first
+
+
+def out_of_memory(failure: Exception) -> bool:
+    """Whether there was not enough memory, which says nothing about a network."""
+    return isinstance(failure, torch.OutOfMemoryError) or "allocate memory" in str(failure)
+
+
+def reason(failure: Exception) -> str:
+    """The first line of what an error says, or its kind if it says nothing."""
+    return str(failure).partition("\n")[0] or type(failure).__name__
+
+
+def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
+    """The output of a copy of `network`, or why it does not run.
+
+    Raises:
+        UsageError: there is not enough memory (C2A001).
+    """
+    try:
+        return run(copy_network(network), images), ""
+    except FAILURES as failure:
+        if out_of_memory(failure):
+            raise UsageError(
+                "C2A001", "the second needs more memory than there is", "Pass smaller images."
+            ) from failure
+        return None, f"{type(failure).__name__}: {reason(failure)}"

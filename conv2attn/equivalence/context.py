@@ -1,0 +1,237 @@
+"""The context: everything between the compared layers, compared as two graphs, and run where the graphs differ."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.equivalence.computed.leak import check_leaks
+from conv2attn.equivalence.computed.measure import alone, reason, run
+from conv2attn.equivalence.computed.outputs import leaves
+from conv2attn.equivalence.graph import Graph, Unexported, different_constants, first_difference, graphs_of
+from conv2attn.equivalence.layer import strength_of
+from conv2attn.equivalence.opaque import Calls
+from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided, unsupported
+from conv2attn.equivalence.readings.maps import compare_maps
+from conv2attn.equivalence.readings.reading import Reading, reading_of, reading_of_convolution
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion.discovery import copy_network
+from conv2attn.models.conversion.functional import FUNCTIONS
+from conv2attn.models.conversion.redirection import stop_attending
+from conv2attn.theorem import Convolution
+from conv2attn.verdicts import Strength, Verdict, weakest_strength
+
+IMAGES = 2  # as many as batch normalisation in training mode needs
+Pairs = Mapping[str, tuple[nn.Module, nn.Module]]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Context:
+    """The finding on the context, and both graphs where they exist.
+
+    `numbers` are those of the layers in the graphs, by name. `calls` is the strength with which attention in place of
+    functional convolutions is known to compute them with any weights: proved or bounded where the graphs are equal and
+    all heads are right, else sampled.
+    """
+
+    finding: Finding
+    graphs: tuple[Graph | Unexported, Graph | Unexported]
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    calls: Strength = Strength.SAMPLED
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """For which sizes of input the context is known to be the same; none where that is every size."""
+        first = self.graphs[0]
+        return first.conditions if isinstance(first, Graph) else ()
+
+
+def compare_context(
+    original: nn.Module,
+    network: nn.Module,
+    pairs: Pairs,
+    readings: Mapping[str, tuple[Reading, Reading]],
+    images: Tensor,
+) -> Context:
+    """Whether the same happens between the layers of both, for every input of the sizes that the graphs hold for.
+
+    Equal graphs prove it. Where they differ, or where one network has none, both are run with the layers of the first
+    in both: other bits refute it, and equal bits leave it undecided.
+
+    Args:
+        pairs, readings: the compared layers by name, as modules and as values.
+    """
+    if set(pairs) - set(readings):
+        missing = sorted(set(pairs) - set(readings))[0] or "the layer"
+        unread = Unexported(f"{missing} cannot be read, so the context is not compared")
+        return Context(undecided("structure", "C2A405", unread.reason), (unread, unread))
+    calls, layers = Calls(), opaque_layers(pairs, readings)
+    numbers = {name: number for name, (number, _) in layers.items()}
+    first, second = graphs_of((original, network), layers, images, calls)
+    graphs, sentence = (first, second), difference_in_words(first, second)
+    if not sentence:
+        return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))
+    if moved := constants_in_words(*graphs):
+        return Context(refuted("structure", "C2A405", moved), graphs, numbers)
+    shown = departure(original, network, pairs, images)
+    told = f"{sentence}; with the layers of the first in both, {shown}" if shown else sentence
+    finding = refuted("structure", "C2A405", told) if shown else undecided("structure", "C2A405", told)
+    return Context(finding, graphs, numbers)
+
+
+def difference_in_words(first: Graph | Unexported, second: Graph | Unexported) -> str:
+    """Where two graphs differ, or why there are no two; empty if they are equal."""
+    for graph, which in ((first, "first"), (second, "second")):
+        if isinstance(graph, Unexported):
+            return f"the {which} cannot be exported as a graph: {graph.reason}"
+    assert isinstance(first, Graph)
+    assert isinstance(second, Graph)
+    where = first_difference(first, second)
+    return f"in the second {where}" if where else ""
+
+
+def constants_in_words(first: Graph | Unexported, second: Graph | Unexported) -> str:
+    """Which numbers differ where the graphs are of the same operators; empty if that is not all that differs."""
+    if isinstance(first, Unexported) or isinstance(second, Unexported):
+        return ""
+    return different_constants(first, second)
+
+
+def opaque_layers(
+    pairs: Pairs, readings: Mapping[str, tuple[Reading, Reading]]
+) -> dict[str, tuple[int, tuple[Any, ...]]]:
+    """For each name of a layer its number and its form; layers that are one module on either side share a number."""
+    numbers: dict[int, int] = {}
+    found: dict[str, tuple[int, tuple[Any, ...]]] = {}
+    for number, (name, both) in enumerate(pairs.items()):
+        known = [numbers[id(layer)] for layer in both if id(layer) in numbers]
+        mine = min([number, *known])
+        numbers |= {layer: mine for layer, other in numbers.items() if other in known}
+        numbers |= {id(layer): mine for layer in both}
+        original = readings[name][0]
+        form = original.geometry
+        found[name] = mine, (list(form.stride), list(form.room), list(form.spacing), original.channels[1])
+    return {name: (numbers[id(pairs[name][0])], form) for name, (_, form) in found.items()}
+
+
+def strength_of_calls(calls: Calls) -> Strength:
+    """How it is known that each attention used for a functional convolution computes it, whatever the weights are."""
+    found = [
+        strength_for_all_weights(calls.convolutions[index], attending.layer_for)
+        for index, users in calls.used.items()
+        for attending in users
+    ]
+    return weakest_strength([Strength.PROVED, *found])
+
+
+def strength_for_all_weights(convolution: Convolution, layer_for: Callable[[Convolution], nn.Module]) -> Strength:
+    """Proved or bounded where head h reads what tap h reads, for every h, and no head leaks; else sampled."""
+    weight = convolution.weight
+    taps = torch.arange(1, 1 + weight.shape[2:].numel(), dtype=torch.float64).reshape(weight.shape[2:])
+    known = torch.ones(weight.shape, dtype=torch.float64).mul(taps).to(weight.dtype)
+    plain = Convolution(known, None, convolution.stride, convolution.dilation, convolution.padding, convolution.groups)
+    layer = layer_for(plain)
+    assert isinstance(layer, MultiHeadSelfAttention)
+    try:
+        first = reading_of_convolution(plain)
+        second = reading_of(layer, Weights(None, plain.taps(), None, plain.groups))
+    except Conv2AttnError:
+        return Strength.SAMPLED
+    findings = (*compare_maps(first, second), check_leaks(first, second)[0])
+    right = first.starts == second.starts and all(each.verdict is Verdict.HOLDS for each in findings)
+    return strength_of(findings) if right else Strength.SAMPLED
+
+
+def departure(original: nn.Module, network: nn.Module, pairs: Pairs, images: Tensor) -> str:
+    """What `network` does otherwise on these images though it has the layers of `original`; empty if nothing is seen.
+
+    Nothing is said where `original` does not repeat itself, nor where a layer of `network` stands for two.
+    """
+    few = images[:IMAGES]
+    try:
+        with PlainLayouts():
+            first, again = (copies(run(copy_network(original), few.clone())) for _ in range(2))
+    except Exception:  # the network's own code may raise anything on so few images
+        return ""
+    trial = with_layers_of(original, network, pairs)
+    if trial is None or not all_same(first, again):
+        return ""
+    try:
+        with PlainLayouts():
+            second = copies(run(trial, few.clone()))
+    except Exception as failure:
+        return f"the second fails: {type(failure).__name__}: {reason(failure)}"
+    return "" if all_same(first, second) else "the outputs are other numbers"
+
+
+def with_layers_of(original: nn.Module, network: nn.Module, pairs: Pairs) -> nn.Module | None:
+    """A copy of `network` whose layers and functional convolutions are those of `original`; None if one is two."""
+    ours, trial = copy_network(original), copy_network(network)
+    named = dict(network.named_modules(remove_duplicate=False))
+    same = {id(theirs): id(layer) for layer, theirs in pairs.values()}
+    stands: dict[nn.Module, nn.Module] = {}
+    for name, layer in original.named_modules(remove_duplicate=False):
+        if name in named and same.get(id(named[name])) == id(layer):
+            standing, taken = trial.get_submodule(name), ours.get_submodule(name)
+            if stands.setdefault(standing, taken) is not taken:
+                return None
+    for standing, taken in stands.items():
+        vars(standing)["forward"] = functools.partial(alone, taken)
+    stop_attending(trial)
+    return trial
+
+
+class PlainLayouts(TorchFunctionMode):
+    """While active, convolutions get their tensors in the plain layout: of others some kernels read what is not theirs.
+
+    In bfloat16 with channels innermost oneDNN, as of torch 2.13, returns other numbers each time.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`."""
+        kwargs = kwargs or {}
+        if func in FUNCTIONS:
+            args = tuple(map(plain, args))
+            kwargs = {name: plain(item) for name, item in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def plain(item: Any) -> Any:
+    """A tensor in the plain layout, anything else as it is."""
+    return item.contiguous() if isinstance(item, Tensor) else item
+
+
+def copies(item: Any) -> list[Tensor]:
+    """Copies of the tensors in nested tuples, lists and mappings."""
+    return [tensor.detach().clone() for _, tensor in leaves(item)]
+
+
+def all_same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
+    """Whether two lists of tensors are the same, bit for bit."""
+    return len(ours) == len(theirs) and all(map(same_bits, ours, theirs))
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape, dtype and values, bit for bit, NaN and the sign of zero included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (a, b))
+    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def compiled(original: nn.Module, network: nn.Module) -> list[Finding]:
+    """A finding on the first module that runs as compiled code, which cannot be read, if there is one."""
+    for side, which in ((original, "first"), (network, "second")):
+        for name, module in side.named_modules():
+            dynamo = type(module).__module__ == "torch._dynamo.eval_frame"
+            wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
+            if wrapped or vars(module).get("_compiled_call_impl") is not None:
+                told = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
+                return [unsupported("C2A106", f"{told}: pass it uncompiled")]
+    return []

@@ -1,0 +1,136 @@
+"""Images on which whole networks differ: each is looked at by itself, and shows what is refuted or shows nothing.
+
+Two right networks round differently, so a difference of their outputs is not a fault yet. What is one:
+
+- outputs: something is missing, new, of another shape or dtype, not finite, or the second does not run;
+- tolerance: a number differs by more than the tolerance;
+- structure: the second computes other numbers than the first though it has the first's layers, so that nothing is left
+  that could round differently;
+- a functional call: it differs by more than rounding allows, or in exact arithmetic, as a layer would.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.equivalence.compared import Compared, compare_layers
+from conv2attn.equivalence.computed.gaps import most_different, widest_gap
+from conv2attn.equivalence.computed.measure import run, run_second
+from conv2attn.equivalence.computed.outputs import judge
+from conv2attn.equivalence.context import all_same, copies, with_layers_of
+from conv2attn.equivalence.evidence.inputs import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
+from conv2attn.equivalence.evidence.pointwise import rounding_allowed
+from conv2attn.equivalence.evidence.witness import at_worst
+from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.models.conversion.discovery import copy_network
+from conv2attn.tables import counted
+from conv2attn.verdicts import Verdict
+
+TRIED = 4  # images, those first whose outputs differ most: each takes as long as one in the certificate
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Look:
+    """Two networks compared on one image (channels, *sides)."""
+
+    original: nn.Module
+    network: nn.Module
+    image: Tensor
+    compared: Compared
+
+    @staticmethod
+    def at(original: nn.Module, network: nn.Module, image: Tensor, described: str) -> "Look":
+        """Runs both on the image.
+
+        Raises:
+            UsageError: the original does not run on it.
+        """
+        return Look(original, network, image, compare_layers(original, network, image[None], described, exactly=True))
+
+    def witness(self, part: str, tolerance: float | None = None) -> Witness:
+        """What the image shows of what `part` refutes: of the networks, or else of the functional call of that name."""
+        if part in self.compared.calls:
+            return self.of_call(part)
+        first, second, failure = self.compared.first, self.compared.second, self.compared.failure
+        if part != STRUCTURE:
+            allowed = tolerance if part == TOLERANCE else None
+            return self.of_outputs(part, first, second, failure, allowed, self.compared.overflow())
+        exchanged = self.with_layers_exchanged()
+        if exchanged is None:
+            return replace(self.of_outputs(part, first, second, failure), told="")
+        return self.of_outputs(part, first, *run_second(exchanged, self.image[None]), 0.0)
+
+    def of_outputs(
+        self, part: str, first: Any, second: Any, failure: str, allowed: float | None = None, overflow: str = ""
+    ) -> Witness:
+        """What two outputs show that may differ by `allowed`; None if that is not known."""
+        found = judge(first, second, failure, overflow)
+        told = found.sentence if found.verdict is Verdict.REFUTED else ""
+        gap = widest_gap(first, second, sys.float_info.max if allowed is None else allowed)
+        shown = Witness(NETWORK, self.image, part=part, told=told, allowed=allowed)
+        return shown if gap is None else replace(shown, **vars(gap))
+
+    def with_layers_exchanged(self) -> nn.Module | None:
+        """A copy of the second network in which all layers and functional convolutions are those of the first.
+
+        None where nothing follows from its outputs: a layer stands for two, or the first does not repeat itself.
+        """
+        again = run(copy_network(self.original), self.image[None])
+        if not all_same(copies(self.compared.first), copies(again)):
+            return None
+        return with_layers_of(self.original, self.network, self.compared.pairs)
+
+    def of_call(self, name: str) -> Witness:
+        """What the image shows of a functional call: where it differs most beyond what rounding allows."""
+        call = self.compared.calls[name]
+        shown = Witness(name, self.image, part=CALL, told=call.seen.trouble)
+        if call.worst is None:
+            return shown
+        given, first, second = call.worst
+        try:
+            readings = call.readings()
+            limits = rounding_allowed(call.convolution, readings[0], given) or [torch.inf] * len(first)
+        except Conv2AttnError:
+            return shown
+        place = tuple(int(i) for i in torch.unravel_index((second - first).abs().argmax(), first.shape))
+        found = at_worst(name, (first, second), readings, given, place, limits, by_rounding=True)
+        return replace(found, image=self.image, part=CALL, told=call.seen.trouble)
+
+
+def search(
+    original: nn.Module,
+    network: nn.Module,
+    images: Tensor,
+    compared: Compared,
+    parts: Iterable[str],
+    tolerance: float | None = None,
+) -> tuple[tuple[Witness, ...], tuple[str, ...]]:
+    """For each refuted part an image of `images`, on which both were `compared`, that shows it, or that none does."""
+    wanted, found = list(dict.fromkeys(parts)), dict[str, Witness]()
+    if not wanted:
+        return (), ()
+    for index, look in looks(original, network, images, compared):
+        for part in wanted:
+            if part not in found and (shown := look.witness(part, tolerance)).shows:
+                found[part] = replace(shown, index=index)
+        if len(found) == len(wanted):
+            break
+    tried = counted(min(len(images), TRIED), "image")
+    unshown = tuple(f"{part}: no output shows it on the {tried} tried" for part in wanted if part not in found)
+    return tuple(found[part] for part in wanted if part in found), unshown
+
+
+def looks(original: nn.Module, network: nn.Module, images: Tensor, compared: Compared) -> Iterator[tuple[int, Look]]:
+    """The images to look at with their numbers; a single one was looked at already."""
+    if len(images) == 1:
+        yield 0, Look(original, network, images[0], compared)
+        return
+    for index in most_different(compared.first, compared.second, len(images))[:TRIED]:
+        with contextlib.suppress(UsageError):
+            yield index, Look.at(original, network, images[index], "an image by itself")

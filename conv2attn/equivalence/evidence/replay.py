@@ -1,0 +1,181 @@
+"""Saved inputs that showed a difference, shown again: both layers are run on them once more."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.equivalence.computed.measure import by_true_softmax, reason
+from conv2attn.equivalence.evidence.images import Look
+from conv2attn.equivalence.evidence.inputs import NETWORK, PARTS, TOLERANCE, Witness
+from conv2attn.equivalence.evidence.witness import computed
+from conv2attn.equivalence.readings.reading import reading_of
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.tables import counted
+from conv2attn.verdicts import Verdict, worst_verdict
+
+REMEDY = "Write one by verify --save-witness."
+
+
+@final
+@dataclass(frozen=True)
+class Shown:
+    """What became of one saved input: refuted if it still shows a difference, else undecided; a sentence on it."""
+
+    layer: str
+    verdict: Verdict
+    sentence: str
+
+
+@final
+@dataclass(frozen=True)
+class Replay:
+    """What became of the inputs in a file; that none shows a difference says nothing of other inputs."""
+
+    file: str
+    shown: tuple[Shown, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refuted if any input shows a difference, never more than undecided otherwise."""
+        return worst_verdict(each.verdict for each in self.shown)
+
+    @property
+    def exit_code(self) -> int:
+        """1 refuted, 3 otherwise."""
+        return self.verdict.exit_code
+
+    def to_text(self) -> str:
+        """The report in lines."""
+        still = sum(each.verdict is Verdict.REFUTED for each in self.shown)
+        last = f"{still} of {len(self.shown)} saved inputs show a difference: {self.verdict.value}"
+        rest = "" if still else " (and nothing is known of other inputs)"
+        return "\n".join([*(f"{each.layer}: {each.sentence}" for each in self.shown), f"{last}{rest}"]) + "\n"
+
+    def to_markdown(self) -> str:
+        """The report as a list."""
+        return "".join(f"- {line}\n" for line in self.to_text().splitlines())
+
+    def to_json(self) -> str:
+        """The report for a program."""
+        shown = [{**vars(each), "verdict": each.verdict.value} for each in self.shown]
+        decided = {"verdict": self.verdict.value, "exit_code": self.exit_code}
+        body = {"schema": "conv2attn.replay/1", "file": self.file, "shown": shown, **decided}
+        return json.dumps(body, indent=2, sort_keys=True) + "\n"
+
+
+def replay(
+    content: Mapping[Any, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None = None
+) -> Replay:
+    """Runs the layers or networks that the saved inputs are for on them, the second's heads evaluated as softmaxes.
+
+    Args:
+        content: what `verify --save-witness` wrote into `file`.
+        tolerance: what the numbers of whole networks may differ by, or where the networks are single layers, of these;
+            otherwise it is what rounding allows.
+    Raises:
+        CheckpointError: it holds no such inputs (C2A303).
+        UsageError: they are not for these networks, or the tolerance is no number of at least 0 (C2A001).
+        UnsupportedError: a layer is no convolution.
+    """
+    if tolerance is not None and not 0 <= tolerance < math.inf:
+        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
+    saved = content.get("witnesses")
+    if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
+        raise CheckpointError("C2A303", f"{file} holds no saved witnesses", REMEDY)
+    softmax = by_true_softmax(network)
+    shown = ((show_network if each.get("part") else show)(each, file, original, softmax, tolerance) for each in saved)
+    return Replay(file, tuple(shown))
+
+
+def is_saved(entry: object) -> bool:
+    """Whether an entry of the file names a layer, a finite image (channels, *sides) and a place in the output.
+
+    One of whole networks names in their place what it shows: a part of the certificate, or a functional call.
+    """
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
+        return False
+    image, place, part = entry.get("image"), entry.get("place"), entry.get("part", "")
+    if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
+        return False
+    if part != "":
+        return part in PARTS
+    return isinstance(place, tuple) and len(place) == image.ndim and all(type(i) is int and i >= 0 for i in place)
+
+
+def show(
+    entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
+) -> Shown:
+    """What one saved input shows now."""
+    name, image, place = entry["layer"], entry["image"], entry["place"]
+    tolerance = tolerance if name == "(root)" else None
+    try:
+        path = "" if name == "(root)" else name
+        layers = original.get_submodule(path), network.get_submodule(path)
+    except AttributeError as error:
+        raise UsageError("C2A001", f"{file} is of a layer {name}, which these networks have not") from error
+    readings = reading_of(layers[0]), reading_of(layers[1])
+    if readings[0].dtype != image.dtype:
+        raise UsageError("C2A001", f"{file} holds {image.dtype}, and {name} is {readings[0].dtype}", "Pass --dtype.")
+    weights = readings[0].weights
+    image = image.to(next(w.device for w in (weights.output, weights.value) if w is not None))
+    try:
+        with torch.no_grad():
+            fits = all(i < side for i, side in zip(place, layers[0](image[None]).shape[1:], strict=True))
+    except (Conv2AttnError, RuntimeError, ValueError) as error:
+        told = f"{name} of the original does not run on the input in {file}: {reason(error)}"
+        raise UsageError("C2A001", told) from error
+    if not fits:
+        raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
+    try:
+        found = computed(name, layers, readings, image, place, tolerance)
+    except (Conv2AttnError, RuntimeError, IndexError) as error:
+        return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
+    if found is None:
+        return Shown(name, Verdict.REFUTED, "the outputs are of other shapes")
+    return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, in_words(found, tolerance is None))
+
+
+def show_network(
+    entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
+) -> Shown:
+    """What one saved image of the whole networks shows now.
+
+    It refutes by what it does in a certificate (see `images`), never by numbers that merely round differently.
+    """
+    name, part, image = entry["layer"], entry["part"], entry["image"]
+    device = next((each.device for each in original.parameters()), image.device)
+    look = Look.at(original, network, image.to(device), f"the input in {file}")
+    if name != NETWORK and name not in look.compared.calls:
+        raise UsageError("C2A001", f"{file} is of a call {name}, which these networks have not")
+    found = look.witness(part if name == NETWORK else name, tolerance)
+    label = f"{name} {part}" if name == NETWORK else name
+    if found.told:
+        return Shown(label, Verdict.REFUTED, found.fact)
+    if not found.where:
+        return Shown(label, Verdict.UNDECIDED, "there is nothing to compare: this input shows nothing")
+    verdict = Verdict.REFUTED if found.shows else Verdict.UNDECIDED
+    return Shown(label, verdict, found.premise + in_words(found, found.part != TOLERANCE))
+
+
+def in_words(found: Witness, by_rounding: bool) -> str:
+    """The numbers beside what is allowed, and what follows."""
+    if not math.isfinite(found.original):
+        return f"{found.where}: the original is not finite there, so this input shows nothing"
+    if not found.difference and not found.exact:
+        return f"{found.where} is {found.original:.9g} in both: this input shows no difference"
+    who = "rounding" if by_rounding else "the tolerance"
+    limit = f"what {who} allows is not known" if found.allowed is None else f"{who} allows {found.allowed:.3g}"
+    pair = f"{found.converted:.9g}, not {found.original:.9g}"
+    many = f" ({counted(found.count, 'number')} off)" if found.count else ""
+    numbers = f"{found.where} is {pair}: off by {found.difference:.3g}, {limit}{many}"
+    if found.exceeds:
+        return numbers
+    if found.exact:
+        return f"{numbers}; in exact arithmetic it is off by {found.exact:.3g}, and should not be"
+    return f"{numbers}: this input shows nothing"

@@ -1,0 +1,285 @@
+"""What stands between the compared layers of a network, as a graph of ATen operators that holds for all input sizes.
+
+Two networks whose graphs are equal, node by node and constant by constant, compute the same from the same layers:
+hooks, modes, buffers, replaced forwards and functional convolutions are nodes of the graph or no part of the map.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.fx.experimental import _config as symbolic
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map
+
+from conv2attn.equivalence.conditions import in_words, own_line, reason_of
+from conv2attn.equivalence.opaque import Calls, hidden
+from conv2attn.tables import counted
+
+
+@final
+@dataclass(frozen=True)
+class Node:
+    """One operator: `key` says what it computes of which earlier nodes and constants, `label` and `where` for people.
+
+    `constants` are those that it reads, each with its name and its bits; `operator` is the key without these bits.
+    """
+
+    key: str
+    label: str
+    where: str = ""
+    constants: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def operator(self) -> str:
+        """What it computes, whatever its constants are."""
+        return reduce(lambda key, constant: key.replace(constant[1], "<>"), self.constants, self.key)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The nodes of a network in the order in which they run, and for which sizes of input they are what runs.
+
+    `conditions` are those that the code asked of the sizes; where there are none, the graph is that of every size.
+    """
+
+    program: ExportedProgram
+    nodes: tuple[Node, ...]
+    conditions: tuple[str, ...]
+
+    def constant(self, name: str) -> Tensor:
+        """A constant by its name."""
+        held = {**self.program.state_dict, **self.program.constants}
+        found: Tensor = held[name]
+        return found
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The parameters, buffers and constants by the names of the nodes that stand for them."""
+        return constants_of(self.program)[0]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all keys and conditions."""
+        return hashlib.sha256("\n".join([*(node.key for node in self.nodes), *self.conditions]).encode()).hexdigest()
+
+
+@final
+@dataclass(frozen=True)
+class Unexported:
+    """Why a network has no such graph, with the line of its code."""
+
+    reason: str
+
+
+Layers = Mapping[str, tuple[int, Sequence[Any]]]
+
+
+def graphs_of(
+    networks: Sequence[nn.Module], layers: Layers, images: Tensor, calls: Calls
+) -> tuple[Graph | Unexported, ...]:
+    """The graphs of networks for all sizes of input, or all for the size of `images` where one has no other."""
+    found = tuple(graph_of(network, layers, images, calls) for network in networks)
+    if all(isinstance(graph, Graph) for graph in found):
+        return found
+    fixed = tuple(graph_of(network, layers, images, calls, every_size=False) for network in networks)
+    return fixed if all(isinstance(graph, Graph) for graph in fixed) else found
+
+
+def graph_of(
+    network: nn.Module, layers: Layers, images: Tensor, calls: Calls, *, every_size: bool = True
+) -> Graph | Unexported:
+    """The graph of `network` with its compared `layers` opaque, or why it has none.
+
+    Args:
+        layers: for each name of a compared layer, its number and its form.
+        images: (batch, channels, *sides), of which only shape and dtype count; the number of axes and channels stay.
+        every_size: whether batch and sides are unknown, so that the graph holds for all of them.
+    """
+    lazy = [name for name, held in [*network.named_parameters(), *network.named_buffers()] if is_lazy(held)]
+    if lazy:
+        return Unexported(f"{lazy[0]} has no numbers yet: the layer is lazy and has not seen an input")
+    dynamic = {axis: Dim.AUTO for axis in range(images.ndim) if axis != 1} if every_size else {}
+    try:
+        with hidden(network, layers, calls):
+            program = exported(network, images, dynamic)
+        return Graph(program, tuple(nodes_of(program)), in_words(program, images, dynamic))
+    except Exception as error:  # the network's own code may raise anything, and so may the export
+        return Unexported(reason_of(error))
+
+
+def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> ExportedProgram:
+    """The program of `network`; code between the operators runs as it is, sizes of 0 and 1 are not special."""
+    with (
+        warnings.catch_warnings(action="ignore"),
+        symbolic.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        torch.random.fork_rng(),
+        torch.no_grad(),
+    ):
+        return torch.export.export(network, (images,), dynamic_shapes=(dict(dynamic),), strict=False)
+
+
+def constants_of(program: ExportedProgram) -> tuple[dict[str, Any], dict[str, str]]:
+    """The constants of a program by the names of their nodes, and the names that the network has for them."""
+    signature = program.graph_signature
+    held = {**program.state_dict, **program.constants}
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    return {node: held[name] for node, name in names.items() if name in held}, names
+
+
+def nodes_of(program: ExportedProgram) -> Iterator[Node]:
+    """The operators of a program by what they compute, constants by their bits."""
+    yield from walk(program.graph_module, *constants_of(program), {})
+    for result, name in program.graph_signature.buffers_to_mutate.items():
+        yield Node(f"{result} is stored in {name}", f"an update of {name}")
+    yield Node(f"returns {program.call_spec.out_spec}", "the structure of what is returned")
+
+
+def walk(
+    module: fx.GraphModule, constants: Mapping[str, Any], names: Mapping[str, str], bits: dict[int, str]
+) -> Iterator[Node]:
+    """The operators of a graph and of the graphs inside it."""
+    place: dict[fx.Node, str] = {}
+    inputs, count = 0, 0
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            constant = constants.get(node.name)
+            if isinstance(constant, Tensor) and node.users:
+                place[node] = f"<{bits_of(constant, bits)}>"
+            elif node.name not in constants:
+                place[node] = f"input {inputs} {kind_of(node)}"
+                inputs += 1
+            continue
+        if node.op == "get_attr" and isinstance(getattr(module, str(node.target), None), fx.GraphModule):
+            inner = list(walk(getattr(module, str(node.target)), {}, {}, bits))
+            place[node] = f"graph of {len(inner)} nodes"
+            yield from inner
+            continue
+
+        if node.op == "get_attr":
+            raise NotImplementedError(f"{node.target} is no tensor that the export lifted out")
+
+        read = [each for each in node.all_input_nodes if each.name in constants]
+        target = str(node.target) if node.op != "output" else "output"
+        arguments, keywords = (named(item, place) for item in (read_arguments(node), node.kwargs))
+        key = f"{node.op} {target} {arguments!r} {sorted(keywords.items())!r}"
+        known = tuple((names[each.name], place[each]) for each in read)
+        yield Node(key, label_of(node), own_line(node.meta), known)
+        place[node], count = f"%{count}", count + 1
+
+
+def read_arguments(node: fx.Node) -> tuple[Any, ...]:
+    """The arguments that an operator reads: in evaluation mode no momentum of batch_norm and no rate of dropout."""
+    arguments = list(node.args)
+    name = str(node.target)
+    if name == "aten.batch_norm.default" and arguments[5] is False:
+        arguments[6] = "not read"
+    if name == "aten.dropout.default" and arguments[2] is False:
+        arguments[1] = "not read"
+    return tuple(arguments)
+
+
+def named(item: Any, place: Mapping[fx.Node, str]) -> Any:
+    """Arguments in which each node is replaced by what it is called."""
+    return tree_map(lambda each: place[each] if isinstance(each, fx.Node) else each, item)
+
+
+def bits_of(tensor: Tensor, known: dict[int, str]) -> str:
+    """Dtype, shape and SHA-256 of the numbers of a tensor; NaN and the sign of zero count."""
+    key = id(tensor)
+    if key not in known:
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise NotImplementedError(f"a constant is a sparse, quantised or nested tensor, {tensor.layout}")
+        plain = tensor.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
+        numbers: Any = plain.view(torch.uint8).numpy() if plain.numel() else b""
+        digest = hashlib.sha256(numbers).hexdigest()
+        known[key] = f"{tensor.dtype} {tuple(tensor.shape)} {digest}"
+    return known[key]
+
+
+def kind_of(node: fx.Node) -> str:
+    """Dtype and number of axes of an input."""
+    value = node.meta.get("val")
+    return f"{value.dtype} {value.ndim}" if isinstance(value, Tensor) else repr(value)
+
+
+def module_of(node: fx.Node) -> str:
+    """The name of the innermost module that an operator runs in; empty for the network itself."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return next((path for path, _ in reversed(list(stack.values())) if path), "")
+
+
+def label_of(node: fx.Node) -> str:
+    """An operator for people: its name and the module that it runs in."""
+    inside = module_of(node)
+    name = str(node.target).removeprefix("aten.").partition(".")[0] if node.op == "call_function" else node.op
+    return f"{name} in {inside}" if inside else name
+
+
+def first_difference(first: Graph, second: Graph) -> str:
+    """Where two graphs part: the first node that differs, its module and its line; empty if they are equal."""
+    for ours, theirs in zip(first.nodes, second.nodes, strict=False):
+        if ours.key != theirs.key:
+            return describe(ours, theirs)
+    longer = max((first.nodes, second.nodes), key=len)
+    if len(first.nodes) != len(second.nodes):
+        node = longer[min(len(first.nodes), len(second.nodes))]
+        return f"{node.label}{node.where} is only in the {'first' if longer is first.nodes else 'second'}"
+    if first.conditions != second.conditions:
+        told = [", ".join(each.conditions) or "every size" for each in (first, second)]
+        return f"the code of the second holds for {told[1]}, that of the first for {told[0]}"
+    return ""
+
+
+def describe(ours: Node, theirs: Node) -> str:
+    """Two nodes that differ, in words."""
+    if ours.label != theirs.label:
+        return f"{theirs.label}{theirs.where} stands in place of {ours.label}{ours.where}"
+    pairs = zip(ours.constants, theirs.constants, strict=False)
+    moved = [second[0] for first, second in pairs if first[1] != second[1]]
+    if moved:
+        return f"{moved[0]} differs, which {theirs.label} reads{theirs.where}"
+    return f"{theirs.label}{theirs.where} has other arguments"
+
+
+def different_constants(first: Graph, second: Graph) -> str:
+    """Where two graphs of the same operators read different numbers, the worst place named; empty if nowhere."""
+    if len(first.nodes) != len(second.nodes) or first.conditions != second.conditions:
+        return ""
+    pairs = list(zip(first.nodes, second.nodes, strict=True))
+    if any(ours.operator != theirs.operator for ours, theirs in pairs):
+        return ""
+    names = [
+        (mine[0], other[0])
+        for ours, theirs in pairs
+        for mine, other in zip(ours.constants, theirs.constants, strict=True)
+        if mine[1] != other[1]
+    ]
+    found = (worst_number(name, first.constant(mine), second.constant(name)) for mine, name in names)
+    return next(filter(None, found), "")
+
+
+def worst_number(name: str, ours: Tensor, theirs: Tensor) -> str:
+    """Where two constants differ most, in words; empty where only the signs of zeros or the bits of NaN differ."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{name} is {theirs.dtype} {tuple(theirs.shape)}, not {ours.dtype} {tuple(ours.shape)}"
+    wide = torch.complex128 if ours.is_complex() else torch.float64
+    first, second = (each.detach().cpu().to(wide) for each in (ours, theirs))
+    unequal = (first != second) & ~(first.isnan() & second.isnan())
+    if not unequal.any():
+        return ""
+    away = (first - second).abs().nan_to_num(torch.inf).masked_fill(~unequal, -1.0)
+    place = tuple(int(i) for i in torch.unravel_index(away.argmax(), away.shape))
+    many = counted(int(unequal.sum()), "number")
+    return f"{name} differs in {many}, the worst at {place}: {theirs[place].item()!r}, not {ours[place].item()!r}"

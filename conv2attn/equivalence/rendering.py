@@ -1,0 +1,153 @@
+"""A certificate as text, Markdown and JSON; pure functions."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from conv2attn.equivalence.computed.outputs import Outputs
+from conv2attn.equivalence.evidence.inputs import Witness
+from conv2attn.equivalence.readings.finding import CLAIMS, Finding
+from conv2attn.tables import markdown_table, show, text_table
+from conv2attn.verdicts import Verdict, worst_verdict
+
+if TYPE_CHECKING:
+    from conv2attn.equivalence.certificate import Certificate, Row
+
+SCHEMA = "conv2attn.certificate/1"
+HEADER = (
+    *("layer", "convolution", "grid", "heads", "d_head", "alpha", "parameters", "attention avoided"),
+    *("max |error|", "bound", "strength", "verdict"),
+)
+
+
+def to_text(certificate: "Certificate") -> str:
+    """The report for a terminal."""
+    table = text_table(HEADER, [row.cells() for row in certificate.rows])
+    return "\n".join([*first_lines(certificate), table, "", *findings(certificate), *totals(certificate)]) + "\n"
+
+
+def to_markdown(certificate: "Certificate") -> str:
+    """The report for a document."""
+    notes = [f"- {line}" for line in (*findings(certificate), *totals(certificate))]
+    return (
+        "\n".join(
+            [*first_lines(certificate), markdown_table(HEADER, [row.cells() for row in certificate.rows]), "", *notes]
+        )
+        + "\n"
+    )
+
+
+def first_lines(certificate: "Certificate") -> list[str]:
+    """What was assumed about the files, if anything was."""
+    read = dict(certificate.circumstances).get("read as")
+    return [f"{certificate.verdict.value}, of networks {read}", ""] if read else []
+
+
+def findings(certificate: "Certificate") -> list[str]:
+    """A sentence for each part that does not hold, of the rows and between them."""
+    told = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
+    lines = [f"{finding.code} {name}: {finding.sentence}".strip() for name, finding in told]
+    lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
+    lines += [f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses]
+    lines += certificate.unshown
+    known = dict(certificate.circumstances)
+    again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
+    return [*lines, *([f"to repeat it: {again}"] if again else [])]
+
+
+def totals(certificate: "Certificate") -> list[str]:
+    """What was measured end to end, what was assumed, and the count of all four verdicts."""
+    counts = Counter(row.verdict for row in certificate.counted)
+    tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    skipped = len(certificate.rows) - len(certificate.counted)
+    structure = [each for each in certificate.between if each.part == "structure"]
+    untouched = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
+    between = "everything is untouched, bit for bit" if untouched else "not everything is shown to be the same"
+    lines = [f"between the convolutions {between}"] if certificate.counted else ["nothing was checked"]
+    if certificate.outputs:
+        lines += outputs_in_words(certificate.outputs)
+    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
+    lines += [f"claim: {certificate.claim}", *(f"assumed: {line}" for line in certificate.assumptions)]
+    alone = certificate.verdict is worst_verdict(row.verdict for row in certificate.counted)
+    whose = "" if alone or not certificate.counted else "; the whole network"
+    return [*lines, f"{tally}{f', {skipped} skipped' if skipped else ''}{whose}: {certificate.verdict.value}{known}"]
+
+
+def outputs_in_words(outputs: Outputs) -> list[str]:
+    """The end-to-end measurement in sentences."""
+    difference, largest = show(outputs.max_difference), show(outputs.largest_output)
+    lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]
+    if outputs.bound is not None:
+        vacuous = " (vacuous: more than the outputs themselves)" if outputs.vacuous else ""
+        lines.append(f"bound propagated to the outputs: {show(outputs.bound)}{vacuous}")
+    if outputs.same_top1 is not None:
+        stable = f"; its margin exceeds the difference for {outputs.stable}"
+        if outputs.stable_by_bound is not None and not outputs.vacuous:
+            stable += f", the bound for {outputs.stable_by_bound}"
+        lines.append(f"same top-1 class: {outputs.same_top1} of {outputs.count}{stable}")
+    if outputs.correct is not None:
+        before, after = outputs.correct
+        lines.append(f"right by their labels: {before} before, {after} after, of {outputs.count}")
+    return lines
+
+
+def to_json(certificate: "Certificate") -> str:
+    """The report for a program: sorted keys, no NaN; its schema is docs/certificate.schema.json."""
+    body: dict[str, Any] = {
+        "schema": SCHEMA,
+        "claim": certificate.claim,
+        "verdict": certificate.verdict.value,
+        "strength": certificate.strength.value,
+        "exit_code": certificate.exit_code,
+        "layers": [plain_row(row) for row in certificate.rows],
+        "between": [plain_finding(finding) for finding in certificate.between],
+        "outputs": plain(certificate.outputs) if certificate.outputs else None,
+        "assumptions": list(certificate.assumptions),
+        "circumstances": dict(certificate.circumstances),
+        "witnesses": [plain_witness(witness) for witness in certificate.witnesses],
+        "unshown": list(certificate.unshown),
+    }
+    return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def plain_row(row: "Row") -> dict[str, Any]:
+    """A row as JSON takes it, with its verdict and the statements of proofs/ that license its numbers."""
+    items = plain(row)
+    items["findings"] = [plain_finding(finding) for finding in row.findings]
+    items["verdict"] = row.verdict.value
+    items["licensed_by"] = {
+        "bound": list(CLAIMS["bound"]) if row.bound is not None else [],
+        "leak": list(CLAIMS["leak"]) if row.leak is not None else [],
+    }
+    return items
+
+
+def plain_witness(witness: Witness) -> dict[str, Any]:
+    """A witness as JSON takes it; its input is saved apart."""
+    told = {key: getattr(witness, key) for key in ("layer", "part", "output", "told", "count")}
+    return {**told, "image": witness.index, "place": witness.axes, **numbers(witness)}
+
+
+def numbers(witness: Witness) -> dict[str, Any]:
+    """The numbers of a witness, those that JSON cannot say as strings."""
+    shown = {key: getattr(witness, key) for key in ("original", "converted", "allowed", "exact")}
+    return {key: value if value is None or math.isfinite(value) else str(value) for key, value in shown.items()}
+
+
+def plain_finding(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON takes it, with the statements of proofs/ that license it."""
+    return {**plain(finding), "licensed_by": list(CLAIMS.get(finding.part, ()))}
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON takes it: enumerations by value, numbers that JSON cannot say as strings."""
+    items = {field.name: getattr(value, field.name) for field in fields(value)}
+    for key, item in items.items():
+        if isinstance(item, Enum):
+            items[key] = item.value
+        elif isinstance(item, float) and not abs(item) < float("inf"):
+            items[key] = str(item)
+    return items

@@ -1,0 +1,172 @@
+"""The rows of a certificate: one a pair of layers, one a functional call, one a convolution that was left."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
+from conv2attn.attention.hardness import hard_offsets
+from conv2attn.basis import AttentionGrid
+from conv2attn.equivalence.calls import MetCall
+from conv2attn.equivalence.certificate import Row
+from conv2attn.equivalence.computed.arithmetic import spread_of
+from conv2attn.equivalence.computed.measure import Measured
+from conv2attn.equivalence.layer import LayerCertificate, certify_layer, strength_of
+from conv2attn.equivalence.readings.finding import Finding, unsupported
+from conv2attn.equivalence.readings.reading import Reading, reading_of
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
+from conv2attn.models.conversion.redirection import CHILD
+from conv2attn.models.conversion.replacement import weight_moves
+from conv2attn.tables import bytes_for_people
+from conv2attn.theorem import STOCK
+from conv2attn.verdicts import Strength, Verdict
+
+
+def pair_layers(original: nn.Module, network: nn.Module) -> dict[str, tuple[nn.Module, nn.Module]]:
+    """The layers to compare, by their first name: attention or convolution, where both sides have either.
+
+    A pair that comes under several names comes once. Convolutions that attend by themselves stay outside.
+    """
+    kinds = (*STOCK, MultiHeadSelfAttention)
+    pairs: dict[str, tuple[nn.Module, nn.Module]] = {}
+    theirs, seen = dict(network.named_modules(remove_duplicate=False)), set[tuple[int, int]]()
+    for name, layer in original.named_modules(remove_duplicate=False):
+        other = theirs.get(name)
+        if other is None or CHILD in other._modules or CHILD in name.split("."):
+            continue
+        if isinstance(layer, kinds) and isinstance(other, kinds) and (id(layer), id(other)) not in seen:
+            if readable(layer) or isinstance(other, MultiHeadSelfAttention):
+                pairs[name] = (layer, other)
+            seen.add((id(layer), id(other)))
+    return pairs
+
+
+def readable(layer: nn.Module) -> bool:
+    """Whether `layer` can be read as a convolution or position-only attention."""
+    try:
+        return bool(reading_of(layer).starts)
+    except Conv2AttnError:
+        return False
+
+
+def row_of(
+    name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, *, skipped: bool, exactly: bool
+) -> tuple[Row, tuple[Reading, Reading] | None]:
+    """The row of a pair of layers, and their readings; skipped on request only where nothing is amiss."""
+    attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
+    label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
+    if weight_moves(ours) or weight_moves(theirs):
+        told = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
+        return Row(label, signature, (unsupported("C2A106", told),)), None
+    try:
+        first, second = reading_of(ours), reading_of(theirs)
+    except Conv2AttnError as error:
+        return Row(label, signature, (unsupported(error.code, error.found),)), None
+    if isinstance(ours, STOCK) and seen.calls:
+        seen.spread = spread_of(ours, first, seen)
+    found = certify_layer(first, second, seen, exactly=exactly)
+    row = filled(label, signature, found, attention, seen, strength_of(found.findings))
+    if skipped and row.verdict is Verdict.HOLDS:
+        row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
+    return row, (first, second)
+
+
+def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
+    """The row of a functional call: what is known of it is known of the geometries met."""
+    try:
+        first, second = call.readings()
+    except Conv2AttnError as error:
+        return Row(name, call.signature, (unsupported(error.code, error.found),))
+    found = certify_layer(first, second, call.seen, exactly=exactly)
+    return filled(name, call.signature, found, call.layer, call.seen, Strength.SAMPLED)
+
+
+def filled(
+    name: str,
+    signature: str,
+    found: LayerCertificate,
+    attention: MultiHeadSelfAttention | None,
+    seen: Measured,
+    strength: Strength,
+) -> Row:
+    """A row with all its numbers."""
+    return Row(
+        name,
+        signature,
+        found.findings,
+        strength,
+        seen.grid or None,
+        attention.heads if attention else None,
+        attention.d_head if attention else None,
+        sharpness(attention) if attention else None,
+        sum(parameter.numel() for parameter in attention.parameters()) if attention else None,
+        avoided(attention, seen.sides) if attention and seen.calls else None,
+        found.leak,
+        found.input_range,
+        found.max_error,
+        found.bound,
+    )
+
+
+def sharpness(layer: MultiHeadSelfAttention) -> float | None:
+    """The smallest alpha of all heads, where the encoding has one."""
+    alpha = getattr(layer.encoding, "alpha", None)
+    return alpha.min().item() if isinstance(alpha, Tensor) else None
+
+
+def signature_of(layer: nn.Module) -> str:
+    """An attention layer in one line."""
+    if not isinstance(layer, MultiHeadSelfAttention):
+        return type(layer).__name__
+    return f"attention {layer.d_in}->{layer.d_out}"
+
+
+def avoided(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> str:
+    """What the attention of one image would take, were it materialised: heads x queries x keys."""
+    queries, keys = AttentionGrid(layer.padding.sides(sides), layer.sites).shape
+    itemsize = 8 if next(layer.encoding.parameters()).dtype.itemsize == 8 else 4
+    return bytes_for_people(layer.heads * queries * keys * itemsize)
+
+
+def engine_limits(network: nn.Module, readings: Mapping[str, tuple[Reading, Reading]]) -> Iterator[str]:
+    """For each compared attention layer whose engine refuses some sizes of input, a sentence that says so."""
+    for name, (_, reading) in readings.items():
+        layer = network.get_submodule(name)
+        if not isinstance(layer, MultiHeadSelfAttention):
+            continue
+        enumerated, stray = isinstance(layer.encoding, EnumeratedEncoding), bool(reading.strays)
+        limited = layer.engine in ("dense", "sdpa") or (stray and (enumerated or layer.engine == "conv"))
+        if limited or (enumerated and isinstance(hard_offsets(layer.encoding.operators(), reading.dtype), str)):
+            yield f"inputs that {name or 'the layer'} takes: its engine {layer.engine} refuses some sizes"
+
+
+def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:
+    """A row for each convolution that the conversion left or that nothing was seen of, with the reason."""
+    for name, row in told.items():
+        label = name or "(root)"
+        if label in rows or any(has_row(label, other) for other in rows):
+            continue
+        if row.outcome == SKIPPED:
+            yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
+        elif row.outcome == UNSUPPORTED:
+            code, _, reason = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
+            yield Row(label, row.signature, (unsupported(code, reason),))
+        else:
+            yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))
+
+
+def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Mapping[str, Row]) -> Iterator[Row]:
+    """A row for each module of either network that attends to functional convolutions, if none has a row yet."""
+    theirs = "attention to functional convolutions is read in the second network only"
+    for side, told in ((network, "no input met it, so it was not compared"), (original, theirs)):
+        for name, module in side.named_modules():
+            label = name or "(root)"
+            if CHILD in module._modules and not any(has_row(label, other) for other in rows):
+                yield Row(label, "functional convolutions", (unsupported("C2A406", told),))
+
+
+def has_row(label: str, row: str) -> bool:
+    """Whether a row is of the module with this label, or of a functional call in it, which may be numbered."""
+    call = row.partition("#")[0]
+    return label in (call, call.partition(":")[0])

@@ -1,0 +1,70 @@
+"""The other question: is the difference at most E for all inputs with |x| <= r?"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from conv2attn.equivalence.computed.outputs import Outputs
+from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.domain import SLACK, Carried, LayerRule, affine
+from conv2attn.equivalence.evidence.inputs import Witness
+from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.equivalence.readings.places import single, summed
+from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.verdicts import Strength
+
+
+def claim(tolerance: float, input_range: float, size: Sequence[int]) -> str:
+    """What is certified, in words; a bound that is carried through a network is one for images of one size."""
+    inputs = f"finite inputs {'x'.join(map(str, size))} within +-{input_range:g}"
+    return f"the outputs differ by at most {tolerance:g} for all {inputs}"
+
+
+def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> LayerRule:
+    """How a pair of layers carries a bound on, for images with these padded sides."""
+    original, converted = readings
+    blocks = absolute_blocks(original) * SLACK
+
+    def rule(given: Carried) -> Carried:
+        grid = range(given.size.ndim - len(sides), given.size.ndim)
+        channels = given.largest_over(grid).expanded(
+            [*given.size.shape[: -len(sides) - 1], original.channels[0], *[1 for _ in grid]]
+        )
+        passed = affine(blocks, original.weights.bias, channels.along(Tensor.flatten), 0.0, 0.0)
+        added = difference_bounds(original, converted, given.reach, sides)
+        own = passed.error.new_tensor(added if added is not None else [float("inf")])
+        shape = [-1 if axis == grid[0] - 1 else 1 for axis in range(given.size.ndim)]
+        both = Carried((passed.size + own) * SLACK, (passed.error + own) * SLACK)
+        return both.along(lambda each: each.reshape(shape))
+
+    return rule
+
+
+def absolute_blocks(reading: Reading) -> Tensor:
+    """The sum over all places of |the weights there|: its diagonal blocks, (groups, outputs, inputs) of a group."""
+    if single(reading):
+        assert reading.taps is not None
+        return reading.taps.cpu().double().abs().sum(0).unflatten(0, (reading.weights.groups, -1))
+    return summed(reading, tuple(dict.fromkeys(reading.starts))).abs().sum(0)[None]
+
+
+def judge_layer(bound: float | None, tolerance: float, witness: Witness | None) -> Finding:
+    """The finding on a single layer: the bound decides, or an input that exceeds the tolerance."""
+    if bound is not None and bound <= tolerance:
+        return holds("tolerance", Strength.BOUNDED)
+    if witness is not None and not witness.difference <= tolerance:
+        return refuted("tolerance", "C2A409", f"the difference is {witness.difference:.3g}: {witness.in_words()}")
+    shown = "nothing is" if bound is None else f"{bound:.3g} is"
+    return undecided("tolerance", "C2A409", f"{shown} proved; no input found shows more than {tolerance:g}")
+
+
+def judge_network(outputs: Outputs | None, tolerance: float, stop: str) -> Finding:
+    """The finding on a network: the propagated bound decides, or images that exceed the tolerance."""
+    if outputs is None:
+        return undecided("tolerance", "C2A409", "the outputs cannot be compared")
+    if not outputs.max_difference <= tolerance:
+        return refuted("tolerance", "C2A409", f"on {outputs.images} they differ by {outputs.max_difference:.3g}")
+    if outputs.bound is not None and outputs.bound <= tolerance:
+        return holds("tolerance", Strength.BOUNDED)
+    shown = f"the propagated bound is {outputs.bound:.3g}" if outputs.bound is not None else f"no bound passes {stop}"
+    return undecided("tolerance", "C2A409", f"{shown}, and no difference above {tolerance:g} was measured")

@@ -1,0 +1,82 @@
+"""Laws of certificates: what differs never holds, what is the same is proved, and a guess is never a proof."""
+
+import copy
+
+import pytest
+import torch
+from equivalence.cases import ERRORS, TWINS, Branching, ByValue, Functional, made
+from torch import nn
+
+import conv2attn
+from conv2attn.equivalence import certify
+from conv2attn.verdicts import Strength, Verdict
+
+IMAGES = torch.randn(2, 4, 14, 11, generator=torch.Generator().manual_seed(3))
+
+
+def pair_of(case):
+    kind, change = case
+    original = made(kind)
+    converted = conv2attn.convert(original, example_input=IMAGES)
+    change(converted)
+    return original, converted
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_changed_context_never_holds(name):
+    report = certify(*pair_of(ERRORS[name]), images=IMAGES)
+    assert report.verdict in (Verdict.REFUTED, Verdict.UNDECIDED), report.to_text()
+    assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_harmless_twin_is_proved(name):
+    report = certify(*pair_of(TWINS[name]), images=IMAGES)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+@pytest.mark.parametrize("kind", [Functional, Branching])
+def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
+    network = made(kind)
+    for second in (network, copy.deepcopy(network), nn.Sequential(network)[0]):
+        report = certify(network, second, images=IMAGES)
+        assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+def test_a_branch_on_values_leaves_the_context_undecided_and_names_the_line():
+    original = made(ByValue)
+    report = certify(original, conv2attn.convert(original), images=IMAGES)
+    assert report.verdict is Verdict.UNDECIDED
+    assert [row.verdict for row in report.rows] == [Verdict.HOLDS]
+    assert "cases.py" in report.between[0].sentence
+    assert "hidden.sum() > 0" in report.between[0].sentence
+
+
+def test_a_claim_names_the_sizes_that_it_is_made_for():
+    original = made(Branching)
+    assert "height <= 20" in certify(original, conv2attn.convert(original), images=IMAGES).claim
+    plain = conv2attn.convert(made(Functional), example_input=IMAGES)
+    assert "sizes" not in certify(made(Functional), plain, images=IMAGES).claim
+
+
+def test_a_hook_that_changes_no_number_is_undecided_since_the_graphs_differ():
+    original = made(Functional)
+    converted = conv2attn.convert(original, example_input=IMAGES)
+    converted.norm.register_forward_hook(lambda module, args, output: output + 0)
+    report = certify(original, converted, images=IMAGES)
+    assert report.verdict is Verdict.UNDECIDED
+    assert "add in norm" in report.between[0].sentence
+
+
+def test_the_users_networks_are_as_they_were():
+    original = made(Functional)
+    converted = conv2attn.convert(original, example_input=IMAGES)
+    before = [{name: dict(vars(module)) for name, module in side.named_modules()} for side in (original, converted)]
+    certify(original, converted, images=IMAGES)
+    after = [{name: dict(vars(module)) for name, module in side.named_modules()} for side in (original, converted)]
+    for first, second in zip(before, after, strict=True):
+        assert first.keys() == second.keys()
+        for name in first:
+            assert first[name].keys() == second[name].keys(), name
+            for key, held in first[name].items():
+                assert held is second[name][key] or held == second[name][key], (name, key)
