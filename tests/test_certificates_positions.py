@@ -272,7 +272,7 @@ def test_a_stored_certificate_of_centres_between_pixels_is_checked_again(shift, 
     told = json.loads(Path("c.json").read_text())
     told["circumstances"]["converted sha256"] = hashlib.sha256(Path("net.attn.pt").read_bytes()).hexdigest()
     Path("c.json").write_text(json.dumps(told))
-    result = CliRunner().invoke(main, ["verify", "--certificate", "c.json"])
+    result = CliRunner().invoke(main, ["recheck", "c.json"])
     assert result.exit_code == expected, result.stdout
 
 

@@ -117,7 +117,7 @@ def test_a_stored_certificate_is_checked_again(stored):
     told = json.loads(Path("certificate.json").read_text())["circumstances"]
     assert {"original sha256", "converted sha256", "torch", "device", "dtypes", "kernels"} <= told.keys()
     assert told["command"] == "conv2attn verify net.pt net.attn.pt --input-size 3x12x10"
-    result = call("verify", "--certificate", "certificate.json")
+    result = call("recheck", "certificate.json")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "certificate.json: holds")
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_changed_is_refuted(stored, name):
     state = content.get("state_dict", content)
     planted.ulp(state["fc.bias"], (0,))
     torch.save(content, name)
-    result = call("verify", "--certificate", "certificate.json")
+    result = call("recheck", "certificate.json")
     assert result.exit_code == 1
     assert f"{name} changed" in result.stdout
 

@@ -57,7 +57,15 @@ def test_what_was_saved_is_shown_again_by_the_command_in_the_report(files, wrong
     assert (refuted.exit_code, refuted.stderr) == (1, "wrote shown.pt\n")
     command = next(line for line in refuted.stdout.splitlines() if line.startswith("to repeat it: "))
     program, *arguments = shlex.split(command.removeprefix("to repeat it: "))
-    assert (program, arguments) == ("conv2attn", ["verify", "net.pt", wrong, "--witness", "shown.pt"])
+    assert (program, arguments) == (
+        "conv2attn",
+        [
+            "replay",
+            "shown.pt",
+            "net.pt",
+            wrong,
+        ],
+    )
     again = call(*arguments)
     assert again.exit_code == 1
     assert again.stdout.splitlines()[-1].endswith("saved inputs show a difference: refuted")
@@ -68,13 +76,13 @@ def test_what_was_saved_is_shown_again_by_the_command_in_the_report(files, wrong
 
 def test_what_no_longer_differs_shows_nothing_and_is_not_green(files):
     assert call("verify", "net.pt", "soft.pt", *SIZE, "--save-witness", "shown.pt").exit_code == 1
-    again = call("verify", "net.pt", "right.pt", "--witness", "shown.pt")
+    again = call("replay", "shown.pt", "net.pt", "right.pt")
     assert again.exit_code == 3
     assert "0 of 4 saved inputs show a difference: undecided (and nothing is known of other inputs)" in again.stdout
-    body = json.loads(call("verify", "net.pt", "right.pt", "--witness", "shown.pt", "--format", "json").stdout)
+    body = json.loads(call("replay", "shown.pt", "net.pt", "right.pt", "--format", "json").stdout)
     assert (body["schema"], body["verdict"], body["exit_code"]) == ("conv2attn.replay/1", "undecided", 3)
     assert len(body["shown"]) == 4
-    listed = call("verify", "net.pt", "right.pt", "--witness", "shown.pt", "--format", "markdown").stdout
+    listed = call("replay", "shown.pt", "net.pt", "right.pt", "--format", "markdown").stdout
     assert all(line.startswith("- ") for line in listed.splitlines())
 
 
@@ -105,10 +113,10 @@ def test_an_image_is_saved_and_shown_again_where_something_between_is_refuted(be
     assert "(network): an input 3x12x10 within +-" in refuted.stdout
     assert "(image 0) shows it: with the layers of the first in both, output, class " in refuted.stdout
     assert "to repeat it: conv2attn verify net.pt between.pt --witness shown.pt" in refuted.stdout
-    again = call("verify", "net.pt", "between.pt", "--witness", "shown.pt")
+    again = call("replay", "shown.pt", "net.pt", "between.pt")
     assert again.exit_code == 1
     assert again.stdout.splitlines()[0].startswith("(network) structure: with the layers of the first in both, output")
-    right = call("verify", "net.pt", "right.pt", "--witness", "shown.pt")
+    right = call("replay", "shown.pt", "net.pt", "right.pt")
     assert (right.exit_code, right.stderr) == (3, "")
     assert "0 of 1 saved inputs show a difference: undecided (and nothing is known of other inputs)" in right.stdout
 
@@ -122,7 +130,7 @@ def test_a_tolerance_is_part_of_the_command_that_repeats(files):
     assert (refuted.exit_code, again.exit_code) == (1, 1)
     assert "(network) tolerance: output, class " in again.stdout
     assert "the tolerance allows 1e-06" in again.stdout
-    assert call("verify", "net.pt", "right.pt", "--tolerance", "1e-3", "--witness", "shown.pt").exit_code == 3
+    assert call("replay", "shown.pt", "net.pt", "right.pt", "--tolerance", "1e-3").exit_code == 3
 
 
 def test_what_no_output_shows_is_said_and_not_saved(files):
@@ -161,26 +169,26 @@ def test_a_spoilt_file_is_one_sentence(files, how):
     call("verify", "net.pt", "soft.pt", *SIZE, "--save-witness", "shown.pt")
     entry = torch.load("shown.pt", weights_only=True)["witnesses"][0]
     torch.save({"witnesses": SPOILT[how](entry)}, "spoilt.pt")
-    refused("verify", "net.pt", "soft.pt", "--witness", "spoilt.pt", match="spoilt.pt")
+    refused("replay", "spoilt.pt", "net.pt", "soft.pt", match="spoilt.pt")
 
 
 def test_other_files_are_one_sentence(files):
-    refused("verify", "net.pt", "soft.pt", "--witness", "none.pt", match="C2A301 none.pt does not exist")
-    refused("verify", "net.pt", "soft.pt", "--witness", "net.pt", match="C2A303 net.pt holds no saved witnesses")
+    refused("replay", "none.pt", "net.pt", "soft.pt", match="C2A301 none.pt does not exist")
+    refused("replay", "net.pt", "net.pt", "soft.pt", match="C2A303 net.pt holds no saved witnesses")
     (files / "text.pt").write_text("hello")
     torch.save([1.0], "list.pt")
     none = "C2A303 text.pt was not written by torch.save, so it is no witness file. Write one by verify --save-witness."
-    refused("verify", "net.pt", "soft.pt", "--witness", "text.pt", match=f"error: {none}\n")
+    refused("replay", "text.pt", "net.pt", "soft.pt", match=f"error: {none}\n")
     for name, told in (("text.pt", "was not written"), ("list.pt", "holds a list"), ("net.pt", "holds no saved")):
-        refused("verify", "net.pt", "soft.pt", "--witness", name, match=f"C2A303 {name} {told}")
-        refused("verify", "net.pt", "soft.pt", "--witness", name, match=". Write one by verify --save-witness.")
-        refused("verify", "net.pt", "soft.pt", "--witness", name, match="witness")
+        refused("replay", name, "net.pt", "soft.pt", match=f"C2A303 {name} {told}")
+        refused("replay", name, "net.pt", "soft.pt", match=". Write one by verify --save-witness.")
+        refused("replay", name, "net.pt", "soft.pt", match="witness")
     (files / "cut.pt").write_bytes((files / "net.pt").read_bytes()[:1000])
-    refused("verify", "net.pt", "soft.pt", "--witness", "cut.pt", match="C2A302 cut.pt")
-    refused("verify", "net.pt", "soft.pt", "--witness", "net.pt", "--tolerance", "nan", match="tolerance=nan is not")
+    refused("replay", "cut.pt", "net.pt", "soft.pt", match="C2A302 cut.pt")
+    refused("replay", "net.pt", "net.pt", "soft.pt", "--tolerance", "nan", match="tolerance=nan is not")
     refused("verify", "net.pt", "soft.pt", *SIZE, "--tolerance", "-1", match="tolerance=-1.0 is not")
     refused("verify", "net.pt", "soft.pt", *SIZE, "--save-witness", "no/such.pt", match="C2A301 no is not a folder")
-    refused("verify", "--certificate", "none.json", match="none.json is not a regular file")
+    refused("recheck", "none.json", match="none.json is not a regular file")
     both = ["--witness", "net.pt", "--certificate", "c.json"]
     refused("verify", "net.pt", "soft.pt", *both, match="exclude each other")
     refused("verify", "--witness", "net.pt", match="takes two files")
@@ -192,7 +200,7 @@ def test_options_that_change_nothing_are_one_sentence(files):
         refused("verify", *stored, *option, match=f"{option[0]} changes nothing beside --certificate. Leave out one")
     for option in (SIZE, ["--input-range", "2"], ["--images", "x.npy"], ["--seed", "3"]):
         told = f"{option[0]} changes nothing beside --witness"
-        refused("verify", "net.pt", "soft.pt", "--witness", "shown.pt", *option, match=told)
+        refused("replay", "shown.pt", "net.pt", "soft.pt", *option, match=told)
 
 
 @pytest.mark.parametrize("writing", ["--output", "--report", "--save-witness"])

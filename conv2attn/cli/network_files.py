@@ -1,4 +1,4 @@
-"""What convert, verify and demo do, between the files and the certificate."""
+"""What convert, verify, replay and demo do, between the files and the certificate."""
 
 import math
 import warnings
@@ -21,7 +21,7 @@ from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
-from conv2attn.equivalence import Certificate, Recheck, Replay, certify, recheck, replay
+from conv2attn.equivalence import Certificate, Replay, certify, replay
 from conv2attn.equivalence.evidence.recheck import sha256
 from conv2attn.equivalence.evidence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
@@ -83,34 +83,19 @@ def program_options(
 
 
 def verify_files(
-    original: str | None,
-    converted: str | None,
+    original: str,
+    converted: str,
     *,
     tolerance: float | None,
     save_witness: str | None,
-    witness: str | None,
-    certificate: str | None,
     command: str,
     repeat: str,
     force: bool,
     reading: Reading,
     **running: Any,
-) -> Certificate | Recheck | Replay:
-    """The certificate of two files, or a stored one checked again, or saved inputs shown again.
-
-    Raises:
-        UsageError: there are no two files, and no certificate that names them, or two questions at once (C2A001).
-    """
-    asked = [given for given in (witness, certificate, save_witness) if given is not None]
-    if len(asked) > 1:
-        raise UsageError("C2A001", "--witness, --certificate and --save-witness exclude each other", "Pass one.")
-    if certificate is not None:
-        return recheck(certificate, original, converted)
-    if original is None or converted is None:
-        raise UsageError("C2A001", "verify takes two files", "Pass ORIGINAL and CONVERTED, or --certificate FILE.")
+) -> Certificate:
+    """The certificate of the networks in two files; inputs that show what is refuted are kept in `save_witness`."""
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
-    if witness is not None:
-        return replay(read_witnesses(witness), witness, first, second, tolerance)
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
     told = [*files.items(), *hashes.items(), ("command", command)]
@@ -121,6 +106,14 @@ def verify_files(
         write_atomically(save_witness, {"witnesses": kept}, force)
         found = replace(found, circumstances=(*found.circumstances, ("repeat", repeat)))
     return found
+
+
+def replay_file(
+    witness: str, original: str, converted: str, *, tolerance: float | None, reading: Reading, **running: Any
+) -> Replay:
+    """What the inputs kept in a file show of the networks in two files."""
+    first, second = (prepared(reading.load(path), running) for path in (original, converted))
+    return replay(read_witnesses(witness), witness, first, second, tolerance)
 
 
 def read_witnesses(path: str) -> dict[Any, Any]:

@@ -1,6 +1,5 @@
-"""The commands on networks: convert, verify, demo."""
+"""The commands that convert: convert, demo."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import RUNNING, command_line, reading, refuse_unused, reporting, running
+from conv2attn.cli.options import reading, reporting, running
 from conv2attn.cli.reports import check_free, finish
 
 
@@ -43,36 +42,6 @@ def convert(
         f"wrote {destination}" if written else f"{destination} was not written: the result was refuted", err=True
     )
     sys.exit(certificate.exit_code)
-
-
-@main.command()
-@click.argument("original", type=click.Path(), required=False)
-@click.argument("converted", type=click.Path(), required=False)
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
-@click.option("--tolerance", type=float, metavar="E", help="Ask instead whether the outputs differ by at most E.")
-@click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
-@click.option("--witness", type=click.Path(), help="Show again what the inputs kept in this file showed.")
-@click.option("--certificate", type=click.Path(), help="Check a stored JSON report against its files again.")
-@reading
-@running
-@reporting
-@click.pass_context
-def verify(
-    context: click.Context, output: str | None, form: str, report: str | None, force: bool, **given: Any
-) -> None:
-    """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
-    from conv2attn.cli import network_files
-
-    refuse_unused(context)
-    read = tuple(given[name] for name in ("original", "converted", "witness", "certificate", "images"))
-    check_free(force, output, report, given["save_witness"], read=read)
-    repeat = f"{command_line(context, RUNNING)} --witness {shlex.quote(str(given['save_witness']))}"
-    result = network_files.verify_files(**given, force=force, command=command_line(context), repeat=repeat)
-    finish(result, form, report, force, output)
-    if kept := given["save_witness"]:
-        shown = bool(getattr(result, "witnesses", ()))
-        click.echo(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference", err=True)
-    sys.exit(result.exit_code)
 
 
 @main.command()

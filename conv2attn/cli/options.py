@@ -6,13 +6,8 @@ from functools import wraps
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from conv2attn.errors import UsageError
-
-WRITING = ("form", "output", "report", "force", "save_witness")
-RUNNING = ("input_size", "input_range", "images", "seed")
-UNUSED = {"certificate": (*RUNNING, "dtype", "device", "tolerance"), "witness": RUNNING}
+WRITING = ("form", "output", "report", "force", "save_witness", "verbose")
 FORMATS = click.Choice(["text", "json", "markdown"])
 
 
@@ -59,6 +54,12 @@ def reading(command: Any) -> Any:
     )(gathered)
 
 
+placing = options(
+    click.option(
+        "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
+    ),
+    click.option("--device", default="cpu", show_default=True, help="Where to run."),
+)
 running = options(
     click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
     click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),
@@ -66,36 +67,19 @@ running = options(
     click.option(
         "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
     ),
-    click.option(
-        "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
-    ),
-    click.option("--device", default="cpu", show_default=True, help="Where to run."),
+    placing,
 )
 
 
-def command_line(context: click.Context, without: tuple[str, ...] = ()) -> str:
-    """What to type for the same result: arguments, and the options that are not as by default, some left out."""
+def command_line(context: click.Context) -> str:
+    """What to type for the same result: arguments, and the options that are not as by default."""
     words = ["conv2attn", str(context.info_name)]
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
         if isinstance(parameter, click.Argument):
             words += [] if value is None else [str(value)]
-        elif parameter.name in (*WRITING, *without):
+        elif parameter.name in WRITING:
             continue
         elif value is not None and value is not False and value not in ((), parameter.get_default(context)):
             words += [parameter.opts[0], str(value)]
     return shlex.join(words)
-
-
-def refuse_unused(context: click.Context) -> None:
-    """Refuses options that another one makes meaningless, instead of passing over them.
-
-    Raises:
-        UsageError: there is one (C2A001).
-    """
-    for option in (name for name in UNUSED if context.params.get(name) is not None):
-        for parameter in context.command.params:
-            name = str(parameter.name)
-            if name in UNUSED[option] and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                found = f"{parameter.opts[0]} changes nothing beside --{option}"
-                raise UsageError("C2A001", found, "Leave out one of both.")

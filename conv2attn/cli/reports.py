@@ -32,9 +32,12 @@ def check_free(force: bool, *paths: str | Path | None, read: tuple[str | None, .
             raise CheckpointError("C2A301", f"{path} cannot be written: its folder takes no files from this user")
 
 
-def finish(certificate: Any, form: str, report: str | None, force: bool, output: str | None = None) -> None:
+def finish(
+    certificate: Any, form: str, report: str | None, force: bool, output: str | None = None, *, verbose: bool = False
+) -> None:
     """Shows the report in the form asked for, and writes the JSON beside it if asked."""
-    emit(getattr(certificate, f"to_{form}")(), output, force)
+    write = getattr(certificate, f"to_{form}")
+    emit(write(verbose=True) if verbose and form != "json" else write(), output, force)
     if report:
         emit(certificate.to_json(), report, force)
 

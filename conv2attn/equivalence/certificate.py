@@ -64,8 +64,7 @@ class Row:
         grid = "x".join(map(str, self.grid)) if self.grid else None
         strength = None if self.strength is None else self.strength.value
         verdict = "skipped" if self.skipped else self.verdict.value
-        columns: list[Cell] = [self.name, self.convolution, grid, self.heads, self.d_head, self.alpha]
-        columns += [self.parameters, self.attention_avoided, self.max_error, self.bound]
+        columns: list[Cell] = [self.name, self.convolution, grid, self.heads, self.alpha, self.max_error, self.bound]
         return [*columns, strength, verdict]
 
 
@@ -109,13 +108,23 @@ class Certificate:
         """0 holds, 1 refuted, 3 undecided, unsupported or nothing checked."""
         return self.verdict.exit_code
 
-    def to_text(self) -> str:
-        """The report for a terminal."""
-        return rendering.to_text(self)
+    def __bool__(self) -> bool:
+        """Whether it holds; an undecided certificate is not true."""
+        return self.verdict is Verdict.HOLDS
 
-    def to_markdown(self) -> str:
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return rendering.to_html(self)
+
+    def to_text(self, verbose: bool = False) -> str:
+        """The report for a terminal; with all assumptions where `verbose`."""
+        return rendering.to_text(self, verbose)
+
+    def to_markdown(self, verbose: bool = False) -> str:
         """The report for a document."""
-        return rendering.to_markdown(self)
+        return rendering.to_markdown(self, verbose)
 
     def to_json(self) -> str:
         """The report for a program; its schema is docs/certificate.schema.json."""

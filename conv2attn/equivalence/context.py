@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.attention import MultiHeadSelfAttention, Weights
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Weights
 from conv2attn.equivalence.computed.leak import check_leaks
 from conv2attn.equivalence.computed.measure import alone, reason, run
 from conv2attn.equivalence.computed.outputs import leaves

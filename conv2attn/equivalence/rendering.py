@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from dataclasses import fields
 from enum import Enum
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from conv2attn.equivalence.computed.outputs import Outputs
@@ -17,33 +18,44 @@ if TYPE_CHECKING:
     from conv2attn.equivalence.certificate import Certificate, Row
 
 SCHEMA = "conv2attn.certificate/1"
-HEADER = (
-    *("layer", "convolution", "grid", "heads", "d_head", "alpha", "parameters", "attention avoided"),
-    *("max |error|", "bound", "strength", "verdict"),
-)
+HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 
 
-def to_text(certificate: "Certificate") -> str:
-    """The report for a terminal."""
+def to_text(certificate: "Certificate", verbose: bool = False) -> str:
+    """The report for a terminal: the verdict, then the rows, then what was found, measured and assumed."""
     table = text_table(HEADER, [row.cells() for row in certificate.rows])
-    return "\n".join([*first_lines(certificate), table, "", *findings(certificate), *totals(certificate)]) + "\n"
+    lines = [verdict_line(certificate), "", table, "", *findings(certificate), *totals(certificate, verbose)]
+    return "\n".join(lines) + "\n"
 
 
-def to_markdown(certificate: "Certificate") -> str:
+def to_markdown(certificate: "Certificate", verbose: bool = False) -> str:
     """The report for a document."""
-    notes = [f"- {line}" for line in (*findings(certificate), *totals(certificate))]
-    return (
-        "\n".join(
-            [*first_lines(certificate), markdown_table(HEADER, [row.cells() for row in certificate.rows]), "", *notes]
-        )
-        + "\n"
-    )
+    notes = [f"- {line}" for line in (*findings(certificate), *totals(certificate, verbose))]
+    table = markdown_table(HEADER, [row.cells() for row in certificate.rows])
+    return "\n".join([verdict_line(certificate), "", table, "", *notes]) + "\n"
 
 
-def first_lines(certificate: "Certificate") -> list[str]:
-    """What was assumed about the files, if anything was."""
+def to_html(certificate: "Certificate") -> str:
+    """The report as a table for a notebook."""
+    rows = [[show(cell) for cell in row.cells()] for row in certificate.rows]
+    head = "".join(f"<th>{escape(name)}</th>" for name in HEADER)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    notes = "".join(f"<li>{escape(line)}</li>" for line in (*findings(certificate), *totals(certificate, False)))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<p><b>{escape(verdict_line(certificate))}</b></p>{table}<ul>{notes}</ul>"
+
+
+def verdict_line(certificate: "Certificate") -> str:
+    """The count of all four verdicts, the verdict and its strength, and what was assumed about the files."""
+    counts = Counter(row.verdict for row in certificate.counted)
+    tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    skipped = len(certificate.rows) - len(certificate.counted)
+    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
+    alone = certificate.verdict is worst_verdict(row.verdict for row in certificate.counted)
+    whose = "" if alone or not certificate.counted else "; the whole network"
     read = dict(certificate.circumstances).get("read as")
-    return [f"{certificate.verdict.value}, of networks {read}", ""] if read else []
+    of = f"; networks {read}" if read else ""
+    return f"{tally}{f', {skipped} skipped' if skipped else ''}{whose}: {certificate.verdict.value}{known}{of}"
 
 
 def findings(certificate: "Certificate") -> list[str]:
@@ -58,29 +70,26 @@ def findings(certificate: "Certificate") -> list[str]:
     return [*lines, *([f"to repeat it: {again}"] if again else [])]
 
 
-def totals(certificate: "Certificate") -> list[str]:
-    """What was measured end to end, what was assumed, and the count of all four verdicts."""
-    counts = Counter(row.verdict for row in certificate.counted)
-    tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
-    skipped = len(certificate.rows) - len(certificate.counted)
+def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
+    """What is claimed of the context, what was measured end to end, and what was assumed: in full where `verbose`."""
     structure = [each for each in certificate.between if each.part == "structure"]
-    untouched = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
-    between = "everything is untouched, bit for bit" if untouched else "not everything is shown to be the same"
+    same = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
+    between = "the graphs are equal, node by node" if same else "the graphs are not known to be equal"
     lines = [f"between the convolutions {between}"] if certificate.counted else ["nothing was checked"]
     if certificate.outputs:
-        lines += outputs_in_words(certificate.outputs)
-    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
-    lines += [f"claim: {certificate.claim}", *(f"assumed: {line}" for line in certificate.assumptions)]
-    alone = certificate.verdict is worst_verdict(row.verdict for row in certificate.counted)
-    whose = "" if alone or not certificate.counted else "; the whole network"
-    return [*lines, f"{tally}{f', {skipped} skipped' if skipped else ''}{whose}: {certificate.verdict.value}{known}"]
+        lines += outputs_in_words(certificate.outputs, verbose)
+    lines.append(f"claim: {certificate.claim}")
+    if verbose:
+        return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
+    brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
+    return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
 
 
-def outputs_in_words(outputs: Outputs) -> list[str]:
+def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
     """The end-to-end measurement in sentences."""
     difference, largest = show(outputs.max_difference), show(outputs.largest_output)
     lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]
-    if outputs.bound is not None:
+    if outputs.bound is not None and (verbose or not outputs.vacuous):
         vacuous = " (vacuous: more than the outputs themselves)" if outputs.vacuous else ""
         lines.append(f"bound propagated to the outputs: {show(outputs.bound)}{vacuous}")
     if outputs.same_top1 is not None:
@@ -90,7 +99,7 @@ def outputs_in_words(outputs: Outputs) -> list[str]:
         lines.append(f"same top-1 class: {outputs.same_top1} of {outputs.count}{stable}")
     if outputs.correct is not None:
         before, after = outputs.correct
-        lines.append(f"right by their labels: {before} before, {after} after, of {outputs.count}")
+        lines.append(f"accuracy {before}/{outputs.count} before, {after}/{outputs.count} after")
     return lines
 
 

@@ -23,7 +23,7 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.verdicts import Verdict
 
 WRITE = "Write one by verify --report FILE."
-MOVED = "Go to its folder, or name both files: verify ORIGINAL CONVERTED --certificate FILE."
+MOVED = "Go to its folder, or name both files: recheck FILE ORIGINAL CONVERTED."
 FORMAT = "conv2attn.network/2"
 MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError)
 

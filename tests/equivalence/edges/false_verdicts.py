@@ -149,6 +149,6 @@ def test_a_certificate_must_be_a_regular_file(tmp_path, kind):
     path = {"fifo": tmp_path / "f", "device": "/dev/zero", "folder": tmp_path, "name too long": tmp_path / ("x" * 300)}
     if kind == "fifo":
         os.mkfifo(path[kind])
-    command = [sys.executable, "-m", "conv2attn", "verify", "--certificate", str(path[kind])]
+    command = [sys.executable, "-m", "conv2attn", "recheck", str(path[kind])]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (found.returncode, "regular file" in found.stderr) == (2, True), found.stderr

@@ -4,7 +4,7 @@ import pytest
 import torch
 from equivalence.rules.cases import Apply
 from equivalence.rules.laws import carried_through
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -63,7 +63,7 @@ def test_a_view_of_what_was_changed_is_not_taken_for_what_it_was():
 
     bound, stop = carried_through(Apply(forward), 1.0, 0.1)
     assert bound is None
-    assert "unknown origin" in stop
+    assert "in place of a part" in stop
 
 
 class Functional(nn.Module):
@@ -85,6 +85,7 @@ class Functional(nn.Module):
         return F.softmax(self.last(joined), 1)
 
 
+@settings(max_examples=5)
 @given(st.integers(0, 10**6), st.sampled_from(["auto", 20, 3, 0.5]), st.sampled_from([1e-2, 1.0, 30.0]))
 def test_functional_networks_are_bounded_to_the_end(seed, alpha, reach):
     original = Functional(seed % 3 + 1, seed)
