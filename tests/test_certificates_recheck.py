@@ -16,14 +16,13 @@ from conv2attn.attention.plan import to_plan
 from conv2attn.basis.padding import PADDING_MODES
 from conv2attn.bounds import format_of
 from conv2attn.equivalence.evidence.recheck import Recheck, as_read, recheck, sha256
-from conv2attn.equivalence.evidence.recheck_files import objections, resnet, same_bits, tensors_of, unequal
+from conv2attn.equivalence.evidence.recheck_files import objections as objections_to
+from conv2attn.equivalence.evidence.recheck_files import same_bits, tensors_of, unequal
 from conv2attn.equivalence.evidence.recheck_forms import (
     Objection,
-    groups_of,
     misfit,
     of_attention,
     of_convolution,
-    stride_of,
 )
 from conv2attn.equivalence.evidence.recheck_layers import (
     ROUNDOFF,
@@ -36,10 +35,12 @@ from conv2attn.equivalence.evidence.recheck_layers import (
     of_alpha,
     of_borders,
     of_forms,
-    of_layers,
     same_at,
     uses,
 )
+from conv2attn.equivalence.evidence.recheck_layers import of_layers as of_layers_as_told
+from conv2attn.equivalence.readings.reading import reading_of
+from conv2attn.equivalence.rows import evidence_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
@@ -59,7 +60,21 @@ def plan_of(module):
     return to_plan(conv2attn.convert(module))
 
 
+def told_of_module(module):
+    """The form of a layer as a certificate has it."""
+    return asdict(evidence_of(reading_of(module)))
+
+
 PLAN = plan_of(layer())
+TOLD = told_of_module(layer())
+
+
+def of_layers(name, plans, states, told=None, **kwargs):
+    return of_layers_as_told(name, plans, states, TOLD if told is None else told, **kwargs)
+
+
+def objections(first, second, names):
+    return objections_to(first, second, names, dict.fromkeys(names, TOLD))
 
 
 def changed(key, **parts):
@@ -102,29 +117,6 @@ def test_a_conversion_is_its_convolution():
     assert found() == []
     assert found(bias=False, plan={**PLAN, "bias": False}) == []
     assert found(plan={**PLAN, "stride_by": "pooling"}) == []
-    ours, theirs = (
-        {f"layer4.0.conv2.{key}": x for key, x in each.state_dict().items()}
-        for each in (layer(groups=2, stride=2), conv2attn.convert(layer(groups=2, stride=2)))
-    )
-    middle = {**ours, "layer4.0.conv3.weight": 0}
-    plan = plan_of(nn.Conv2d(2, 4, 3, 2, 1, groups=2))
-    said = of_layers("layer4.0.conv2.", (None, plan), (middle, theirs))
-    assert [each.sentence for each in said] == ["layer4.0.conv2: channels are (2, 4), not (4, 4)"]
-
-
-def test_groups_are_those_of_the_middle_of_a_bottleneck():
-    weight = {"a.conv2.weight": torch.zeros(6, 2, 3, 3)}
-    assert groups_of("a.conv2.", weight) == 1
-    assert groups_of("a.conv2.", {**weight, "a.conv3.weight": 0}) == 3
-    assert groups_of("a.conv1.", {**weight, "a.conv3.weight": 0}) == 1
-    assert groups_of("a.conv1.", {"a.conv1.weight": torch.zeros(6, 2, 3, 3), "a.conv1.conv3.weight": 0}) == 1
-    module = nn.Conv2d(4, 4, 3, padding=1, groups=2)
-    ours, theirs = (
-        {f"layer1.0.conv2.{key}": x for key, x in each.state_dict().items()}
-        for each in (module, conv2attn.convert(module))
-    )
-    ours["layer1.0.conv3.weight"] = theirs["layer1.0.conv3.weight"] = torch.zeros(1)
-    assert list(of_layers("layer1.0.conv2.", (None, plan_of(module)), (ours, theirs))) == []
 
 
 def test_biases_are_the_same_or_zero():
@@ -330,15 +322,16 @@ def test_a_head_beside_a_kernel_of_unequal_sides_is_off_the_taps(sides):
     made = nn.Conv2d(2, 4, sides, padding=tuple(k // 2 for k in sides))
     ours, theirs = ({f"a.{key}": x for key, x in each.state_dict().items()} for each in (made, conv2attn.convert(made)))
     plan = plan_of(made)
-    assert list(of_layers("a.", (None, plan), (ours, theirs))) == []
+    told = told_of_module(made)
+    assert list(of_layers("a.", (None, plan), (ours, theirs), told)) == []
     more = {key: torch.cat([x, x[:1]]) if key != "a.bias" else x for key, x in heads_first(theirs).items()}
     start = (int(sides[0] == 1), int(sides[1] == 1))
     more["a.encoding.center"][-1] = torch.tensor([float(x) for x in start])
-    (said,) = of_layers("a.", (None, {**plan, "positions": [4, 2]}), (ours, stored(more)))
+    (said,) = of_layers("a.", (None, {**plan, "positions": [4, 2]}), (ours, stored(more)), told)
     assert said == Objection(f"a: heads [3] that start at {start} do something else")
 
 
-def test_paddings_and_strides_are_those_of_a_resnet():
+def test_paddings_and_strides_are_those_of_the_certificate():
     for key, part, number, told in (
         ("padding", "before", (2, 1), "room is (1, 0), not (0, 0)"),
         ("padding", "after", (1, 2), "room is (0, 1), not (0, 0)"),
@@ -351,34 +344,13 @@ def test_paddings_and_strides_are_those_of_a_resnet():
         assert found(plan=changed(key, **{part: number})) == [f"layer1.0.conv1: {told}"]
     strided = changed("sites", stride=(2, 2))
     ours, theirs = ({key.replace("layer1", "layer2"): x for key, x in side.items()} for side in states())
-    assert list(of_layers("layer2.0.conv1.", (None, strided), (ours, theirs))) == []
+    told = told_of_module(layer(stride=2))
+    assert list(of_layers("layer2.0.conv1.", (None, strided), (ours, theirs), told)) == []
     both = {**strided, "padding": {**strided["padding"], "spacing": (2, 2)}}
     told = [Objection("layer1.0.conv1: spacing is (2, 2), not (1, 1)", sure=False)]
     assert list(of_layers(NAME, (None, both), states())) == told
     wider = {key: dict.fromkeys(("before", "after"), (2, 2)) for key in ("padding", "sites")}
     assert found(plan={**PLAN, **{key: {**PLAN[key], **parts} for key, parts in wider.items()}}) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "stride"),
-    [
-        ("conv1.", {"conv1.weight": torch.zeros(1, 1, 7, 7)}, 2),
-        ("conv1.", {"conv1.weight": torch.zeros(1, 1, 3, 3)}, 1),
-        ("layer1.0.conv1.", {}, 1),
-        ("layer2.0.conv1.", {}, 2),
-        ("layer2.0.conv2.", {}, 1),
-        ("layer2.0.downsample.0.", {}, 2),
-        ("layer2.1.conv1.", {}, 1),
-        ("layer12.0.conv1.", {}, 1),
-        ("layer4.0.conv1.", {"layer4.0.conv3.weight": 0}, 1),
-        ("layer4.0.conv2.", {"layer4.0.conv3.weight": 0}, 2),
-        ("layer4.0.conv3.", {"layer4.0.conv3.weight": 0}, 1),
-        ("layer4.0.downsample.0.", {"layer4.0.conv3.weight": 0}, 2),
-        ("fc.", {}, 1),
-    ],
-)
-def test_strides_are_where_a_resnet_has_them(name, keys, stride):
-    assert stride_of(name, keys) == stride
 
 
 def form(module=None, **changes):
@@ -457,7 +429,8 @@ def test_the_form_of_a_convolution_is_that_of_its_attention():
     for sides in ((3, 3), (1, 3), (3, 1), (7, 7), (2, 2), (3,), (3, 1, 3)):
         kinds = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
         module = kinds[len(sides)](2, 3, sides, padding=tuple(k // 2 for k in sides))
-        first = of_convolution("a.", {f"a.{key}": x for key, x in module.state_dict().items()})
+        state = {f"a.{key}": x for key, x in module.state_dict().items()}
+        first = of_convolution("a.", state, told_of_module(module))
         second = form(module)
         for part in ("channels", "groups", "stride", "room", "spacing", "padding", "starts", "beyond", "value"):
             assert getattr(first, part) == getattr(second, part), part
@@ -745,38 +718,6 @@ def test_files_are_read_as_they_are_when_loaded(wrapper, prefix):
     assert tensors_of({}) == {}
 
 
-SIZES = {"block": "basic", "depths": (1, 1, 1, 1), "width": 2, "classes": 3, "channels": 3, "stem": "cifar",
-         "inner": None, "groups": 1}  # fmt: skip
-
-
-@pytest.mark.parametrize("changes", [{}, {"stem": "imagenet"}, {"depths": (1, 2, 1, 3)}, {"classes": 7, "channels": 1},
-                                     {"block": "bottleneck"}, {"block": "bottleneck", "inner": 4},
-                                     {"block": "bottleneck", "inner": 4, "groups": 2}])  # fmt: skip
-def test_the_sizes_of_a_resnet_are_read_off_its_shapes(changes):
-    sizes = {**SIZES, **changes}
-    ours = build(ResNetPlan(**sizes)).state_dict()
-    assert resnet(ours) == resnet({**ours, "lonely": torch.ones(1)}) == sizes
-    told = {**sizes, "depths": list(sizes["depths"])}
-    second = {"state_dict": ours, "architecture": ["resnet", told]}
-    assert told_of(ours, second, {}) == []
-    for key, other in {"stem": "other", "depths": [1], "classes": 9, "groups": 5, "inner": 64, "width": 3}.items():
-        forged = {**second, "architecture": ["resnet", {**told, key: other}]}
-        assert told_of(ours, forged, {}) == [
-            f"the architecture is {forged['architecture']}, not {['resnet', sizes]}"]  # fmt: skip
-        assert len(told_of(second, forged, {})) == len(told_of(forged, second, {})) == 1
-    assert told_of(second, {**second, "architecture": ("resnet", sizes)}, {}) == []
-    assert set(told_of(ours, {**second, "state_dict": {}}, {})) == {f"{key} differs" for key in ours}
-    assert len(told_of(ours, {**second, "architecture": ["classifier", told]}, {})) == 1
-    assert len(told_of(second, {**second, "architecture": None}, {})) == 1
-
-
-def test_a_layer_has_no_architecture():
-    held = {"a": torch.ones(1)}
-    assert told_of({"state_dict": held, "architecture": None}, {"state_dict": held, "architecture": None}, {}) == []
-    assert told_of(held, {"state_dict": held, "architecture": None}, {}) == []
-    assert told_of(held, held, {}) == []
-
-
 def test_roundoffs_are_those_of_the_formats():
     assert {dtype: format_of(name).unit_roundoff for dtype, name in FORMATS.items()} == ROUNDOFF
 
@@ -832,7 +773,10 @@ def files(tmp_path):
         known = {"original": str(tmp_path / "a.pt"), "converted": str(tmp_path / "b.pt"),
                  "original sha256": sha256(tmp_path / "a.pt"),
                  "converted sha256": sha256(tmp_path / "b.pt")}  # fmt: skip
-        body = {"verdict": "holds", "layers": rows, "circumstances": known, **changes}
+        context = {"digests": ["same", "same"], "conditions": []}
+        body = {"verdict": "holds", "layers": rows, "circumstances": known, "context": context, **changes}
+        if isinstance(body["layers"], list):
+            body["layers"] = [{"forms": [TOLD, TOLD], **row} for row in body["layers"]]
         path = tmp_path / "c.json"
         path.write_text(json.dumps({key: value for key, value in body.items() if value is not None}))
         return str(path)
@@ -1047,3 +991,22 @@ def test_vectors_are_as_long_as_there_are_channels_that_come_in():
 @pytest.mark.parametrize("mode", PADDING_MODES)
 def test_every_mode_of_padding_is_known(mode):
     assert misfit(changed("padding", mode=mode), NAME, states()[1]) == ""
+
+
+def test_two_graphs_of_other_hashes_are_refuted(files):
+    path = files(context={"digests": ["one", "other"], "conditions": []})
+    assert recheck(path).wrong == ("the graphs of the two networks are not the same in it",)
+
+
+@pytest.mark.parametrize("part", ["stride", "room", "spacing", "before", "after", "mode", "starts"])
+def test_no_part_of_a_form_can_be_changed_unseen(part):
+    ours, theirs = states()
+    other = {"mode": "reflect", "starts": [[0, 0], *TOLD["starts"][1:]]}.get(part, (3, 3))
+    said = list(of_layers(NAME, (None, PLAN), (ours, theirs), {**TOLD, part: other}))
+    assert said or part in ("before", "after")  # which change nothing but for the room, which is told apart
+
+
+def test_a_form_of_another_layer_is_no_form_of_this():
+    ours, _ = states()
+    with pytest.raises(ValueError, match="9 taps along 2 axes"):
+        of_convolution(NAME, ours, told_of_module(nn.Conv2d(2, 4, 2)))

@@ -234,7 +234,7 @@ def seconds(kind, change):
     """What the second look, and `certify`, say of a conversion and of the same with a change."""
     original, second = converted(kind), converted(kind)
     change(second)
-    found = look("c.json", "holds", {"": True}, [""], original, copy.deepcopy(second))
+    found = look("c.json", "holds", {"": True}, [""], {"": None}, original, copy.deepcopy(second))
     try:
         axes = len(plan_of(original)["padding"]["before"])
         size = (plan_of(original)["d_in"], *(6, 7)[:axes])
@@ -290,7 +290,7 @@ def test_heads_off_the_grid_on_both_sides_are_the_same(kind, change):
     original, second = converted(kind), converted(kind)
     unpadded(original)
     both(second)
-    found = look("c.json", "holds", {"": True}, [""], original, second)
+    found = look("c.json", "holds", {"": True}, [""], {"": None}, original, second)
     size = (plan_of(original)["d_in"], *(6, 7)[: len(plan_of(original)["padding"]["before"])])
     report = certify(loaded(original), loaded(second), input_size=size)
     assert (report.verdict, found.verdict) == (Verdict.HOLDS, Verdict.HOLDS), found
@@ -315,7 +315,7 @@ def test_of_bounded_layers_nothing_is_told_against_the_first_look(kind, shift, a
     original, second = converted(kind), converted(kind)
     at("encoding.alpha", lambda old: old.fill_(alpha))(second)
     at("encoding.center", lambda center: center + shift)(second)
-    found = look("c.json", "holds", {"": False}, [""], original, second)
+    found = look("c.json", "holds", {"": False}, [""], {"": None}, original, second)
     size = (plan_of(original)["d_in"], *(6, 7)[: len(plan_of(original)["padding"]["before"])])
     report = certify(loaded(original), loaded(second), input_size=size)
     assert found.verdict is not {Verdict.HOLDS: Verdict.REFUTED}.get(report.verdict, Verdict.HOLDS)

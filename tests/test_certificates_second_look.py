@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_certificates_recheck import PLAN, Foreign, files, found, states  # noqa: F401  files is a fixture
+from test_certificates_recheck import PLAN, TOLD, Foreign, files, found, states  # noqa: F401  files is a fixture
 
 from conv2attn.equivalence.evidence.recheck import Recheck, look, recheck
 from conv2attn.equivalence.evidence.recheck_files import objections
@@ -11,6 +11,7 @@ from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 
 NAME = "layer1.0.conv1."
+FORMS = {NAME: TOLD, "soft.": TOLD}
 
 
 def test_what_was_not_asked_leaves_it_undecided():
@@ -35,7 +36,7 @@ def test_an_error_is_told_in_one_line(files):  # noqa: F811
 
 
 def seen(first, second, name=NAME, proved=True):
-    return look("c", "holds", {name: proved}, [name], first, second)
+    return look("c", "holds", {name: proved}, [name], {name: TOLD}, first, second)
 
 
 def test_a_convolution_on_both_sides_is_compared():
@@ -69,10 +70,10 @@ def test_what_cannot_be_told_leaves_it_undecided():
 def test_layers_that_were_left_out_are_looked_at_and_not_counted():
     ours, theirs = states()
     second = {"state_dict": theirs, "layers": {NAME.rstrip("."): PLAN}}
-    assert look("c", "holds", {NAME: True}, [], ours, second) == Recheck("c", "holds", 0, ())
+    assert look("c", "holds", {NAME: True}, [], FORMS, ours, second) == Recheck("c", "holds", 0, ())
     moved = {**second, "state_dict": {**theirs, f"{NAME}bias": theirs[f"{NAME}bias"] + 1}}
-    assert look("c", "holds", {NAME: True}, [], ours, moved).wrong == ("layer1.0.conv1: bias differs",)
-    assert look("c", "holds", {NAME: True, "soft.": True}, [NAME, "soft."], ours, second).checked == 1
+    assert look("c", "holds", {NAME: True}, [], FORMS, ours, moved).wrong == ("layer1.0.conv1: bias differs",)
+    assert look("c", "holds", {NAME: True, "soft.": True}, [NAME, "soft."], FORMS, ours, second).checked == 1
 
 
 def test_attention_without_its_plan_or_its_sharpness_differs():
@@ -80,7 +81,7 @@ def test_attention_without_its_plan_or_its_sharpness_differs():
     first = {"state_dict": theirs, "layers": {NAME.rstrip("."): PLAN}}
     without = {key: x for key, x in theirs.items() if not key.endswith("alpha")}
     told = [Objection("layer1.0.conv1: encoding.alpha in its plan is not what its tensors have")]
-    assert list(objections(first, {**first, "state_dict": without}, {NAME: True})) == told
+    assert list(objections(first, {**first, "state_dict": without}, {NAME: True}, FORMS)) == told
     assert seen(first, {"state_dict": theirs}).verdict is Verdict.UNDECIDED
 
 

@@ -142,7 +142,7 @@ def test_one_weight_of_a_soft_head_that_is_off_is_refuted():
 def test_a_stored_certificate_of_soft_layers_is_looked_at_again():
     def looked(first, second):
         plans, states = zip(*((to_plan(each), each.state_dict()) for each in (first, second)), strict=True)
-        return [(each.sentence, each.sure) for each in of_layers("", plans, states)]
+        return [(each.sentence, each.sure) for each in of_layers("", plans, states, {})]
 
     assert looked(layer(3), layer(3)) == []
     assert looked(layer(3), layer(4)) == [("encoding.alpha is 3", True), ("encoding.alpha is 4", True)]

@@ -16,10 +16,36 @@ SAME_MAP = "the second is the same map as the first, for all finite inputs"
 
 @final
 @dataclass(frozen=True)
+class FormEvidence:
+    """Output o of head or tap t copies pixel `starts[t] + o * stride` of pixels `spacing` apart, as `room` allows."""
+
+    stride: tuple[int, ...]
+    room: tuple[int, ...]
+    spacing: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mode: str
+    starts: tuple[tuple[int, ...], ...]
+    groups: int
+    transposed: bool
+
+
+@final
+@dataclass(frozen=True)
+class ContextEvidence:
+    """The hashes of both graphs, empty where there is none, and the sizes of input that the graphs hold for."""
+
+    digests: tuple[str, str]
+    conditions: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
 class Row:
     """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for all of that range.
 
-    `findings` are those of its parts; the worst decides. `leak` is the largest off-target mass of a head. A `skipped`
+    `forms` are the geometries of both layers, evidence for whoever checks the stored report again. `findings` are those
+    of its parts; the worst decides. `leak` is the largest off-target mass of a head. A `skipped`
     row was left out on request and does not count.
     """
 
@@ -38,6 +64,7 @@ class Row:
     max_error: float | None = None
     bound: float | None = None
     skipped: bool = False
+    forms: tuple[FormEvidence, FormEvidence] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -86,6 +113,7 @@ class Certificate:
     circumstances: tuple[tuple[str, str], ...] = ()
     witnesses: tuple[Witness, ...] = field(default=(), compare=False, repr=False)
     unshown: tuple[str, ...] = ()
+    context: ContextEvidence = ContextEvidence(("", ""))
 
     @cached_property
     def counted(self) -> tuple[Row, ...]:

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
+from conv2attn.equivalence.certificate import ContextEvidence
 from conv2attn.equivalence.computed.leak import check_leaks
 from conv2attn.equivalence.computed.measure import alone, reason, run
 from conv2attn.equivalence.computed.outputs import leaves
@@ -45,6 +46,12 @@ class Context:
     graphs: tuple[Graph | Unexported, Graph | Unexported]
     numbers: Mapping[str, int] = field(default_factory=dict)
     calls: Strength = Strength.SAMPLED
+
+    @property
+    def evidence(self) -> ContextEvidence:
+        """The hashes of both graphs, and the sizes that they hold for."""
+        first, second = (graph.digest if isinstance(graph, Graph) else "" for graph in self.graphs)
+        return ContextEvidence((first, second), self.conditions)
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -111,6 +111,7 @@ def certify(
         circumstances=told,
         witnesses=(*witnesses, *shown),
         unshown=unshown,
+        context=context.evidence,
     )
 
 

@@ -17,7 +17,7 @@ from conv2attn.verdicts import Verdict, worst_verdict
 if TYPE_CHECKING:
     from conv2attn.equivalence.certificate import Certificate, Row
 
-SCHEMA = "conv2attn.certificate/1"
+SCHEMA = "conv2attn.certificate/2"
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 
 
@@ -118,6 +118,7 @@ def to_json(certificate: "Certificate") -> str:
         "circumstances": dict(certificate.circumstances),
         "witnesses": [plain_witness(witness) for witness in certificate.witnesses],
         "unshown": list(certificate.unshown),
+        "context": plain(certificate.context),
     }
     return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
@@ -127,6 +128,7 @@ def plain_row(row: "Row") -> dict[str, Any]:
     items = plain(row)
     items["findings"] = [plain_finding(finding) for finding in row.findings]
     items["verdict"] = row.verdict.value
+    items["forms"] = None if row.forms is None else [plain(form) for form in row.forms]
     items["licensed_by"] = {
         "bound": list(CLAIMS["bound"]) if row.bound is not None else [],
         "leak": list(CLAIMS["leak"]) if row.leak is not None else [],

@@ -1,6 +1,7 @@
 """The rows of a certificate: one a pair of layers, one a functional call, one a convolution that was left."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -8,7 +9,7 @@ from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.basis import AttentionGrid
 from conv2attn.equivalence.calls import MetCall
-from conv2attn.equivalence.certificate import Row
+from conv2attn.equivalence.certificate import FormEvidence, Row
 from conv2attn.equivalence.computed.arithmetic import spread_of
 from conv2attn.equivalence.computed.measure import Measured
 from conv2attn.equivalence.layer import LayerCertificate, certify_layer, strength_of
@@ -67,9 +68,20 @@ def row_of(
         seen.spread = spread_of(ours, first, seen)
     found = certify_layer(first, second, seen, exactly=exactly)
     row = filled(label, signature, found, attention, seen, strength_of(found.findings))
+    row = replace(row, forms=(evidence_of(first), evidence_of(second)))
     if skipped and row.verdict is Verdict.HOLDS:
         row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
     return row, (first, second)
+
+
+def evidence_of(reading: Reading) -> FormEvidence:
+    """The geometry of a layer as a stored report has it."""
+    form, padding = reading.geometry, reading.padding
+    return FormEvidence(
+        *(form.stride, form.room, form.spacing, padding.before, padding.after, padding.mode, reading.starts),
+        groups=reading.weights.groups,
+        transposed=reading.partial_sums > 0,
+    )
 
 
 def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:

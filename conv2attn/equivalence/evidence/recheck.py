@@ -3,8 +3,9 @@
 Checked again: that neither file changed; and where all holds, that the plan of a layer is what its tensors have, and
 that its heads do at each place what the taps or heads there do, number for number; every bias; that alpha, where a
 head does anything, is beyond (1 - e) ln 2, where 2^e is the smallest number of the dtype, or for a bounded layer that
-at most the roundoff leaks; paddings, strides and the architecture; and that every other tensor is the same, bit for
-bit. Not checked again: bounds, measurements, convolutions in place of attention. What this short code cannot tell is
+at most the roundoff leaks; paddings and strides, those of a convolution as the certificate has them; that the graphs of
+both networks had one hash; and that every other tensor is the same, bit for bit. So no architecture needs to be known.
+Not checked again: bounds, measurements, convolutions in place of attention. What this short code cannot tell is
 told, and then nothing holds.
 """
 
@@ -82,6 +83,8 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         paths = [Path(original or told["original"]), Path(converted or told["converted"])]
         stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
         rows = [(str(row["name"]), row["skipped"], row["strength"]) for row in body["layers"]]
+        forms = {prefix(str(row["name"])): row["forms"] and row["forms"][0] for row in body["layers"]}
+        digests = body["context"]["digests"]
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
@@ -98,12 +101,14 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         return Recheck(certificate, stored, 0, tuple(wrong))
     if by_bounds:
         return Recheck(certificate, stored, 0, (), ("a tolerance rests on bounds, which are not looked at again",))
-    names = {"" if name == "(root)" else f"{name}.": told for name, *told in rows}
+    if digests[0] != digests[1] or not digests[0]:
+        return Recheck(certificate, stored, 0, ("the graphs of the two networks are not the same in it",))
+    names = {prefix(name): told for name, *told in rows}
     proved = {name: strength != "bounded" for name, (_, strength) in names.items()}
     counted = [name for name, (skipped, _) in names.items() if not skipped]
     try:
         files = (as_read(torch.load(path, map_location="cpu", weights_only=True)) for path in paths)
-        return look(certificate, stored, proved, counted, *files)
+        return look(certificate, stored, proved, counted, forms, *files)
     except MALFORMED as error:
         told = str(error).partition("\n")[0]
         raise UsageError("C2A001", f"{certificate} names files that are no networks ({told})") from error
@@ -115,8 +120,19 @@ def as_read(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: state[key] for key in state if planned or key not in ("architecture", "layers")}
 
 
+def prefix(name: str) -> str:
+    """How the names of the tensors of a layer begin."""
+    return "" if name == "(root)" else f"{name}."
+
+
 def look(
-    certificate: str, stored: str, proved: Mapping[str, bool], counted: Collection[str], first: Any, second: Any
+    certificate: str,
+    stored: str,
+    proved: Mapping[str, bool],
+    counted: Collection[str],
+    forms: Mapping[str, Any],
+    first: Any,
+    second: Any,
 ) -> Recheck:
     """The second look at what two files hold: layers by name, each with whether it was proved; some are `counted`."""
     held = [key for state in (first, second) for key in tensors_of(state)]
@@ -125,7 +141,7 @@ def look(
     if back:
         told = tuple(f"{name}: a convolution in place of attention is not looked at again" for name in back)
         return Recheck(certificate, stored, 0, (), told)
-    found = list(objections(first, second, there))
+    found = list(objections(first, second, there, forms))
     wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
     return Recheck(certificate, stored, sum(name in there for name in counted), wrong, unknown)
 

@@ -30,60 +30,27 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
     return {**{f"{name}{COUNTER}": torch.tensor(0) for name in means}, **tensors}
 
 
-def objections(first: Mapping[str, Any], second: Mapping[str, Any], names: Mapping[str, bool]) -> Iterator[Objection]:
-    """What of the second file is not what the first one needs, for layers that were proved or bounded."""
+def objections(
+    first: Mapping[str, Any], second: Mapping[str, Any], names: Mapping[str, bool], forms: Mapping[str, Any]
+) -> Iterator[Objection]:
+    """What of the second file is not what the first one needs, for layers that were proved or bounded.
+
+    Args:
+        forms: by name, the form of the first layer as the certificate has it.
+    """
     states = tensors_of(first), tensors_of(second)
-    yield from of_architectures(first, second, states[0])
     apart = []
     for name, proved in names.items():
         known, plan = (state.get("layers", {}).get(name.rstrip(".")) for state in (first, second))
         weights = [f"{name}weight" in state for state in states]
         if plan is not None and (known is not None or weights[0]):
-            yield from of_layers(name, (known, plan), states, proved=proved)
+            yield from of_layers(name, (known, plan), states, forms[name], proved=proved)
         elif weights == [True, True]:
             yield from of_numbers(name, *states)
         else:
             continue
         apart.append(name)
     yield from unequal(*states, {key for state in states for key in state if not key.startswith(tuple(apart))})
-
-
-def of_architectures(
-    first: Mapping[str, Any], second: Mapping[str, Any], ours: Mapping[str, Tensor]
-) -> Iterator[Objection]:
-    """Where the second file does not tell the architecture of the first, which a state dict shows by its shapes."""
-    told = second.get("architecture")
-    if "architecture" in first or told is None:
-        needed = first.get("architecture")
-    else:
-        needed = ["resnet", resnet(ours)]
-    if plain(told) != plain(needed):
-        yield Objection(f"the architecture is {told}, not {needed}")
-
-
-def plain(told: Any) -> Any:
-    """An architecture, with lists and tuples alike."""
-    if isinstance(told, Mapping):
-        return {key: plain(size) for key, size in told.items()}
-    return tuple(map(plain, told)) if isinstance(told, list | tuple) else told
-
-
-def resnet(ours: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The sizes of a ResNet, from the shapes of its state dict."""
-    (width, channels, side, _), (inner, fan_in, _, _) = (
-        ours[f"{name}.weight"].shape for name in ("conv1", "layer1.0.conv2")
-    )
-    blocks = {tuple(key.split(".")[:2]) for key in ours}
-    return {
-        "block": "bottleneck" if "layer1.0.conv3.weight" in ours else "basic",
-        "depths": tuple(sum(stage == f"layer{number}" for stage, *_ in blocks) for number in range(1, 5)),
-        "width": width,
-        "classes": len(ours.get("fc.weight", ())),
-        "channels": channels,
-        "stem": "imagenet" if side == 7 else "cifar",
-        "inner": None if inner == width else inner,
-        "groups": inner // fan_in,
-    }
 
 
 def of_numbers(name: str, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Iterator[Objection]:

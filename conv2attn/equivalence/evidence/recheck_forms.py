@@ -1,8 +1,6 @@
 """A layer of a stored file as numbers: where each head or tap reads, and what it does there; read off by short code."""
 
 import functools
-import itertools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -66,21 +64,33 @@ class Form:
         return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
 
 
-def of_convolution(name: str, tensors: Mapping[str, Tensor]) -> Form:
-    """The form of a convolution in a ResNet (v1.5): strides, paddings and groups show in names and shapes."""
-    weight = tensors[f"{name}weight"]
-    sides, groups = weight.shape[2:], groups_of(name, tensors)
-    half, once = tuple(k // 2 for k in sides), (1,) * len(sides)
+def of_convolution(name: str, tensors: Mapping[str, Tensor], told: Mapping[str, Any]) -> Form:
+    """The form of a convolution as the certificate has it, with the weights of the file.
+
+    Raises:
+        ValueError: the weights have not so many taps or channels.
+    """
+    weight, groups = tensors[f"{name}weight"], told["groups"]
+    if told["transposed"]:
+        flipped = weight.flip(list(range(2, weight.ndim)))
+        weight = flipped.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     taps = weight.flatten(2).permute(2, 0, 1)
+    axes = weight.ndim - 2
+    stride, room, spacing, before, after = (
+        tuple(told[key]) for key in ("stride", "room", "spacing", "before", "after")
+    )
+    starts = tuple(map(tuple, told["starts"]))
+    if len(starts) != len(taps) or any(len(each) != axes for each in (stride, room, spacing, before, after, *starts)):
+        raise ValueError(f"{name} has {len(taps)} taps along {axes} axes, and its form in the certificate has not")
     return Form(
         (weight.shape[1] * groups, weight.shape[0]),
         groups,
-        (stride_of(name, tensors),) * len(sides),
-        tuple(2 * p - k + 1 for p, k in zip(half, sides, strict=True)),
-        once,
-        (half, half, "zeros"),
-        tuple(tuple(t - p for t, p in zip(tap, half, strict=True)) for tap in itertools.product(*map(range, sides))),
-        ((0,) * len(sides),) * len(taps),
+        stride,
+        room,
+        spacing,
+        (before, after, told["mode"]),
+        starts,
+        ((0,) * axes,) * len(taps),
         None,
         taps,
         tensors.get(f"{name}bias"),
@@ -145,22 +155,3 @@ def misfit(plan: Mapping[str, Any], name: str, tensors: Mapping[str, Tensor]) ->
     if min(*plan["padding"]["spacing"], *plan["sites"]["stride"]) < 1 or plan["padding"]["mode"] not in MODES:
         return "padding or sites"
     return ""
-
-
-def stride_of(name: str, tensors: Mapping[str, Tensor]) -> int:
-    """The stride of a convolution in a ResNet (v1.5): 2 in a stem of 7x7 and where a later stage begins, else 1."""
-    if name == "conv1.":
-        return 2 if tensors["conv1.weight"].shape[-1] == 7 else 1
-    begins = re.fullmatch(r"(layer[2-9]\d*\.0\.)(conv\d|downsample\.0)\.", name)
-    if begins is None:
-        return 1
-    strided = "conv2" if f"{begins[1]}conv3.weight" in tensors else "conv1"
-    return 2 if begins[2] in (strided, "downsample.0") else 1
-
-
-def groups_of(name: str, tensors: Mapping[str, Tensor]) -> int:
-    """The groups of a convolution in a ResNet: in the middle of a bottleneck as many channels come in as go out."""
-    if name.endswith("conv2.") and f"{name.removesuffix('conv2.')}conv3.weight" in tensors:
-        weight = tensors[f"{name}weight"]
-        return weight.shape[0] // weight.shape[1]
-    return 1

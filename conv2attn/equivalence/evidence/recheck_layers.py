@@ -25,10 +25,15 @@ def of_layers(
     name: str,
     plans: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
     states: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+    told: Mapping[str, Any],
     *,
     proved: bool = True,
 ) -> Iterator[Objection]:
-    """What speaks against the second layer being the first, and against its leak; a convolution has no plan."""
+    """What speaks against the second layer being the first, and against its leak; a convolution has no plan.
+
+    Args:
+        told: the form that the certificate has for a convolution.
+    """
     called, forms = name.rstrip(".") or "the layer", []
     numbers = [state[key] for state in states for key in state if key.startswith(name)]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
@@ -36,7 +41,7 @@ def of_layers(
         return
     for plan, tensors in zip(plans, states, strict=True):
         if plan is None:
-            forms.append(of_convolution(name, tensors))
+            forms.append(of_convolution(name, tensors, told))
             continue
         if wrong := misfit(plan, name, tensors):
             yield Objection(f"{called}: {wrong} in its plan is not what its tensors have")
