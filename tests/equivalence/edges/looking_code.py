@@ -37,7 +37,7 @@ class Looking(nn.Module):
 
 
 def replaced(original):
-    """A copy whose convolution is attention, whatever the code looks at; `convert` would leave such a layer in place."""
+    """A copy whose convolution is attention, whatever the code looks at; `convert` would leave it in place."""
     network = copy.deepcopy(original)
     network.conv = conv2attn.convert(original.conv)
     return network

@@ -1,0 +1,65 @@
+"""The layout of a report, each of its forms once, as golden texts."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from conv2attn.equivalence import Certificate, Outputs, Row
+from conv2attn.equivalence.evidence.inputs import Witness
+from conv2attn.equivalence.readings.finding import holds, refuted, undecided
+from conv2attn.verdicts import Strength
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+SQUARE = Row(
+    *("square", "Conv2d 4->8 k3"),
+    findings=(holds("geometry"), holds("weights"), holds("leak", Strength.BOUNDED)),
+    strength=Strength.BOUNDED,
+    grid=(14, 11),
+    heads=9,
+    alpha=60.0,
+    max_error=1e-7,
+    bound=2e-5,
+)
+WRONG = Row("wrong", "Conv1d 2->2 k3", (holds("geometry"), refuted("weights", "C2A402", "one weight off")))
+LEFT = Row("left", "Conv3d 1->1 k1", (holds("geometry"),), strength=Strength.SAMPLED, skipped=True)
+SAME = holds("structure")
+ASSUMED = ("finite inputs (dense spreads a NaN)", "sums formed directly, no overflow")
+OUTPUTS = Outputs("2 images", 2, 0.5, 3.0, 2, (1, 0), 2, 2.5, False, 1)
+CERTIFICATES = {
+    "refuted": Certificate(
+        (SQUARE, WRONG, LEFT),
+        (SAME,),
+        Outputs("2 images", 2, 0.5, 3.0, bound=7.0, vacuous=True),
+        ASSUMED,
+        circumstances=(("command", "conv2attn verify a b"),),
+        witnesses=(Witness("wrong", torch.full((2, 3), 2.0), (1, 4), 1.0, 1.5, 0.25),),
+    ),
+    "holds": Certificate((SQUARE,), (SAME,), OUTPUTS, ASSUMED, circumstances=(("read as", "read as resnet18"),)),
+    "undecided": Certificate((SQUARE,), (undecided("structure", "C2A405", "in the second add stands elsewhere"),)),
+    "nothing": Certificate((LEFT,), (SAME,)),
+}
+FORMS = {
+    "txt": Certificate.to_text,
+    "verbose.txt": lambda certificate: certificate.to_text(verbose=True),
+    "md": Certificate.to_markdown,
+    "html": lambda certificate: certificate._repr_html_() + "\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CERTIFICATES)
+def test_a_report_is_its_golden_text(name, form):
+    written = FORMS[form](CERTIFICATES[name])
+    assert written == (GOLDEN / f"certificate-{name}.{form}").read_text()
+
+
+def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text():
+    assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False]
+    assert all(str(each) == each.to_text() for each in CERTIFICATES.values())
+
+
+def test_the_verdict_comes_first():
+    for name, certificate in CERTIFICATES.items():
+        verdict = "undecided" if name == "nothing" else name
+        assert verdict in certificate.to_text().splitlines()[0]
