@@ -11,7 +11,7 @@ BIN := .venv/bin
 PYTEST_WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test proofs bench mutants clean
+.PHONY: demo test proofs bench zoo mutants clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo -o resnet18.attn.pt --force
@@ -37,6 +37,9 @@ mutants: .venv/.installed-dev
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
+
+zoo: .venv/.installed-dev
+	$(BIN)/python -m benchmarks.zoo
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

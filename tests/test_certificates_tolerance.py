@@ -194,5 +194,6 @@ def test_a_tolerance_of_zero_is_repeated_with_its_zero(tmp_path, monkeypatch):
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, f"to repeat it: {again} --input-size 3x9x8\n" in result.stdout) == (1, True)
     result = CliRunner().invoke(main, [*arguments, "--save-witness", "shown.pt"])
-    assert f"to repeat it: {again} --witness shown.pt\n" in result.stdout
-    assert CliRunner().invoke(main, [*again.split()[1:], "--witness", "shown.pt"]).exit_code == 1
+    replay = ["replay", "shown.pt", "hard.pt", "soft.pt", "--tolerance", "0.0"]
+    assert f"to repeat it: conv2attn {' '.join(replay)}\n" in result.stdout
+    assert CliRunner().invoke(main, replay).exit_code == 1
