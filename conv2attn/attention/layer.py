@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from conv2attn.attention.encodings import Encoding
 from conv2attn.attention.engines import EngineName, check_engine, choose_engine, dense, explain_engines, recipe_for
+from conv2attn.attention.output_size import padding_for
 from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
 from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis
-from conv2attn.errors import GeometryError, HeadSizeError, UsageError
+from conv2attn.errors import UsageError
 
 MEMORY_LIMIT = 512 * 2**20
 
@@ -138,7 +139,9 @@ class MultiHeadSelfAttention(nn.Module):
         image = self.batched(input)
         basis = self.basis(weights)
         if output_size is not None:
-            basis = replace(basis, padding=padding_for(self, tuple(image.shape[2:]), output_size))
+            basis = replace(
+                basis, padding=padding_for(self.padding, self.sites, tuple(image.shape[2:]), output_size, self.name)
+            )
         device = image.device.type
         if device != "meta" and torch.is_autocast_enabled(device):
             result = self.under_autocast(basis, image)
@@ -316,39 +319,6 @@ class MultiHeadSelfAttention(nn.Module):
 def plain_copy(tensor: Tensor) -> Tensor:
     """A copy without a history, stored row-major."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def check_widths(layer: MultiHeadSelfAttention, d_position: int, value: bool, output: bool) -> None:
-    """Raises HeadSizeError (C2A105) where the widths of `layer` do not fit together."""
-    for what, width in (("d_in", layer.d_in), ("d_out", layer.d_out), ("d_head", layer.d_head)):
-        if width < 1 or width % layer.groups:
-            raise HeadSizeError("C2A105", f"{what}={width} is not a positive multiple of groups={layer.groups}")
-    if layer.d_key < d_position:
-        raise HeadSizeError("C2A105", f"d_key={layer.d_key} is less than d_position={d_position}", "Raise d_key.")
-    if not value and layer.d_head != layer.d_in:
-        raise HeadSizeError("C2A105", f"value is the identity, so d_head={layer.d_head} must be d_in={layer.d_in}")
-    if not output and layer.d_head != layer.d_out:
-        raise HeadSizeError("C2A105", f"output is the identity, so d_head={layer.d_head} must be d_out={layer.d_out}")
-    if not value and not output:
-        raise HeadSizeError("C2A105", "value and output are both the identity: nothing would tell the heads apart")
-
-
-def padding_for(layer: MultiHeadSelfAttention, sides: Sides, output_size: Sequence[int]) -> Padding:
-    """The padding with which a transposed convolution's attention gives `output_size`; one stride leaves the choice."""
-    padding = layer.padding
-    if len(output_size) not in (len(sides), len(sides) + 2):
-        raise GeometryError(
-            "C2A121", f"{layer.name}: output_size {tuple(output_size)} does not have {len(sides)} sides"
-        )
-    offered = [b - a for b, a in zip(padding.before, padding.after, strict=True)]
-    smallest = layer.sites.count(padding.extended(offered).sides(sides))
-    extra = [want - least for want, least in zip(output_size[-len(sides) :], smallest, strict=True)]
-    if not all(0 <= e < s for e, s in zip(extra, padding.spacing, strict=True)):
-        largest = tuple(n + s - 1 for n, s in zip(smallest, padding.spacing, strict=True))
-        raise GeometryError(
-            "C2A121", f"{layer.name}: output_size {tuple(output_size)} is not between {smallest} and {largest}"
-        )
-    return padding.extended([o + e for o, e in zip(offered, extra, strict=True)])
 
 
 def is_channels_last(image: Tensor) -> bool:

@@ -7,6 +7,7 @@ from attention.devices import OneDevice
 from torch.export import Dim
 
 from conv2attn.attention import ENGINES
+from conv2attn.attention.tracing import symbolic_trace
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
 
@@ -119,3 +120,11 @@ def test_parameters_are_stored_plainly():
     assert all(parameter.is_contiguous() for parameter in layer.parameters())
     vector = torch.nn.utils.parameters_to_vector(layer.parameters())
     torch.nn.utils.vector_to_parameters(vector, layer.parameters())
+
+
+def test_a_layer_is_one_node_of_a_symbolic_trace():
+    network = torch.nn.Sequential(hard_layer("plain", "auto"), torch.nn.ReLU())
+    graph = symbolic_trace(network)
+    assert [node.target for node in graph.graph.nodes if node.op == "call_module"] == ["0", "1"]
+    image = image_for(network[0])
+    assert_same(graph(image), network(image))
