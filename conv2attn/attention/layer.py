@@ -12,6 +12,7 @@ from conv2attn.attention.engines import EngineName, check_engine, choose_engine,
 from conv2attn.attention.output_size import padding_for
 from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
+from conv2attn.attention.widths import Widths
 from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis
 from conv2attn.errors import UsageError
 
@@ -72,7 +73,8 @@ class MultiHeadSelfAttention(nn.Module):
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key
-        check_widths(self, encoding.d_position if content_position else 1, value, output)
+        needed = encoding.d_position if content_position else 1
+        Widths(d_in, d_out, self.d_head, self.d_key, groups).check(needed, value, output)
         self.encoding, self.dimensions, self.heads = encoding, encoding.dimensions, encoding.heads
         self.padding, self.sites = padding or Padding.none(self.dimensions), sites or Sites.everywhere(self.dimensions)
         self.engine, self.memory_limit, self.name = check_engine(engine), MEMORY_LIMIT, "attention"
