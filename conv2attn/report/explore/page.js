@@ -140,6 +140,7 @@ function showKernel() {
     }));
     return line;
   }));
+  at("kernel").classList.toggle("wide", columns.length > 5);
   at("kernel").setAttribute("aria-label", `Kernel of ${rows.length} by ${columns.length} taps`);
   at("kernel-help").textContent = `Head ${head + 1} carries the tap in the frame, at offset ${pair(layer.centers[head])}: ` +
     `the weight from input channel ${layer.output.first + channel} to output channel ${layer.output.channel}.`;

@@ -8,8 +8,9 @@ import pytest
 import torch
 from report.cases import Transformer, converted, image, originals, trained
 from report.chromium import browsing
+from torch import nn
 
-from conv2attn import set_engine
+from conv2attn import convert, set_engine
 from conv2attn.models import attention_layers
 from conv2attn.report.explore import captured_layers, explore_page, explored_layers
 from conv2attn.report.explore.layers import inputs_of
@@ -152,6 +153,15 @@ def test_everything_has_a_name_and_fits_a_phone(browser, tmp_path):
         assert browser.run("return document.documentElement.scrollWidth") <= 360
     finally:
         browser.post("/goog/cdp/execute", cmd="Emulation.clearDeviceMetricsOverride", params={})
+
+
+def test_many_heads_are_shown_whole(browser, tmp_path):
+    visit_layers(browser, tmp_path, convert(nn.Sequential(nn.Conv2d(2, 1, 7, padding=3))))
+    cut = """return [...document.querySelectorAll("#heads label")]
+        .filter((label) => label.scrollHeight > label.clientHeight + 1).length"""
+    assert browser.run("return document.querySelectorAll('#heads label').length") == 49
+    assert browser.run(cut) == 0
+    assert browser.run("const box = document.querySelector('.scroll'); return box.scrollWidth <= box.clientWidth")
 
 
 def test_an_error_in_the_page_is_seen(browser, tmp_path):
