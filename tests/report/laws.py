@@ -2,11 +2,13 @@
 
 import re
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 from report.cases import Transformer, converted, image, originals, trained
 
 from conv2attn.basis import Padding
@@ -16,6 +18,8 @@ from conv2attn.models import attention_layers
 from conv2attn.report.explore import captured_layers, explore_page, explored_layers
 from conv2attn.report.explore.layers import inputs_of
 from conv2attn.report.explore.packing import Budget, unpack
+
+ROOT = Path(__file__).parents[2]
 
 
 def attention_from(layer: dict) -> np.ndarray:
@@ -119,6 +123,13 @@ def test_the_page_is_one_small_file_that_loads_nothing():
     assert "a &lt;b&gt; &amp; TITLE" in page
 
 
+def test_the_documented_commands_name_what_is_there():
+    text = (ROOT / "docs" / "explore.md").read_text()
+    known = {option for each in main.commands["explore"].params for option in each.opts}
+    assert set(re.findall(r"(?<=\s)--?[a-z]+", "\n".join(re.findall(r"^conv2attn .*", text, re.M)))) <= known
+    assert all((ROOT / "docs" / link).exists() for link in re.findall(r"\]\((?!http)([^)#]+)\)", text))
+
+
 def test_arrays_beyond_the_budget_are_left_out():
     budget = Budget(10)
     assert budget.pack(torch.zeros(2), "f32") is not None
@@ -177,10 +188,22 @@ def test_the_command_captures_the_attention_of_other_libraries(weights):
     assert '"kind":"stored"' in page.read_text()
 
 
+def test_the_command_takes_a_picture(tmp_path):
+    page, picture = tmp_path / "page.html", tmp_path / "dot.png"
+    Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(picture)
+    call = ["explore", str(ROOT / "examples" / "attention-quadratic.pt"), "--image", str(picture), "-o", str(page)]
+    told = CliRunner().invoke(main, call)
+    assert told.exit_code == 0, told.output
+    assert "dot.png, resized to 28x28, values from 0 to 1" in page.read_text()
+    picture.write_bytes(b"no picture")
+    told = CliRunner().invoke(main, [*call, "--force"])
+    assert (told.exit_code, "C2A303" in told.output) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "attention-quadratic", "attention-learned", "attention-generalised"])
 def test_the_examples_have_a_page(name, tmp_path):
     page = tmp_path / "page.html"
-    told = CliRunner().invoke(main, ["explore", f"examples/{name}.pt", "-o", str(page)])
+    told = CliRunner().invoke(main, ["explore", str(ROOT / "examples" / f"{name}.pt"), "-o", str(page)])
     assert told.exit_code == 0, told.output
     assert "not shown" not in told.output
     assert page.stat().st_size < 5e6
