@@ -15,6 +15,7 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Sides
 from conv2attn.checkpoints.writing import write_bytes_atomically
 from conv2attn.errors import UsageError
+from conv2attn.span.facts import HeadsReport
 from conv2attn.span.questions import rows_of
 
 if TYPE_CHECKING:
@@ -116,6 +117,54 @@ def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
                 panel.add_patch(around)
     panel.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
     panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)
+
+
+def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
+    """Attention by displacement, a row a layer and a column a head, all on one scale, with the kernel's box.
+
+    Displacement (0, 0) is in the middle of each panel; the brightest has the most attention, over all queries.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    layers = [layer for layer in report.layers if layer.mass is not None]
+    columns = max(len(layer.heads) for layer in layers)
+    size = (MARGIN + 0.6 + INCHES * columns, 1.1 + (INCHES + 0.2) * len(layers))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(layers), columns, squeeze=False)
+    held = [layer.mass for layer in layers if layer.mass is not None]
+    most = max(float(plane_of(mass).max()) for masses in held for mass in masses)
+    shown = None
+    for layer, line in zip(layers, panels, strict=True):
+        line[0].set_ylabel(layer.name if len(layer.name) <= 22 else "…" + layer.name[-21:], fontsize=6)
+        for panel in line[len(layer.heads) :]:
+            panel.remove()
+        for head, panel in zip(layer.heads, line, strict=False):
+            assert layer.mass is not None
+            plane = plane_of(layer.mass[head.head])
+            high, wide = (side / 2 for side in plane.shape)
+            extent = (-wide, wide, high, -high)
+            shown = panel.imshow(plane, cmap="cividis", vmin=0.0, vmax=most, extent=extent, interpolation="nearest")
+            half = kernel_size / 2
+            tall = min(half, high)
+            panel.add_patch(Rectangle((-half, -tall), 2 * half, 2 * tall, fill=False, ec="white", lw=1.0))
+            panel.set(xticks=[], yticks=[])
+            panel.set_title(f"{head.head}: {head.peak_mass:.0%} at {','.join(map(str, head.peak))}", fontsize=6)
+    assert shown is not None
+    bar = figure.colorbar(shown, ax=[panel for panel in figure.axes if panel.images], fraction=0.02)
+    bar.set_label("attention, mean over queries", fontsize=7)
+    shares = [found.share for layer in layers for found in layer.convolutions if found.size == kernel_size]
+    answer = f"{min(shares):.0%} to {max(shares):.0%} of each layer's map" if shares else "values were not read"
+    asked = (
+        f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)? One explains {answer}."
+    )
+    figure.suptitle(asked if shares else asked.split(" One explains")[0], fontsize=9)
+    return figure
+
+
+def plane_of(mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Attention by displacement as a plane: a line is a strip, a volume the sum over its first axis."""
+    return mass[None] if mass.ndim == 1 else mass.reshape(-1, *mass.shape[-2:]).sum(0)
 
 
 def check_drawable(path: str | Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.options import Reading
@@ -31,12 +32,16 @@ def facts_in(
     reading: Reading,
     only: Sequence[str] = (),
     extra_tokens: int | None = None,
+    plot: str | None = None,
+    force: bool = False,
 ) -> HeadsReport:
-    """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone.
+    """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with a picture.
 
     Raises:
         UsageError: inputs beside an array, or names that fit no layer (C2A001); nothing attends (C2A501).
     """
+    if plot:
+        plots.check_drawable(plot)
     sides = numbers(grid, "--grid") if grid else None
     if is_array(path, reading):
         if inputs:
@@ -47,6 +52,8 @@ def facts_in(
     kept = tuple(layer for layer in found.layers if not only or any(fnmatchcase(layer.name, each) for each in only))
     if not kept:
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
+    if plot and any(layer.mass is not None for layer in kept):
+        plots.write(plots.draw_facts(replace(found, layers=kept)), plot, force)
     return replace(found, layers=kept)
 
 

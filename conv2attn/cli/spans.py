@@ -102,13 +102,16 @@ FACTS = options(
     help="Form of the report.",
 )
 @click.option("--report", type=click.Path(), help="Also write the report as JSON.")
+@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw attention by displacement: .png, .svg or .pdf.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-def heads(model: str, details: bool, form: str, report: str | None, force: bool, **given: Any) -> None:
+def heads(
+    model: str, details: bool, form: str, report: str | None, plot: str | None, force: bool, **given: Any
+) -> None:
     """Tell what each head of MODEL does: where it looks, and how much of it positions and convolutions explain."""
     from conv2attn.cli.head_files import facts_in
 
-    check_free(force, report)
-    found = facts_in(model, **given)
+    check_free(force, report, plot)
+    found = facts_in(model, plot=plot, force=force, **given)
     emit(found.to_text(details) if form == "text" else getattr(found, f"to_{form}")(), None, force)
     if report:
         emit(found.to_json(), report, force)

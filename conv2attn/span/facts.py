@@ -1,7 +1,7 @@
 """What each head of any attention does, in numbers: `conv2attn.heads`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -76,7 +76,8 @@ class SpanFact:
 class LayerFacts:
     """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
 
-    `baseline` is the relative share that heads with shuffled keys get. A layer that is `unread` has none of it.
+    `baseline` is the relative share that heads with shuffled keys get; `mass` is attention by displacement, over all
+    queries, (heads, *(2 side - 1)). A layer that is `unread` has none of it.
     """
 
     name: str
@@ -87,6 +88,7 @@ class LayerFacts:
     baseline: float = 0.0
     convolutions: tuple[NearestConvolution, ...] = ()
     bias: Array | None = None
+    mass: Array | None = None
     unread: str = ""
     notes: tuple[str, ...] = ()
 
@@ -283,7 +285,8 @@ def facts_of(
     bias = None if matrices is None or matrices[1] is None else matrices[1].numpy()
     kept = tuple(fact for fact in spans if fact is not None)
     baseline = float(random.shares[0].mean())
-    return LayerFacts(name, rows.grid.keys, rows.images, tuple(facts), kept, baseline, found, bias, notes=tuple(notes))
+    whole = LayerFacts(name, rows.grid.keys, rows.images, tuple(facts), kept, baseline, found, notes=tuple(notes))
+    return replace(whole, bias=bias, mass=seen.mass / seen.rows)
 
 
 def own_matrices(layer: Any) -> Any:

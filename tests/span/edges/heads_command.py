@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
+from conv2attn import plots
 from conv2attn.cli import main
 
 ROOT = Path(conv2attn.__file__).parent.parent
@@ -111,3 +112,18 @@ def test_what_the_page_says_of_the_examples():
         for numbers in (reached, explained):
             first, second, third, fourth = (round(100 * number) for number in numbers)
             assert f"{first}, {second}, {third} and {fourth} %" in " ".join(text.split())
+
+
+def test_a_picture_of_displacements_has_one_scale_and_the_kernel_s_box():
+    report = conv2attn.heads({"first": hard((6, 6), OFFSETS), "second": soft((6, 6), 1.0)[:4]}, grid=(6, 6))
+    figure = plots.draw_facts(report)
+    panels = [axes for axes in figure.axes if axes.get_images()]
+    assert len(panels) == 13
+    assert len({panel.get_images()[0].get_clim() for panel in panels}) == 1
+    for panel, offset in zip(panels, OFFSETS, strict=False):
+        image = panel.get_images()[0].get_array()
+        place = np.unravel_index(image.argmax(), image.shape)
+        assert tuple(int(at) - 5 for at in place) == offset
+        (box,) = panel.patches
+        assert (box.get_x(), box.get_y(), box.get_width(), box.get_height()) == (-1.5, -1.5, 3, 3)
+    assert "3x3 convolution" in figure.get_suptitle()
