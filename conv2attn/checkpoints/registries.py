@@ -19,10 +19,12 @@ LIBRARIES: dict[str, tuple[str, Callable[[str, dict[str, Any]], Architecture]]] 
 }
 CLASSES = 1000
 """The number of outputs with which the registries build; a file's own number takes its place."""
+SPARE = 8
+"""Parameters that a model may build and throw away, as EfficientNet does, before it counts as another model."""
 
 
 class OtherModel(Exception):
-    """A parameter was registered that the state dict does not have."""
+    """More parameters were registered that the state dict does not have than a model throws away."""
 
 
 def candidates(tensors: Mapping[str, Tensor]) -> list[Architecture]:
@@ -65,17 +67,22 @@ def fitting(architecture: Architecture, tensors: Mapping[str, Tensor]) -> Archit
 
 
 def misfit_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> Misfit | None:
-    """How the tensors fit the architecture; None as soon as a parameter shows that they do not."""
+    """How the tensors fit the architecture; None as soon as parameters show that they do not."""
     shapes = {(key.rpartition(".")[2], tuple(tensor.shape)) for key, tensor in tensors.items()}
     patterns = {(name, tuple(other)) for name, shape in shapes for other in with_default_classes(shape)}
 
+    odd = list[str]()
+
     def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None and (name, tuple(parameter.shape)) not in patterns:
+            odd.append(name)
+        if len(odd) > SPARE:
             raise OtherModel
 
     handle = register_module_parameter_registration_hook(check)
     try:
         for device in ("meta", "cpu"):
+            odd.clear()
             try:
                 with torch.device(device):
                     return misfit(architecture.factory(**architecture.arguments), tensors)
