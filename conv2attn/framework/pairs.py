@@ -103,8 +103,8 @@ class Edges:
     def mix(self, weights: Tensor, values: Tensor) -> Tensor:
         """`sum over the pairs (q, k) of weights[e] values[k]` of values (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(weights.shape[:2], values.shape[:2])
-        pairs = zip(weights.expand(*lead, -1).flatten(0, 1), values.expand(*lead, -1, -1).flatten(0, 1), strict=True)
-        return torch.stack([weighted_sum(self.pattern, w, v) for w, v in pairs]).unflatten(0, lead)
+        flat = weights.expand(*lead, -1).flatten(0, 1).contiguous(), values.expand(*lead, -1, -1).flatten(0, 1)
+        return torch.stack([weighted_sum(self.pattern, w, v) for w, v in zip(*flat, strict=True)]).unflatten(0, lead)
 
     def operator(self, weights: Tensor) -> Sparse:
         """The operators of weights (heads, pairs)."""

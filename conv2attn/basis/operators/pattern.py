@@ -91,7 +91,7 @@ class WeightedSum(torch.autograd.Function):
         to_tokens = None
         if ctx.needs_input_grad[1]:
             back, order = ctx.pattern.transposed
-            to_tokens = weighted_sum(back, weights[order], gradient)
+            to_tokens = weighted_sum(back, weights.index_select(0, order), gradient)
         return to_weights, to_tokens, None
 
 
@@ -116,7 +116,7 @@ class InnerProducts(torch.autograd.Function):
         to_answering = None
         if ctx.needs_input_grad[1]:
             back, order = ctx.pattern.transposed
-            to_answering = weighted_sum(back, gradient[order], asking)
+            to_answering = weighted_sum(back, gradient.index_select(0, order), asking)
         return to_asking, to_answering, None
 
 

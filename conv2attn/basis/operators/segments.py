@@ -43,7 +43,7 @@ class Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, pattern: Pattern, side: Side) -> Tensor:
         ctx.pattern, ctx.side = pattern, side
-        return tokens[pattern.queries if side == "queries" else pattern.keys]
+        return tokens.index_select(0, pattern.queries if side == "queries" else pattern.keys)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
