@@ -11,7 +11,6 @@ from conv2attn.verdicts import Verdict
 
 from .claim import Claim
 from .decided import DecidedClaim, DecidedStep, FormalLayer, FormalRow, ProofReport
-from .formal import check
 
 NO_BOUND = {"format_of"}  # a public function of bounds that looks up a row of a table
 
@@ -53,6 +52,8 @@ def not_licensed(claims: Iterable[Claim]) -> tuple[str, ...]:
 
 def formal_layer(claims: Iterable[Claim]) -> FormalLayer:
     """What Coq says of these claims and of all that proofs/formal/ states."""
+    from .formal import check  # here, since it is a program too: python -m proofs.formal.check
+
     if not shutil.which("coqc"):
         return FormalLayer("not checked here", Verdict.UNSUPPORTED, "coqc not found")
     stated = frozenset(claim.name for claim in claims if not claim.formal.startswith("none"))

@@ -51,7 +51,8 @@ def displacement(grid, query, key):
 
 def inner_products(encoding, grid):
     rows = torch.arange(grid.shape[0])
-    inner = torch.einsum("qkp,hp->hqk", encoding.vectors(grid, rows), encoding.position_bias(grid))
+    toward = encoding.position_bias(grid)[:, None].expand(-1, len(rows), -1)
+    inner = encoding.directed_scores(toward, grid, rows)
     return inner, encoding.scores(grid, rows, torch.float64)[0]
 
 
@@ -83,15 +84,13 @@ class QuadraticOfOneHead(QuadraticSoftmax):
 
 
 class QuadraticWithoutNorm(QuadraticSoftmax):
-    def vectors(self, grid, queries):
-        vectors = super().vectors(grid, queries)
-        return torch.cat([torch.zeros_like(vectors[..., :1]), vectors[..., 1:]], -1)
+    def directed_scores(self, toward, grid, queries):
+        return super().directed_scores(torch.cat([0 * toward[..., :1], toward[..., 1:]], -1), grid, queries)
 
 
 class QuadraticWithoutStride(QuadraticSoftmax):
-    def vectors(self, grid, queries):
-        shape = AttentionGrid(grid.keys, grid.sites.without_stride())
-        return super().vectors(shape, queries)
+    def directed_scores(self, toward, grid, queries):
+        return super().directed_scores(toward, AttentionGrid(grid.keys, grid.sites.without_stride()), queries)
 
 
 class QuadraticOpposite(QuadraticSoftmax):
@@ -159,8 +158,8 @@ class EnumeratedOfFirst(EnumeratedSoftmax):
 
 
 class EnumeratedWithoutStride(EnumeratedSoftmax):
-    def vectors(self, grid, queries):
-        return super().vectors(AttentionGrid(grid.keys, grid.sites.without_stride()), queries)
+    def directed_scores(self, toward, grid, queries):
+        return super().directed_scores(toward, AttentionGrid(grid.keys, grid.sites.without_stride()), queries)
 
 
 def absolute_features(features, case):
