@@ -1,4 +1,4 @@
-"""Mutation testing: changes each file of `bounds`, `basis` and `certificates`, one small change at a time.
+"""Mutation testing: changes each file of `bounds`, `basis` and `equivalence`, one small change at a time.
 
     python tests/mutation.py                                            everything; rewrites the committed table
     python tests/mutation.py --files conv2attn/bounds/leak.py --jobs 2  some files or folders; the others stay

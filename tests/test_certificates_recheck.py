@@ -42,7 +42,6 @@ from conv2attn.equivalence.evidence.recheck_layers import of_layers as of_layers
 from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.equivalence.rows import evidence_of
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 NAME = "layer1.0.conv1."
@@ -931,25 +930,6 @@ def test_files_may_be_wrapped_and_of_older_make(files):
     torch.save({**SAVED, "state_dict": state, "layers": {"layer1.0.conv1": PLAN}}, files.folder / "b.pt")
     path = files()
     assert recheck(path) == Recheck(path, "holds", 1, ("bn1.num_batches_tracked differs",))
-
-
-def test_what_nobody_reads_of_a_state_dict_says_nothing(files):
-    """A state dict's architecture is read off its shapes, whatever stands beside it; so is that it has no plan."""
-    plan = ResNetPlan("basic", (1, 1, 1, 1), 4, 3)
-    state, name = build(plan).state_dict(), "conv1"
-    saved = {**SAVED, "state_dict": state, "layers": {}, "architecture": ["resnet", {**asdict(plan), "stem": "cifar"}]}
-    rows = [{"name": name, "strength": "proved", "skipped": False}]
-    torch.save(saved, files.folder / "b.pt")
-    for first in (
-        saved,
-        {**saved, "conv2attn": "another/1"},
-        {key: saved[key] for key in ("state_dict", "architecture")},
-    ):
-        torch.save(first, files.folder / "a.pt")
-        assert recheck(files(layers=rows)).verdict is (Verdict.HOLDS if first is saved else Verdict.REFUTED)
-    torch.save({**saved, "conv2attn": "another/1"}, files.folder / "b.pt")
-    torch.save({**saved, **SAVED}, files.folder / "a.pt")
-    assert recheck(files(layers=rows)).verdict is Verdict.REFUTED
 
 
 def test_a_layer_that_was_left_out_is_compared_as_numbers(files):
