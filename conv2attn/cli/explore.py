@@ -11,9 +11,10 @@ from conv2attn.cli.reports import check_free
 @click.argument("model", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), required=True, help="The page, a .html file.")
 @click.option("--image", type=click.Path(), help="A picture, or a .npy or .pt file of images.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Show only layers whose name fits; repeatable.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @reading
-def explore(model: str, output: str, image: str | None, force: bool, reading: object) -> None:
+def explore(model: str, output: str, image: str | None, only: tuple[str, ...], force: bool, reading: object) -> None:
     """Write a page that shows where each head of MODEL looks, in one file that needs no network.
 
     Convolutions are shown as the attention that they convert to, attention of other libraries as it runs. Without
@@ -23,5 +24,5 @@ def explore(model: str, output: str, image: str | None, force: bool, reading: ob
     from conv2attn.cli.explored import explore_file
 
     check_free(force, output, read=(model, image))
-    for told in explore_file(model, output, image, reading, force):  # type: ignore[arg-type]
+    for told in explore_file(model, output, image, only, reading, force):  # type: ignore[arg-type]
         click.echo(told, err=True)

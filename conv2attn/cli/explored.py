@@ -25,7 +25,9 @@ PUBLISHED = 224
 """Side of the images of a vision transformer that does not say another."""
 
 
-def explore_file(model: str, output: str, image: str | None, reading: Reading, force: bool) -> list[str]:
+def explore_file(
+    model: str, output: str, image: str | None, only: tuple[str, ...], reading: Reading, force: bool
+) -> list[str]:
     """Writes the page of the network in a file; returns what to tell: layers that are not shown, and the page.
 
     Raises:
@@ -44,7 +46,7 @@ def explore_file(model: str, output: str, image: str | None, reading: Reading, f
     else:
         shown, words = first_image(image)
     explore = captured_layers if captured else explored_layers
-    explored = explore(network, shown.to(next(network.parameters())))
+    explored = explore(network, shown.to(next(network.parameters())), only)
     write_text_atomically(output, explore_page(explored, Path(model).name, words), force)
     return [*(f"not shown: {reason}" for reason in explored.left_out), f"wrote {output}"]
 

@@ -145,6 +145,14 @@ def test_layers_that_are_not_shown_are_named():
     assert explored_layers(network, image()).left_out == ("unused: the network did not run it",)
 
 
+def test_only_layers_that_fit_a_pattern_are_shown():
+    assert [each["name"] for each in explored_layers(converted(), image(), ["[02]"]).layers] == ["0", "2"]
+    assert [each["name"] for each in captured_layers(Transformer(1), image(), ["att*"]).layers] == ["attention"]
+    for explore, network in ((explored_layers, converted()), (captured_layers, Transformer(1))):
+        with pytest.raises(UnsupportedError, match="no attention layer of such a name"):
+            explore(network, image(), ["none"])
+
+
 @pytest.fixture
 def weights(tmp_path):
     """A file with a converted network, and a file with an image that it takes."""

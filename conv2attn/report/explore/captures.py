@@ -1,5 +1,6 @@
 """The attention of any model on one image, as it ran: layers whose tokens are the squares of a grid over the image."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -7,21 +8,23 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.capture import capture
-from conv2attn.report.explore.layers import Explored, grey, running_on
+from conv2attn.report.explore.layers import Explored, grey, is_wanted, running_on
 from conv2attn.report.explore.packing import Budget
 
 MOST_EXTRA = 8
 
 
-def captured_layers(network: nn.Module, image: Tensor) -> Explored:
+def captured_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
     """What every attention of `network` does when it runs on `image` (1, channels, rows, columns).
 
+    Args:
+        only: patterns of the names to show, as of files; every name if there is none.
     Raises:
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
     """
     with running_on(image):
-        found = capture(network, image)
+        found = {name: each for name, each in capture(network, image).items() if is_wanted(name, only)}
     budget, shown, left_out = Budget(), [], []
     for name, attention in found.items():
         layer = (
@@ -30,7 +33,7 @@ def captured_layers(network: nn.Module, image: Tensor) -> Explored:
         left_out += [layer] if isinstance(layer, str) else []
         shown += [] if isinstance(layer, str) else [layer]
     if not shown:
-        raise UnsupportedError("C2A110", "; ".join(left_out))
+        raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer of such a name")
     return Explored(tuple(shown), tuple(left_out), "averaged over the square of each token")
 
 

@@ -1,8 +1,9 @@
 """The attention layers of a network on one image, as numbers from which the page computes attention and outputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, final
 
 import torch
@@ -35,14 +36,16 @@ class Explored:
 
 
 @torch.no_grad()
-def explored_layers(network: nn.Module, image: Tensor) -> Explored:
+def explored_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
     """What the attention layers of `network` are and receive when it runs on `image` (1, channels, rows, columns).
 
+    Args:
+        only: patterns of the names to show, as of files; every name if there is none.
     Raises:
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120).
     """
-    layers = attention_layers(network)
+    layers = {name: layer for name, layer in attention_layers(network).items() if is_wanted(name, only)}
     seen = inputs_of(network, layers, image)
     budget, shown = Budget(), []
     left_out = [f"{name}: the network did not run it" for name in layers if name not in seen]
@@ -51,8 +54,13 @@ def explored_layers(network: nn.Module, image: Tensor) -> Explored:
         left_out += [found] if isinstance(found, str) else []
         shown += [] if isinstance(found, str) else [found]
     if not shown:
-        raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer and no convolution")
+        raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer of such a name")
     return Explored(tuple(shown), tuple(left_out), "as it reaches the layer: the mean over its channels")
+
+
+def is_wanted(name: str, only: Sequence[str]) -> bool:
+    """Whether `name` fits one of the patterns, or there is none."""
+    return not only or any(fnmatchcase(name, pattern) for pattern in only)
 
 
 def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:

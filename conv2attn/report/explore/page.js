@@ -214,6 +214,7 @@ at("heads").addEventListener("change", (event) => {
   showQuery();
 });
 at("about").textContent = `Choose a layer and a head, and see what each query attends to. The image is ${data.image}.`;
+at("precision").hidden = !data.layers.some((layer) => layer.converted);
 at("left-out").replaceChildren(...data.leftOut.map((reason) => Object.assign(document.createElement("p"), { textContent: `Not shown: ${reason}.` })));
 at("layer").replaceChildren(...data.layers.map((layer, number) => new Option(`${layer.name} (${layer.heads} heads)`, number)));
 chooseLayer(0);
