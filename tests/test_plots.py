@@ -30,7 +30,7 @@ def call(*arguments):
 
 def shifting_heads(offsets, sides):
     """Heads that read one pixel where it is on the grid, and themselves elsewhere."""
-    heads = np.stack([as_matrix(Shift(offset), sides).numpy() for offset in offsets])
+    heads = as_matrix(Shift(tuple(offsets)), sides).numpy()
     return heads + (1 - heads.sum(-1))[..., None] * np.eye(math.prod(sides))
 
 
