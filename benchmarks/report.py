@@ -111,4 +111,21 @@ Of `dense` only the first chunks of queries are computed: every chunk takes the 
 `separable`, a 3x3 layer with 64 channels: time grows as tokens to the power {growth["exponent"]:.3f} (least squares).
 
 {table(["side", "tokens", "ms", "ns per token"], points)}
+
+## Compile and export
+
+What a converted network does under `torch.compile(fullgraph=True, dynamic=True)` and `torch.export` with free batch and
+sides; tests/attention/laws.py holds each line of it.
+
+| engine | compiled | exported | in a graph |
+| --- | --- | --- | --- |
+| `conv`, `gather` | one graph for all sizes | all sizes | asserts the centres and the sharpness that were read |
+| `separable` | one graph for all sizes | all sizes | whole axes, no bands; asserts them only where heads share a softmax |
+| `sdpa` | one graph for all sizes | up to the side for which its features are accurate | asserts that side |
+| `dense` | one graph for all sizes | all sizes | all queries at once: no chunks, and so no limit on memory |
+| `auto` | one graph for all sizes | all sizes | what it chose from the values that were read |
+
+A layer is one node of `conv2attn.attention.tracing.symbolic_trace`. `python -m benchmarks.compiled` times compiled and
+eager networks, the cost of one call, and a training step; `python -m benchmarks.trained` times trained heads, forward
+and backward, against the plain formula of the paper.
 """
