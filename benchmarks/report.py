@@ -120,8 +120,8 @@ sides; tests/attention/laws.py holds each line of it.
 | engine | compiled | exported | in a graph |
 | --- | --- | --- | --- |
 | `conv`, `gather` | one graph for all sizes | all sizes | asserts the centres and the sharpness that were read |
-| `separable` | one graph for all sizes | all sizes | whole axes, no bands; asserts them only where heads share a softmax |
-| `sdpa` | one graph for all sizes | up to the side for which its features are accurate | asserts that side |
+| `separable` | one graph for all sizes | all sizes | whole axes, no bands; asserts them unless trained |
+| `sdpa` | one graph for all sizes | up to the side where its features are accurate | asserts side and values |
 | `dense` | one graph for all sizes | all sizes | all queries at once: no chunks, and so no limit on memory |
 | `auto` | one graph for all sizes | all sizes | what it chose from the values that were read |
 

@@ -20,6 +20,7 @@ from conv2attn.attention.probes import backend_flags, indirect_convolution
 from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, Numbers, Offset, Padding, Sites, Softmax
 from conv2attn.errors import EngineError
 
+UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
 Run = Callable[[Basis, Tensor], Tensor]
 
@@ -126,7 +127,7 @@ class Question:
         if isinstance(self.basis.operators, ContentSoftmax):
             return DEPENDS_ON_CONTENT
         if self.free:
-            return "its centres and sharpness are trained where they cannot be read without waiting"
+            return UNREAD
         return self.known.targets
 
     def stray(self, offsets: tuple[Offset, ...]) -> str:

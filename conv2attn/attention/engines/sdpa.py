@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run, score_dtype
+from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, UNREAD, Question, Run, score_dtype
 from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, GeneralisedSoftmax, QuadraticSoftmax
 from conv2attn.basis.operators.generalised import pairs
 
@@ -27,6 +27,8 @@ def decide(question: Question) -> Run | str:
         return "its scores are no inner product of few absolute features within the range of float32"
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):
         return f"no fused attention on {question.device.type} computes in float64"
+    if question.free:
+        return UNREAD
     direct, precision = question.known.indirect is None, FORMATS[question.score_dtype]
     if question.traced:
         return partial(run, direct=direct, longest=question.known.longest_side)
