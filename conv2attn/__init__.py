@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conv2attn.attention import MultiHeadSelfAttention, set_engine
+    from conv2attn.attention import MultiHeadSelfAttention, set_engine, to_mha
     from conv2attn.checkpoints import load, save
     from conv2attn.equivalence import certify
     from conv2attn.models import conversion_of, convert, soften
@@ -24,6 +24,7 @@ HOMES = {
     "save": "checkpoints",
     "set_engine": "attention",
     "soften": "models",
+    "to_mha": "attention",
 }
 __all__ = [
     "MultiHeadSelfAttention",
@@ -38,6 +39,7 @@ __all__ = [
     "save",
     "set_engine",
     "soften",
+    "to_mha",
 ]
 
 

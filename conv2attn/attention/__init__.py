@@ -15,6 +15,7 @@ from conv2attn.attention.encodings import (
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, explain_engines
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.layer import MultiHeadSelfAttention
+from conv2attn.attention.multihead import PositionedAttention, to_mha
 from conv2attn.attention.settings import set_engine
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LearnedEncoding",
     "LearnedPlaces",
     "MultiHeadSelfAttention",
+    "PositionedAttention",
     "QuadraticEncoding",
     "SinusoidalEncoding",
     "SinusoidalPlaces",
@@ -35,4 +37,5 @@ __all__ = [
     "explain_engines",
     "hard_offsets",
     "set_engine",
+    "to_mha",
 ]

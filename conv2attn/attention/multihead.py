@@ -1,0 +1,94 @@
+"""The same map as torch's own multi-head attention, on tokens to which absolute positions are appended."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
+from conv2attn.attention.layer import MultiHeadSelfAttention
+from conv2attn.basis import AttentionGrid, Padding, QuadraticSoftmax, Sites
+from conv2attn.errors import EngineError, UnsupportedError
+
+
+class PositionedAttention(nn.Module):
+    """`torch.nn.MultiheadAttention` whose queries and keys are absolute positions, and whose values are the pixels.
+
+    Softmax drops what depends on the query alone, so `-alpha |k - q - c|^2` is the inner product of
+    `(2 alpha (q + c), -alpha)` and `(k, |k|^2)`. Coordinates count from the middle of the key grid.
+
+    Args:
+        attention: the attention of torch; its embedding is `heads * max(d_head, axes + 1, ceil(d_out / heads))` wide,
+            queries and outputs padded with zeros.
+        padding, sites: geometry of the layer that it was made from.
+        d_out: output channels.
+    """
+
+    def __init__(self, attention: nn.MultiheadAttention, padding: Padding, sites: Sites, d_out: int):
+        super().__init__()
+        self.attention, self.padding, self.sites, self.d_out = attention, padding, sites, d_out
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(batch, d_in, *sides) -> (batch, d_out, *queries)."""
+        padded = self.padding.pad(image)
+        grid = AttentionGrid(tuple(padded.shape[2:]), self.sites, image.device)
+        queries, keys = self.positions(grid, image)
+        tokens = padded.flatten(2).mT
+        result, _ = self.attention(queries, keys, tokens, need_weights=False)
+        return result[..., : self.d_out].mT.unflatten(2, grid.queries)
+
+    def positions(self, grid: AttentionGrid, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries, (batch, queries, embedding) of (site, 1, 0 ...), and the keys, (batch, keys, axes + 1)."""
+        middle = torch.tensor([(side - 1) // 2 for side in grid.keys], device=image.device)
+        keys = (grid.key_coordinates() - middle).to(image)
+        coordinates = zip(grid.coordinates(grid.every_query()), self.sites.before, self.sites.stride, strict=True)
+        sites = (torch.stack([b + s * index for index, b, s in coordinates], -1) - middle).to(image)
+        asking = torch.cat([sites, torch.ones_like(sites[:, :1])], -1)
+        asking = nn.functional.pad(asking, (0, self.attention.embed_dim - asking.shape[1]))
+        answering = torch.cat([keys, keys.square().sum(-1, keepdim=True)], -1)
+        return tuple(t.expand(len(image), -1, -1) for t in (asking, answering))  # type: ignore[return-value]
+
+
+def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention:
+    """The same map as `layer` by a plain `torch.nn.MultiheadAttention`, for key grids with sides up to `side`.
+
+    Equal within rounding where the features of positions are accurate to 2^-10 in a score.
+
+    Raises:
+        UnsupportedError: the heads are not quadratic, read content, or have groups (C2A101).
+        EngineError: the positions are not accurate enough in float32 or float64 on such grids (C2A201).
+    """
+    basis = layer.basis()
+    operators, weights, heads = basis.operators, basis.weights, layer.heads
+    if not isinstance(operators, QuadraticSoftmax) or layer.groups > 1:
+        raise UnsupportedError("C2A101", f"{layer.name}: only quadratic heads without groups are torch's attention")
+    dtype = layer.like.dtype
+    error = score_error(operators.numbers(), side, torch.float64 if dtype == torch.float64 else torch.float32)
+    if dtype not in (torch.float32, torch.float64) or not error <= LARGEST_SCORE_ERROR:
+        raise EngineError("C2A201", f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}")
+    axes = layer.dimensions
+    width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
+    attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
+    attention = attention.to(layer.like)
+    asking, answering = torch.zeros(2, heads, width, axes + 1).to(layer.like).unbind(0)
+    alpha = operators.alpha.detach().to(dtype)
+    diagonal = torch.eye(axes).to(layer.like)
+    asking[:, :axes, :axes] = 2 * alpha[:, None, None] * diagonal
+    asking[:, :axes, axes] = 2 * alpha[:, None] * operators.center.detach().to(dtype)
+    asking[:, axes, axes] = -alpha
+    answering[:, : axes + 1] = torch.eye(axes + 1).to(layer.like)
+    value, output = torch.zeros(heads, width, layer.d_in), torch.zeros(heads * width, heads, width)
+    held = weights.value if weights.value is not None else torch.eye(layer.d_in).expand(heads, -1, -1)
+    given = weights.output if weights.output is not None else torch.eye(layer.d_out).expand(heads, -1, -1)
+    value[:, : layer.d_head] = held
+    output[: layer.d_out, :, : layer.d_head] = given.transpose(0, 1)
+    with torch.no_grad():
+        attention.q_proj_weight.zero_()[:, : axes + 1] = asking.flatten(0, 1) * math.sqrt(width)
+        attention.k_proj_weight.copy_(answering.flatten(0, 1))
+        attention.v_proj_weight.copy_(value.flatten(0, 1))
+        attention.out_proj.weight.copy_(output.flatten(1))
+        attention.in_proj_bias.zero_()
+        attention.out_proj.bias.zero_()
+        if layer.bias is not None:
+            attention.out_proj.bias[: layer.d_out] = layer.bias
+    return PositionedAttention(attention, basis.padding, basis.sites, layer.d_out)
