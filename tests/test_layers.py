@@ -8,7 +8,6 @@ import conv2attn
 LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
-    {"commands"},
     {"report"},
     {"experiments"},
     {"plots"},
@@ -81,7 +80,7 @@ def test_upward_imports_are_found(tmp_path):
         "equivalence/layer.py": "from conv2attn import convert\n",
         "span/rank.py": "from conv2attn.equivalence import certify\n",
         "attention/__init__.py": "from . import engines\nfrom .. import errors\nfrom ..basis.grid import Grid\n",
-        "attention/engines/dense.py": "from ..layer import scores\nfrom ...commands import text\n",
+        "attention/engines/dense.py": "from ..layer import scores\nfrom ...cli import text\n",
         "odds/ends.py": "import torch\n",
     }
     for name, source in planted.items():
@@ -89,7 +88,7 @@ def test_upward_imports_are_found(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source)
     assert upward_imports(tmp_path / "conv2attn") == [
-        "conv2attn.attention.engines.dense imports conv2attn.commands.text",
+        "conv2attn.attention.engines.dense imports conv2attn.cli.text",
         "conv2attn.basis.grid imports conv2attn.models.resnet",
         "conv2attn.bounds imports conv2attn.theorem",
         "conv2attn.equivalence.layer imports conv2attn.convert",

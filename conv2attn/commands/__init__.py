@@ -1,1 +1,0 @@
-"""What the commands do, between the files and the reports."""
