@@ -1,7 +1,7 @@
 # Each target sets up .venv from nothing first; a second run is quick.
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
-#   make bench    the table of speeds                make mutants  do the tests find mistakes? hours
+#   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make clean    remove what make made
 # PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
 # PyTorch's index of CPU wheels saves a large download.
@@ -33,7 +33,6 @@ proofs: .venv/.installed
 
 mutants: .venv/.installed-dev
 	$(BIN)/pytest -q tests/test_domain_mutants.py
-	$(BIN)/python tests/mutation.py --jobs $(PYTEST_WORKERS)
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks

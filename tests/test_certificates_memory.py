@@ -37,13 +37,6 @@ def swapped(tensor):
     return other
 
 
-def counted(tensor):
-    count = torch.zeros(4, 1, 1)
-    count[1:].add_(2.0)
-    count += 1
-    return tensor * count
-
-
 STOPPED = {
     "a quotient by the image": (lambda y, x: y / x[:, :1], "a quotient by what is computed"),
     "a matrix of the image": (lambda y, x: F.linear(y.flatten(2), x.flatten(2)[0]), "a weight that is computed"),
@@ -65,7 +58,6 @@ CARRIED = {
     "a scaled summand": lambda y, x: torch.sub(1.0 * y, y, alpha=1000),
     "a product in place": lambda y, x: y.mul_(1000.0).add_(1),
     "itself as out": lambda y, x: torch.mul(y, 1000.0, out=y),
-    "constants changed in place": lambda y, x: counted(y),
 }
 
 

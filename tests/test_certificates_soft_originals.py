@@ -158,7 +158,9 @@ def stored(first=None, second=None, **changes):
     plan = to_plan(layer(3))
     for side, change in zip(sides, (first, second), strict=True):
         for key, index in (change or {}).items():
-            side[key] = index(side[key])
+            heads_first = side[key].movedim(-1, 0) if side[key].ndim == 3 else side[key]
+            changed = index(heads_first)
+            side[key] = changed.movedim(0, -1) if changed.ndim == 3 else changed
     forms = [of_attention(plan, "", side) for side in sides]
     forms[1] = replace(forms[1], **changes)
     told = stored_alike("", forms, tuple(sides))

@@ -161,7 +161,7 @@ def test_one_ulp_has_a_witness_too():
     original = layer(bias=False)
     converted = conv2attn.convert(original)
     weight = (converted.output if converted.value is None else converted.value).data
-    weight[4, 1, 2] = torch.nextafter(weight[4, 1, 2], torch.tensor(9.0))
+    weight[1, 2, 4] = torch.nextafter(weight[1, 2, 4], torch.tensor(9.0))
     report = certify(original, converted, input_size=(3, 9, 8))
     witness = report.witnesses[0]
     assert witness.place[0] == 1

@@ -165,9 +165,9 @@ def test_other_files_are_one_sentence(files):
     refused("replay", "net.pt", "net.pt", "soft.pt", match="C2A303 net.pt holds no saved witnesses")
     (files / "text.pt").write_text("hello")
     torch.save([1.0], "list.pt")
-    none = "C2A303 text.pt was not written by torch.save, so it is no witness file. Write one by verify --save-witness."
+    none = "C2A303 text.pt is a text file, so it is no witness file. Write one by verify --save-witness."
     refused("replay", "text.pt", "net.pt", "soft.pt", match=f"error: {none}\n")
-    for name, told in (("text.pt", "was not written"), ("list.pt", "holds a list"), ("net.pt", "holds no saved")):
+    for name, told in (("text.pt", "is a text file"), ("list.pt", "holds a list"), ("net.pt", "holds no saved")):
         refused("replay", name, "net.pt", "soft.pt", match=f"C2A303 {name} {told}")
         refused("replay", name, "net.pt", "soft.pt", match=". Write one by verify --save-witness.")
         refused("replay", name, "net.pt", "soft.pt", match="witness")

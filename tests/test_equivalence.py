@@ -169,6 +169,6 @@ def test_permuted_heads_are_not_an_error():
     conv = convolution()
     layer = attention_for(read(conv)).requires_grad_(False)
     order = torch.tensor([4, 2, 0, 5, 1, 3])
-    for tensor in (layer.encoding.center, layer.output):
-        tensor.copy_(tensor[order].clone())
+    layer.encoding.center.copy_(layer.encoding.center[order].clone())
+    layer.output.copy_(layer.output[..., order].clone())
     assert_equivalent(conv, layer, images_for(conv))

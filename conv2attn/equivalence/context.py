@@ -181,14 +181,12 @@ def departure(original: nn.Module, network: nn.Module, pairs: Pairs, images: Ten
 def with_layers_of(original: nn.Module, network: nn.Module, pairs: Pairs) -> nn.Module | None:
     """A copy of `network` whose layers and functional convolutions are those of `original`; None if one is two."""
     ours, trial = copy_network(original), copy_network(network)
-    named = dict(network.named_modules(remove_duplicate=False))
-    same = {id(theirs): id(layer) for layer, theirs in pairs.values()}
+    named = dict(trial.named_modules(remove_duplicate=False))
+    compared = {id(layer) for name, layer in ours.named_modules(remove_duplicate=False) if name in pairs}
     stands: dict[nn.Module, nn.Module] = {}
-    for name, layer in original.named_modules(remove_duplicate=False):
-        if name in named and same.get(id(named[name])) == id(layer):
-            standing, taken = trial.get_submodule(name), ours.get_submodule(name)
-            if stands.setdefault(standing, taken) is not taken:
-                return None
+    for name, taken in ours.named_modules(remove_duplicate=False):
+        if id(taken) in compared and name in named and stands.setdefault(named[name], taken) is not taken:
+            return None
     for standing, taken in stands.items():
         vars(standing)["forward"] = functools.partial(alone, taken)
     stop_attending(trial)

@@ -43,7 +43,7 @@ def test_an_output_size_with_too_many_or_too_few_sides_is_refused(size):
 
 
 def test_a_network_that_no_file_can_hold_is_not_saved(tmp_path):
-    with pytest.raises(CheckpointError, match="C2A306 Sequential is not an architecture known here"):
+    with pytest.raises(CheckpointError, match="C2A306 Sequential has no attention layers, and is not known here"):
         save(nn.Sequential(nn.Conv2d(1, 1, 1)), tmp_path / "network.pt")
     assert list(tmp_path.iterdir()) == []
 
