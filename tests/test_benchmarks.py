@@ -39,7 +39,7 @@ def test_tables_are_well_formed_and_name_no_place_of_this_machine(written):
     text = (folder / "README.md").read_text()
     assert printed == text
     tables = re.findall(r"(?:^\|.*\|\n?)+", text, re.MULTILINE)
-    assert len(tables) == 5
+    assert len(tables) == 6
     for table in tables:
         assert len({line.count("|") for line in table.strip().splitlines()}) == 1
     assert str(ROOT) not in text + (folder / "results" / "cpu.json").read_text()
