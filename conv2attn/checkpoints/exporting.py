@@ -17,7 +17,7 @@ from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
-from conv2attn.models.provenance import provenance_of
+from conv2attn.models.provenance import input_size_of, provenance_of
 
 OPSET = 18
 ENGINES: dict[str, Any] = {".pt2": None, ".onnx": "separable"}
@@ -82,8 +82,7 @@ def export(
 
 def size_of(network: nn.Module, asked: Sequence[int] | None) -> tuple[int, ...]:
     """Channels and sides, as asked for or as the architecture has them."""
-    source = provenance_of(network)
-    found = asked or (source and source.input_size) or getattr(getattr(network, "plan", None), "input_size", None)
+    found = asked or input_size_of(network)
     if found is None:
         raise UsageError("C2A001", "nothing says how large an image the exported network takes", "Pass an input size.")
     return tuple(found)

@@ -128,11 +128,13 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
         return (str(config.get("model_type") or config.get("architecture")),), state
     for reading in readings(state):
         if plan := resnet.recognise(reading.tensors):
-            return (plan.name,), State(reading.tensors, (*reading.assumed, plan.read_as))
-    for reading in readings(state):
-        if found := candidates(reading.tensors):
-            first = hinted(found, path)
-            return tuple(dict.fromkeys(each.name for each in (*first, *found))), reading
+            names = (plan.name, *plan.twins)
+        else:
+            names = tuple(each.name for each in candidates(reading.tensors))
+        if names:
+            assumed = (f"{plan.read_as}, from keys and shapes alone",) if plan else ()
+            first = hinted(names, path)
+            return tuple(dict.fromkeys((*first, *names))), State(reading.tensors, (*reading.assumed, *assumed))
     return (), state
 
 

@@ -16,7 +16,7 @@ from conv2attn.checkpoints.contents import Contents, contents_of
 from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, listed, misfit
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.preflight import LARGEST_FILE
-from conv2attn.checkpoints.registries import candidates, hinted, installed
+from conv2attn.checkpoints.registries import candidates, hinted, installed, own_name
 from conv2attn.checkpoints.states import State, readings, state_in
 from conv2attn.checkpoints.transformed import fill_by_transformers
 from conv2attn.errors import CheckpointError, UsageError
@@ -85,32 +85,49 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
         CheckpointError: there is none, or more than one that the file's name does not decide between, or not `arch`
             (C2A304).
     """
-    for reading in readings(state):
-        plan = resnet.recognise(reading.tensors)
-        if plan is not None:
-            if arch not in (None, plan.name):
-                other = f"{held.path} holds {plan.name}, not {arch}"
-                raise CheckpointError("C2A304", other, f"Pass --arch {plan.name}.")
-            return of_resnet(plan, reading, held)
-    found: dict[str, Architecture] = {}
-    for reading in readings(state):
-        found |= {each.name: each for each in candidates(reading.tensors)}
-    named = [each for each in found.values() if arch is None or each.name.endswith(f":{arch}")]
+    plan, found = plain_resnet(state), dict[str, Architecture]()
+    if plan is None:
+        for reading in readings(state):
+            found |= {each.name: each for each in candidates(reading.tensors)}
+    names = [plan[0].name, *plan[0].twins] if plan else list(found)
+    if not names:
+        searched = " and ".join(
+            ["a ResNet with torchvision's keys", *(f"the models of {each}" for each in installed())]
+        )
+        keys = ", ".join(repr(key)[:60] for key in list(state.tensors)[:5])
+        raise CheckpointError("C2A304", f"{held.path} begins with the keys {keys}, and is none of {searched}", NAME_IT)
+    named = [each for each in names if arch in (None, own_name(each))]
+    if not named:
+        raise CheckpointError(
+            "C2A304", f"{held.path} holds {' or '.join(names)}, not {arch}", f"Pass --arch {names[0]}."
+        )
     chosen = named if len(named) == 1 else hinted(named, held.path)
-    if len(chosen) == 1:
-        others = [name for name in found if name != chosen[0].name]
-        how = "by the keys and shapes" if not others else f"by the file's name ({listed(others)} fit too)"
-        told = f"architecture {chosen[0].name} {how}"
-        return fitted(chosen[0], replace(state, assumed=(*state.assumed, told)), held)
-    if found:
-        names = f"the weights in {held.path} fit {len(found)} models: {', '.join(found)}"
-        raise CheckpointError("C2A304", names, f"Say which: --arch {next(iter(found))}, for one.")
-    searched = " and ".join(["a ResNet with torchvision's keys", *(f"the models of {each}" for each in installed())])
-    keys = ", ".join(repr(key)[:60] for key in list(state.tensors)[:5])
-    raise CheckpointError("C2A304", f"{held.path} begins with the keys {keys}, and is none of {searched}", NAME_IT)
+    if len(chosen) != 1:
+        fit = f"the weights in {held.path} fit {len(names)} models: {', '.join(names)}"
+        raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
+    others = [each for each in names if each != chosen[0]]
+    by = f"--arch {arch}" if arch else "the file's name"
+    how = "from keys and shapes alone" if not others else f"by {by} ({listed(others)} {fits(others)} too)"
+    if plan and chosen[0] == plan[0].name:
+        return of_resnet(*plan, held, how)
+    told = f"architecture {chosen[0]} {how}"
+    return fitted(found.get(chosen[0]) or architecture(chosen[0]), replace(state, assumed=(*state.assumed, told)), held)
 
 
-def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents) -> nn.Module:
+def fits(names: list[str]) -> str:
+    """The verb for one model or for several."""
+    return "fits" if len(names) == 1 else "fit"
+
+
+def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:
+    """The plan of a ResNet with torchvision's keys, and the state as it was read for it."""
+    for reading in readings(state):
+        if plan := resnet.recognise(reading.tensors):
+            return plan, reading
+    return None
+
+
+def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents, how: str) -> nn.Module:
     """The plan's network with the file's own tensors: same bits, same dtype, no memory shared with another."""
     with torch.device("meta"):
         network = resnet.build(plan)
@@ -118,7 +135,7 @@ def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents) -> nn.Modul
         if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
             raise CheckpointError("C2A303", f"{key!r} is {tensor.dtype}; weights are floating-point numbers")
     network.load_state_dict({key: tensor.clone() for key, tensor in state.tensors.items()}, strict=True, assign=True)
-    assumed = (*state.assumed, plan.read_as)
+    assumed = (*state.assumed, f"{plan.read_as}, {how}")
     return with_provenance(network, provenance(held, plan.name, assumed, input_size=plan.input_size))
 
 

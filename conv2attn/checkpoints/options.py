@@ -1,11 +1,13 @@
 """How the user says that files of weights are to be read: the same options for every command."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.checkpoints.architectures import parse_arguments
+from conv2attn.checkpoints.images import images
 from conv2attn.checkpoints.loading import load
 from conv2attn.errors import UsageError
 
@@ -15,11 +17,13 @@ GIB = 1 << 30
 @final
 @dataclass(frozen=True)
 class Reading:
-    """What the user said of the files: an architecture, its arguments as JSON, and the largest size in GiB."""
+    """What the user said of the files: architecture, its arguments as JSON, largest size in GiB, mean and deviation."""
 
     arch: str | None = None
     arch_args: str | None = None
     max_size: float = 8.0
+    mean: str | None = None
+    std: str | None = None
 
     def options(self) -> dict[str, Any]:
         """The same as arguments of `load`.
@@ -35,3 +39,24 @@ class Reading:
     def load(self, path: str) -> nn.Module:
         """The network in a file."""
         return load(path, **self.options())
+
+    def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:
+        """The images in a file, prepared for `network`, and in words what they are."""
+        return images(path, network, size=size, mean=numbers(self.mean, "--mean"), std=numbers(self.std, "--std"))
+
+
+def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """Numbers with commas between them.
+
+    Raises:
+        UsageError: they are not, or not finite (C2A001).
+    """
+    if text is None:
+        return None
+    try:
+        found = tuple(float(each) for each in text.split(","))
+    except ValueError:
+        found = (float("nan"),)
+    if not all(abs(each) < float("inf") for each in found):
+        raise UsageError("C2A001", f"{option} {text} is not a list of numbers", "Write 0.485,0.456,0.406, say.")
+    return found

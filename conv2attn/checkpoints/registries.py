@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,19 @@ def with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [shape, (CLASSES, *shape[1:])] if shape else [shape]
 
 
-def hinted(found: list[Architecture], path: Path) -> list[Architecture]:
-    """Those of several architectures that the file's name begins with, the longest names first; the library's too."""
+def hinted(names: Iterable[str], path: Path) -> list[str]:
+    """Those of several architectures whose names, the longest ones, are in the name of the file; its library's first.
+
+    >>> hinted(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))
+    ['timm:resnetblur50']
+    """
     text = re.sub(r"[^a-z0-9]+", "_", path.name.lower())
-    named = [each for each in found if re.sub(r"[^a-z0-9]+", "_", each.name.partition(":")[2].lower()) in text]
-    longest = max((len(each.name.partition(":")[2]) for each in named), default=0)
-    named = [each for each in named if len(each.name.partition(":")[2]) == longest]
-    of_library = [each for each in named if each.name.partition(":")[0] in text]
-    return of_library or named
+    inside = [each for each in names if re.sub(r"[^a-z0-9]+", "_", own_name(each).lower()) in text]
+    longest = max((len(own_name(each)) for each in inside), default=0)
+    inside = [each for each in inside if len(own_name(each)) == longest]
+    return [each for each in inside if ":" in each and each.partition(":")[0] in text] or inside
+
+
+def own_name(name: str) -> str:
+    """The name of an architecture without its registry."""
+    return name.rpartition(":")[2]

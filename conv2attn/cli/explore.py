@@ -3,23 +3,22 @@
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reading
+from conv2attn.cli.options import reading_images
 from conv2attn.cli.reports import check_free
 
 
 @main.command()
 @click.argument("model", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), required=True, help="The page, a .html file.")
-@click.option("--image", type=click.Path(), help="A picture, or a .npy or .pt file of images.")
+@click.option("--image", type=click.Path(), help="A PNG, JPEG, folder, .npy, .npz or .pt file.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Show only layers whose name fits; repeatable.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@reading
+@reading_images
 def explore(model: str, output: str, image: str | None, only: tuple[str, ...], force: bool, reading: object) -> None:
     """Write a page that shows where each head of MODEL looks, in one file that needs no network.
 
     Convolutions are shown as the attention that they convert to, attention of other libraries as it runs. Without
-    --image, the page shows the first example image of this project; of a file of images, it shows the first. A picture
-    (PNG, JPEG; needs Pillow) is resized to the side that the network takes.
+    --image, the page shows the first example image of this project; of several images, it shows the first.
     """
     from conv2attn.cli.explored import explore_file
 

@@ -11,7 +11,6 @@ from torch import nn
 
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.cli.span_checks import numbers
@@ -63,7 +62,7 @@ def facts_of_network(
     """The facts of a network, on inputs where there are some."""
     own = attention_layers(network)
     if inputs is not None and not (own and not any(layer.has_content for layer in own.values())):
-        images = read_images(inputs)
+        images, _ = reading.images(inputs, network)
         with told_of(network, images):
             return heads(network, images, grid=sides, extra_tokens=extra_tokens)
     if own:

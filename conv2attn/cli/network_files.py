@@ -16,7 +16,6 @@ from tqdm import tqdm
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
-from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
@@ -53,7 +52,7 @@ def convert_file(
     if not conversion_of(network).rows and not isinstance(original, STOCK):
         raise UsageError("C2A101", f"{model} holds no convolution to convert", "See what it is with verify.")
     with progress("verifying"):
-        certificate = certify(original, network, **inputs(running))
+        certificate = certify(original, network, **inputs(running, original, reading))
     refuted = certificate.verdict is Verdict.REFUTED
     if not refuted or keep_refuted:
         about = program_options(destination, engine, certificate, running)
@@ -100,7 +99,7 @@ def verify_files(
     hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
     told = [*files.items(), *hashes.items(), ("command", command)]
     with progress("verifying"):
-        found = certify(first, second, **inputs(running), tolerance=tolerance, circumstances=told)
+        found = certify(first, second, **inputs(running, first, reading), tolerance=tolerance, circumstances=told)
     if save_witness and found.witnesses:
         kept = [{**vars(witness), "image": witness.image.cpu()} for witness in found.witnesses]
         write_atomically(save_witness, {"witnesses": kept}, force)
@@ -176,15 +175,14 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
     return network.to(device, getattr(torch, dtype) if dtype else None)
 
 
-def inputs(running: dict[str, Any]) -> dict[str, Any]:
-    """What to run the networks on, as `certify` takes it."""
+def inputs(running: dict[str, Any], network: nn.Module, reading: Reading) -> dict[str, Any]:
+    """What to run the networks on, as `certify` takes it; images are prepared as `network` takes them."""
     if not 0 < running["input_range"] < math.inf:
         raise UsageError("C2A001", f"--input-range {running['input_range']:g} is not a positive finite number")
     size = parse_size(running["input_size"]) if running["input_size"] else None
-    images = read_images(running["images"]) if running["images"] else None
+    images, described = reading.images(running["images"], network, size) if running["images"] else (None, None)
     if images is not None:
         images = images.to(running["device"], getattr(torch, running["dtype"] or "float32"))
-    described = f"{len(images)} images of {Path(running['images']).name}" if images is not None else None
     return {
         "input_size": size,
         "input_range": running["input_range"],

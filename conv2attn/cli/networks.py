@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reading, reporting, running
+from conv2attn.cli.options import reading_images, reporting, running
 from conv2attn.cli.reports import check_free, finish
 
 
@@ -21,7 +21,7 @@ from conv2attn.cli.reports import check_free, finish
 @click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
 @click.option("--engine", help="Order of evaluation in a .pt2 or .onnx file: separable, conv, gather or dense.")
 @click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
-@reading
+@reading_images
 @running
 @reporting
 def convert(

@@ -27,33 +27,41 @@ reporting = options(
     click.option("--output-report", "--report", "report", type=click.Path(), help="Also write the report as JSON."),
     click.option("--force", is_flag=True, help="Overwrite existing files."),
 )
-READING = ("arch", "arch_args", "max_size")
+READING = (
+    click.option(
+        "--arch",
+        metavar="KIND:NAME",
+        help="How to build the network: torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory "
+        "or file.py:factory. Or the name that it must have, such as resnet18.",
+    ),
+    click.option("--arch-args", metavar="JSON", help="Arguments of the architecture: '{\"num_classes\": 10}'."),
+    click.option(
+        "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
+    ),
+)
+PREPARING = (
+    click.option("--mean", metavar="M,M,M", help="Normalise images by this mean instead of the network's own."),
+    click.option("--std", metavar="S,S,S", help="And by this deviation; both are of pixels from 0 to 1."),
+)
 
 
-def reading(command: Any) -> Any:
-    """The options that say how a file of weights becomes a network, given to the command as one `reading`."""
+def gathered(names: tuple[str, ...], decorators: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    """Options that say how files are read, given to a command as one `reading`."""
 
-    @wraps(command)
-    def gathered(*args: Any, **given: Any) -> Any:
-        from conv2attn.checkpoints.options import Reading
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def called(*args: Any, **given: Any) -> Any:
+            from conv2attn.checkpoints.options import Reading
 
-        chosen = {name: given.pop(name) for name in READING}
-        return command(*args, reading=Reading(**chosen), **given)
+            return command(*args, reading=Reading(**{name: given.pop(name) for name in names}), **given)
 
-    return options(
-        click.option(
-            "--arch",
-            metavar="KIND:NAME",
-            help="How to build the network: torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory "
-            "or file.py:factory. Or the name that it must have, such as resnet18.",
-        ),
-        click.option("--arch-args", metavar="JSON", help="Arguments of the architecture: '{\"num_classes\": 10}'."),
-        click.option(
-            "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
-        ),
-    )(gathered)
+        return options(*decorators)(called)
+
+    return decorate
 
 
+reading = gathered(("arch", "arch_args", "max_size"), READING)
+reading_images = gathered(("arch", "arch_args", "max_size", "mean", "std"), READING + PREPARING)
 placing = options(
     click.option(
         "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
@@ -63,7 +71,7 @@ placing = options(
 running = options(
     click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
     click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),
-    click.option("--images", type=click.Path(), help="A .pt or .npy file of images (N, C, H, W) to run both on."),
+    click.option("--images", type=click.Path(), help="Run both on these: a PNG, JPEG, folder, .npy, .npz or .pt file."),
     click.option(
         "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
     ),

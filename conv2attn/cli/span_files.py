@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.checkpoints.arrays import holds_arrays, stored
-from conv2attn.checkpoints.images import read_images
 from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
@@ -29,8 +28,8 @@ def attention_in(path: str, sides: Sides | None, inputs: str | None, reading: Re
         if inputs:
             raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
         return [(arrays(path), sides)]
-    images = read_images(inputs) if inputs else None
     network = reading.load(path)
+    images = reading.images(inputs, network)[0] if inputs else None
     layers = attention_layers(network)
     if not layers or any(layer.has_content for layer in layers.values()):
         if images is None and not layers and not attends(network):

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import FORMATS, options, reading, reporting
+from conv2attn.cli.options import FORMATS, options, reading_images, reporting
 from conv2attn.cli.reports import check_free, emit, finish
 
 
@@ -16,7 +16,11 @@ from conv2attn.cli.reports import check_free, emit, finish
 @click.option("--dilation", type=int, default=1, show_default=True, help="Of the convolution.")
 @click.option("--offsets", metavar="'0,-1 0,0'", help="Explicit offsets (key - query) instead of a kernel.")
 @click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known.")
-@click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images, for attention that reads content.")
+@click.option(
+    "--inputs",
+    type=click.Path(),
+    help="Images where attention reads content: PNG, JPEG, folder, .npy, .npz, .pt.",
+)
 @click.option("--only", multiple=True, metavar="GLOB", help="Ask only of layers whose name fits; repeatable.")
 @click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
 @click.option(
@@ -50,7 +54,7 @@ from conv2attn.cli.reports import check_free, emit, finish
 @click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
 @click.option("--certificate", type=click.Path(), help="Write what decides as integers, for the proved checker.")
-@reading
+@reading_images
 @reporting
 def check_span(
     model: str,
@@ -82,10 +86,12 @@ def check_span(
 
 FACTS = options(
     click.argument("model", type=click.Path()),
-    click.option("--inputs", type=click.Path(), help="A .pt or .npy file of images; without, positions alone."),
+    click.option(
+        "--inputs", type=click.Path(), help="Images: PNG, JPEG, folder, .npy, .npz, .pt. Else positions alone."
+    ),
     click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known."),
     click.option("--only", multiple=True, metavar="GLOB", help="Only layers whose name fits; repeatable."),
-    reading,
+    reading_images,
 )
 
 

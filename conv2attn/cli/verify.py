@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import WRITING, command_line, options, placing, reading, reporting, running
+from conv2attn.cli.options import WRITING, command_line, options, placing, reading, reading_images, reporting, running
 from conv2attn.cli.reports import check_free, finish
 
 files = options(
@@ -25,7 +25,7 @@ tolerance = click.option(
 @tolerance
 @click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every assumption, and bounds that say nothing.")
-@reading
+@reading_images
 @running
 @reporting
 @click.pass_context

@@ -22,7 +22,7 @@ from conv2attn.equivalence.rows import engine_limits
 from conv2attn.equivalence.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.replacement import reparametrisations
-from conv2attn.models.provenance import provenance_of
+from conv2attn.models.provenance import input_size_of, provenance_of
 from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 ASSUMPTIONS = (
@@ -157,7 +157,7 @@ def random_images(
     original: nn.Module, input_size: Sequence[int] | None, input_range: float, seed: int
 ) -> tuple[Tensor, str]:
     """One seeded random image of the size given, or of the architecture's own."""
-    size = input_size or getattr(getattr(original, "plan", None), "input_size", None)
+    size = input_size or input_size_of(original)
     if size is None:
         raise UsageError("C2A001", "nothing says how large an image the networks take", "Pass an input size.")
     like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))

@@ -45,6 +45,13 @@ def provenance_of(network: nn.Module) -> Provenance | None:
     return found if isinstance(found, Provenance) else None
 
 
+def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
+    """Channels and sides of the images of a network, as its file or its plan says; None if neither does."""
+    known, plan = provenance_of(network), getattr(network, "plan", None)
+    found = (known and known.input_size) or getattr(plan, "input_size", None)
+    return tuple(found) if found else None
+
+
 def with_provenance(network: nn.Module, provenance: Provenance) -> nn.Module:
     """`network`, remembering what it was read from."""
     vars(network)["_conv2attn_provenance"] = provenance

@@ -169,7 +169,7 @@ def test_the_command_writes_the_page(weights):
     call = ["explore", str(weights / "layer.pt"), "--image", str(weights / "image.npy"), "-o", str(page)]
     told = CliRunner().invoke(main, call)
     assert told.exit_code == 0, told.output
-    assert "the first image of image.npy" in page.read_text()
+    assert "1 image of image.npy" in page.read_text()
     assert CliRunner().invoke(main, call).exit_code == 2
     assert CliRunner().invoke(main, [*call, "--force"]).exit_code == 0
 
@@ -202,7 +202,7 @@ def test_the_command_takes_a_picture(tmp_path):
     call = ["explore", str(ROOT / "examples" / "attention-quadratic.pt"), "--image", str(picture), "-o", str(page)]
     told = CliRunner().invoke(main, call)
     assert told.exit_code == 0, told.output
-    assert "dot.png, resized to 28x28, values from 0 to 1" in page.read_text()
+    assert "1 image of dot.png resized to 28x28, values from 0 to 1" in page.read_text()
     picture.write_bytes(b"no picture")
     told = CliRunner().invoke(main, [*call, "--force"])
     assert (told.exit_code, "C2A303" in told.output) == (2, True)

@@ -16,6 +16,11 @@ NAMES: dict[tuple[str, tuple[int, ...]], str] = {
     ("bottleneck", (3, 4, 23, 3)): "101",
     ("bottleneck", (3, 8, 36, 3)): "152",
 }
+TWINS = {
+    "resnet18": ("timm:resnetblur18",),
+    "resnet50": ("timm:resnetblur50", "timm:resnetaa50"),
+}
+"""Models of timm 1.0 with a low-pass filter before each stride, which leaves no trace in a state dict."""
 EXPANSION = {"basic": 1, "bottleneck": 4}
 
 
@@ -63,10 +68,15 @@ class ResNetPlan:
 
     @property
     def read_as(self) -> str:
-        """What is assumed where this plan was read off keys and shapes: they do not tell strides and activations."""
+        """What is assumed where this plan is read off keys and shapes: they do not tell strides and activations."""
         stride = "stride in the 3x3, " if self.block == "bottleneck" else ""
         head = "" if self.classes else ", no fc: a backbone that gives the pooled features"
-        return f"torchvision's {self.name}, {stride}ReLU, from keys and shapes alone{head}"
+        return f"torchvision's {self.name}, {stride}ReLU{head}"
+
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """The published models that have the same keys and shapes, and compute something else."""
+        return TWINS.get(self.name, ()) if (self.width, self.stem) == (64, "imagenet") else ()
 
     @property
     def input_size(self) -> tuple[int, int, int]:

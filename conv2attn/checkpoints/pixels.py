@@ -1,0 +1,136 @@
+"""Pixels as a network takes them: scaled, resized, cropped and normalised, each step said in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.errors import UsageError
+from conv2attn.models.provenance import input_size_of, provenance_of
+from conv2attn.tables import counted
+
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Of red, green and blue in grey (ITU-R BT.601)."""
+
+
+@final
+@dataclass(frozen=True)
+class Preparation:
+    """How pixels become what a network takes, as far as it is known.
+
+    Args:
+        size: channels and sides; channels alone where no sides are known; empty where neither is.
+        mean, std: of pixels between 0 and 1, one number per channel or one for all; both or neither.
+        source: who says mean and std.
+    """
+
+    size: tuple[int, ...] = ()
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    source: str = ""
+
+    @staticmethod
+    def asked(mean: Sequence[float] | None, std: Sequence[float] | None) -> "Preparation":
+        """The normalisation that a user asks for.
+
+        Raises:
+            UsageError: one of both is missing, or a deviation is not positive (C2A001).
+        """
+        if (mean is None) != (std is None):
+            raise UsageError("C2A001", "a mean without a deviation, or the other way", "Pass --mean and --std.")
+        if mean is None or std is None:
+            return Preparation()
+        if not all(0 < each < float("inf") for each in std):
+            raise UsageError("C2A001", f"--std {std} is not positive", "Pass the deviation of pixels from 0 to 1.")
+        return Preparation((), tuple(mean), tuple(std), "--mean and --std")
+
+
+def preparation(network: nn.Module | None, size: Sequence[int] | None, asked: Preparation) -> Preparation:
+    """How the images of a network are prepared: as asked for, else as what it was read from says."""
+    known = provenance_of(network) if network is not None else None
+    found = tuple(size or (size_in(network) if network is not None else ()))
+    if asked.mean is None and known is not None and known.mean and known.std:
+        return Preparation(found, known.mean, known.std, known.architecture)
+    return replace(asked, size=found)
+
+
+def size_in(network: nn.Module) -> tuple[int, ...]:
+    """Channels and sides of the images of a network, else the channels that its first layer reads."""
+    if size := input_size_of(network):
+        return size
+    plan: Any = getattr(network, "plan", None)
+    if hasattr(plan, "channels") and hasattr(plan, "side"):
+        return plan.channels, plan.side, plan.side
+    for each in network.modules():
+        if isinstance(each, (nn.Conv2d, MultiHeadSelfAttention)):
+            return (each.d_in if isinstance(each, MultiHeadSelfAttention) else each.in_channels,)
+    return ()
+
+
+def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[Tensor, str]:
+    """Bytes (channels, rows, columns) of each picture as one batch, and what was done to them in words.
+
+    Raises:
+        UsageError: channels do not fit, or the pictures differ in size and none is wanted (C2A001).
+    """
+    sides = wanted.size[1:]
+    channels = wanted.size[0] if wanted.size else max(len(each) for each in pixels)
+    fitted = [fit(with_channels(each / 255, channels, name), sides) for each in pixels]
+    if others := {each.shape[1:] for each in fitted} - {fitted[0].shape[1:]}:
+        both = " and ".join("x".join(map(str, each)) for each in (fitted[0].shape[1:], *others)[:2])
+        remedy = "Say which size is wanted with --input-size CHANNELSxHxW."
+        raise UsageError("C2A001", f"the pictures in {name} are {both}, and no size is known", remedy)
+    words = f"{counted(len(pixels), 'image')} of {name}"
+    if any(each.shape[1:] != fitted[0].shape[1:] for each in pixels):
+        words += f" resized to {'x'.join(map(str, fitted[0].shape[1:]))}"
+    batch, told = normalised(torch.stack(fitted), wanted)
+    return batch, words + (told or ", values from 0 to 1")
+
+
+def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
+    """A grey or coloured image (1 or 3, rows, columns) with so many channels.
+
+    Raises:
+        UsageError: the network takes neither one nor three (C2A001).
+    """
+    if len(image) == channels:
+        return image
+    if len(image) == 3 and channels == 1:
+        return (image * torch.tensor(LUMINANCE).reshape(3, 1, 1)).sum(0, keepdim=True)
+    if len(image) != 1 or channels != 3:
+        found = f"the images in {name} have {counted(len(image), 'channel')}, and the network takes {channels}"
+        raise UsageError("C2A001", found, "Pass a floating-point array (N, C, H, W).")
+    return image.expand(3, -1, -1)
+
+
+def fit(image: Tensor, sides: Sequence[int]) -> Tensor:
+    """An image (channels, rows, columns) resized bilinearly to cover these sides, and cropped at the centre."""
+    if len(sides) != 2 or tuple(image.shape[1:]) == tuple(sides):
+        return image
+    ratio = max(side / old for side, old in zip(sides, image.shape[1:], strict=True))
+    covering = [max(side, round(ratio * old)) for side, old in zip(sides, image.shape[1:], strict=True)]
+    resized = interpolate(image[None], covering, mode="bilinear", antialias=True)[0]
+    top, left = ((big - side) // 2 for big, side in zip(covering, sides, strict=True))
+    return resized[:, top : top + sides[0], left : left + sides[1]]
+
+
+def normalised(batch: Tensor, wanted: Preparation) -> tuple[Tensor, str]:
+    """A batch minus the mean and divided by the deviation of its channels, and that in words; neither without them.
+
+    Raises:
+        UsageError: there are more or fewer numbers than channels (C2A001).
+    """
+    if wanted.mean is None or wanted.std is None:
+        return batch, ""
+    if not all(len(each) in (1, batch.shape[1]) for each in (wanted.mean, wanted.std)):
+        found = f"mean and deviation have {len(wanted.mean)} and {len(wanted.std)} numbers"
+        raise UsageError("C2A001", f"{found}, the images {batch.shape[1]} channels", "Pass one number per channel.")
+    batch = batch if batch.is_floating_point() else batch.float()
+    mean, std = (
+        torch.tensor(each).to(batch).reshape(1, -1, *[1] * (batch.ndim - 2)) for each in (wanted.mean, wanted.std)
+    )
+    return (batch - mean) / std, f", normalised as {wanted.source} {'say' if 'and' in wanted.source else 'says'}"

@@ -1,0 +1,80 @@
+"""Weights that fit two published models are refused until the user or the file's name says which; reports say it."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from conv2attn.checkpoints import load
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.models.provenance import provenance_of
+from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build
+
+PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3))}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def states():
+    torch.manual_seed(0)
+    return {name: build(plan).state_dict() for name, plan in PLANS.items()}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_weights_of_two_models_are_refused_and_both_are_named(states, name):
+    torch.save({"state_dict": states[name]}, "net.pt")
+    with pytest.raises(CheckpointError, match=f"C2A304 .*fit {1 + len(TWINS[name])} models: {name}, timm") as caught:
+        load("net.pt")
+    assert (caught.value.exit_code, f"--arch {name}" in str(caught.value)) == (2, True)
+    assert all(each in str(caught.value) for each in TWINS[name])
+
+
+@pytest.mark.parametrize(
+    ("file", "arch", "how"),
+    [
+        ("resnet18-f37072fd.pth", None, "by the file's name (timm:resnetblur18 fits too)"),
+        ("net.pt", "resnet18", "by --arch resnet18 (timm:resnetblur18 fits too)"),
+    ],
+)
+def test_the_name_of_the_file_or_the_user_decides_and_what_was_assumed_is_said(states, file, arch, how):
+    torch.save(states["resnet18"], file)
+    network = load(file, arch)
+    assert network.plan == ResNetPlan()
+    assert provenance_of(network).to_text() == f"read as resnet18 (torchvision's resnet18, ReLU, {how})"
+
+
+def test_a_file_named_after_the_other_model_is_not_read_as_a_plain_resnet(states):
+    torch.save(states["resnet18"], "resnetblur18.pt")
+    try:
+        network = load("resnetblur18.pt")
+    except UsageError as error:
+        assert "needs timm" in str(error)  # noqa: PT017
+    else:
+        assert provenance_of(network).architecture == "timm:resnetblur18"
+
+
+def test_commands_refuse_and_inspect_names_both(states):
+    torch.save(states["resnet18"], "net.pt")
+    for command in (["convert", "net.pt"], ["verify", "net.pt", "net.pt"], ["heads", "net.pt"]):
+        result = CliRunner().invoke(main, command)
+        assert (result.exit_code, result.stdout) == (2, ""), command
+        assert "timm:resnetblur18" in result.stderr, command
+    found = json.loads(CliRunner().invoke(main, ["inspect", "net.pt", "--format", "json"]).stdout)
+    assert found["architectures"] == ["resnet18", "timm:resnetblur18"]
+
+
+def test_the_first_line_of_a_report_and_its_claim_say_what_was_assumed():
+    torch.save(build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
+    told = "read as resnet-basic-1-1-1-1 (torchvision's resnet-basic-1-1-1-1, ReLU, from keys and shapes alone)"
+    options = ["--input-size", "3x32x32"]
+    text = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options])
+    assert told in text.stdout.splitlines()[0]
+    stored = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options, "--format", "json"])
+    assert told in json.loads(stored.stdout)["claim"]
