@@ -21,7 +21,8 @@ from conv2attn.equivalence.layer import strength_of
 from conv2attn.equivalence.rows import engine_limits
 from conv2attn.equivalence.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
-from conv2attn.models.conversion.replacement import reparametrisations
+from conv2attn.models.conversion.patches import on_tokens_of
+from conv2attn.models.conversion.replacement import hooked
 from conv2attn.models.provenance import input_size_of, provenance_of
 from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
@@ -78,6 +79,9 @@ def certify(
     told = (*machine(original, images), *circumstances, *([("read as", read)] if read else []))
     if unread := compiled(original, network):
         return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=told)
+    on_tokens = on_tokens_of(original, network)
+    if on_tokens is not original:
+        original, told = on_tokens, (*told, ("the first is read on patch tokens", "see claim PATCH of proofs/"))
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
     largest = images.abs().max().item()
     reach = input_range if largest <= input_range else largest
@@ -140,12 +144,6 @@ def read_as(original: nn.Module, network: nn.Module) -> str:
     told = [provenance_of(side) for side in (original, network)]
     both = dict.fromkeys(each.to_text() for each in told if each and each.assumed)
     return "; ".join(both)
-
-
-def hooked(layer: nn.Module) -> bool:
-    """Whether hooks may change what a layer is given or returns, beside those that compute a weight."""
-    hooks = [*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()]
-    return len(hooks) > len(reparametrisations(layer))
 
 
 def at_most_bounded(strength: Strength | None) -> Strength:

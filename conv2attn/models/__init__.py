@@ -1,6 +1,6 @@
 """Whole networks: conversion, the attention that they show as they run, and the architectures known here."""
 
-from conv2attn.models.conversion import Conversion, ConversionRow, attention_layers, conversion_of, convert
+from conv2attn.models.conversion import Conversion, ConversionRow, attention_layers, conversion_of, convert, on_patches
 from conv2attn.models.softening import FallingSharpness, SoftenedLayer, Softening, soften
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "attention_layers",
     "conversion_of",
     "convert",
+    "on_patches",
     "soften",
 ]

@@ -2,16 +2,15 @@
 
 from conv2attn.theorem.construction import attention_for
 from conv2attn.theorem.convolution import STOCK, Convolution, has_own_forward, read
-from conv2attn.theorem.patches import DepthToSpace, SpaceToDepth, attention_on_patches, chained
+from conv2attn.theorem.patches import DepthToSpace, SpaceToDepth, as_patches
 
 __all__ = [
     "STOCK",
     "Convolution",
     "DepthToSpace",
     "SpaceToDepth",
+    "as_patches",
     "attention_for",
-    "attention_on_patches",
-    "chained",
     "has_own_forward",
     "read",
 ]

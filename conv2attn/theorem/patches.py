@@ -1,15 +1,12 @@
 """Patch tokens: a convolution as attention on tokens that are whole patches of pixels (Li et al. 2021)."""
 
 import math
-from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 from torch import Tensor, nn
 
 from conv2attn.basis import Offset, Padding
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
-from conv2attn.theorem.construction import attention_for
 from conv2attn.theorem.convolution import Convolution
 
 
@@ -121,26 +118,6 @@ def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Of
     return Convolution(whole, bias, ones, ones, around, convolution.groups), outputs
 
 
-def attention_on_patches(convolution: Convolution, patch: int | Sequence[int], **options: Any) -> nn.Sequential:
-    """Space-to-depth, attention on patch tokens, and back: it equals `convolution` on images of whole patches.
-
-    A K x K kernel of stride 1 takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2 times fewer tokens: 9 while K - 1 is at
-    most 2 P. `chained` leaves out the way to pixels and back between such layers. A patch embedding, whose kernel and
-    stride are the patch, is one head. Fewer heads do not do: claim PATCH of proofs/.
-
-    Args:
-        patch: its side, or its sides.
-        options: of `attention_for`.
-    Raises:
-        UnsupportedError, UsageError: as `as_patches` and `attention_for`.
-    """
-    axes = len(convolution.kernel_size)
-    sides = (patch,) * axes if isinstance(patch, int) else tuple(patch)
-    on_tokens, outputs = as_patches(convolution, sides)
-    stages = [SpaceToDepth(sides), attention_for(on_tokens, **options), DepthToSpace(outputs)]
-    return nn.Sequential(*(stages[:2] if max(outputs) == 1 else stages))
-
-
 def token_taps(convolution: Convolution, patch: Offset, axis: int) -> list[tuple[int, int, int, int]]:
     """Along one axis, for each pixel of an output patch and each tap: (token, pixel in it, output pixel, tap)."""
     p, s = patch[axis], convolution.stride[axis]
@@ -150,16 +127,3 @@ def token_taps(convolution: Convolution, patch: Offset, axis: int) -> list[tuple
             source = s * target + convolution.dilation[axis] * tap - convolution.padding.before[axis]
             found.append((source // p, source % p, target, tap))
     return found
-
-
-def chained(*stages: nn.Module) -> nn.Sequential:
-    """The stages in a row, sequences taken apart, without pairs that go to pixels and straight back to tokens."""
-    flat: list[nn.Module] = []
-    for stage in stages:
-        for part in stage if isinstance(stage, nn.Sequential) else [stage]:
-            back = flat and isinstance(flat[-1], DepthToSpace) and isinstance(part, SpaceToDepth)
-            if back and flat[-1].patch == part.patch:
-                flat.pop()
-            else:
-                flat.append(part)
-    return nn.Sequential(*flat)

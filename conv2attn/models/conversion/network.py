@@ -11,10 +11,10 @@ from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.models.conversion.assembly import converted, selectable
 from conv2attn.models.conversion.discovery import discover
 from conv2attn.models.conversion.outcomes import SURE_ALPHA, conversion_of, rows_of_the_closed
+from conv2attn.models.conversion.patches import on_patches
 from conv2attn.models.conversion.recording import missed_layers
-from conv2attn.models.conversion.replacement import Content, EncodingName, Settings, StrideBy, attention_layers, present
+from conv2attn.models.conversion.replacement import Content, EncodingName, Settings, StrideBy, attention_layers
 from conv2attn.models.conversion.selection import Selection
-from conv2attn.theorem import attention_on_patches
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
 Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -36,7 +36,7 @@ class Options(TypedDict, total=False):
 
 @overload
 def convert(
-    model: Stock, example_input: Input | None = None, *, patch: int | Sequence[int], **options: Unpack[Options]
+    model: nn.Module, example_input: Input | None = None, *, patch: int | Sequence[int], **options: Unpack[Options]
 ) -> nn.Sequential: ...
 @overload
 def convert(model: Stock, example_input: Input | None = None, **options: Unpack[Options]) -> MultiHeadSelfAttention: ...
@@ -71,7 +71,10 @@ def convert(
             trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
-        patch: of one convolution layer: attend to patches of pixels, see `theorem.attention_on_patches`.
+        patch: of a convolution layer, or a `Sequential` of such layers and pointwise activations: attend to patches of
+            so many pixels along each side. A K x K kernel of stride 1 takes `(2 ceil((K - 1) / 2P) + 1)^2` heads on P^2
+            times fewer tokens, 9 while K - 1 is at most 2 P; a patch embedding, whose kernel and stride are the patch,
+            takes one. Fewer heads do not do: claim PATCH of proofs/.
     Returns:
         A MultiHeadSelfAttention for a convolution layer, otherwise a network of the class of `model`.
     Warns:
@@ -87,9 +90,7 @@ def convert(
     if any(not row.name for row in rows_of_the_closed(model)):
         raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
     if patch is not None:
-        with present(model) as convolution:
-            settings = Settings(alpha, encoding, d_head, stride_by, trainable, content)
-            return attention_on_patches(convolution, patch, **settings.arguments())
+        model = on_patches(model, patch)
     settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable, content), Selection.of(only, skip)
     discovery = discover(model, example_input)
     selection.check(selectable(model, discovery))

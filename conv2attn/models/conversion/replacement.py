@@ -121,6 +121,12 @@ def reparametrisations(module: nn.Module) -> dict[int, Any]:
     return {key: hook for key, hook in module._forward_pre_hooks.items() if isinstance(hook, REPARAMETRISATIONS)}
 
 
+def hooked(module: nn.Module) -> bool:
+    """Whether hooks may change what a module is given or returns, beside those that compute a weight."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return len(hooks) > len(reparametrisations(module))
+
+
 def computed_by_hooks(module: nn.Module) -> tuple[str, ...]:
     """The names that `reparametrisations` compute: weight, bias."""
     hooks = reparametrisations(module).values()

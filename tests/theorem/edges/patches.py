@@ -10,8 +10,9 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
-from conv2attn.theorem import DepthToSpace, SpaceToDepth, chained
+from conv2attn.theorem import DepthToSpace, SpaceToDepth
 from conv2attn.theorem.patches import token_heads
+from conv2attn.verdicts import Strength, Verdict
 
 KINDS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -87,22 +88,59 @@ def test_a_patch_embedding_is_one_head():
     torch.testing.assert_close(layer(image), conv(image))
 
 
+def chain():
+    """Convolutions in a row, one of them strided and one with an even kernel, and an activation between."""
+    torch.manual_seed(0)
+    convs = nn.Conv2d(2, 3, 3, 2, 1), nn.ReLU(), nn.Conv2d(3, 2, 5, padding=2), nn.Conv2d(2, 2, 2, 2)
+    network = nn.Sequential(*convs)
+    for parameter in network.parameters():
+        parameter.data = whole(*parameter.shape)
+    return network
+
+
 @torch.no_grad()
 def test_a_chain_stays_on_tokens():
-    torch.manual_seed(0)
-    convs = [nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 2, 5, padding=2), nn.Conv2d(2, 2, 1)]
-    for conv in convs:
-        conv.weight.data, conv.bias.data = whole(*conv.weight.shape), whole(*conv.bias.shape)
-    chain = chained(*(conv2attn.convert(conv, patch=2) for conv in convs))
-    assert [type(stage).__name__ for stage in chain] == [
+    network = chain()
+    converted = conv2attn.convert(network, patch=4)
+    assert [type(stage).__name__ for stage in converted] == [
         "SpaceToDepth",
-        *["MultiHeadSelfAttention"] * 3,
-        "DepthToSpace",
+        "ZeroPad2d",
+        "MultiHeadSelfAttention",
+        "ReLU",
+        *["MultiHeadSelfAttention"] * 2,
     ]
-    image = whole(1, 2, 6, 4)
-    assert torch.equal(chain(image), nn.Sequential(*convs)(image))
-    apart = chained(nn.Sequential(DepthToSpace((2, 2))), SpaceToDepth((4, 4)))
-    assert len(apart) == 2
+    image = whole(1, 2, 16, 8)
+    assert torch.equal(converted(image), network(image))
+
+
+def test_patch_tokens_are_proved_for_every_size():
+    for network, patch in ((nn.Conv2d(2, 3, 3, padding=1), 2), (chain(), 4), (nn.Conv1d(1, 2, 2, padding="same"), 3)):
+        converted = conv2attn.convert(network, patch=patch)
+        size = (1, 12) if isinstance(network, nn.Conv1d) else (2, 8, 16)
+        certificate = conv2attn.certify(network, converted, input_size=size)
+        assert certificate.verdict is Verdict.HOLDS, certificate.to_text()
+        assert {row.strength for row in certificate.rows} == {Strength.PROVED}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("planted", ["tap", "phase", "patch", "bias", "hook"])
+def test_wrong_patch_tokens_are_not_certified(planted):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    converted = conv2attn.convert(conv, patch=2)
+    layer = converted[1]
+    match planted:
+        case "tap":
+            layer.output[0, 0, 4] += 1e-3
+        case "phase":
+            layer.output.copy_(layer.output[[1, 0, *range(2, len(layer.output))]])
+        case "patch":
+            converted[2] = DepthToSpace((4, 1))
+        case "bias":
+            layer.bias[5] += 1e-3
+        case "hook":
+            conv.register_forward_hook(lambda module, given, output: 2 * output)
+    assert conv2attn.certify(conv, converted, input_size=(2, 8, 8)).verdict is not Verdict.HOLDS
 
 
 def test_space_to_depth_is_pixel_unshuffle():
@@ -120,6 +158,8 @@ def test_space_to_depth_is_pixel_unshuffle():
         (nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), 2, UnsupportedError),
         (nn.Conv2d(1, 1, 3, padding=1), (2,), UsageError),
         (nn.Conv2d(1, 1, 3, padding=1), 0, UsageError),
+        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Softmax(1)), 1, UnsupportedError),
+        (nn.Sequential(nn.ReLU()), 1, UnsupportedError),
     ],
 )
 def test_what_is_not_whole_patches_is_refused(conv, patch, error):

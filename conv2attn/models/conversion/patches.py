@@ -1,0 +1,93 @@
+"""Convolutions in a row on patch tokens: space-to-depth once, convolutions of tokens, and back (Li et al. 2021)."""
+
+import copy
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from conv2attn.basis import Offset
+from conv2attn.errors import UnsupportedError
+from conv2attn.models.conversion.replacement import hooked, present, weight_moves
+from conv2attn.theorem import Convolution, DepthToSpace, SpaceToDepth, as_patches
+
+POINTWISE = (
+    nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
+)  # fmt: skip
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+ZERO_PADS = (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d)
+CIRCULAR_PADS = (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d)
+
+
+def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
+    """The network on patch tokens that equals `model` on images of whole patches.
+
+    Every convolution becomes one of tokens whose weights are numbers of its own and zeros; activations commute with
+    the rearrangement.
+
+    Args:
+        model: a convolution layer, or a `Sequential` of such layers and pointwise activations.
+        patch: its side in pixels of the input, or its sides.
+    Raises:
+        UnsupportedError: another kind of module (C2A101), one with hooks, a forward of its own or a weight that changes
+            at each call (C2A106), or a geometry that `as_patches` refuses (C2A111).
+        UsageError: the patch has other axes, or is not positive (C2A001).
+    """
+    stages = list(model) if type(model) is nn.Sequential else [model]
+    if strange := next((m for m in (model, *stages) if hooked(m) or weight_moves(m) or "forward" in vars(m)), None):
+        raise UnsupportedError(
+            "C2A106", f"{type(strange).__name__} does more than its class, so it has no patch tokens"
+        )
+    sides = first = None if isinstance(patch, int) else tuple(patch)
+    built: list[nn.Module] = []
+    for stage in stages:
+        if type(stage) in POINTWISE:
+            built.append(copy.deepcopy(stage))
+            continue
+        with present(stage) as convolution:
+            if sides is None and isinstance(patch, int):
+                sides = first = (patch,) * len(convolution.kernel_size)
+            assert sides is not None
+            on_tokens, sides = as_patches(convolution, sides)
+            trained = isinstance(stage.weight, torch.Tensor) and stage.weight.requires_grad
+            built += [part.requires_grad_(trained) for part in modules_of(on_tokens)]
+    if first is None or sides is None:
+        raise UnsupportedError("C2A101", "there is no convolution, so nothing says how many axes a patch has")
+    back = [DepthToSpace(sides)] if max(sides) > 1 else []
+    return nn.Sequential(SpaceToDepth(first), *built, *back).train(model.training)
+
+
+def modules_of(convolution: Convolution) -> Iterator[nn.Module]:
+    """A convolution of stride and dilation 1 as a layer of torch, behind one that pads where the sides differ."""
+    axes, padding = len(convolution.kernel_size) - 1, convolution.padding
+    amounts: Offset = padding.before
+    mode = "zeros" if padding.is_identity else padding.mode
+    if padding.before != padding.after:
+        ends = [n for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for n in pair]
+        yield (ZERO_PADS if mode == "zeros" else CIRCULAR_PADS)[axes](tuple(ends))
+        amounts, mode = (0,) * len(amounts), "zeros"
+    layer = CONVOLUTIONS[axes](
+        convolution.d_in,
+        convolution.d_out,
+        convolution.kernel_size,  # type: ignore[arg-type]
+        padding=amounts,  # type: ignore[arg-type]
+        padding_mode=mode,
+        groups=convolution.groups,
+        bias=convolution.bias is not None,
+        device="meta",
+    )
+    layer.weight = nn.Parameter(convolution.weight.detach())
+    if convolution.bias is not None:
+        layer.bias = nn.Parameter(convolution.bias.detach())
+    yield layer
+
+
+def on_tokens_of(original: nn.Module, network: nn.Module) -> nn.Module:
+    """`original` on the patch tokens that `network` begins with; `original` itself where there are none to share."""
+    first, theirs = (m[0] if type(m) is nn.Sequential and len(m) else None for m in (network, original))
+    if not isinstance(first, SpaceToDepth) or isinstance(theirs, SpaceToDepth):
+        return original
+    try:
+        return on_patches(original, first.patch)
+    except UnsupportedError:
+        return original
