@@ -126,6 +126,6 @@ sides; tests/attention/laws.py holds each line of it.
 | `auto` | one graph for all sizes | all sizes | what it chose from the values that were read |
 
 A layer is one node of `conv2attn.attention.tracing.symbolic_trace`. `python -m benchmarks.compiled` times compiled and
-eager networks, the cost of one call, and a training step; `python -m benchmarks.trained` times trained heads, forward
-and backward, against the plain formula of the paper.
+eager networks, the cost of one call, and a training step; `python -m benchmarks.training` times trained heads, forward
+and backward ([training.md](training.md)).
 """

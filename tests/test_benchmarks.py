@@ -68,3 +68,13 @@ def test_spans_are_measured_in_processes_of_their_own():
     assert len({line.count("|") for line in (head, *rows)}) == 1
     assert [row.split("|")[1].strip() for row in rows] == ["soft", "hard", "stem"]
     assert [row.split("|")[4].strip() for row in rows] == ["refuted", "holds", "holds"]
+
+
+def test_training_steps_are_measured():
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.training", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    tables = re.findall(r"(?:^\|.*\|\n?)+", done.stdout, re.MULTILINE)
+    assert len(tables) == 4
+    for table in tables:
+        assert len({line.count("|") for line in table.strip().splitlines()}) == 1

@@ -15,7 +15,8 @@ from conv2attn.bounds import auto_alpha
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError
 from conv2attn.theorem.convolution import Convolution
 
-MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens, and a step of training takes at most twice as long
+MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens
+SHARE_OF_KEY_WIDTH = 4  # chosen: keys a quarter as wide as the tokens add little to the products of a step
 
 
 def attention_for(
@@ -72,7 +73,7 @@ def attention_for(
         sites=convolution.sites,
         stride_by=stride_by,
         content=content == "silent",
-        d_key=min(convolution.d_in, MOST_KEY_WIDTH) if content == "silent" else None,
+        d_key=min(-(-convolution.d_in // SHARE_OF_KEY_WIDTH), MOST_KEY_WIDTH) if content == "silent" else None,
         device="meta",
     )
     if layer.query is not None and layer.key is not None:

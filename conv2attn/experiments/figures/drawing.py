@@ -79,6 +79,7 @@ def draw_figures(
 def accuracy_figure(runs: Sequence[Run]) -> "Figure":
     """Test accuracy over the epochs (Figs. 2 and 13)."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(4.5, 3), layout="constrained")
     panel = figure.subplots()
@@ -86,6 +87,7 @@ def accuracy_figure(runs: Sequence[Run]) -> "Figure":
         rows = run.metrics()
         draw_curve(panel, place, run.folder.name, [r["epoch"] for r in rows], [r["test_accuracy"] for r in rows])
     panel.set(xlabel="Epoch", ylabel="Test accuracy")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(alpha=0.3)
     panel.legend(fontsize=7)
     return figure
@@ -106,7 +108,10 @@ def figures_of_heads(run: Run) -> dict[str, "Figure"]:
     ]
     at_end = [(f"layer {place + 1}", c[-1], p[-1], reading_order(c[-1])) for place, (c, p) in enumerate(heads.values())]
     title = f"Layer {names.index(shown) + 1} during training"
-    return {"centers-over-training": centers_figure(over_time, title), "centers": centers_figure(at_end, "")}
+    return {
+        "centers-over-training": centers_figure(over_time, title),
+        "centers": centers_figure(at_end, "All layers after training"),
+    }
 
 
 def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], title: str) -> "Figure":
@@ -116,7 +121,9 @@ def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], ti
     columns = min(3, len(panels))
     lines = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(2 * columns, 2.1 * lines), layout="constrained")
-    figure.suptitle(title, fontsize=8)
+    figure.suptitle(f"{title}\nsquare: the query; ellipses hold 50 % (solid) and 90 % (dotted) of a head", fontsize=7)
+    figure.supxlabel("columns from the query", fontsize=7)
+    figure.supylabel("rows from the query", fontsize=7)
     reach = max(3.0, float(np.quantile([np.abs(c).max(1) for _, c, _, _ in panels], 0.9)) + 1)
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for panel, (name, centers, precisions, order) in zip(axes, panels, strict=False):
@@ -135,6 +142,9 @@ def attention_figure(
     most, front = max(map(len, attention.values())), int(image is not None)
     size = (INCH * (most + front), INCH * len(attention))
     figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(
+        "Attention of each head, white for none, black for the most in its panel; frame: the query", fontsize=8
+    )
     panels = figure.subplots(len(attention), most + front, squeeze=False)
     for place, (line, heads) in enumerate(zip(panels, attention.values(), strict=True)):
         rows, columns = heads.shape[1:]

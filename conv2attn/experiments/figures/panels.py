@@ -10,7 +10,7 @@ from conv2attn.experiments.figures.heads import Numbers, ellipse, mean_places, r
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00", "#7F7F7F")
 DASHES = ("-", "--", "-.", ":")
 SHARES = {0.5: "-", 0.9: ":"}
 
@@ -24,7 +24,7 @@ def draw_curve(panel: "Axes", place: int, name: str, epochs: Sequence[float], ac
 def draw_centers(
     panel: "Axes", centers: Numbers, precisions: Numbers, order: Sequence[int], reach: float, title: str
 ) -> None:
-    """Centres of attention around the query, a black square, with the ellipses of 50 % (solid) and 90 % (dotted).
+    """Centres of attention around the query, a grey square, with the ellipses of 50 % (solid) and 90 % (dotted).
 
     Heads are numbered and coloured by their place in `order`. Centres beyond `reach` pixels are not shown; the title
     says how many there are.
@@ -43,9 +43,9 @@ def draw_centers(
                 )
             )
         panel.plot(column, row, ".", color=colour, markersize=3)
-        panel.annotate(str(place + 1), (column, row), (2, 2), textcoords="offset points", fontsize=5, color=colour)
+        panel.annotate(str(place + 1), (column, row), (2, 2), textcoords="offset points", fontsize=7, color=colour)
     outside = int((np.abs(centers).max(1) > reach).sum())
-    panel.add_patch(patches.Rectangle((-0.5, -0.5), 1, 1, color="black", alpha=0.6, lw=0))
+    panel.add_patch(patches.Rectangle((-0.5, -0.5), 1, 1, color="0.8", lw=0, zorder=0))
     panel.set(xlim=(-reach, reach), ylim=(reach, -reach), aspect="equal")
     panel.tick_params(labelsize=5, length=2)
     panel.set_title(f"{title} ({outside} beyond)" if outside else title, fontsize=7)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,9 +15,11 @@ from conv2attn.theorem import Convolution, DepthToSpace, SpaceToDepth, as_patche
 POINTWISE = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
 )  # fmt: skip
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-ZERO_PADS = (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d)
-CIRCULAR_PADS = (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d)
+CONVOLUTIONS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+PADS: dict[str, tuple[Any, ...]] = {
+    "zeros": (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
+    "circular": (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d),
+}
 
 
 def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
@@ -64,13 +67,13 @@ def modules_of(convolution: Convolution) -> Iterator[nn.Module]:
     mode = "zeros" if padding.is_identity else padding.mode
     if padding.before != padding.after:
         ends = [n for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for n in pair]
-        yield (ZERO_PADS if mode == "zeros" else CIRCULAR_PADS)[axes](tuple(ends))
+        yield PADS[mode][axes](tuple(ends))
         amounts, mode = (0,) * len(amounts), "zeros"
     layer = CONVOLUTIONS[axes](
         convolution.d_in,
         convolution.d_out,
-        convolution.kernel_size,  # type: ignore[arg-type]
-        padding=amounts,  # type: ignore[arg-type]
+        convolution.kernel_size,
+        padding=amounts,
         padding_mode=mode,
         groups=convolution.groups,
         bias=convolution.bias is not None,
