@@ -179,9 +179,9 @@ five products, subnormal weights cut in both. An epoch is 50,000 images and six 
 ## Generalised heads
 
 Nine heads with full covariances beside as many quadratic ones by `dense`: 64 channels, one image, a memory limit of
-64 MiB; MiB by which the process grew. `auto` takes `sdpa` where the attention exceeds the limit and the absolute features
-are accurate enough in float32, which these heads allow up to a side of about 20, and elsewhere `dense`, in chunks of
-queries: its time grows like the square of the tokens, its memory like the tokens beyond the limit.
+64 MiB; MiB by which the process grew. `auto` takes `sdpa` where the attention exceeds the limit and the absolute
+features are accurate enough in float32, which these heads allow up to a side of about 20, and elsewhere `dense`, in
+chunks of queries: its time grows like the square of the tokens, its memory like the tokens beyond the limit.
 
 {generalised}
 
