@@ -32,10 +32,11 @@ class Mutant(NamedTuple):
 ALPHA = "tests/bounds/edges/alpha.py"
 LEAK = "tests/bounds/edges/leak.py"
 ROUNDING = "tests/bounds/edges/rounding.py"
-PLANTED = "tests/test_planted_errors.py::test_a_planted_error_is_refuted_by_the_right_part_in_the_right_layer"
-NETWORKS = "tests/test_certificates_networks.py"
-EXACT = "tests/test_certificates_exact.py"
-TOLERANCE = "tests/test_certificates_tolerance.py"
+PLANTED = "tests/equivalence/edges/planted_errors.py::test_a_planted_error_is_refuted_by_its_part"
+NETWORKS = "tests/equivalence/edges/networks.py"
+MAPS = "tests/equivalence/edges/maps.py"
+OUTPUTS = "tests/equivalence/edges/outputs.py"
+TOLERANCE = "tests/equivalence/edges/tolerances.py"
 BASIS = "tests/basis/laws.py"
 DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
 HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
@@ -48,7 +49,12 @@ MUTANTS = {
     ),
     "alpha not a power of two": Mutant("bounds/alpha.py", "alpha *= 2", "alpha += 1", ALPHA),
     "a bit more in float32": Mutant("bounds/formats.py", '"float32", 24', '"float32", 25', ALPHA),
-    "tf32 as float32": Mutant("bounds/formats.py", '"tf32", 11', '"tf32", 24', "tests/test_certificates_arithmetic.py"),
+    "tf32 as float32": Mutant(
+        "bounds/formats.py",
+        '"tf32", 11',
+        '"tf32", 24',
+        "tests/test_certificates_arithmetic.py",
+    ),
     "rounded to nearest": Mutant(
         "bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
     ),
@@ -91,7 +97,7 @@ MUTANTS = {
         "equivalence/readings/maps.py",
         "return judge_strays(original, converted)",
         'return holds("geometry")',
-        f"{NETWORKS}::test_zero_padding_is_not_what_unpadded_heads_do",
+        f"{MAPS}::test_heads_off_the_grid_of_two_axes",
     ),
     "any leak": Mutant(
         "equivalence/computed/leak.py",
@@ -103,25 +109,25 @@ MUTANTS = {
         "equivalence/computed/leak.py",
         "if not any(computed):",
         "if max(computed) <= 1e-15:",
-        f"{NETWORKS}::test_strength_follows_alpha",
+        f"{NETWORKS}::test_strength_follows_alpha_and_not_what_is_measured",
     ),
     "one prime": Mutant(
         "equivalence/readings/exact.py",
         "while product <= 1 << bits",
         "while product <= 1",
-        f"{EXACT}::test_a_difference_of_many_primes_is_still_a_difference",
+        f"{MAPS}::test_a_difference_that_many_moduli_divide_is_a_difference",
     ),
     "composite moduli": Mutant(
         "equivalence/readings/exact.py",
         "return odd > 1 and all(",
         "return odd > 1 or all(",
-        f"{EXACT}::test_primes_are_primes_and_enough",
+        f"{MAPS}::test_a_difference_that_many_moduli_divide_is_a_difference",
     ),
     "a bit less in float32": Mutant(
         "equivalence/readings/exact.py",
         "torch.float32: 24",
         "torch.float32: 23",
-        f"{EXACT}::test_one_ulp_of_any_number_is_seen",
+        f"{MAPS}::test_one_ulp_of_a_factor_is_seen_in_every_format",
     ),
     "NaN passes": Mutant(
         "equivalence/computed/outputs.py",
@@ -133,7 +139,7 @@ MUTANTS = {
         "equivalence/computed/outputs.py",
         "if list(ours) != list(theirs):",
         "if False:",
-        f"{NETWORKS}::test_nested_outputs_are_compared_by_their_places",
+        f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
         "equivalence/graph.py",
@@ -166,13 +172,13 @@ MUTANTS = {
         "equivalence/tolerance.py",
         "(passed.error + own)",
         "passed.error",
-        f"{TOLERANCE}::test_an_error_of_the_bound_would_be_seen",
+        f"{TOLERANCE}::test_the_bound_of_a_leaking_network_is_of_the_size_of_the_difference",
     ),
     "any bound will do": Mutant(
         "equivalence/tolerance.py",
         "if bound is not None and bound <= tolerance:",
         "if bound is not None and bound >= 0:",
-        f"{TOLERANCE}::test_the_bound_decides_for_a_layer",
+        f"{TOLERANCE}::test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing",
     ),
     "a certificate of any file": Mutant(
         "equivalence/evidence/recheck.py",

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from planted import network, taps, ulp
+from equivalence.planted import network, taps, ulp
 from torch import nn
 
 import conv2attn

@@ -4,10 +4,10 @@ import json
 import math
 from dataclasses import replace
 
-import planted
 import pytest
 import torch
-from planted import image, pair
+from equivalence import planted
+from equivalence.planted import image, pair
 from torch import nn
 from torch.nn import functional as F
 

@@ -4,11 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
-import planted
 import pytest
 import torch
 from click.testing import CliRunner
-from planted import image, network, pair
+from equivalence import planted
+from equivalence.planted import image, network, pair
 
 import conv2attn
 from conv2attn.cli import main

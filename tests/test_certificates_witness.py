@@ -5,10 +5,10 @@ import os
 import shlex
 from fractions import Fraction
 
-import planted
 import pytest
 import torch
 from click.testing import CliRunner
+from equivalence import planted
 from torch import nn
 
 import conv2attn

@@ -258,7 +258,7 @@ def different_constants(first: Graph, second: Graph) -> str:
     if len(first.nodes) != len(second.nodes) or first.conditions != second.conditions:
         return ""
     pairs = list(zip(first.nodes, second.nodes, strict=True))
-    if any(ours.operator != theirs.operator for ours, theirs in pairs):
+    if any((ours.operator, len(ours.constants)) != (theirs.operator, len(theirs.constants)) for ours, theirs in pairs):
         return ""
     names = [
         (mine[0], other[0])

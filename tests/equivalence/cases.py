@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from planted import Small, network, ulp
+from equivalence.planted import Small, network, ulp
 from torch import nn
 from torch.nn import functional as F
 

@@ -84,7 +84,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
         rows = [(str(row["name"]), row["skipped"], row["strength"]) for row in body["layers"]]
         forms = {prefix(str(row["name"])): row["forms"] and row["forms"][0] for row in body["layers"]}
-        digests = body["context"]["digests"]
+        ours, theirs = body["context"]["digests"]
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
@@ -101,7 +101,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         return Recheck(certificate, stored, 0, tuple(wrong))
     if by_bounds:
         return Recheck(certificate, stored, 0, (), ("a tolerance rests on bounds, which are not looked at again",))
-    if digests[0] != digests[1] or not digests[0]:
+    if ours != theirs or not ours:
         return Recheck(certificate, stored, 0, ("the graphs of the two networks are not the same in it",))
     names = {prefix(name): told for name, *told in rows}
     proved = {name: strength != "bounded" for name, (_, strength) in names.items()}

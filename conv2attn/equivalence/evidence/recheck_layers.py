@@ -122,10 +122,10 @@ def of_alpha(name: str, form: Form, tensors: Mapping[str, Tensor], *, proved: bo
     """What is wrong with the sharpness: other keys keep weights, or if not `proved`, more than the roundoff together.
 
     With q = exp(-alpha) below 1/4 a head of n axes leaves them n (theta - 1) <= n 2 (q + q^4 / (1 - q^5)) < 2.04 n q,
-    and at least q / (1 + q), which is what the nearest of them keeps. Of heads that add nothing only the sign is asked.
+    and at least q / (1 + q), which is what the nearest of them keeps. Heads that add nothing are not asked.
     """
     center, alpha = (tensors[f"{name}encoding.{key}"].double() for key in ("center", "alpha"))
-    over, asked = torch.tensor(form.beyond, dtype=torch.float64), form.working | (alpha <= 0)
+    over, asked = torch.tensor(form.beyond, dtype=torch.float64), form.working
     shift = (center - center.round()).abs().amax(1)
     if form.by_enumeration and bool((shift[asked] > 0).any() or (over > 0).any()):
         yield Objection(f"{name}encoding.center of an enumeration is no key, which is not looked at again", sure=False)

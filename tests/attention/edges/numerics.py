@@ -107,3 +107,27 @@ def test_the_engine_and_what_is_trained_are_loaded_with_a_layer(tmp_path, traina
     again = load(tmp_path / "layer.pt")
     assert again.engine == "separable"
     assert again.encoding.center.requires_grad == again.encoding.alpha.requires_grad == trainable
+
+
+SPREADS = {
+    "conv": [False, False],
+    "gather": [False, False],
+    "separable": [False, True],
+    "sdpa": [True] * 2,
+    "dense": [True] * 2,
+}
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("engine", SPREADS)
+@torch.no_grad()
+def test_what_is_not_finite_spreads_as_far_as_the_engine_looks(engine, number):
+    """As far as the convolution's window, or to every output: of `separable` where its bands are as wide as that."""
+    original = nn.Conv2d(3, 4, 3, padding=1)
+    converted = set_engine(convert(original), engine)
+    for sides, everywhere in zip([(9, 8), (4, 5)], SPREADS[engine], strict=True):
+        image = torch.randn(1, 3, *sides)
+        image[0, 2, 2, 3] = number
+        spoiled, expected = (~layer(image).isfinite() for layer in (converted, original))
+        assert expected.sum() == 9 * 4
+        assert spoiled.all() if everywhere else torch.equal(spoiled, expected)

@@ -286,6 +286,7 @@ def rewritten(layer) -> None:
         order = torch.randperm(group, generator=generator)
         scale = 2.0 ** torch.randint(-5, 6, (group,), generator=generator)
         scale *= torch.randint(0, 2, (group,), generator=generator) * 2 - 1
+        scale = scale.to(plain.dtype)
         if layer.value is None:
             values.append((torch.diag(scale)[order]).repeat(layer.groups, 1))
             outputs.append((plain[head] / scale)[:, order])

@@ -1,0 +1,479 @@
+"""Inputs that show a difference: each shows what is said of it, no other fault, and can be replayed."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from equivalence import planted
+from equivalence.planted import image, pair
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equivalence import certify, replay
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.verdicts import Verdict
+
+
+def kept(report):
+    """What `verify --save-witness` writes."""
+    return {"witnesses": [vars(witness) for witness in report.witnesses]}
+
+
+def replayed(report, original, converted, **asked):
+    return replay(kept(report), "shown.pt", original, converted, **asked)
+
+
+def right(net):
+    """Nothing planted."""
+
+
+UNSEEN = {  # outputs of other shapes, which the sentence on the layer says, and differences that rounding hides
+    *(
+        "padding grown by one",
+        "padding dropped",
+        "stride and dilation exchanged",
+        "stride that shows at some sizes only",
+    ),
+    *("leak of one head", "an unrelated layer by one ulp", "a buffer by one ulp"),
+}
+
+
+@pytest.mark.parametrize("error", planted.PLANTED)
+def test_an_error_is_shown_by_an_input_and_not_by_the_corrected_network(error):
+    """An input of the layer that is wrong, or an image; where none shows it, the report says so."""
+    original, converted = pair(planted.PLANTED[error].plant)
+    report = certify(original, converted, images=image())
+    layer = planted.PLANTED[error].layer
+    assert report.verdict is Verdict.REFUTED
+    assert {each.layer for each in report.witnesses} <= ({layer, "(network)"} if layer else {"(network)"})
+    assert all(each.shows for each in report.witnesses)
+    if not layer:
+        parts = {each.part for each in report.between if each.verdict is Verdict.REFUTED}
+        told = {line.partition(":")[0] for line in report.unshown}
+        assert parts == {each.part for each in report.witnesses} | told
+        assert all(f"{line}\n" in report.to_text() for line in report.unshown)
+    assert bool(report.witnesses) is (error not in UNSEEN)
+    if error in UNSEEN:
+        return
+    again, after = (replayed(report, original, each) for each in (converted, pair(right)[1]))
+    assert (again.verdict, again.exit_code) == (Verdict.REFUTED, 1)
+    assert [each.verdict for each in again.shown] == [Verdict.REFUTED] * len(report.witnesses)
+    assert (after.verdict, after.exit_code) == (Verdict.UNDECIDED, 3)
+    assert [each.verdict for each in after.shown] == [Verdict.UNDECIDED] * len(report.witnesses)
+
+
+@pytest.mark.parametrize("channels", [4, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_numbers_of_a_counterexample_are_those_of_the_layers(channels, dtype):
+    original = nn.Conv2d(3, channels, (3, 2), padding=1, stride=(1, 2), dtype=dtype)
+    converted = conv2attn.convert(original, alpha=3)
+    witness = certify(original, converted, input_size=(3, 9, 8), input_range=2.0).witnesses[0]
+    assert witness.image.abs().max() == 2
+    conv2attn.set_engine(converted, "dense")
+    with torch.no_grad():
+        shown = [net(witness.image[None])[0][witness.place].item() for net in (original, converted)]
+    assert shown == pytest.approx([witness.original, witness.converted], rel=1e-5)
+    assert witness.exceeds
+    assert witness.difference > max(0.5, witness.allowed)
+
+
+def off_by(number, channel, dtype=torch.float32):
+    """A layer, and its conversion with one channel off: in its bias, or in a weight by one ulp."""
+    original = nn.Conv2d(3, 40, 3, dtype=dtype)
+    converted = conv2attn.convert(original)
+    if number:
+        converted.bias.data[channel] += number
+    else:
+        planted.ulp(planted.taps(converted), (4, channel, 1))
+    return original, converted
+
+
+@pytest.mark.parametrize("channel", [0, 37])
+def test_the_channel_that_is_wrong_is_found_among_many(channel):
+    for number in (0.25, 0.0):
+        witness = certify(*off_by(number, channel), input_size=(3, 9, 8)).witnesses[0]
+        assert witness.place[0] == channel
+        assert witness.exceeds is (number > 0)
+        assert (witness.exact is None) is witness.exceeds
+    assert certify(*off_by(1e-9, channel, torch.float64), input_size=(3, 9, 8)).witnesses[0].place[0] == channel
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_a_difference_below_rounding_is_that_of_fractions(groups, mode):
+    options = {"stride": (2, 1), "dilation": (1, 2), "padding": (1, 2), "groups": groups, "padding_mode": mode}
+    original = nn.Conv2d(4, 6, (3, 2), **options)
+    converted = conv2attn.convert(original)
+    planted.rewritten(converted)
+    planted.ulp(converted.bias.data, (2,))
+    witness = certify(original, converted, input_size=(4, 7, 6)).witnesses[0]
+    assert (witness.place[0], witness.exceeds) == (2, False)
+    bias = [Fraction(layer.bias[2].item()) for layer in (converted, original)]
+    assert witness.exact == float(bias[0] - bias[1]) > 0
+
+
+def test_one_ulp_of_a_weight_is_shown_by_one_pixel():
+    original = nn.Conv2d(3, 4, 3, bias=False)
+    converted = conv2attn.convert(original)
+    planted.ulp(planted.taps(converted), (4, 1, 2))
+    witness = certify(original, converted, input_size=(3, 9, 8)).witnesses[0]
+    (pixel,) = witness.image[witness.image != 0].tolist()
+    before, after = original.weight[1, 2, 1, 1].item(), planted.taps(converted)[4, 1, 2].item()
+    assert witness.exact == float((Fraction(after) - Fraction(before)) * Fraction(pixel)) != 0
+    assert witness.place[0] == 1
+
+
+def test_no_more_layers_are_shown_than_a_reader_looks_at():
+    original = nn.Sequential(*(nn.Conv2d(2, 2, 1) for _ in range(6)))
+    converted = conv2attn.convert(original)
+    for layer in list(converted)[1:]:
+        layer.bias.data += 1
+    report = certify(original, converted, input_size=(2, 4, 5))
+    assert [each.layer for each in report.witnesses] == ["1", "2", "3", "4"]
+
+
+# Rounding is never shown as a difference.
+
+
+def cancelling(layer):
+    """Head 0 in three that add up to it exactly, two of them large, so that much is rounded."""
+    planted.heads(layer, [0, 0, *range(layer.heads)])
+    whole = planted.taps(layer)[0].clone()
+    coarse = (whole * 2**12).round() / 2**12
+    for head, part in enumerate((coarse + 2**11, whole - coarse, torch.full_like(whole, -(2**11)))):
+        planted.taps(layer)[head] = part
+
+
+def test_rounding_alone_is_no_counterexample():
+    original, converted = pair(planted.on("border", cancelling))
+    report = certify(original, converted, images=image())
+    assert report.outputs.max_difference > 0
+    assert (report.witnesses, report.unshown) == ((), ())
+    layer = nn.Conv2d(30, 4, 3)  # a leak above the roundoff, and too small to be seen
+    report = certify(layer, conv2attn.convert(layer, alpha=16), input_size=(30, 9, 8))
+    assert report.verdict is Verdict.REFUTED
+    assert all(each.exceeds for each in report.witnesses)
+
+
+def test_where_a_layer_may_leak_a_difference_below_rounding_shows_nothing():
+    original = nn.Conv2d(3, 4, 3)
+    converted = conv2attn.convert(original, alpha=46)
+    planted.ulp(planted.taps(converted), (4, 1, 2))
+    report = certify(original, converted, input_size=(3, 9, 8))
+    assert (report.verdict, report.witnesses) == (Verdict.REFUTED, ())
+
+
+def test_after_an_overflow_in_the_first_an_infinity_of_the_second_shows_nothing():
+    original = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1))
+    spoilt = conv2attn.convert(original)
+    spoilt.register_forward_hook(lambda module, args, output: output * torch.inf)
+    quiet = torch.rand(1, 2, 5, 6)
+    assert {each.part for each in certify(original, spoilt, images=quiet).witnesses} == {"structure", "outputs"}
+    loud = certify(original, spoilt, images=quiet * 3e38)
+    assert "outputs" not in {each.part for each in loud.witnesses}
+
+
+# Between the layers.
+
+
+def test_one_ulp_between_the_layers_is_told_from_rounding():
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 3)).eval()
+    converted = conv2attn.convert(original)
+    planted.ulp(converted[1].weight.data, (2,))
+    report = certify(original, converted, images=image())
+    (witness,) = report.witnesses
+    assert (witness.part, witness.allowed, witness.output, [*witness.axes]) == (
+        *("structure", 0.0, "output"),
+        ["channel", "row", "column"],
+    )
+    assert 0 < witness.difference < 1e-6
+    assert replayed(report, original, converted).exit_code == 1
+    assert replayed(report, original, conv2attn.convert(original)).exit_code == 3
+
+
+def test_the_image_that_differs_most_is_shown_with_what_both_networks_return():
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Conv2d(4, 5, 3), nn.ReLU(), nn.Conv2d(5, 3, 3), nn.Flatten(), nn.Linear(210, 7))
+    converted = conv2attn.convert(original)
+    converted[1] = nn.GELU()
+    given = torch.cat([0.01 * image(), image(2)[:1], 0.02 * image()])
+    (witness,) = certify(original, converted, images=given).witnesses
+    assert (witness.index, [*witness.axes], witness.count) == (2, ["class"], 7)
+    assert torch.equal(witness.image, given[2])
+    with torch.no_grad():
+        assert witness.original == original(given[2:3])[witness.place].item()
+        assert abs(witness.converted - converted(given[2:3])[witness.place].item()) < 1e-5
+
+
+class Wants(nn.Module):
+    """A network that takes two images and no fewer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(4, 5, 3)
+
+    def forward(self, images):
+        if len(images) < 2:
+            raise RuntimeError("too few")
+        return self.layer(images).sum((2, 3))
+
+
+def test_where_no_image_can_be_looked_at_by_itself_none_shows_it():
+    original = Wants()
+    converted = conv2attn.convert(original)
+    converted.register_forward_hook(lambda module, args, output: output * math.nan)
+    report = certify(original, converted, images=image())
+    assert (report.verdict, report.witnesses) == (Verdict.REFUTED, ())
+    assert {line.partition(":")[0] for line in report.unshown} == {"structure", "outputs"}
+
+
+class Shared(nn.Module):
+    """Two layers, or one in the place of both."""
+
+    def __init__(self, once):
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two, self.scale = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), 1.0
+        self.two.load_state_dict(self.one.state_dict())
+        if once:
+            self.two = self.one
+
+    def forward(self, images):
+        return self.two(self.one(images)) * self.scale
+
+
+class Noisy(nn.Module):
+    """A network that computes other numbers each time."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.scale, self.calls = nn.Conv2d(4, 4, 1), 1.0, []
+
+    def forward(self, images):
+        self.calls.append(1)
+        NOISE.append(1)
+        return self.layer(images) * self.scale + len(NOISE)
+
+
+NOISE: list[int] = []
+
+
+@pytest.mark.parametrize("networks", [lambda: (Shared(False), Shared(True)), lambda: (Noisy(), Noisy())])
+def test_where_layers_cannot_be_exchanged_no_image_shows_a_difference_between_them(networks):
+    original, converted = networks()
+    converted.scale = 2.0
+    report = certify(original, converted, images=image())
+    assert report.verdict is not Verdict.HOLDS
+    assert not [each for each in report.witnesses if each.part == "structure"]
+
+
+class Calls(nn.Module):
+    """Functional convolutions of two geometries beside a layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 3)), nn.Conv2d(5, 3, 3)
+        self.norm = nn.BatchNorm2d(5).eval()
+
+    def forward(self, images):
+        near = self.layer(torch.relu(self.norm(F.conv2d(images, self.weight, padding=1))))
+        return {"near": near, "far": F.conv2d(images, self.weight, stride=2).sum((2, 3))}
+
+
+def calls(plant=right):
+    """Such a network, and its conversion with something planted."""
+    original = Calls()
+    converted = conv2attn.convert(original, example_input=image())
+    plant(converted)
+    return original, converted
+
+
+def moved(net):
+    net.attending_calls.layers[0].encoding.center.data[0, 0] += 1
+
+
+def softened(net, alpha=3):
+    net.attending_calls.layers[1].encoding.alpha.data.fill_(alpha)
+
+
+def narrowed(net):
+    vars(net.attending_calls.layers[0])["forward"] = lambda given, weights=None: given[:, :1]
+
+
+CALLS = {
+    "a head moved": (moved, "(root):conv2d", "call"),
+    "a soft head": (softened, "(root):conv2d#2", "call"),
+    "another shape": (narrowed, "(network)", "structure"),
+    "a layer between by one ulp": (lambda net: planted.ulp(net.norm.weight.data, (2,)), "(network)", "structure"),
+    "its weight by one ulp": (lambda net: planted.ulp(net.weight.data, (2, 1, 1, 1)), "(network)", "structure"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_functional_convolution_is_shown_by_an_image_of_the_network(name):
+    plant, layer, part = CALLS[name]
+    original, converted = calls(plant)
+    report = certify(original, converted, images=image())
+    found = [each for each in report.witnesses if (each.layer, each.part) == (layer, part)]
+    if name == "another shape":
+        assert report.verdict is not Verdict.HOLDS
+        return
+    (witness,) = found
+    assert torch.equal(witness.image, image()[witness.index])
+    assert witness.difference > 0
+    assert replayed(report, original, converted).exit_code == 1
+    after = replayed(report, original, calls()[1])
+    assert (after.exit_code, {each.verdict for each in after.shown}) == (3, {Verdict.UNDECIDED})
+    if part == "call":
+        options = {"padding": 1} if plant is moved else {"stride": 2}
+        with torch.no_grad():
+            whole = F.conv2d(witness.image[None], original.weight, **options)[0]
+        assert (witness.original, [*witness.axes]) == (whole[witness.place].item(), ["output channel", "row", "column"])
+        assert witness.difference <= next(row.max_error for row in report.rows if row.name == layer)
+
+
+def test_a_call_whose_leak_is_too_small_to_be_seen_is_shown_by_no_image():
+    report = certify(*calls(lambda net: softened(net, 16)), images=image())
+    assert (report.verdict, report.witnesses) == (Verdict.REFUTED, ())
+    assert [line.partition(": ")[0] for line in report.unshown] == ["(root):conv2d#2"]
+
+
+class Twice(nn.Module):
+    """The same functional convolution of two images."""
+
+    def __init__(self, scales):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.scales = nn.Parameter(torch.randn(5, 4, 3, 3)), scales
+
+    def forward(self, images):
+        return sum(F.conv2d(images * scale, self.weight).sum((2, 3)) for scale in self.scales)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0), (3.0, -3.0)])
+def test_of_several_calls_the_one_that_differs_most_is_shown(scales):
+    original = Twice(scales)
+    converted = conv2attn.convert(original, example_input=image())
+    moved(converted)
+    (witness,) = certify(original, converted, images=image()).witnesses
+    with torch.no_grad():
+        calls = [F.conv2d(witness.image[None] * scale, original.weight)[0][witness.place].item() for scale in scales]
+    assert witness.original in [each for each, scale in zip(calls, scales, strict=True) if abs(scale) == 3]
+
+
+# A tolerance.
+
+
+def test_a_tolerance_that_images_exceed_has_a_counterexample():
+    original, _ = pair(right)
+    soft = conv2attn.convert(original, alpha=2)
+    report = certify(original, soft, images=image(), tolerance=1e-3)
+    (witness,) = report.witnesses
+    assert (witness.part, witness.allowed, witness.count) == ("tolerance", 1e-3, 5)
+    assert replayed(report, original, soft, tolerance=1e-3).exit_code == 1
+    near = conv2attn.convert(original)
+    near.last.bias.data += 5e-4
+    assert replayed(report, original, near, tolerance=1e-3).exit_code == 3
+    assert replayed(report, original, soft).exit_code == 3
+
+
+def test_a_tolerance_is_what_a_single_layer_may_differ_by():
+    original = nn.Conv1d(2, 3, 3)
+    soft = conv2attn.convert(original, alpha=3)
+    report = certify(original, soft, input_size=(2, 9))
+    for tolerance, verdict in ((0.0, Verdict.REFUTED), (1e-6, Verdict.REFUTED), (100.0, Verdict.UNDECIDED)):
+        assert replayed(report, original, soft, tolerance=tolerance).verdict is verdict
+
+
+# What was saved may be spoilt, or of other networks.
+
+
+def saved(**changes):
+    """One saved input of a layer."""
+    return {"layer": "(root)", "image": torch.ones(2, 5, 6), "place": (1, 2, 3), **changes}
+
+
+SPOILT = {
+    "nothing": {},
+    "no list": {"witnesses": 3},
+    "an empty list": {"witnesses": []},
+    "a text": {"witnesses": ["a"]},
+    "a text behind": {"witnesses": [saved(), "a"]},
+    **{
+        f"{key}: {number}": {"witnesses": [saved(**{key: given})]}
+        for key, wrong in {
+            "layer": [1, None, "nowhere", "a:conv2d", "(network)"],
+            "image": [3, [1.0], torch.ones(2, 5, 6).long(), torch.full((2, 5, 6), math.inf), torch.ones(4, 5, 6)],
+            "place": [
+                None,
+                [0, 1, 2],
+                (0,),
+                (0, -1, 0),
+                (0, True, 0),
+                ("a", "b", "c"),
+                (3, 0, 0),
+                (0, 0, 6),
+                (0, 10**9, 0),
+            ],
+            "part": ["others", 3, torch.ones(2), "call"],
+        }.items()
+        for number, given in enumerate(wrong)
+    },
+    "an image of another format": {"witnesses": [saved(image=torch.ones(2, 5, 6).double())]},
+    "an image of a network that it does not take": {
+        "witnesses": [saved(layer="(network)", part="outputs", image=torch.ones(7))]
+    },
+    "an image of another format for a network": {
+        "witnesses": [saved(layer="(network)", part="outputs", image=torch.ones(2, 5, 6).double())]
+    },
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_what_cannot_be_replayed_is_refused_in_a_sentence(name):
+    original = nn.Conv2d(2, 3, 3, padding=1)
+    with pytest.raises((CheckpointError, UsageError), match=r"f\.pt") as error:
+        replay(SPOILT[name], "f.pt", original, conv2attn.convert(original))
+    assert "\n" not in str(error.value)
+
+
+def broken(layer):
+    def fail(*args):
+        raise RuntimeError("first\nsecond")
+
+    layer.register_forward_pre_hook(fail)
+    return layer
+
+
+def test_an_original_that_does_not_run_is_a_usage_error_and_a_second_is_refuted():
+    content, original = {"witnesses": [saved()]}, nn.Conv2d(2, 3, 3, padding=1)
+    with pytest.raises(UsageError, match=r"does not run on the input in f\.pt: first\."):
+        replay(content, "f.pt", broken(nn.Conv2d(2, 3, 3, padding=1)), original)
+    others = {
+        "another shape": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=2)),
+        "other channels": conv2attn.convert(nn.Conv2d(4, 3, 3, padding=1)),
+        "another format": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)).double(),
+    }
+    for name, other in others.items():
+        report = replay(content, "f.pt", original, other)
+        assert (report.verdict, "\n" in report.shown[0].sentence) == (Verdict.REFUTED, False), name
+
+
+class Nothing(nn.Module):
+    """A network whose output is no tensor."""
+
+    def forward(self, images):
+        return "nothing"
+
+
+@pytest.mark.parametrize("network", [Nothing(), nn.Flatten()])
+def test_networks_without_layers_show_nothing(network):
+    content = {"witnesses": [{"layer": "(network)", "part": "outputs", "image": image()[0].double()}]}
+    (shown,) = replay(content, "f.pt", network, network).shown
+    assert (shown.layer, shown.verdict) == ("(network) outputs", Verdict.UNDECIDED)
+    assert shown.sentence.endswith("shows nothing" if isinstance(network, Nothing) else "shows no difference")

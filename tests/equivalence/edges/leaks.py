@@ -1,0 +1,255 @@
+"""What heads leak that are soft, or centred between pixels: against exact arithmetic, on either side of the pair."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from equivalence.planted import heads
+from equivalence.soft import LINE, SOFT, line
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention.encodings import (
+    ENCODINGS,
+    HARD_ENCODINGS,
+    GeneralisedEncoding,
+    LearnedEncoding,
+    SinusoidalEncoding,
+)
+from conv2attn.equivalence import certify
+from conv2attn.verdicts import Strength, Verdict
+
+PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)
+REFUTED, UNDECIDED = (Verdict.REFUTED, Strength.PROVED), (Verdict.UNDECIDED, Strength.PROVED)
+ROUNDOFF = 2.0**-24
+
+
+def moved(alpha, shift, axis=1, encoding="quadratic", dtype=torch.float32):
+    """A convolution, and its conversion in which head 2 is centred `shift` pixels away from its tap."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        original = nn.Conv2d(3, 4, 3, padding=1).to(dtype)
+    converted = conv2attn.convert(original, alpha=alpha, encoding=encoding)
+    converted.encoding.center.data[2, axis] += shift
+    return original, converted
+
+
+CENTRES = {
+    (128, 0.0): PROVED,
+    (128, 1e-3): PROVED,
+    (128, 0.09): PROVED,
+    (128, 0.1): BOUNDED,
+    (128, 0.35): BOUNDED,
+    (128, 0.44): REFUTED,
+    (128, 0.45): REFUTED,
+    (128, 0.5): REFUTED,
+    (104, 0.0): PROVED,
+    (103, 0.0): BOUNDED,
+    (46, 1e-3): BOUNDED,
+    (46, -0.2): BOUNDED,
+    (46, 0.32): REFUTED,
+    (20, 1e-3): BOUNDED,
+    (16, 1e-3): REFUTED,
+    (0.5, 0.0): REFUTED,
+    (42.45, 0.3): UNDECIDED,  # one neighbour weighs 4.2e-8, under the roundoff of 6.0e-8; the bound counts two
+    (0.0, 0.0): REFUTED,
+    (-1.0, 0.0): REFUTED,
+    (math.inf, 0.0): REFUTED,
+    (math.nan, 0.0): REFUTED,
+}
+
+
+@pytest.mark.parametrize(("alpha", "shift"), CENTRES)
+def test_a_sharpness_and_a_centre_are_decided(alpha, shift):
+    original, converted = moved(128, shift)
+    converted.encoding.alpha.data.fill_(alpha)
+    report = certify(original, converted, input_size=(3, 9, 8))
+    row, found = report.rows[0], report.rows[0].part("leak")
+    assert (found.verdict, found.strength) == CENTRES[alpha, shift], report.to_text()
+    assert report.verdict is found.verdict
+    assert found.code == ("" if alpha >= 46 and report else "C2A131" if report else "C2A403")
+    if report:
+        assert row.max_error <= row.bound
+    elif report.verdict is Verdict.REFUTED and 0 < alpha * (1 - 2 * abs(shift)) < 10:
+        assert report.witnesses
+
+
+def test_only_the_heads_that_leak_are_counted_and_the_worst_is_named():
+    original, converted = moved(128, 0.0)
+    converted.encoding.alpha.data[[3, 5, 8]] = torch.tensor([3.0, 2.5, 3.0])
+    told = certify(original, converted, input_size=(3, 9, 8)).rows[0].part("leak").sentence
+    assert told.startswith("head 5 leaks at least ")
+    assert told.endswith("(3 of 9 heads)")
+
+
+OTHERS = {
+    "an enumeration along its last axis": ({"encoding": "enumerated", "axis": 1}, 128, 1e-3, PROVED),
+    "an enumeration along an axis that it multiplies": ({"encoding": "enumerated", "axis": 0}, 128, 1e-3, REFUTED),
+    "float64, far off": ({"dtype": torch.float64}, 128, 0.4, REFUTED),
+    "float64, off": ({"dtype": torch.float64}, 128, 0.2, BOUNDED),
+    "float64, as sharp as it needs": ({"dtype": torch.float64}, 1024, 0.1, PROVED),
+    "float64, soft": ({"dtype": torch.float64}, 30, 0.0, REFUTED),
+    "bfloat16": ({"dtype": torch.bfloat16}, 46, 0.0, BOUNDED),
+    "float16": ({"dtype": torch.float16}, 18, 0.0, PROVED),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_formats_and_enumerations_ask_for_more_or_less(name):
+    options, alpha, shift, expected = OTHERS[name]
+    found = certify(*moved(alpha, shift, **options), input_size=(3, 9, 8)).rows[0].part("leak")
+    assert (found.verdict, found.strength) == expected, found
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-3, 0.09])
+def test_what_is_proved_is_one_hot_to_the_bit(shift):
+    attention = moved(128, shift)[1].attention(sides=(9, 8))
+    assert set(attention.unique().tolist()) == {0.0, 1.0}
+
+
+def test_what_is_proved_depends_on_exponentials_that_vanish_here(monkeypatch):
+    """Where this machine's softmax keeps what should be 0, nothing is proved."""
+    from conv2attn.attention import probes
+
+    whole = torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: whole(*args, **kwargs).clamp(min=1e-45))
+    probes.exponential_underflows.cache_clear()
+    try:
+        found = certify(*moved(128, 0.0), input_size=(3, 9, 8)).rows[0].part("leak")
+    finally:
+        probes.exponential_underflows.cache_clear()
+    assert (found.verdict, found.strength) == BOUNDED
+
+
+def exact_leak(alpha, shifts, reach=4):
+    """The mass off the pixel nearest to the centre, on a grid of 2 reach + 1 pixels a side, in 300 digits."""
+    with mpmath.workdps(300):
+        shares = [
+            1 / sum(mpmath.exp(-mpmath.mpf(alpha) * (n * n - 2 * n * mpmath.mpf(f))) for n in range(-reach, reach + 1))
+            for f in shifts
+        ]
+        return 1 - mpmath.fprod(shares)
+
+
+@settings(max_examples=25)
+@given(st.floats(15, 200, width=32), st.floats(-0.5, 0.5, width=32))
+def test_no_verdict_contradicts_the_exact_leak(alpha, shift):
+    """The leak of a head in the middle of a large grid: at most the roundoff where it holds, and more if refuted."""
+    original, converted = moved(alpha, shift)
+    row = certify(original, converted, input_size=(3, 9, 8)).rows[0]
+    center, found = converted.encoding.center[2, 1].item(), row.part("leak")
+    exact = exact_leak(alpha, [0.0, center - round(center)])
+    assert exact <= row.leak or row.leak == 0
+    if found.verdict is Verdict.HOLDS:
+        assert exact <= ROUNDOFF
+    elif found.verdict is Verdict.REFUTED:
+        assert exact > ROUNDOFF
+    else:
+        assert exact * 8 > ROUNDOFF
+
+
+# Either side may be soft.
+
+SIDES = {
+    **{(soft, hard): Verdict.REFUTED for soft in (0.1, 3) for hard in (None, 46, 128)},
+    (46, 128): "bounded",
+    (46, None): "bounded",
+    (128, 46): "bounded",
+    (None, 46): "bounded",
+    (46, 46): "proved",
+    (3, 3): "proved",
+    (128, 128): "proved",
+    (128, None): "proved",
+    (None, 128): "proved",
+    (200, 128): "proved",
+    (3, 4): Verdict.REFUTED,
+    (None, 3): Verdict.REFUTED,
+}
+
+
+@pytest.mark.parametrize(("original", "converted"), SIDES)
+def test_the_softer_side_decides(original, converted):
+    report = certify(line(original), line(converted), input_size=(2, 7))
+    expected, row = SIDES[original, converted], report.rows[0]
+    if expected is Verdict.REFUTED:
+        assert (report.verdict, row.part("leak").verdict) == (expected, expected)
+        assert row.part("leak").sentence.startswith("in the original, ") is ((original or 99) < (converted or 99))
+    else:
+        assert (report.verdict, row.strength) == (Verdict.HOLDS, Strength(expected))
+    assert (row.leak > 0) is (min(original or 128, converted or 128) < 128)
+
+
+@pytest.mark.parametrize("name", SOFT)
+@pytest.mark.parametrize("turned", [False, True])
+def test_soft_layers_that_attend_alike_are_proved_and_no_others(name, turned):
+    change, same = SOFT[name]
+    pair = [line(3), line(3)]
+    change(pair[1])
+    if name == "twice as precise" and turned:
+        pair[0].double()
+        pair[1].float()
+    report = certify(*(pair[::-1] if turned else pair), input_size=(2, 7))
+    assert (report.verdict is Verdict.HOLDS) is same, report.to_text()
+    assert report.strength is Strength.PROVED or not same
+
+
+IDLE = {"soft": (3.0, 0.0), "halfway between pixels": (128.0, 0.5), "soft and off the grid": (3.0, 9.0)}
+
+
+@pytest.mark.parametrize("which", ["value", "output"])
+@pytest.mark.parametrize("name", IDLE)
+def test_a_head_with_a_factor_of_zeros_leaks_nothing(name, which):
+    alpha, shift = IDLE[name]
+    converted = line(128)
+    heads(converted, [0, 1, 2, 0])
+    other = "output" if converted.value is not None else "value"
+    width = 3 if other == "output" else 2
+    setattr(converted, other, nn.Parameter(torch.eye(width)[..., None].repeat(1, 1, 4)))
+    converted.encoding.alpha.data[3] = alpha
+    converted.encoding.center.data[3] += shift
+    assert not certify(LINE, converted, input_size=(2, 7))
+    getattr(converted, which).data[..., 3] = 0.0
+    report = certify(LINE, converted, input_size=(2, 7))
+    assert (report.verdict, report.strength) == PROVED, report.to_text()
+
+
+OTHER_ENCODINGS = {
+    "generalised": lambda: GeneralisedEncoding([[-1.0], [0.0], [1.0]]),
+    "learned": lambda: LearnedEncoding(3, (7,), 4),
+    "sinusoidal": lambda: SinusoidalEncoding(3, 1, 4),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_ENCODINGS)
+def test_other_encodings_are_not_known_to_be_hard(kind):
+    layer = line(128)
+    layer.encoding = OTHER_ENCODINGS[kind]()
+    row = certify(LINE, layer, input_size=(2, 7)).rows[0]
+    assert (row.verdict, row.decisive.code) == (Verdict.UNSUPPORTED, "C2A101")
+    assert {*OTHER_ENCODINGS, *HARD_ENCODINGS} == {*ENCODINGS}
+
+
+def test_attention_that_depends_on_the_content_is_unsupported():
+    layer = MultiHeadSelfAttention(2, 3, line(128).encoding, content=True)
+    row = certify(LINE, layer, input_size=(2, 7)).rows[0]
+    assert (row.verdict, row.decisive.code) == (Verdict.UNSUPPORTED, "C2A101")
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_centre_that_is_not_finite_is_unsupported(wrong):
+    layer = line(128)
+    layer.encoding.center.data[1] = wrong
+    row = certify(LINE, layer, input_size=(2, 7)).rows[0]
+    assert (row.verdict, row.decisive.code) == (Verdict.UNSUPPORTED, "C2A408")
+
+
+def test_an_enumerated_head_that_is_refuted_attends_to_another_pixel_on_a_wide_grid():
+    _, converted = moved(128, 1e-2, axis=0, encoding="enumerated")
+    assert (converted.attention(sides=(3, 9)) > 0.99).sum(-1).unique().tolist() == [1]
+    wide = converted.attention(sides=(3, 70))[0, 2].argmax(-1)
+    right = converted.attention(sides=(3, 70))[0, 1].argmax(-1) + 1
+    assert not torch.equal(wide[71:100], right[71:100])

@@ -1,0 +1,428 @@
+"""Geometry and weights of two layers: the same map at every size, or a finding with its rule."""
+
+from dataclasses import replace
+from fractions import Fraction
+from math import gcd
+
+import pytest
+import torch
+from equivalence.planted import heads, permuted, rewritten, taps, ulp, zero_head_added
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.basis import Padding, Sites
+from conv2attn.equivalence import certify
+from conv2attn.errors import GeometryError
+from conv2attn.verdicts import Verdict
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
+
+
+def convolution(kind=nn.Conv2d, channels=(4, 6), kernel=(2, 3), dtype=torch.float32, **options):
+    """A convolution with seeded weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind(*channels, kernel, **{"padding": 1, **options}).to(dtype)
+
+
+def row(original, converted, size=None):
+    """The row of two layers, certified on an image of unequal sides."""
+    axes = len(original.kernel_size) if isinstance(original, nn.Module) and hasattr(original, "kernel_size") else 2
+    channels = original.in_channels if hasattr(original, "in_channels") else original.d_in
+    return certify(original, converted, input_size=size or (channels, *(9, 8, 7)[:axes])).rows[0]
+
+
+def made_of(layer, **changes):
+    """The attention layer with other parts, its weights kept."""
+    for name, part in changes.items():
+        setattr(layer, name, part)
+    return layer
+
+
+def idle(layer, head=4):
+    """Head `head` moves where no tap is, and adds nothing."""
+    layer.encoding.center.data[head] = 7.0
+    taps(layer)[head] = 0.0
+
+
+def dead_tap(original, tap=4):
+    original.weight.data.flatten(2)[:, :, tap] = 0.0
+
+
+def inner(mode):
+    """A convolution of one tap; its attention pads by one, and no query reads there."""
+    ring = {"padding": Padding((1, 1), (1, 1), mode), "sites": Sites((1, 1), (1, 1), (1, 1))}
+    original = convolution(kernel=1, padding=0)
+    return original, made_of(conv2attn.convert(original), **ring)
+
+
+def pair(change=lambda layer: None, prepare=lambda original: None, **options):
+    """A convolution and its conversion, with a change to either."""
+    original = convolution(**options)
+    prepare(original)
+    converted = conv2attn.convert(original)
+    change(converted)
+    return original, converted
+
+
+def swapped(first, second):
+    """Two layers, the second as the original."""
+    return second, first
+
+
+def idle_pair():
+    return pair(idle, dead_tap)
+
+
+def extra_bias(number, channel=5):
+    """A bias on one side alone."""
+    original = convolution(bias=False)
+    converted = conv2attn.convert(original)
+    converted.bias = nn.Parameter(torch.zeros(6).index_fill(0, torch.tensor([channel]), number))
+    return original, converted
+
+
+def half_padded(mode, more):
+    """Attention on reflect or circular padding, and the same with more padding that no query reads."""
+    one, other = (conv2attn.convert(convolution(padding_mode=mode, kernel=3)) for _ in range(2))
+    other.padding = replace(other.padding, before=(2, 1))
+    other.sites = replace(other.sites, before=(2, 1))
+    return (one, other) if more else (other, one)
+
+
+def beyond_floats():
+    original = convolution(dtype=torch.float64)
+    converted = conv2attn.convert(original)
+    original.weight.data[3, 2, 1, 1], taps(converted)[4, 3, 2] = -1.5e308, 1.5e308
+    return original, converted
+
+
+def stuffed(stride):
+    """Zeros between the pixels, left out by the stride or not."""
+    original = convolution(kernel=1, padding=0)
+    converted = conv2attn.convert(original)
+    converted.padding = Padding((0, 0), (0, 0), "zeros", (2, 1))
+    converted.sites = Sites((stride, 1), (0, 0), (0, 0))
+    return original, converted
+
+
+def twice(number):
+    """A second head at the place of tap 3, which adds `number`."""
+
+    def change(layer):
+        heads(layer, [*range(layer.heads), 3])
+        taps(layer)[-1] = 0.0
+        taps(layer)[-1, 0, 2] = number
+
+    return pair(change)
+
+
+def not_finite(which, first):
+    layer = conv2attn.convert(convolution())
+    layer.value = nn.Parameter(torch.eye(4)[..., None].repeat(1, 1, layer.heads))
+    getattr(layer, which).data.flatten()[1] = torch.inf
+    return (layer, convolution()) if first else (convolution(), layer)
+
+
+def shifted_kernel():
+    """The taps are equal tensors, and stand one pixel further."""
+    layer = conv2attn.convert(convolution())
+    layer.encoding.center.data += 1.0
+    return convolution(), layer
+
+
+LAYERS = {
+    "heads off the taps that do nothing": (idle_pair, "geometry", HOLDS),
+    "taps without a head that do nothing": (lambda: swapped(*idle_pair()), "geometry", HOLDS),
+    "a head of zeros": (lambda: pair(zero_head_added), "geometry", HOLDS),
+    "a head elsewhere": (lambda: pair(lambda a: a.encoding.center.data[4].fill_(7)), "geometry", REFUTED),
+    "a head where no tap is": (lambda: pair(lambda a: a.encoding.center.data[4].fill_(7), dead_tap), "geometry", HOLDS),
+    "a tap without a head": (lambda: pair(lambda a: heads(a, [0, 1, 2, 3, 4])), "geometry", REFUTED),
+    "a head too many": (lambda: swapped(*pair(lambda a: heads(a, [0, 1, 2, 3, 4]))), "geometry", REFUTED),
+    "a kernel one pixel further": (shifted_kernel, "geometry", REFUTED),
+    "padding that nothing reads": (lambda: inner("replicate"), "geometry", HOLDS),
+    "reflect padding that nothing reads, but that refuses a side of 1": (lambda: inner("reflect"), "geometry", REFUTED),
+    "zeros by other amounts": (lambda: half_padded("zeros", True), "geometry", HOLDS),
+    "reflect padding of more, which refuses more": (lambda: half_padded("reflect", True), "geometry", REFUTED),
+    "reflect padding of less": (lambda: half_padded("reflect", False), "geometry", UNDECIDED),
+    "zeros stuffed and left out by the stride": (lambda: stuffed(2), "geometry", UNDECIDED),
+    "zeros stuffed": (lambda: stuffed(1), "geometry", REFUTED),
+    "channels": (lambda: (convolution(), conv2attn.convert(convolution(channels=(4, 7)))), "geometry", REFUTED),
+    "another dtype": (lambda: (convolution(), conv2attn.convert(convolution().double())), "weights", REFUTED),
+    "no bias and a bias of zeros": (lambda: extra_bias(0.0), "weights", HOLDS),
+    "no bias and a bias of negative zeros": (lambda: extra_bias(-0.0), "weights", HOLDS),
+    "a bias of zeros and none": (lambda: swapped(*extra_bias(0.0)), "weights", HOLDS),
+    "a bias where none is": (lambda: extra_bias(2.0**-140), "weights", REFUTED),
+    "a bias that is missing": (lambda: swapped(*extra_bias(2.0**-140)), "weights", REFUTED),
+    "a difference beyond all floats": (beyond_floats, "weights", REFUTED),
+    "two heads at one place": (lambda: twice(0.0), "weights", HOLDS),
+    "two heads at one place, off together": (lambda: twice(2.0**-100), "weights", REFUTED),
+    **{
+        f"{which} of the {'first' if first else 'second'} is not finite": (
+            lambda which=which, first=first: not_finite(which, first),
+            *(("support", UNSUPPORTED) if first else ("weights", REFUTED)),
+        )
+        for which in ("value", "output", "bias")
+        for first in (True, False)
+    },
+}
+CODES = {"geometry": "C2A401", "weights": "C2A402", "support": "C2A408"}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_pair_of_layers_is_decided_by_the_right_part(name):
+    make, part, verdict = LAYERS[name]
+    found = row(*make())
+    assert (found.part(part).verdict, found.verdict) == (verdict, verdict), found.findings
+    assert verdict is HOLDS or (found.decisive.part, found.decisive.code) == (part, CODES[part])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_weights_that_are_off_are_counted_and_the_worst_is_named(groups):
+    original, converted = pair(groups=groups)
+    taps(converted)[1, 0, 0] += 2.0
+    taps(converted)[2, 4, 1] += 8.0
+    taps(converted)[5, 5, 0] -= 4.0
+    told = row(original, converted).decisive.sentence
+    assert told.startswith("3 weights off"), told
+    assert f"(head 2), output channel 4, input channel {1 if groups == 1 else 3}: " in told
+
+
+def by_fractions(value, output):
+    """The products of factors (heads, inner, d_in) and (heads, d_out, inner), summed over the heads."""
+    rows, columns = output.tolist(), value.transpose(1, 2).tolist()
+    return [
+        [
+            sum(
+                Fraction(a) * Fraction(b)
+                for head in range(len(rows))
+                for a, b in zip(rows[head][o], columns[head][i], strict=True)
+            )
+            for i in range(value.shape[2])
+        ]
+        for o in range(output.shape[1])
+    ]
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_sums_of_products_are_compared_as_real_numbers(data):
+    """Random factors against the rounded sums: as many weights are off as rounding moved, by exact fractions."""
+    dtype, bits = data.draw(st.sampled_from(DTYPES)), data.draw(st.sampled_from([1, 3, 9, 24]))
+    spread = data.draw(st.sampled_from([0, 3] if dtype == torch.float16 else [0, 5, 30]))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6)))
+
+    def numbers(*shape):
+        whole = torch.randint(-(2**bits) + 1, 2**bits, shape, generator=generator).double() * 2.0**-bits
+        return (whole * 2.0 ** torch.randint(-spread, spread + 1, shape, generator=generator)).to(dtype)
+
+    value, output = numbers(3, 4, 3), numbers(3, 2, 4)
+    exact = by_fractions(value, output)
+    original = nn.Conv1d(3, 2, 1, bias=False).to(dtype)
+    rounded = torch.tensor([[float(each) for each in line] for line in exact], dtype=torch.float64).to(dtype)
+    original.weight.data = rounded[..., None]
+    off = sum(
+        Fraction(x) != y for xs, ys in zip(rounded.tolist(), exact, strict=True) for x, y in zip(xs, ys, strict=True)
+    )
+    converted = attending(original, value, output)
+    found = row(original, converted).part("weights")
+    assert found.verdict is (REFUTED if off else HOLDS), found
+    assert not off or found.sentence.startswith(f"{off} weight"), (found, off)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("which", ["value", "output"])
+def test_one_ulp_of_a_factor_is_seen_in_every_format(dtype, which):
+    original, converted = pair(rewritten, dtype=dtype)
+    assert row(original, converted).verdict is HOLDS
+    numbers = getattr(converted, which).data
+    place = tuple(numbers.nonzero()[-1].tolist())
+    ulp(numbers, place)
+    assert row(original, converted).part("weights").verdict is REFUTED
+    numbers[place] = torch.nextafter(numbers[place], torch.tensor(-torch.inf, dtype=dtype))
+    assert row(original, converted).verdict is HOLDS
+
+
+def attending(original, value, output):
+    """Attention with these factors, heads first, all on one pixel."""
+    encoding = QuadraticEncoding(torch.zeros(len(value), 1), conv2attn.convert(original).encoding.alpha[0].item())
+    options = {"d_head": value.shape[1], "value": True, "output": True, "bias": False, "dtype": original.weight.dtype}
+    layer = MultiHeadSelfAttention(original.in_channels, original.out_channels, encoding, **options)
+    layer.value, layer.output = (nn.Parameter(each.permute(1, 2, 0).clone()) for each in (value, output))
+    return layer
+
+
+@pytest.mark.parametrize("many", [1, 2, 60])
+def test_a_difference_that_many_moduli_divide_is_a_difference(many):
+    """Off by a multiple of all odd numbers just below 2^21, which residues modulo these do not show."""
+    multiple = 1
+    for odd in range(2**21 - 1, 2**21 - 1 - 2 * many, -2):
+        multiple *= odd // gcd(multiple, odd)
+    original = nn.Conv1d(1, 1, 1, bias=False).double()
+    original.weight.data.fill_(1.0)
+    limbs = [multiple >> 20 * at & (1 << 20) - 1 for at in range(multiple.bit_length() // 20 + 1)]
+    scale = [2.0 ** (10 * at) for at in range(len(limbs))]  # in both factors, as the whole is beyond float64
+    value = torch.tensor([1.0, *(x * s for x, s in zip(limbs, scale, strict=True))], dtype=torch.float64)[None, :, None]
+    output = torch.tensor([1.0, *scale], dtype=torch.float64)[None, None]
+    assert row(original, attending(original, value, output)).part("weights").verdict is REFUTED
+    value[0, 1:] = 0.0
+    assert row(original, attending(original, value, output)).part("weights").verdict is HOLDS
+
+
+def test_long_sums_of_large_numbers_are_exact():
+    """50,000 products of 42 bits are more than a float64 holds."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (2**21 - 10 - torch.randint(0, 50, (50_000,), generator=generator) for _ in range(2))
+    left[0], right[0] = 1, 0
+    right[0] = -(sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True)) % 64)
+    original = nn.Conv1d(1, 1, 1, bias=False).double()
+    original.weight.data.fill_(float(sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))))
+    found = row(original, attending(original, left.double()[None, :, None], right.double()[None, None]))
+    assert found.part("weights").verdict is HOLDS
+
+
+@pytest.mark.parametrize("number", [5e-324, -(2.0**-1022), 1.7976931348623157e308])
+def test_the_smallest_and_the_largest_numbers_are_compared_exactly(number):
+    original, converted = pair(kind=nn.Conv1d, channels=(2, 2), kernel=1, padding=0, dtype=torch.float64)
+    original.weight.data[0, 1], taps(converted)[0, 0, 1] = number, number
+    assert row(original, converted).part("weights").verdict is HOLDS
+    taps(converted)[0, 0, 1] = torch.nextafter(taps(converted)[0, 0, 1], torch.tensor(0.0).double())
+    assert row(original, converted).part("weights").verdict is REFUTED
+
+
+# Heads whose target leaves the padded grid read the nearest key.
+
+
+def less_padded(original, before, after, mode, encoding=QuadraticEncoding):
+    """The conversion with so much less padding on either end of each axis, and queries that stay where they were."""
+    converted = conv2attn.convert(original)
+
+    def less(amounts, by):
+        return tuple(amount - each for amount, each in zip(amounts, by, strict=True))
+
+    padding, sites = converted.padding, converted.sites
+    converted.padding = Padding(less(padding.before, before), less(padding.after, after), mode, padding.spacing)
+    converted.sites = Sites(sites.stride, less(sites.before, before), less(sites.after, after))
+    if encoding is EnumeratedEncoding:
+        converted.encoding = EnumeratedEncoding(converted.encoding.center.detach(), converted.encoding.alpha.detach())
+    return converted
+
+
+@torch.no_grad()
+def same_on_every_small_size(original, layer):
+    """Whether one-hot images of every small size give the same numbers, bit for bit; None where some do not fit."""
+    for side in range(1, 9):
+        images = torch.eye(side)[:, None]
+        try:
+            expected = original(images)
+        except RuntimeError:
+            continue
+        try:
+            if not torch.equal(expected, layer(images)):
+                return False
+        except GeometryError:
+            return None
+    return True
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_heads_off_the_grid_are_decided_as_every_small_size_decides(data):
+    size, dilation, stride = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
+    mode, amount = (
+        data.draw(st.sampled_from(["zeros", "replicate", "reflect", "circular"])),
+        data.draw(st.integers(0, 3)),
+    )
+    torch.manual_seed(data.draw(st.integers(0, 100)))
+    original = nn.Conv1d(1, 1, size, stride, amount, dilation, bias=False, padding_mode=mode)
+    if data.draw(st.booleans()):
+        original.weight.data[..., data.draw(st.integers(0, size - 1))] = 0
+    ends = [(data.draw(st.integers(0, amount)),) for _ in range(2)]
+    layer = less_padded(original, *ends, data.draw(st.sampled_from([mode, "zeros", "replicate"])))
+    found, same = row(original, layer, (1, 29)).part("geometry"), same_on_every_small_size(original, layer)
+    if same is None:
+        assert found.verdict is not HOLDS
+    else:
+        assert found.verdict is (HOLDS if same else REFUTED) or "does not fit" in found.sentence, found
+
+
+STRAYS = {
+    "replicate needs no padding": ((3, 5), {"padding": (1, 2), "padding_mode": "replicate"}, (1, 2), "zeros", HOLDS),
+    "replicate with some padding": (
+        (3, 5),
+        {"padding": (1, 2), "padding_mode": "replicate"},
+        (1, 1),
+        "replicate",
+        HOLDS,
+    ),
+    "replicate with a ring of zeros": (
+        (3, 5),
+        {"padding": (1, 2), "padding_mode": "replicate"},
+        (1, 1),
+        "zeros",
+        REFUTED,
+    ),
+    "zeros need padding": ((3, 5), {"padding": (1, 2)}, (1, 2), "zeros", REFUTED),
+    "one ring of zeros is as good as two": ((3, 5), {"padding": (1, 2)}, (0, 1), "zeros", HOLDS),
+    "zeros on one axis hide nothing of another": ((1, 3), {"padding": (1, 1)}, (0, 1), "zeros", REFUTED),
+    "circular": ((3, 5), {"padding": (1, 2), "padding_mode": "circular"}, (1, 2), "zeros", REFUTED),
+    "reflect": ((3, 5), {"padding": (1, 2), "padding_mode": "reflect"}, (1, 2), "zeros", REFUTED),
+    "an error that a stride shows at some sizes": (
+        (2, 1),
+        {"stride": (3, 1), "padding": (1, 0)},
+        (0, 0),
+        "zeros",
+        HOLDS,
+    ),
+    "too far to be looked at": ((2, 1), {"dilation": (800, 1), "padding": (400, 0)}, (400, 0), "zeros", UNDECIDED),
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_heads_off_the_grid_of_two_axes(name):
+    kernel, options, less, mode, verdict = STRAYS[name]
+    original = convolution(channels=(2, 3), kernel=kernel, **options)
+    found = row(original, less_padded(original, less, less, mode)).part("geometry")
+    assert found.verdict is verdict, found
+
+
+ENUMERATED = {
+    "pixels of other rows": (3, {"padding_mode": "replicate"}, (1, 1), REFUTED),
+    "a small grid is right, and proves nothing": (5, {"padding": 2}, (1, 1), UNDECIDED),
+    "too far to be looked at": (3, {"padding": 9, "dilation": 9}, (9, 9), UNDECIDED),
+}
+
+
+@pytest.mark.parametrize("name", ENUMERATED)
+def test_an_enumeration_off_the_grid_picks_the_nearest_in_its_own_order(name):
+    """E8 of the errata: below the last row the nearest t is that of the last pixel of all."""
+    kernel, options, less, verdict = ENUMERATED[name]
+    original = convolution(channels=(1, 1), kernel=kernel, **options)
+    layer = less_padded(original, less, less, "zeros", EnumeratedEncoding)
+    assert row(original, layer).part("geometry").verdict is verdict
+
+
+@pytest.mark.parametrize("encoding", [QuadraticEncoding, EnumeratedEncoding])
+def test_unpadded_heads_on_one_axis_are_replicate_padding(encoding):
+    original = convolution(nn.Conv1d, (1, 1), 3, padding_mode="replicate")
+    layer = less_padded(original, (1,), (1,), "zeros", encoding)
+    assert row(original, layer).verdict is HOLDS
+
+
+CANCELLING = {"cancel": (-0.7, HOLDS), "do not": (-0.5, REFUTED)}
+
+
+@pytest.mark.parametrize("case", CANCELLING)
+def test_other_pixels_with_weights_that_cancel_there_are_the_same_map(case):
+    original = convolution(nn.Conv1d, (1, 1), 2, stride=2, padding=2)
+    number, verdict = CANCELLING[case]
+    original.weight.data = torch.tensor([[[0.7, number]]])
+    assert row(original, less_padded(original, (2,), (0,), "zeros")).part("geometry").verdict is verdict
+
+
+def test_heads_in_any_order_are_the_same_map():
+    assert row(*pair(permuted)).verdict is HOLDS

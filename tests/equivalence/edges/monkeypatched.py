@@ -1,0 +1,178 @@
+"""Layers whose code, class or parameters somebody replaced: what they compute is not known, so nothing is proved."""
+
+from functools import wraps
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize, prune
+
+import conv2attn
+from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.basis import Padding, Sites
+from conv2attn.equivalence import certify
+from conv2attn.verdicts import Verdict
+
+with torch.random.fork_rng():
+    torch.manual_seed(0)
+    ORIGINAL = nn.Conv2d(4, 6, 3, padding=1)
+
+
+def row(layer):
+    return certify(ORIGINAL, layer, input_size=(4, 6, 7)).rows[0]
+
+
+class Loose(QuadraticEncoding):
+    """An encoding that looks quadratic and is not."""
+
+    def operators(self):
+        return super().operators()
+
+
+class OtherAttention(MultiHeadSelfAttention):
+    """Attention of another class."""
+
+
+class OtherEnumeration(EnumeratedEncoding):
+    """An encoding of another class."""
+
+
+class OtherPadding(Padding):
+    """A padding of another class."""
+
+
+class Weight(nn.Parameter):
+    """A parameter that could multiply in its own way."""
+
+
+def held(place, name, what):
+    """Puts something where an object holds its own things."""
+
+    def plant(layer):
+        part = layer.get_submodule(place) if place == "encoding" else getattr(layer, place) if place else layer
+        vars(part)[name] = what(part, name) if callable(what) else what
+
+    return plant
+
+
+def same(part, name):
+    """The very method of the class, held by the object."""
+    return getattr(part, name)
+
+
+def nothing(*_):
+    """Another function."""
+    return lambda *args, **kwargs: args[0]
+
+
+def unregistered(place, name):
+    """A plain tensor in the place of a parameter."""
+
+    def plant(layer):
+        part = layer.get_submodule(place)
+        vars(part)[name] = part._parameters.pop(name).detach()
+
+    return plant
+
+
+def few_heads(layer):
+    encoding = layer.encoding
+    layer.encoding = QuadraticEncoding(encoding.center.detach()[:4], encoding.alpha.detach()[:4])
+
+
+PATCHES = {
+    "forward": held("", "forward", nothing),
+    "forward by itself": held("", "forward", same),
+    "evaluate": held("", "evaluate", same),
+    "operators of the encoding": held("encoding", "operators", same),
+    "pad of the padding": held("padding", "pad", same),
+    "a property of the padding": held("padding", "is_identity", True),
+    "count of the sites": held("sites", "count", same),
+    "the class of the layer": lambda layer: setattr(layer, "__class__", OtherAttention),
+    "the class of the encoding": lambda layer: setattr(layer.encoding, "__class__", Loose),
+    "another encoding": lambda layer: setattr(
+        layer, "encoding", OtherEnumeration(layer.encoding.center.detach(), 128.0)
+    ),
+    "the class of the padding": lambda layer: setattr(
+        layer, "padding", OtherPadding(layer.padding.before, layer.padding.after)
+    ),
+    "a parametrised bias": lambda layer: parametrize.register_parametrization(layer, "bias", nn.Identity()),
+    "a parametrised centre": lambda layer: parametrize.register_parametrization(
+        layer.encoding, "center", nn.Identity()
+    ),
+    "a pruned weight": lambda layer: prune.identity(layer, "output" if layer.value is None else "value"),
+    "a tensor for a weight": lambda layer: unregistered("", "output" if layer.value is None else "value")(layer),
+    "a tensor for a centre": unregistered("encoding", "center"),
+    "a parameter that is not registered": held("", "extra", nn.Parameter(torch.ones(1))),
+    "a parameter of another class": lambda layer: layer._parameters.update(bias=Weight(layer.bias.detach())),
+    "fewer centres than heads": few_heads,
+}
+
+
+@pytest.mark.parametrize("way", PATCHES)
+@pytest.mark.filterwarnings("ignore:C2A132")
+def test_a_layer_whose_code_was_replaced_is_unsupported(way):
+    layer = conv2attn.convert(ORIGINAL)
+    assert row(layer).verdict is Verdict.HOLDS
+    PATCHES[way](layer)
+    found = row(layer)
+    assert found.verdict is Verdict.UNSUPPORTED, found.findings
+    assert found.decisive.code == ("C2A105" if way == "fewer centres than heads" else "C2A106")
+
+
+class Callable:
+    """A callable that is no function."""
+
+    def __call__(self, *args):
+        return args[-1]
+
+
+ITSELF = MultiHeadSelfAttention.forward
+CLASSES = {
+    "a wrapped method": (MultiHeadSelfAttention, "forward", wraps(ITSELF)(lambda self, image: ITSELF(self, image))),
+    "a property": (MultiHeadSelfAttention, "has_content", property(lambda self: False)),
+    "a callable object": (MultiHeadSelfAttention, "why_engine", Callable()),
+    "a static method": (QuadraticEncoding, "scores", staticmethod(lambda grid, rows, dtype: 0)),
+    "a class method": (Sites, "everywhere", classmethod(lambda cls, axes: cls((1,) * axes, (0,) * axes, (0,) * axes))),
+    "an addition to our class": (Padding, "more", lambda self: self),
+    "what every attribute passes": (
+        nn.Module,
+        "__getattribute__",
+        lambda self, name: object.__getattribute__(self, name),
+    ),
+    "what every module calls first": (nn.Module, "_compiled_call_impl", None),
+}
+HARMLESS = {
+    "a new name, which nothing of torch looks up": (nn.Module, "initialised_by_others", lambda self: self),
+    "a note that cannot be called": (Sites, "note", "hello"),
+}
+
+
+@pytest.mark.parametrize("way", [*CLASSES, *HARMLESS])
+def test_a_class_whose_code_was_replaced_is_not_proved(monkeypatch, way):
+    layer = conv2attn.convert(ORIGINAL)
+    place, name, replaced = {**CLASSES, **HARMLESS}[way]
+    if way == "what every module calls first":
+        replaced = wraps(nn.Module._call_impl)(lambda self, *args, **kwargs: self._call_impl(*args, **kwargs))
+    monkeypatch.setattr(place, name, replaced, raising=False)
+    verdict = certify(ORIGINAL, layer, input_size=(4, 6, 7)).verdict
+    assert verdict is (Verdict.HOLDS if way in HARMLESS else Verdict.UNSUPPORTED)
+
+
+class Calls(nn.Module):
+    """A functional convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4, 3, 2, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, image):
+        return nn.functional.conv2d(image, self.weight)
+
+
+def test_a_functional_call_whose_code_was_replaced_is_unsupported():
+    original, image = Calls(), torch.rand(1, 4, 6, 7)
+    converted = conv2attn.convert(original, example_input=image)
+    PATCHES["evaluate"](converted.attending_calls.layers[0])
+    report = certify(original, converted, images=image)
+    assert [(row.name, row.verdict) for row in report.rows] == [("(root):conv2d", Verdict.UNSUPPORTED)]

@@ -1,0 +1,410 @@
+"""Whole networks: which layers are compared with which, and what is said where nothing can be."""
+
+import contextlib
+
+import pytest
+import torch
+from equivalence.planted import image, network, taps, ulp
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.equivalence import certify
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Strength, Verdict
+
+HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
+PROVED = (HOLDS, Strength.PROVED)
+
+
+def outcome(report):
+    return report.verdict, report.strength
+
+
+def rows(report, verdict=None):
+    return [row.name for row in report.rows if verdict is None or row.verdict is verdict]
+
+
+def layer(*channels, seed=0, **options):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Conv2d(*(channels or (4, 4)), 3, **{"padding": 1, **options})
+
+
+def test_a_network_computes_itself():
+    report = certify(network(), network(), images=image())
+    assert outcome(report) == PROVED
+    assert [row.max_error for row in report.rows] == [0.0, 0.0, 0.0]
+    told = {(row.heads, row.d_head, row.alpha, row.parameters, row.attention_avoided) for row in report.rows}
+    assert told == {(None,) * 5}
+
+
+@pytest.mark.filterwarnings("ignore:C2A132")
+@pytest.mark.parametrize("second", [
+    {"encoding": "enumerated"}, {"stride_by": "pooling"}, {"trainable": True}, {"alpha": 200},
+])  # fmt: skip
+def test_two_conversions_compute_each_other_and_the_network_either_way(second):
+    networks = [network(), conv2attn.convert(network()), conv2attn.convert(network(), **second)]
+    for first, other in ((0, 2), (1, 2), (2, 1), (2, 0)):
+        assert outcome(certify(networks[first], networks[other], images=image())) == PROVED
+    ulp(taps(networks[2].oblong), (0, 1, 2))
+    assert rows(certify(*networks[1:], images=image()), REFUTED) == ["oblong"]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "strength"), [(128, Strength.PROVED), (60, Strength.BOUNDED), (46, Strength.BOUNDED)]
+)
+def test_strength_follows_alpha_and_not_what_is_measured(alpha, strength):
+    original = network()
+    report = certify(original, conv2attn.convert(original, alpha=alpha), images=image())
+    assert outcome(report) == (HOLDS, strength)
+    whole = certify(original, conv2attn.convert(original), images=image())
+    assert [row.max_error for row in report.rows] == [row.max_error for row in whole.rows]
+
+
+def test_a_weight_that_is_not_finite_is_refused_by_the_name_of_its_layer():
+    original = network()
+    original.oblong.weight.data[0, 0, 0, 0] = torch.nan
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert (report.exit_code, rows(report, UNSUPPORTED)) == (3, ["oblong"])
+    assert UNDECIDED in {finding.verdict for finding in report.between}
+
+
+def test_another_dtype_is_refuted_in_every_row():
+    report = certify(network(), conv2attn.convert(network().double()), images=image())
+    assert rows(report, REFUTED) == rows(report)
+
+
+class Shared(nn.Module):
+    """One convolution under two names, used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = layer()
+        self.again = self.first
+
+    def forward(self, given):
+        return self.again(torch.relu(self.first(given)))
+
+
+def test_a_shared_layer_is_one_row_and_may_be_two_layers():
+    original = Shared()
+    converted = conv2attn.convert(original)
+    report = certify(original, converted, images=image())
+    assert (outcome(report), rows(report)) == (PROVED, ["first"])
+    converted.again = conv2attn.convert(original.first)
+    report = certify(original, converted, images=image())
+    assert (outcome(report), rows(report)) == (PROVED, ["first", "again"])
+    ulp(taps(converted.again), (0, 0, 0))
+    assert rows(certify(original, converted, images=image()), REFUTED) == ["again"]
+    two = nn.Sequential(layer(), layer(seed=1))
+    one = conv2attn.convert(two)
+    one[1] = one[0]
+    assert rows(certify(two, one, images=image()), REFUTED) == ["1"]
+
+
+class Odd(nn.Conv2d):
+    """A convolution with a forward of its own, which attends in its place."""
+
+    def forward(self, given):
+        return F.conv2d(F.pad(given, (1, 1, 1, 1)), self.weight, self.bias)
+
+
+class Tied(nn.Module):
+    """A convolution whose weight is read once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = layer(), nn.Conv2d(4, 4, 1)
+
+    def forward(self, given):
+        return F.conv2d(self.a(given), self.a.weight, self.a.bias, padding=1) + self.b(given)
+
+
+class Calls(nn.Module):
+    """Functional convolutions of two geometries, and outputs in a dictionary."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(torch.randn(6, 4, 3, 2)), nn.Conv2d(6, 6, 3)
+
+    def forward(self, given):
+        near = F.conv2d(given, self.weight, padding=(1, 0))
+        far = F.conv2d(near, self.weight.repeat(1, 2, 1, 1)[:, :6], stride=2, dilation=(1, 2))
+        return {"near": near, "rest": [self.layer(far), far.mean()]}
+
+
+class Unbatched(nn.Module):
+    """Image after image, each without a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 2)), nn.Conv2d(4, 5, (3, 2))
+
+    def forward(self, images):
+        return torch.stack([F.conv2d(each, self.weight, stride=2).sum() + self.layer(each) for each in images])
+
+
+class Kinds(nn.Module):
+    """Two functions in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv_transpose2d(given, self.weight)[:, :, 2:-2, 2:-2]
+
+
+class Trying(nn.Module):
+    """Runs a module that fails, and convolves all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.weight = Calls(), nn.Parameter(torch.ones(2, 6, 1, 1))
+
+    def forward(self, given):
+        with contextlib.suppress(TypeError):
+            self.inner("no tensor")
+        return F.conv2d(self.inner(given)["near"], self.weight)
+
+
+class Complex(nn.Module):
+    """Two functional convolutions, of which one is of a dtype without a softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 4, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv2d(given.to(torch.complex64), self.weight.to(torch.complex64)).real
+
+
+FUNCTIONS = {
+    "two geometries": (Calls, {}, ["layer", "(root):conv2d", "(root):conv2d#2"]),
+    "a class of its own": (lambda: nn.Sequential(Odd(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1)), {}, ["2", "0:conv2d"]),
+    "a weight read twice": (Tied, {}, ["b", "a:conv2d", "(root):conv2d"]),
+    "no batch": (Unbatched, {}, ["layer", "(root):conv2d"]),
+    "two functions": (Kinds, {}, ["(root):conv2d", "(root):conv_transpose2d"]),
+    "one of two left": (Kinds, {"skip": "*transpose2d"}, ["(root):conv2d"]),
+    "inside one that fails": (Trying, {}, ["inner.layer", "inner:conv2d", "inner:conv2d#2", "(root):conv2d"]),
+    "one that is none of ours": (Complex, {}, ["(root):conv2d"]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functional_convolutions_have_rows(name):
+    make, options, expected = FUNCTIONS[name]
+    torch.manual_seed(0)
+    original = make()
+    report = certify(original, conv2attn.convert(original, example_input=image(), **options), images=image())
+    counted = [row.name for row in report.rows if not row.skipped and row.verdict is not UNSUPPORTED]
+    assert counted == expected, report.to_text()
+    assert all(row.max_error <= row.bound and row.attention_avoided for row in report.rows if row.name in expected)
+    assert outcome(report) == PROVED or name in ("inside one that fails", "one that is none of ours"), report.to_text()
+
+
+@pytest.mark.parametrize(("number", "change", "verdict"), [
+    (0, lambda heads: heads.encoding.center.data[0].add_(1), "(root):conv2d"),
+    (1, lambda heads: heads.encoding.alpha.data.fill_(3), "(root):conv2d#2"),
+])  # fmt: skip
+def test_an_error_in_a_functional_call_is_refuted_in_its_row(number, change, verdict):
+    torch.manual_seed(0)
+    original = Calls()
+    converted = conv2attn.convert(original, example_input=image())
+    change(converted.attending_calls.layers[number])
+    assert rows(certify(original, converted, images=image()), REFUTED) == [verdict]
+
+
+class Branching(nn.Module):
+    """A convolution by a layer, and on wide images one by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow, self.weight = layer(2, 3), nn.Parameter(torch.rand(2, 2, 3, 3))
+
+    def forward(self, given):
+        passed = self.narrow(given)
+        return F.conv2d(passed[:, :2], self.weight) if given.shape[-1] > 8 else passed
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_attention_that_no_input_met_is_not_compared(wrapped):
+    original, wide = Branching(), torch.rand(1, 2, 9, 9)
+    converted = conv2attn.convert(original, example_input=wide)
+    if wrapped:  # so that nothing says what became of its convolutions
+        original, converted = nn.Sequential(original), nn.Sequential(converted)
+    assert certify(original, converted, images=wide).verdict is HOLDS
+    report = certify(original, converted, images=wide[..., :8])
+    assert report.verdict is UNSUPPORTED
+    assert [row.decisive.code for row in report.rows if row.verdict is UNSUPPORTED] == ["C2A406"]
+
+
+class Idle(nn.Module):
+    """A convolution that nothing reaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = layer()
+
+    def forward(self, given):
+        return given
+
+
+def test_a_layer_that_no_input_met_is_compared_and_not_measured():
+    original = Idle()
+    (row,) = certify(original, conv2attn.convert(original), images=image()).rows
+    assert (row.grid, row.attention_avoided, row.max_error, row.bound, row.heads) == (None, None, None, None, 9)
+    assert [finding.part for finding in row.findings] == ["geometry", "weights", "leak"]
+
+
+def test_attention_in_place_of_functional_convolutions_is_read_in_the_second_network_only():
+    original, given = Branching(), torch.rand(1, 2, 9, 9)
+    converted = conv2attn.convert(original, example_input=given)
+    assert rows(certify(converted, original, images=given), UNSUPPORTED) == ["(root)"]
+
+
+def content(*channels):
+    return MultiHeadSelfAttention(*channels, conv2attn.convert(layer(*channels)).encoding, content=True)
+
+
+def test_pairs_are_layers_of_one_name_where_either_can_be_read():
+    first = nn.ModuleDict({"a": layer(), "b": content(4, 4), "c": layer(), "d": content(4, 4), "e": nn.ReLU()})
+    second = nn.ModuleDict(
+        {"a": conv2attn.convert(first["a"]), "b": layer(), "c": nn.ReLU(), "d": layer(), "e": layer()}
+    )
+    second["d"] = conv2attn.convert(layer())
+    for side in (first, second):
+        side.forward = side["a"].forward
+    report = certify(first, second, images=image())
+    assert (rows(report), rows(report, UNSUPPORTED)) == (["a", "d"], ["d"])
+    single = certify(layer(), conv2attn.convert(layer()), images=image())
+    assert rows(single) == ["(root)"]
+
+
+def test_a_skipped_layer_does_not_count_unless_it_was_touched():
+    original = network()
+    converted = conv2attn.convert(original, skip="oblong")
+    report = certify(original, converted, images=image())
+    assert (outcome(report), [row.skipped for row in report.rows]) == (PROVED, [False, True, False])
+    ulp(converted.oblong.weight.data, (0, 0, 0, 0))
+    assert rows(certify(original, converted, images=image()), REFUTED) == ["oblong"]
+
+
+def test_where_nothing_was_checked_nothing_holds():
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4 * 14 * 11, 3))
+    report = certify(plain, plain, images=image())
+    assert (report.exit_code, report.verdict) == (3, UNDECIDED)
+    original = network()
+    left = conv2attn.convert(original, skip="*")
+    assert certify(original, left, images=image()).verdict is UNDECIDED
+
+
+def test_what_the_conversion_could_not_convert_is_unsupported():
+    original = nn.Sequential(layer(), Odd(4, 4, 3))
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert (rows(report), rows(report, UNSUPPORTED)) == (["0", "1"], ["1"])
+    assert report.rows[1].decisive.sentence
+
+
+def test_the_order_of_modules_that_run_one_after_another_counts():
+    first = nn.Sequential()
+    first.add_module("a", nn.Conv2d(4, 4, 1))
+    first.add_module("b", nn.ReLU())
+    second = nn.Sequential()
+    second.add_module("b", nn.ReLU())
+    second.add_module("a", conv2attn.convert(first.a))
+    report = certify(first, second, images=image())
+    assert (report.verdict, report.between[0].part) == (REFUTED, "structure")
+
+
+def test_a_single_layer_of_one_axis():
+    original = nn.Conv1d(3, 5, 4, stride=2, padding=1, padding_mode="circular")
+    report = certify(original, conv2attn.convert(original), input_size=(3, 17), input_range=2.0)
+    assert outcome(report) == PROVED
+    assert 0 < report.rows[0].input_range <= 2
+
+
+def test_a_row_has_all_its_numbers():
+    original = layer(2, 3, stride=(2, 1))
+    converted = conv2attn.convert(original, alpha=60)
+    converted.encoding.alpha.data[3] = 50.0
+    (row,) = certify(original, converted, input_size=(2, 126, 254)).rows
+    assert (row.convolution, row.grid, row.heads, row.d_head) == ("Conv2d 2->3 k3 s2x1", (63, 254), 9, converted.d_head)
+    assert row.alpha == 50.0
+    assert row.parameters == sum(parameter.numel() for parameter in converted.parameters())
+    assert row.attention_avoided == f"{9 * 63 * 254 * 128 * 256 * 4 / 2**30:.1f} GiB"
+    assert 0 < row.leak < 1e-15
+    assert row.max_error <= row.bound
+
+
+def test_equal_maps_in_other_groups_hold():
+    grouped, whole = nn.Conv2d(4, 6, 3, groups=2), nn.Conv2d(4, 6, 3)
+    with torch.no_grad():
+        whole.weight.zero_()
+        whole.weight[:3, :2], whole.weight[3:, 2:] = grouped.weight[:3], grouped.weight[3:]
+        whole.bias.copy_(grouped.bias)
+    for first, second in ((grouped, whole), (whole, grouped)):
+        assert outcome(certify(first, conv2attn.convert(second), images=image())) == PROVED
+    whole.weight.data[5, 3, 1, 1] += 1
+    told = certify(grouped, conv2attn.convert(whole), images=image()).rows[0].part("weights").sentence
+    assert "output channel 5, input channel 3" in told
+
+
+def test_zeros_are_zeros_whatever_their_sign():
+    first, second = network(), network()
+    with torch.no_grad():
+        first.square.weight[0], second.square.weight[0] = 0.0, -0.0
+    assert outcome(certify(first, second, images=image())) == PROVED
+
+
+def test_a_hook_that_computes_a_weight_computes_it_anew():
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        original = nn.utils.weight_norm(layer())
+    other = conv2attn.convert(original)
+    assert certify(original, other, images=image()).verdict is HOLDS
+    with torch.no_grad():
+        original.weight_g.mul_(2)
+    assert certify(original, other, images=image()).verdict is REFUTED
+
+
+def test_noise_is_the_same_in_both_networks():
+    original = nn.Sequential(layer(), nn.Dropout(0.5)).train()
+    before = torch.random.get_rng_state()
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert report.outputs.max_difference < 1e-4
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_both_networks_stay_as_they_were():
+    original = network().train()
+    converted = conv2attn.convert(original)
+    before = {key: value.clone() for key, value in original.state_dict().items()}
+    engines = [module.engine for module in converted.modules() if isinstance(module, MultiHeadSelfAttention)]
+    certify(original, converted, images=image())
+    assert all(torch.equal(before[key], value) for key, value in original.state_dict().items())
+    assert (original.training, len(original._forward_hooks), len(original.square._forward_hooks)) == (True, 0, 0)
+    assert engines == [module.engine for module in converted.modules() if isinstance(module, MultiHeadSelfAttention)]
+
+
+def test_the_certificate_says_what_it_is_of():
+    original = network()
+    asked = {"images": image(), "labels": torch.tensor([0, 1]), "circumstances": [("files", "two")]}
+    report = certify(original, conv2attn.convert(original), **asked)
+    known = dict(report.circumstances)
+    assert (known["files"], known["device"], known["dtypes"], known["torch"]) == (
+        "two",
+        "cpu",
+        "float32",
+        torch.__version__,
+    )
+    assert report.outputs.images == "2 given images"
+    assert sum(report.outputs.correct) in range(5)
+    assert [finding.part for finding in report.between] == ["structure", "outputs"]
+    assert certify(original, original, images=image(), described="two of ours").outputs.images == "two of ours"
+
+
+def test_an_original_that_does_not_run_is_a_usage_error():
+    with pytest.raises(UsageError, match="does not run on 1 given images"):
+        certify(network(), conv2attn.convert(network()), images=torch.randn(1, 7, 9, 9))

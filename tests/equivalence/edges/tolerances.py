@@ -1,0 +1,221 @@
+"""Tolerances, and the bound that is carried to the outputs: never below what is found, and it alone decides."""
+
+import copy
+
+import pytest
+import torch
+from equivalence.planted import image, network
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equivalence import certify
+from conv2attn.verdicts import Strength, Verdict
+
+HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
+SIZE = {"input_size": (3, 9, 8)}
+
+
+def pair(alpha=3, **options):
+    """A convolution, and its conversion, which leaks."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        original = nn.Conv2d(3, 4, 3, **{"padding": 1, **options})
+    return original, conv2attn.convert(original, alpha=alpha)
+
+
+def test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing():
+    original, converted = pair()
+    report = certify(original, converted, **SIZE)
+    worst, bound = report.witnesses[0].difference, report.rows[0].bound
+    assert worst < bound
+    expected = {1.5 * bound: HOLDS, (worst + bound) / 2: UNDECIDED, 0.5 * worst: REFUTED, 0.0: REFUTED}
+    for tolerance, verdict in expected.items():
+        found = certify(original, converted, tolerance=tolerance, **SIZE)
+        assert found.verdict is verdict, found.to_text()
+        assert [each.part for each in found.rows[0].findings] == ["geometry", "measured", "tolerance"]
+        assert verdict is not HOLDS or (found.strength, found.witnesses) == (Strength.BOUNDED, ())
+        assert verdict is HOLDS or (found.rows[0].decisive.part, found.rows[0].decisive.code) == ("tolerance", "C2A409")
+
+
+LAYERS = {
+    "the range counts": (lambda: pair(padding=0), {"tolerance": 2.0, "input_range": 50.0}, REFUTED),
+    "one ulp": (lambda: changed(lambda layer: layer.bias.data.add_(1e-6)), {"tolerance": 1e-3}, HOLDS),
+    "a wrong offset": (
+        lambda: changed(lambda layer: layer.encoding.center.data[0].sub_(2)),
+        {"tolerance": 9.0},
+        REFUTED,
+    ),
+    "an overflow of the original": (lambda: pair(128), {"tolerance": 1.0, "input_range": 3e38}, UNDECIDED),
+    "a layer that cannot be read": (
+        lambda: changed(lambda a: a.encoding.center.data.fill_(torch.nan)),
+        {"tolerance": 9.0},
+        None,
+    ),
+    "two soft layers": (lambda: (pair()[1], pair(2)[1]), {"tolerance": 50.0}, HOLDS),
+}
+
+
+def changed(change):
+    original, converted = pair(128)
+    change(converted)
+    return original, converted
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_tolerance_of_a_layer(name):
+    make, asked, verdict = LAYERS[name]
+    report = certify(*make(), **SIZE, **asked)
+    assert report.verdict is verdict or (verdict is None and not report), report.to_text()
+    assert name != "an overflow of the original" or not report.witnesses
+
+
+def test_of_a_network_the_propagated_bound_decides_or_an_image():
+    original = network()
+    converted = conv2attn.convert(original)
+    asked = {"images": image(), "input_range": 4.0}
+    bound = certify(original, converted, **asked).outputs.bound
+    report = certify(original, converted, tolerance=bound, **asked)
+    assert (report.verdict, report.strength) == (HOLDS, Strength.BOUNDED)
+    assert certify(original, converted, tolerance=bound / 2, **asked).verdict is UNDECIDED
+    report = certify(original, conv2attn.convert(original, alpha=2), images=image(), tolerance=1e-3)
+    assert report.verdict is REFUTED
+    assert [each.code for each in report.between if each.verdict is REFUTED] == ["C2A409"]
+
+
+def test_the_bound_at_the_outputs_is_for_the_larger_of_both_ranges():
+    original = network()
+    converted = conv2attn.convert(original)
+    bounds = [
+        certify(original, converted, images=image().clamp(-1, 1) * scale, input_range=reach).outputs.bound
+        for scale, reach in ((1.0, 0.1), (1.0, 7.0), (20.0, 7.0), (20.0, 1.0))
+    ]
+    assert bounds[0] < bounds[1] < bounds[2] == bounds[3]
+
+
+@st.composite
+def networks(draw):
+    """Small networks of the layers that a bound is carried through."""
+    torch.manual_seed(draw(st.integers(0, 10**6)))
+    channels, parts = 3, []
+    for _ in range(draw(st.integers(1, 3))):
+        wider = draw(st.integers(1, 5))
+        parts.append(nn.Conv2d(channels, wider, draw(st.sampled_from([1, 2, 3])), padding=draw(st.integers(0, 1))))
+        channels = wider
+        others = [nn.BatchNorm2d(channels), nn.ReLU(), nn.AvgPool2d(2, 1), nn.MaxPool2d(2, 1)]
+        parts.append(draw(st.sampled_from(others)))
+    parts += [nn.AdaptiveAvgPool2d((2, 1)), nn.Flatten(), nn.Linear(2 * channels, 3)]
+    return nn.Sequential(*parts).eval()
+
+
+@settings(max_examples=15)
+@given(networks(), st.sampled_from(["auto", 60, 20, 3, 0.5]), st.sampled_from([1e-3, 1.0, 100.0]))
+def test_the_propagated_bound_is_never_exceeded(original, alpha, reach):
+    converted = conv2attn.convert(original, alpha=alpha)
+    images = (torch.randint(0, 2, (4, 3, 12, 13)) * 2.0 - 1) * reach
+    outputs = certify(original, converted, images=images, input_range=reach).outputs
+    assert outputs.bound is not None
+    assert outputs.max_difference <= outputs.bound
+
+
+def test_the_bound_of_a_leaking_network_is_of_the_size_of_the_difference():
+    """So one that forgot the leak, or the layer's own error, would fall below it."""
+    original = nn.Sequential(pair()[0], nn.ReLU())
+    outputs = certify(original, conv2attn.convert(original, alpha=3), input_size=(3, 12, 13)).outputs
+    assert outputs.bound / 100 < outputs.max_difference <= outputs.bound
+
+
+class After(nn.Module):
+    """A convolution, and a function of its output and of the image."""
+
+    def __init__(self, after):
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.after = nn.Conv2d(3, 4, 3, padding=1), after
+
+    def forward(self, image):
+        return self.after(self.conv(image), image)
+
+
+def scaled_unseen(tensor):
+    with torch._C.DisableTorchFunction():
+        return tensor.mul_(1000.0)
+
+
+def swapped(tensor):
+    other = torch.zeros_like(tensor)
+    other.set_(tensor)
+    return other
+
+
+STOPPED = {
+    "a sum along an axis": lambda y, x: torch.cumsum(y, 1),
+    "a quotient by the image": lambda y, x: y / x[:, :1],
+    "a matrix of the image": lambda y, x: F.linear(y.flatten(2), x.flatten(2)[0]),
+    "statistics of the image": lambda y, x: F.batch_norm(y, torch.zeros(4), x[0, 0, 0, :4].abs()),
+    "slopes of the image": lambda y, x: F.prelu(y, x[0, 0, 0, :4]),
+    "a constant multiplied in place": lambda y, x: torch.full_like(y, 1e4).mul_(y),
+    "another's memory": lambda y, x: swapped(y),
+    "celu that explodes": lambda y, x: F.celu(y, alpha=-1.0),
+    "float16 that overflows": lambda y, x: (y * 1e5).half(),
+    "float32 that overflows": lambda y, x: y * 1e30 * 1e30 * 1e-30 * 1e-30,
+}
+CARRIED = {
+    "nothing": lambda y, x: y,
+    "code without torch functions": lambda y, x: scaled_unseen(y),
+    "code without torch functions, not returned": lambda y, x: (scaled_unseen(y), y)[1],
+    "a scaled subtrahend": lambda y, x: torch.rsub(y, 1.0, alpha=1000),
+    "a scaled summand": lambda y, x: torch.sub(1.0 * y, y, alpha=1000),
+    "a product in place": lambda y, x: y.mul_(1000.0).add_(1),
+    "itself as out": lambda y, x: torch.mul(y, 1000.0, out=y),
+}
+
+
+@torch.no_grad()
+def carried(after):
+    """The certificate of a network with weights off by 0.01, and the largest difference on images aligned with them."""
+    original = After(after).eval()
+    converted = conv2attn.convert(original)
+    off = torch.randn(converted.conv.output.shape).sign() * 0.01
+    converted.conv.output.add_(off)
+    image = torch.rand(1, 3, 8, 9) * 2 - 1
+    with torch.enable_grad():
+        report = certify(original, converted, images=image, tolerance=1e9)
+    worst, centers = 0.0, converted.conv.encoding.center.int().tolist()
+    for channel in range(4):
+        aligned = torch.zeros(1, 3, 8, 9)
+        for head, (row, column) in enumerate(centers):
+            aligned[0, :, 4 + row, 4 + column] = off[channel, :, head].sign()
+        first, second = (copy.deepcopy(net)(aligned).double() for net in (original, converted))
+        worst = max(worst, (first - second).abs().max().item())
+    return report, worst
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_where_no_bound_passes_the_certificate_says_so(name):
+    report, _ = carried(STOPPED[name])
+    assert report.verdict is not HOLDS
+    assert report.outputs is None or report.outputs.bound is None
+    assert report.verdict is REFUTED or "no bound passes" in report.to_text() or "cannot be" in report.to_text()
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_the_bound_passes_and_is_nearly_attained(name):
+    report, worst = carried(CARRIED[name])
+    assert report.verdict is HOLDS, report.to_text()
+    assert worst <= report.outputs.bound <= 1.2 * worst
+
+
+@pytest.mark.parametrize(("kind", "sides"), [(nn.Conv1d, (7,)), (nn.Conv3d, (5, 6, 7))])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_bound_is_carried_on_grids_of_one_axis_or_three_and_in_groups(kind, sides, groups):
+    torch.manual_seed(0)
+    first, second = kind(2, 4, 1), kind(4, 4, 1, groups=groups)
+    original = nn.Sequential(first, second)
+    converted = conv2attn.convert(original)
+    converted[0].bias.data += 0.5
+    report = certify(original, converted, input_size=(2, *sides), tolerance=9.0)
+    expected = 0.5 * second.weight.detach().abs().flatten(1).sum(1).max().item()
+    assert (report.verdict, report.outputs.bound) == (HOLDS, pytest.approx(expected, rel=1e-3))
