@@ -66,14 +66,9 @@ def run(basis: Basis, image: Tensor, direct: bool, step: int | None) -> Tensor:
 
 
 def output_of_queries(basis: Basis, keys: Tensor, grid: AttentionGrid, direct: bool, queries: Tensor) -> Tensor:
-    """The output of some queries on the padded image `keys`: (batch, d_out, queries).
-
-    One product serves all images that share the attention. Otherwise the order is such that the gradient of the
-    attention is stored as the attention is, and not copied.
-    """
+    """The output of some queries on the padded image `keys`: (batch, d_out, queries)."""
     attention = attention_of_queries(basis, keys, grid, queries)
-    tokens, weights = keys.flatten(2), attention.flatten(1, 2)
-    mixed = tokens @ weights.mT if len(weights) == 1 else (weights @ tokens.mT).mT
+    mixed = keys.flatten(2) @ attention.flatten(1, 2).mT
     return project(mixed.unflatten(2, attention.shape[1:3]), basis.weights, direct)
 
 
