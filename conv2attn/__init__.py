@@ -7,17 +7,24 @@ if TYPE_CHECKING:
     from conv2attn.attention import MultiHeadSelfAttention, set_engine, to_mha
     from conv2attn.checkpoints import load, save
     from conv2attn.equivalence import certify
+    from conv2attn.framework import AttentionConvolution, BasisConvolution, compare, from_torch
     from conv2attn.models import conversion_of, convert, soften
     from conv2attn.span import check_span, express, heads, recover
+    from conv2attn.theorem import as_basis, to_torch
 
 __version__ = "0.1.0"
 HOMES = {
+    "AttentionConvolution": "framework",
+    "BasisConvolution": "framework",
     "MultiHeadSelfAttention": "attention",
+    "as_basis": "theorem",
     "certify": "equivalence",
     "check_span": "span",
+    "compare": "framework",
     "conversion_of": "models",
     "convert": "models",
     "express": "span",
+    "from_torch": "framework",
     "heads": "span",
     "load": "checkpoints",
     "recover": "span",
@@ -25,14 +32,20 @@ HOMES = {
     "set_engine": "attention",
     "soften": "models",
     "to_mha": "attention",
+    "to_torch": "theorem",
 }
 __all__ = [
+    "AttentionConvolution",
+    "BasisConvolution",
     "MultiHeadSelfAttention",
+    "as_basis",
     "certify",
     "check_span",
+    "compare",
     "conversion_of",
     "convert",
     "express",
+    "from_torch",
     "heads",
     "load",
     "recover",
@@ -40,6 +53,7 @@ __all__ = [
     "set_engine",
     "soften",
     "to_mha",
+    "to_torch",
 ]
 
 

@@ -42,6 +42,16 @@ class Weights:
         """Number of output channels."""
         return self.stored.shape[1] if self.output is None else self.output.shape[1]
 
+    @property
+    def d_head(self) -> int:
+        """Number of channels between the factors, over all groups."""
+        return self.stored.shape[2] * self.groups if self.value is None else self.value.shape[1]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the factors hold."""
+        return sum(factor.numel() for factor in (self.value, self.output) if factor is not None)
+
     def to(self, dtype: torch.dtype) -> "Weights":
         """The same weights in another dtype; no copy where it is theirs already."""
         value, output, bias = (None if w is None else w.to(dtype) for w in (self.value, self.output, self.bias))

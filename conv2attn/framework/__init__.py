@@ -1,6 +1,7 @@
 """Convolution and attention as one kind of layer (Andreoli 2019): the basis is given, or computed from content."""
 
 from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.comparison import Comparison, compare
 from conv2attn.framework.convolution import BasisConvolution
 from conv2attn.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
 from conv2attn.framework.multihead import from_torch, to_torch
@@ -10,10 +11,12 @@ __all__ = [
     "AttentionConvolution",
     "BasisConvolution",
     "BiAffine",
+    "Comparison",
     "DotProduct",
     "Mechanism",
     "Quadratic",
     "Reduction",
+    "compare",
     "from_torch",
     "reduce",
     "to_torch",

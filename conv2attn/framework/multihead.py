@@ -40,12 +40,22 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
     return AttentionConvolution(mechanism.softmax(), value, output.contiguous(), bias)
 
 
-def to_torch(layer: AttentionConvolution) -> nn.MultiheadAttention:
-    """The same map as a torch.nn.MultiheadAttention that takes (batch, token, channel).
+@singledispatch
+def to_torch(layer: object) -> nn.Module:
+    """The same map as a layer of torch.nn, with parameters of its own.
+
+    An attention convolution becomes a MultiheadAttention that takes (batch, token, channel). The basis of a grid
+    convolution becomes an nn.Conv, and one of mixtures of shifts a depthwise convolution and a pointwise one behind.
 
     Raises:
-        UnsupportedError: the layer is not a softmax of dot products whose heads tile its channels (C2A110).
+        UnsupportedError: torch.nn has no such layer (C2A101, C2A110).
     """
+    raise UnsupportedError("C2A110", f"{type(layer).__name__} is no layer that torch.nn has")
+
+
+@to_torch.register
+def _(layer: AttentionConvolution) -> nn.MultiheadAttention:
+    """A softmax of dot products whose heads tile its channels."""
     mechanism = layer.mechanism
     scored = mechanism.scored if isinstance(mechanism, Normalised) and mechanism.over == "keys" else None
     if not isinstance(scored, DotProduct) or layer.output is None or layer.given is not None or layer.of_values:

@@ -1,6 +1,8 @@
 """Given parameters in fewer numbers: narrower heads, fewer mixtures or fewer terms, within a certified error."""
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -22,7 +24,7 @@ class Reduction:
 
     Args:
         basis: the layer.
-        size: its rank, mixtures or terms.
+        size: its rank (in each group), mixtures or terms.
         error: no output differs by more than this where all inputs are within [-1, 1], both layers in exact
             arithmetic; rounded up.
     """
@@ -33,7 +35,7 @@ class Reduction:
 
 
 def reduce(basis: Basis, max_error: float, kind: Kind = "rank", sides: Sides | None = None) -> Reduction:
-    """The smallest layer of its kind whose certified error is at most `max_error`.
+    """The smallest layer of its kind whose certified error is at most `max_error`, found by bisection of its size.
 
     `rank` factorises each `M_k` (Eq. 13), `mixtures` factorises all of them as a matrix of terms by channel pairs
     (Eq. 9), both by singular values; `terms` leaves out those with the smallest `M_k`, and so heads.
@@ -42,20 +44,23 @@ def reduce(basis: Basis, max_error: float, kind: Kind = "rank", sides: Sides | N
         sides: the size at which the error is certified. Shifts need none: their bound holds at every size.
     Raises:
         UsageError: `max_error` is not a number >= 0 (C2A001).
-        UnsupportedError: grouped channels, or a family whose rows are not bounded without `sides` (C2A110).
+        UnsupportedError: a family whose rows are not bounded without `sides` (C2A110).
     """
     if not max_error >= 0:
         raise UsageError("C2A001", f"max_error={max_error} is not a number >= 0")
-    if basis.weights.groups != 1:
-        raise UnsupportedError("C2A110", "reduce has no rule for grouped channels, whose matrices are block-diagonal")
     taps, norms = basis.weights.taps().detach(), row_sums(basis, sides)
-    most = {"rank": min(taps.shape[1:]), "mixtures": len(taps), "terms": len(taps)}[kind]
-    for size in range(1, most + 1):
-        operators, weights, rebuilt, rounding = KINDS[kind](basis, taps, size)
+    width = min(taps.shape[1] // basis.weights.groups, taps.shape[2])
+    most = {"rank": width, "mixtures": len(taps), "terms": len(taps)}[kind]
+    smaller = KINDS[kind](basis, taps)
+
+    def at(size: int) -> Reduction:
+        operators, weights, rebuilt, rounding = smaller(size)
         error = certified_error(taps.double(), rebuilt, rounding, norms)
-        if error <= max_error:
-            return Reduction(Basis(operators, weights, basis.padding, basis.sites), size, error)
-    return Reduction(basis, most, 0.0)
+        return Reduction(Basis(operators, weights, basis.padding, basis.sites), size, error)
+
+    size = 1 + bisect_left(range(1, most), True, key=lambda each: at(each).error <= max_error)
+    found = at(size)
+    return found if found.error <= max_error else Reduction(basis, most, 0.0)
 
 
 def certified_error(taps: Tensor, rebuilt: Tensor, rounding: Tensor, norms: Tensor) -> float:
@@ -76,40 +81,58 @@ def row_sums(basis: Basis, sides: Sides | None) -> Tensor:
     return torch.ones(terms(basis.operators), dtype=torch.float64)
 
 
-Smaller = tuple[object, Weights, Tensor, Tensor]
+Smaller = Callable[[int], tuple[object, Weights, Tensor, Tensor]]
 
 
-def narrower(basis: Basis, taps: Tensor, rank: int) -> Smaller:
-    """Each matrix through `rank` channels."""
-    left, values, right = torch.linalg.svd(taps.double(), full_matrices=False)
-    output = (left[..., :rank] * values[:, None, :rank]).to(taps)
-    value = right[:, :rank].to(taps)
-    wide, narrow = output.double(), value.double()
-    rounding = gamma(rank + 1, UNIT_ROUNDOFF) * (wide.abs() @ narrow.abs())
-    return basis.operators, Weights(value, output, basis.weights.bias), wide @ narrow, rounding
+def narrower(basis: Basis, taps: Tensor) -> Smaller:
+    """Each block of each matrix through fewer channels."""
+    blocks = taps.double().unflatten(1, (basis.weights.groups, -1))
+    left, values, right = torch.linalg.svd(blocks, full_matrices=False)
+
+    def at(rank: int) -> tuple[object, Weights, Tensor, Tensor]:
+        output = (left[..., :rank] * values[..., None, :rank]).to(taps)
+        value = right[..., :rank, :].to(taps)
+        wide, narrow = output.double(), value.double()
+        rounding = gamma(rank + 1, UNIT_ROUNDOFF) * (wide.abs() @ narrow.abs())
+        weights = Weights(value.flatten(1, 2), output.flatten(1, 2), basis.weights.bias, basis.weights.groups)
+        return basis.operators, weights, (wide @ narrow).flatten(1, 2), rounding.flatten(1, 2)
+
+    return at
 
 
-def mixed(basis: Basis, taps: Tensor, mixtures: int) -> Smaller:
-    """All matrices as combinations of `mixtures`, whose operators are combinations of the given ones."""
+def mixed(basis: Basis, taps: Tensor) -> Smaller:
+    """All matrices as combinations of fewer, whose operators are combinations of the given ones."""
     left, values, right = torch.linalg.svd(taps.double().flatten(1), full_matrices=False)
-    coefficients = (left[:, :mixtures] * values[:mixtures]).to(taps)
-    shared = right[:mixtures].to(taps)
-    wide, narrow = coefficients.double(), shared.double()
-    rounding = (gamma(mixtures + 1, UNIT_ROUNDOFF) * (wide.abs() @ narrow.abs())).reshape(taps.shape)
-    weights = Weights(None, shared.reshape(mixtures, *taps.shape[1:]), basis.weights.bias)
-    return Combination(coefficients.mT, basis.operators), weights, (wide @ narrow).reshape(taps.shape), rounding
+
+    def at(mixtures: int) -> tuple[object, Weights, Tensor, Tensor]:
+        coefficients = (left[:, :mixtures] * values[:mixtures]).to(taps)
+        shared = right[:mixtures].to(taps)
+        wide, narrow = coefficients.double(), shared.double()
+        rounding = (gamma(mixtures + 1, UNIT_ROUNDOFF) * (wide.abs() @ narrow.abs())).reshape(taps.shape)
+        matrices = shared.reshape(-1, *taps.shape[1:])
+        weights = Weights(None, matrices, basis.weights.bias, basis.weights.groups)
+        return Combination(coefficients.mT, basis.operators), weights, (wide @ narrow).reshape(taps.shape), rounding
+
+    return at
 
 
-def fewer(basis: Basis, taps: Tensor, count: int) -> Smaller:
-    """The `count` terms with the largest matrices, in their order."""
-    kept = taps.double().abs().sum((1, 2)).argsort(descending=True)[:count].sort().values
-    rebuilt = torch.zeros_like(taps, dtype=torch.float64).index_copy(0, kept, taps.double()[kept])
-    if isinstance(basis.operators, Shift):
-        operators: object = Shift(tuple(basis.operators.offsets[k] for k in kept.tolist()))
-    else:
-        choice = torch.zeros(count, len(taps)).to(taps)
-        operators = Combination(choice.index_put((torch.arange(count), kept), torch.ones(()).to(taps)), basis.operators)
-    return operators, Weights(None, taps[kept], basis.weights.bias), rebuilt, torch.zeros_like(rebuilt)
+def fewer(basis: Basis, taps: Tensor) -> Smaller:
+    """The terms with the largest matrices, in their order."""
+    order = taps.double().abs().sum((1, 2)).argsort(descending=True)
+
+    def at(count: int) -> tuple[object, Weights, Tensor, Tensor]:
+        kept = order[:count].sort().values
+        rebuilt = torch.zeros_like(taps, dtype=torch.float64).index_copy(0, kept, taps.double()[kept])
+        if isinstance(basis.operators, Shift):
+            operators: object = Shift(tuple(basis.operators.offsets[k] for k in kept.tolist()))
+        else:
+            choice = torch.zeros(count, len(taps)).to(taps)
+            choice = choice.index_put((torch.arange(count), kept), torch.ones(()).to(taps))
+            operators = Combination(choice, basis.operators)
+        weights = Weights(None, taps[kept], basis.weights.bias, basis.weights.groups)
+        return operators, weights, rebuilt, torch.zeros_like(rebuilt)
+
+    return at
 
 
 KINDS = {"rank": narrower, "mixtures": mixed, "terms": fewer}

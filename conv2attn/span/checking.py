@@ -11,11 +11,11 @@ import numpy as np
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Offset
+from conv2attn.basis import Offset, terms
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.conditions.limits import MOST_PHI, ROUNDOFF, Limits, limits_for
-from conv2attn.span.conditions.problem import AttentionRows, Targets, shifts
+from conv2attn.span.conditions.problem import AttentionRows, Targets, operators_of, shifts
 from conv2attn.span.conditions.sharing import shared_out
 from conv2attn.span.positions import named_layers, unread_if_not_square, unread_row
 from conv2attn.span.programme.decision import decide
@@ -48,6 +48,7 @@ def check_span(
     sampled: bool | None = None,
     position_only: bool = False,
     exact: bool = False,
+    structure: Any = None,
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
@@ -72,6 +73,9 @@ def check_span(
         sampled: whether the images are samples of more; by default, whether attention varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.
+        structure: instead of shifts, the family of operators of another basis convolution, such as
+            `conv2attn.basis.gcn(graph)`: the attention is that on the nodes of this graph, and the joint condition
+            decides.
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
     Raises:
@@ -80,6 +84,8 @@ def check_span(
     """
     given = named_layers(attention, grid, position_only)
     layers = {name: unread_if_not_square(layer) for name, layer in given.items()}
+    if structure is not None and (offsets is not None or convolution is not None or position_only):
+        raise UsageError("C2A001", "a structure says itself what is asked for", "Leave out what else says so.")
     offsets = None if offsets is None else as_offsets(offsets)
     read_as = None if convolution is None else as_convolution(convolution)
     if condition not in CONDITIONS or (condition == "kernel" and read_as is None):
@@ -94,22 +100,29 @@ def check_span(
         raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
     asked = {}
     for name, given in layers.items():
-        if isinstance(given, Unread):
+        if isinstance(given, Unread) or structure is not None:
             continue
         dimensions = axes_of(given, kernel_size, offsets, grid, read_as)
         own = read_as.offsets if read_as is not None and offsets is None else None
         asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
 
     def check_layer(name: str) -> SpanRow:
-        if name not in asked:
-            return unread_row(name, layers[name], condition)
-        chosen = asked[name]
+        if isinstance(layers[name], Unread):
+            return unread_row(name, layers[name], "joint" if structure is not None else condition)
         given = None if position_only and isinstance(layers[name], PositionAttention) else grid
         extra = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
-        found = rows_of(name, layers[name], given, len(chosen[0]), extra, memory_limit, sampled, exact)
-        return check(found, shifts(found.grid, chosen), condition, limits_for(found, eps, max_phi), read_as)
+        axes = len(asked[name][0]) if name in asked else axes_named(grid) or 1
+        found = rows_of(name, layers[name], given, axes, extra, memory_limit, sampled, exact)
+        limits = limits_for(found, eps, max_phi)
+        if structure is not None:
+            return check(found, operators_of(structure, found.grid), "joint", limits, None)
+        return check(found, shifts(found.grid, asked[name]), condition, limits, read_as)
 
     rows = shared_out([partial(check_layer, name) for name in layers])
+    if structure is not None:
+        return SpanReport(
+            tuple(rows), f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them"
+        )
     told = {" ".join("(" + ",".join(map(str, each)) + ")" for each in chosen) for chosen in asked.values()}
     return SpanReport(tuple(rows), "asked: offsets " + "; ".join(sorted(told)))
 
@@ -120,11 +133,9 @@ def check(
     """The conditions of one layer."""
     everywhere = np.ones(targets.places.shape[1], dtype=bool)
     inside = targets.interior
-    conditions = [
-        decide_per_query(attention, targets, limits),
-        decide("joint", attention, targets, everywhere, limits),
-        decide("interior", attention, targets, inside, limits),
-    ]
+    conditions = [decide_per_query(attention, targets, limits), decide("joint", attention, targets, everywhere, limits)]
+    if all(targets.offsets):
+        conditions.append(decide("interior", attention, targets, inside, limits))
     if convolution is not None:
         roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
         conditions.append(decide_kernel(attention, convolution, limits, roundoff)[0])

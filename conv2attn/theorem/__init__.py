@@ -1,7 +1,10 @@
 """Theorem 1 of Cordonnier et al. 2020, as a program: any convolution as a multi-head self-attention."""
 
+from conv2attn.basis import as_basis
+from conv2attn.framework import to_torch
 from conv2attn.theorem.construction import attention_for
 from conv2attn.theorem.convolution import STOCK, Convolution, has_own_forward, read
+from conv2attn.theorem.modules import convolution_of, module_of
 from conv2attn.theorem.patches import DepthToSpace, SpaceToDepth, as_patches
 
 __all__ = [
@@ -9,8 +12,12 @@ __all__ = [
     "Convolution",
     "DepthToSpace",
     "SpaceToDepth",
+    "as_basis",
     "as_patches",
     "attention_for",
+    "convolution_of",
     "has_own_forward",
+    "module_of",
     "read",
+    "to_torch",
 ]

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encodings import HARD_ENCODINGS
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.basis import Weights
+from conv2attn.basis import Offset, Weights, as_basis
 from conv2attn.bounds import auto_alpha
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError
+from conv2attn.framework import reduce
 from conv2attn.theorem.convolution import Convolution
 
 MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens
@@ -28,6 +29,7 @@ def attention_for(
     stride_by: Literal["queries", "pooling"] = "queries",
     trainable: bool = False,
     content: str = "none",
+    max_error: float | None = None,
 ) -> MultiHeadSelfAttention:
     """The multi-head self-attention that equals `convolution` on images of every size.
 
@@ -42,10 +44,13 @@ def attention_for(
             alpha = 5, 1e-5 at 10, 1e-20 at 46, exactly 0 where attention is one-hot.
         content: "none", or "silent": terms q.k with keys of zero and queries drawn at random, which add exactly 0 to
             every score, and to which gradients flow wherever they flow to the centres.
+        max_error: take narrower heads or fewer of them, whichever are fewer numbers, by which no output moves further
+            than this for any image within [-1, 1] (in exact arithmetic, attention one-hot); None for equality.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
         HeadSizeError: `d_head` is too small (C2A105).
-        UsageError: an unknown encoding, or an offset too large for the dtype of the centres (C2A001).
+        UsageError: an unknown encoding, an offset too large for the dtype of the centres, a `max_error` that is no
+            number >= 0 or comes with a `d_head` (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
     if content not in ("none", "silent"):
@@ -54,19 +59,18 @@ def attention_for(
         raise UsageError("C2A001", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
     weight = convolution.weight
     sharpness = sharpness_for(alpha, weight.dtype)
-    width = head_width(convolution, d_head)
-    offsets = torch.tensor(convolution.offsets, device=weight.device)
+    taken, weights = heads_of(convolution, d_head, trainable, max_error)
+    offsets = torch.tensor(taken, device=weight.device)
     centers = offsets.to(position_dtype(weight.dtype))
     if not torch.equal(centers.to(offsets.dtype), offsets):
         raise GeometryError("C2A001", f"an offset of {offsets.abs().max()} pixels is not exact in {centers.dtype}")
-    value, output = factors(convolution.taps().detach(), convolution.groups, width, trainable)
     layer = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
         HARD_ENCODINGS[encoding](centers, sharpness),
-        d_head=width * convolution.groups,
-        value=value is not None,
-        output=output is not None,
+        d_head=weights.d_head,
+        value=weights.value is not None,
+        output=weights.output is not None,
         bias=convolution.bias is not None,
         groups=convolution.groups,
         padding=convolution.padding,
@@ -80,9 +84,28 @@ def attention_for(
         drawn = torch.empty_like(layer.query, dtype=weight.dtype, device=weight.device)
         layer.query = nn.Parameter(nn.init.normal_(drawn, std=(convolution.d_in * layer.d_key) ** -0.5))
         layer.key = nn.Parameter(torch.zeros_like(drawn))
-    layer.hold(Weights(value, output, convolution.bias, convolution.groups))
+    layer.hold(weights)
     layer.requires_grad_() if trainable else freeze_positions(layer)
     return layer.prepare()
+
+
+def heads_of(
+    convolution: Convolution, d_head: int | None, stored: bool, max_error: float | None
+) -> tuple[tuple[Offset, ...], Weights]:
+    """The offsets and the weights of the heads: one a tap, or fewer or narrower ones within `max_error`.
+
+    Raises:
+        UsageError, HeadSizeError: as `attention_for`.
+    """
+    basis, groups = as_basis(convolution), convolution.groups
+    if max_error is not None:
+        if d_head is not None:
+            raise UsageError("C2A001", f"max_error={max_error} chooses the width, and d_head={d_head} is given")
+        narrow, basis = (reduce(basis, max_error, kind).basis for kind in ("rank", "terms"))
+        if narrow.weights.numbers < basis.weights.numbers:
+            return convolution.offsets, narrow.weights
+    factored = factors(basis.weights.taps().detach(), groups, head_width(convolution, d_head), stored)
+    return basis.operators.offsets, Weights(*factored, convolution.bias, groups)
 
 
 def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:

@@ -1,7 +1,7 @@
 """What a convolution is: taps at integer offsets, queries at strided sites, padding in front, and a bias."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import product
 from typing import final
@@ -92,6 +92,20 @@ def _(layer: Convolution) -> Basis:
 @as_basis.register(nn.ConvTranspose3d)
 def _(layer: nn.Module) -> Basis:
     return as_basis(read(layer))
+
+
+@as_basis.register
+def _(pair: nn.Sequential) -> Basis:
+    """A convolution with a pointwise one behind it, such as a depthwise separable pair: one convolution."""
+    last = read(pair[1]) if len(pair) == 2 else None
+    if last is None or max(last.kernel_size + last.stride) > 1 or not last.padding.is_identity:
+        raise UnsupportedError("C2A101", "only a convolution and a 1x1 convolution behind it are read as one basis")
+    first, matrix = as_basis(pair[0]), Weights(None, last.taps(), None, last.groups).dense()[0]
+    bias = last.bias
+    if first.weights.bias is not None:
+        bias = matrix @ first.weights.bias + (0 if bias is None else bias)
+    value = first.weights.dense()
+    return replace(first, weights=Weights(value, matrix.expand(len(value), -1, -1), bias))
 
 
 def has_own_forward(module: nn.Module) -> bool:

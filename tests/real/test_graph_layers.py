@@ -1,17 +1,24 @@
-"""Every graph layer of torch_geometric is the basis that we read from it, on Zachary's karate club."""
+"""Every graph layer of torch_geometric is the basis that we read from it, on real graphs."""
+
+from importlib.util import find_spec
+from pathlib import Path
 
 import networkx
 import pytest
 import torch
+from scipy.io import loadmat
 from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
 from torch_geometric.utils import from_networkx
 
-from conv2attn.basis import Graph, as_basis, cheapest_order, evaluate, pattern_of
+from conv2attn.basis import Graph, as_basis, as_matrix, cheapest_order, evaluate, pattern_of
 from conv2attn.errors import UnsupportedError
-from conv2attn.framework import from_torch, geometric  # noqa: F401
+from conv2attn.framework import compare, from_torch
+from conv2attn.framework.geometric import to_geometric
 from conv2attn.testing import assert_same
+from conv2attn.verdicts import Strength, Verdict
 
 ROUNDING = 1e-12
+ROADS = Path(find_spec("pygsp").submodule_search_locations[0]) / "data" / "pointclouds" / "minnesota.mat"
 CLUB = from_networkx(networkx.karate_club_graph())
 D_IN, D_OUT = 5, 6
 
@@ -38,7 +45,7 @@ RELATIONAL = {
 
 
 def structures():
-    """The club; one way of its ties, weighted, with equal edges, a loop and a stranger; and no tie at all."""
+    """Zachary's club; one way of its ties, weighted, with equal edges, a loop and a stranger; and no tie at all."""
     edges = CLUB.edge_index
     plain = Graph(edges, 34)
     directed = torch.cat([edges[:, ::2], torch.tensor([[3, 7, 7], [3, 9, 9]])], 1)
@@ -104,6 +111,20 @@ def test_graph_attention_is_an_attention_convolution_and_a_basis_on_its_input(op
     assert_same(ours.mechanism.scored.scored.from_query.grad, layer.att_dst.grad[0], 1e-9)
 
 
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_layers_are_their_basis_on_the_roads_of_minnesota(name):
+    """A graph of 2,642 crossings, two of them apart from the others."""
+    roads = torch.from_numpy(loadmat(ROADS)["A"].toarray()).nonzero().T.contiguous()
+    graph, layer = Graph(roads, 2642), LINEAR[name]()
+    assert roads.shape == (2, 6606)
+    features = torch.randn(2642, D_IN)
+    found = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
+    assert_same(found.detach(), layer(features, roads).detach(), ROUNDING)
+    attention = GATConv(D_IN, D_OUT, heads=3)
+    found = from_torch(attention)(features.mT[None], mask=pattern_of(graph))[0].mT
+    assert_same(found.detach(), attention(features, roads).detach(), ROUNDING)
+
+
 def test_another_graph_or_another_weight_is_seen():
     """Planted: an edge turned round, a weight moved, self-loops left out."""
     graph, layer = structures()["directed, weighted"], GCNConv(D_IN, D_OUT)
@@ -137,3 +158,32 @@ def test_options_that_are_not_read_are_refused():
             from_torch(layer)
     with pytest.raises(UnsupportedError, match="C2A122 a node has two loops"):
         as_basis(GCNConv(2, 2), Graph(torch.zeros(2, 2).long(), 1))
+
+
+@pytest.mark.parametrize("kind", structures())
+@pytest.mark.parametrize("name", [name for name in LINEAR if name != "Chebyshev, not normalised"])
+def test_linear_layers_come_back_and_are_certified_to_be_the_same_map(name, kind):
+    layer, graph = LINEAR[name](), structures()[kind]
+    read_by = {"GCN": ("improved", "add_self_loops", "normalize"), "TAG": ("normalize",), "Che": ("normalization",)}
+    options = {option: getattr(layer, option) for option in read_by.get(name[:3], ())}
+    basis = as_basis(layer, graph)
+    back = to_geometric(basis, **options)
+    assert type(back) is type(layer)
+    found = compare(as_basis(back, graph), basis, (graph.nodes,))
+    assert (found.verdict, found.strength, found.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
+    with torch.no_grad():
+        next(p for p in back.parameters() if p.ndim == 2)[0, 0] += 1e-9
+    if kind != "without edges" or as_matrix(basis.mixing, (graph.nodes,)).any():
+        assert compare(as_basis(back, graph), basis, (graph.nodes,)).verdict is Verdict.REFUTED
+    assert compare(as_basis(back, graph), basis, (graph.nodes,), 1e-6).verdict is Verdict.HOLDS
+
+
+def test_graph_attention_comes_back():
+    layer, graph = GATConv(D_IN, D_OUT, heads=3, negative_slope=0.3), structures()["club"]
+    back, features = to_geometric(from_torch(layer)), torch.randn(34, D_IN)
+    assert torch.equal(back(features, graph.edges), layer(features, graph.edges))
+    for options in ({"concat": False}, {"negative_slope": 0.3, "concat": False}):
+        with pytest.raises(UnsupportedError, match="C2A110 a GATConv has leaky sums"):
+            to_geometric(from_torch(GATConv(D_IN, D_OUT, heads=2, **options)))
+    with pytest.raises(UnsupportedError, match="C2A110 no graph layer has the operators of a Concatenation"):
+        to_geometric(as_basis(RGCNConv(2, 2, 1), graph, graph.edges[0] * 0))

@@ -30,6 +30,7 @@ class Options(TypedDict, total=False):
     stride_by: StrideBy
     trainable: bool
     content: Content
+    max_error: float | None
     only: str | Sequence[str]
     skip: str | Sequence[str]
 
@@ -52,6 +53,7 @@ def convert(
     stride_by: StrideBy = "queries",
     trainable: bool = False,
     content: Content = "none",
+    max_error: float | None = None,
     only: str | Sequence[str] = (),
     skip: str | Sequence[str] = (),
     patch: int | Sequence[int] | None = None,
@@ -69,6 +71,8 @@ def convert(
             layers with a forward of their own too, are found and converted.
         alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
             trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
+        max_error: fewer or narrower heads by which no output of a layer moves further, for images within [-1, 1]; it
+            bounds each layer alone, and not what a network makes of it. Functional calls stay equal.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
         patch: of a convolution layer, or a `Sequential` of such layers and pointwise activations: attend to patches of
@@ -91,7 +95,8 @@ def convert(
         raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
     if patch is not None:
         model = on_patches(model, patch)
-    settings, selection = Settings(alpha, encoding, d_head, stride_by, trainable, content), Selection.of(only, skip)
+    settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
+    selection = Selection.of(only, skip)
     discovery = discover(model, example_input)
     selection.check(selectable(model, discovery))
     kept = dict(discovery.read)

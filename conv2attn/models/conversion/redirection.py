@@ -84,7 +84,7 @@ def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
 
 def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
     """The attention of `convolution` without its weights."""
-    layer = attention_for(convolution, **replace(settings, content="none").arguments())
+    layer = attention_for(convolution, **replace(settings, content="none", max_error=None).arguments())
     layer.value = layer.output = layer.bias = None
     layer.name = name
     return layer

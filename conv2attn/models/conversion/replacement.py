@@ -44,6 +44,7 @@ class Settings:
     stride_by: StrideBy = "queries"
     trainable: bool = False
     content: Content = "none"
+    max_error: float | None = None
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `theorem.attention_for`."""
@@ -76,12 +77,13 @@ def attention_from(module: nn.Module, name: str, settings: Settings, ties: Ties)
         bias = module.bias
     layer.name = name
     layer.train(module.training)
-    holder = holder_of_taps(layer)
-    for factor in {"value", "output"} - {holder}:
+    learned = any(p.requires_grad for p in sources(module, "weight"))
+    holder = holder_of_taps(layer) if settings.max_error is None else None
+    for factor in ("value", "output"):
         if getattr(layer, factor) is not None:
-            getattr(layer, factor).requires_grad_(settings.trainable)
-    getattr(layer, holder).requires_grad_(any(p.requires_grad for p in sources(module, "weight")))
-    ties.tie(layer, holder, getattr(module, "weight"))  # noqa: B009
+            getattr(layer, factor).requires_grad_(learned if holder in (factor, None) else settings.trainable)
+    if holder is not None:
+        ties.tie(layer, holder, getattr(module, "weight"))  # noqa: B009
     if layer.bias is not None and isinstance(bias, Tensor):
         layer.bias.requires_grad_(any(p.requires_grad for p in sources(module, "bias")))
         ties.tie(layer, "bias", bias)

@@ -44,10 +44,13 @@ def exact_products(mixings: Array) -> NDArray[np.bool_]:
     return ((mixings != 0).sum(-1) <= 1) & ((mixings == 0) | powers).all(-1)
 
 
-def rounded_up(left: Array, mixings: Array, coefficients: Array, row_sum: float, width: int) -> Array:
-    """`left`, the computed sums over keys of `e - phi A`, with all rounding of float64 on top."""
-    steps = mixings.shape[-1] + coefficients.shape[-1] + 3
-    reach = np.abs(coefficients).sum(-1) + np.abs(mixings).sum(-1) * row_sum
+def rounded_up(left: Array, mixings: Array, coefficients: Array, asked: Array, row_sum: float, width: int) -> Array:
+    """`left`, the computed sums over keys of `e - phi A`, with all rounding of float64 on top.
+
+    No key is asked for by two taps of one query; `asked` is the largest sum of what is asked for at one.
+    """
+    steps = mixings.shape[-1] + 4
+    reach = asked + np.abs(mixings).sum(-1) * row_sum
     selects = exact_products(mixings) & ((coefficients != 0).sum(-1) <= 1)
     drift = np.where(selects, 0.0, gamma(steps, UNIT) * reach)
     return np.asarray((left + drift) * (1 + 2 * gamma(width + 4, UNIT)))
@@ -87,8 +90,9 @@ def look(
             worst[part] = np.maximum(worst[part], sizes.max(-1))
             for place, size in enumerate(sizes if most else ()):
                 cuts[start + place] = merged(cuts[start + place], portion, left[place], size, most, chosen.size)
-    found = rounded_up(worst, mixings, targets.coefficients[wanted], row_sum * (1 + 1e-9), max(width, attention.width))
-    return found, cuts
+    coefficients, asked = targets.coefficients[wanted], targets.largest[wanted]
+    width = max(width, attention.width)
+    return rounded_up(worst, mixings, coefficients, asked, row_sum * (1 + 1e-9), width), cuts
 
 
 def merged(before: list[Cut], portion: Portion, left: Array, sizes: Array, most: int, per_image: int) -> list[Cut]:

@@ -50,7 +50,7 @@ def decide(
             target = of_exactly(j, targets.labels[j], known, factors.bounded[j], float(left[j]))
         else:
             target = judge(searches[j], attention, targets, chosen, limits)
-        offset = targets.offsets[j] if targets.plain else None
+        offset = (targets.offsets[j] or None) if targets.plain else None
         contained = known.contained if known is not None else None
         found.append(replace(target, exactly=contained, offset=offset, distance=float(factors.distance[j])))
     counting = count(attention, targets, chosen, limits)

@@ -70,7 +70,8 @@ def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tupl
     asked_for = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
     mixings = np.where((sizes < asked_for)[..., None], mixings, 0.0)
     sizes = np.minimum(sizes, asked_for)
-    return mixings, rounded_up(sizes, mixings, targets.coefficients, row_sum, portion.attention.shape[2])
+    width = portion.attention.shape[2]
+    return mixings, rounded_up(sizes, mixings, targets.coefficients, targets.largest, row_sum, width)
 
 
 class Queries:

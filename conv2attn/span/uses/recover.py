@@ -3,23 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import gcd, sqrt
-from typing import Any, final
+from math import sqrt
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
-from conv2attn.attention.hardness import first_stray
-from conv2attn.basis import AttentionGrid, Offset, Padding
+from conv2attn.attention.hardness import within_margins
+from conv2attn.basis import Basis, Offset, Shift, Weights
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.span.conditions.problem import selected, shifts
 from conv2attn.span.sources.arguments import as_sides
 from conv2attn.span.sources.layers import check_ours, read_layer
 from conv2attn.span.sources.reading import MEMORY_LIMIT
-from conv2attn.span.uses.modules import module_of
-from conv2attn.theorem import Convolution
+from conv2attn.theorem import convolution_of, module_of
 
 
 @final
@@ -65,7 +64,7 @@ def recover(
     taps = layer.weights.taps().detach()
     offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
-        return Recovered(module(layer, offsets, taps, box_of(offsets), hard=True), 1.0, 0.0)
+        return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
     sizes, steps = as_sides(kernel_size, layer.dimensions), as_sides(dilation, layer.dimensions)
     assert sizes is not None
     assert steps is not None
@@ -77,7 +76,7 @@ def recover(
     asked = tuple(product(*([f + d * t for t in range(k)] for f, d, k in zip(first, steps, sizes, strict=True))))
     sides = as_sides(grid, layer.dimensions) or tuple(3 * d * k for d, k in zip(steps, sizes, strict=True))
     nearest, whole, left = nearest_taps(layer, taps, asked, sides)
-    found = module(layer, asked, nearest, (sizes, steps, first), hard=False)
+    found = module(layer, asked, nearest, hard=False)
     return Recovered(found, 1 - left / whole if whole else 1.0, sqrt(left))
 
 
@@ -108,65 +107,25 @@ def nearest_taps(
     return kept, whole, max(0.0, whole - count * float((best**2).sum())) + count * rounding
 
 
-def box_of(offsets: tuple[Offset, ...]) -> tuple[Offset, Offset, Offset]:
-    """Kernel size, dilation and first offset of the smallest kernel whose taps include these offsets."""
-    kernel, dilation, first = [], [], []
-    for along in zip(*offsets, strict=True):
-        low, step = min(along), gcd(*(x - min(along) for x in along))
-        dilation.append(step or 1)
-        kernel.append((max(along) - low) // (step or 1) + 1)
-        first.append(low)
-    return tuple(kernel), tuple(dilation), tuple(first)
-
-
-def module(
-    layer: MultiHeadSelfAttention,
-    offsets: tuple[Offset, ...],
-    taps: Tensor,
-    box: tuple[Offset, Offset, Offset],
-    hard: bool,
-) -> nn.Module:
-    """The module with these taps, on the sites and the padding of the layer; `box` as of `box_of`."""
-    kernel, steps, first = box
-    weight = taps.new_zeros((layer.d_out, layer.d_in // layer.groups, *kernel))
-    seen: set[Offset] = set()
-    for offset, tap in zip(offsets, taps, strict=True):
-        place: Any = (Ellipsis, *((o - f) // d for o, f, d in zip(offset, first, steps, strict=True)))
-        weight[place] = weight[place] + tap if offset in seen else tap
-        seen.add(offset)
-    padding = padding_of(layer, offsets, kernel, steps, first, hard)
-    free = zip(kernel, steps, padding.before, padding.after, strict=True)
-    dilation = tuple(d if k > 1 else max(1, a - b + 1) for k, d, b, a in free)
-    try:
-        return module_of(Convolution(weight, layer.bias, layer.sites.stride, dilation, padding, layer.groups))
-    except UnsupportedError as refusal:
-        raise UnsupportedError(refusal.code, f"{layer.name}: {refusal.found}") from refusal
-
-
-def padding_of(
-    layer: MultiHeadSelfAttention,
-    offsets: tuple[Offset, ...],
-    kernel: Offset,
-    dilation: Offset,
-    first: Offset,
-    hard: bool,
-) -> Padding:
-    """The padding that puts the first window of the kernel on the first site of the layer, and the last on the last.
+def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Tensor, hard: bool) -> nn.Module:
+    """The module with these taps, on the sites and the padding of the layer.
 
     Raises:
-        UnsupportedError: heads that read the border of padding once more (C2A101).
+        UnsupportedError: torch.nn has no such layer, or heads read the border of padding once more (C2A101).
     """
     padding, sites = layer.padding, layer.sites
-    before = tuple(p - s - f for p, s, f in zip(padding.before, sites.before, first, strict=True))
-    last = [f + d * (k - 1) for f, d, k in zip(first, dilation, kernel, strict=True)]
-    after = tuple(p - s + x for p, s, x in zip(padding.after, sites.after, last, strict=True))
-    moved = replace(padding, before=before, after=after)
-    once = tuple(max(1, b + a + 1) for b, a in zip(sites.before, sites.after, strict=True))
-    if first_stray(AttentionGrid(once, sites), offsets) is None:
-        return moved
-    bordered = padding.is_identity or padding.mode == "replicate"
-    if hard and not (bordered and isinstance(layer.encoding, QuadraticEncoding)):
-        where = "grid, where the enumerated encoding finds other pixels"
-        where = where if bordered else f"{padding.mode} padding and read its border again"
-        raise UnsupportedError("C2A101", f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}")
-    return replace(moved, mode="replicate") if bordered else moved
+    weights = Weights(None, taps, layer.bias, layer.groups)
+    found = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
+    if not within_margins(sites, offsets):
+        bordered = padding.is_identity or padding.mode == "replicate"
+        if hard and not (bordered and isinstance(layer.encoding, QuadraticEncoding)):
+            where = "grid, where the enumerated encoding finds other pixels"
+            where = where if bordered else f"{padding.mode} padding and read its border again"
+            told = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"
+            raise UnsupportedError("C2A101", told)
+        if bordered:
+            found = replace(found, padding=replace(found.padding, mode="replicate"))
+    try:
+        return module_of(found)
+    except UnsupportedError as refusal:
+        raise UnsupportedError(refusal.code, f"{layer.name}: {refusal.found}") from refusal

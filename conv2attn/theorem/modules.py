@@ -1,14 +1,18 @@
 """From what a convolution is to the torch.nn module that computes it: the inverse of `theorem.read`."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.basis import Offset, Padding
+from conv2attn.attention.hardness import within_margins
+from conv2attn.basis import Basis, Combination, Offset, Padding, Shift, Weights, basis_of
 from conv2attn.errors import UnsupportedError
-from conv2attn.theorem import Convolution
-from conv2attn.theorem.convolution import resolve_padding
+from conv2attn.framework import to_torch
+from conv2attn.theorem.convolution import Convolution, resolve_padding
 
 PLAIN: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
@@ -18,6 +22,67 @@ PADS: dict[str, dict[int, Any]] = {
     "replicate": {1: nn.ReplicationPad1d, 2: nn.ReplicationPad2d, 3: nn.ReplicationPad3d},
     "circular": {1: nn.CircularPad1d, 2: nn.CircularPad2d, 3: nn.CircularPad3d},
 }
+
+
+@to_torch.register
+def _(basis: Basis) -> nn.Module:
+    """Shifts are a convolution; mixtures of shifts are a depthwise convolution and a pointwise one behind (Eq. 9)."""
+    operators, weights = basis.operators, basis.weights
+    if isinstance(operators, Shift):
+        return module_of(zero_padded(operators.offsets, basis))
+    if not (isinstance(operators, Combination) and isinstance(operators.family, Shift) and weights.groups == 1):
+        raise UnsupportedError("C2A110", f"no layer of torch.nn has the operators of a {type(operators).__name__}")
+    axes = len(basis.padding.before)
+    kernels = operators.coefficients.mT.repeat(1, weights.d_in)[:, :, None]
+    depthwise = Basis(operators.family, Weights(None, kernels, None, weights.d_in), basis.padding, basis.sites)
+    matrix = weights.taps().permute(1, 2, 0).flatten(1)
+    pointwise = Weights(None, matrix[None], weights.bias)
+    return nn.Sequential(to_torch(depthwise), to_torch(basis_of(Shift(((0,) * axes,)), pointwise, axes)))
+
+
+def zero_padded(offsets: tuple[Offset, ...], basis: Basis) -> Convolution:
+    """`convolution_of`, where shifts read zeros beyond the padded grid.
+
+    Raises:
+        UnsupportedError: they reach beyond a padding that is not zeros (C2A101).
+    """
+    padding = replace(basis.padding, mode="zeros") if basis.padding.is_identity else basis.padding
+    if padding.mode != "zeros" and not within_margins(basis.sites, offsets):
+        raise UnsupportedError("C2A101", f"shifts that reach beyond {padding.mode} padding are no torch.nn convolution")
+    return convolution_of(offsets, replace(basis, padding=padding))
+
+
+def convolution_of(offsets: Sequence[Offset], basis: Basis) -> Convolution:
+    """The convolution whose taps are the channel matrices of `basis` at these offsets; equal offsets add up.
+
+    Its padding puts the first window of the kernel on the first site, and the last on the last.
+    """
+    kernel, steps, first = box_of(offsets)
+    taps, padding, sites = basis.weights.taps().detach(), basis.padding, basis.sites
+    weight = taps.new_zeros((*taps.shape[1:], *kernel))
+    seen: set[Offset] = set()
+    for offset, tap in zip(offsets, taps, strict=True):
+        place: Any = (Ellipsis, *((o - f) // d for o, f, d in zip(offset, first, steps, strict=True)))
+        weight[place] = weight[place] + tap if offset in seen else tap
+        seen.add(offset)
+    before = tuple(p - s - f for p, s, f in zip(padding.before, sites.before, first, strict=True))
+    last = [f + d * (k - 1) for f, d, k in zip(first, steps, kernel, strict=True)]
+    after = tuple(p - s + x for p, s, x in zip(padding.after, sites.after, last, strict=True))
+    free = zip(kernel, steps, before, after, strict=True)
+    dilation = tuple(d if k > 1 else max(1, a - b + 1) for k, d, b, a in free)
+    moved = replace(padding, before=before, after=after)
+    return Convolution(weight, basis.weights.bias, sites.stride, dilation, moved, basis.weights.groups)
+
+
+def box_of(offsets: Sequence[Offset]) -> tuple[Offset, Offset, Offset]:
+    """Kernel size, dilation and first offset of the smallest kernel whose taps include these offsets."""
+    kernel, dilation, first = [], [], []
+    for along in zip(*offsets, strict=True):
+        low, step = min(along), gcd(*(x - min(along) for x in along))
+        dilation.append(step or 1)
+        kernel.append((max(along) - low) // (step or 1) + 1)
+        first.append(low)
+    return tuple(kernel), tuple(dilation), tuple(first)
 
 
 def module_of(convolution: Convolution) -> nn.Module:

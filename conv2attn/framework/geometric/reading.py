@@ -1,4 +1,4 @@
-"""Reads the graph layers of torch_geometric: importing this module registers them with `as_basis` and `from_torch`."""
+"""Reads the graph layers of torch_geometric."""
 
 from typing import Any
 
