@@ -39,7 +39,7 @@ def test_the_trained_example_is_read_with_its_own_grid():
     result = call(EXAMPLES / "attention-quadratic.pt", "--format", "json")
     report = json.loads(result.stdout)
     assert result.exit_code == report["exit_code"] == 1
-    assert [layer["grid"] for layer in report["layers"]] == [[7, 7]] * 4
+    assert [layer["grid"] for layer in report["layers"]] == [[4, 4]] * 4
 
 
 def test_a_converted_layer_holds(folder):

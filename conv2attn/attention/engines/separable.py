@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.engines.axis_mixing import AxisMixing, AxisSoftmax, Band, axis_mixings, bands_along, mix
-from conv2attn.attention.engines.channels import project, rows_per_slab
+from conv2attn.attention.engines.channels import project, project_tokens, rows_per_slab
 from conv2attn.attention.engines.gather import CACHED
 from conv2attn.attention.engines.whole_axes import mix_whole_axes
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
@@ -87,7 +87,10 @@ def run_whole(basis: Basis, image: Tensor, steps: Sequence[tuple[int, ...]], dir
     """The layer with all heads mixed at once, whose mixed tokens a training step keeps for its gradients anyway."""
     keys = basis.padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
-    return project(mix_whole_axes(over_axes(basis.operators, grid), grid, keys, steps), basis.weights, direct)
+    mixed = mix_whole_axes(over_axes(basis.operators, grid), grid, keys, steps)
+    if basis.weights.groups > 1:
+        return project(mixed.movedim(-1, 1), basis.weights, direct)
+    return project_tokens(mixed, basis.weights)
 
 
 def run(basis: Basis, image: Tensor, plans: Sequence[AxisPlan], direct: bool, limit: int | None) -> Tensor:

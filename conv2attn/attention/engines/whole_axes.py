@@ -12,7 +12,7 @@ Path = tuple[int, ...]
 
 
 def mix_whole_axes(operators: AxisSoftmax, grid: AttentionGrid, keys: Tensor, steps: Sequence[Sequence[int]]) -> Tensor:
-    """The mixed tokens of all heads, (batch, d_in, heads, *queries), for the padded image `keys`.
+    """The mixed tokens of all heads, (batch, heads, *queries, d_in), for the padded image `keys`.
 
     Args:
         steps: for each axis, `steps[axis][h]` is the head whose softmax head h shares.
@@ -28,7 +28,7 @@ def mix_whole_axes(operators: AxisSoftmax, grid: AttentionGrid, keys: Tensor, st
         weights = selected(weights, [heads.index(path[-1]) for path in chosen], 0)
         mixed = along_axis(mixed, weights, [prefixes.index(path[:-1]) for path in chosen])
         prefixes = chosen
-    return mixed.movedim(-1, 1).unflatten(3, grid.queries)
+    return mixed.unflatten(2, grid.queries)
 
 
 def along_axis(mixed: Tensor, weights: Tensor, parents: Sequence[int]) -> Tensor:
@@ -44,7 +44,8 @@ def along_axis(mixed: Tensor, weights: Tensor, parents: Sequence[int]) -> Tensor
     remaining = mixed.shape[4:]
     tokens = mixed.flatten(4)
     if tokens.shape[1] == 1 and mixed.shape[2] == 1:
-        product = (weights.flatten(0, 1) @ tokens[:, 0, 0]).unflatten(1, weights.shape[:2])[:, :, None]
+        shared = weights.flatten(0, 1).expand(len(tokens), -1, -1)  # torch.matmul would transpose the whole product
+        product = torch.bmm(shared, tokens[:, 0, 0]).unflatten(1, weights.shape[:2])[:, :, None]
     else:
         product = weights[:, None] @ selected(tokens, parents, 1)
     return product.flatten(2, 3).unflatten(3, remaining)

@@ -103,17 +103,6 @@ def test_what_cannot_be_asked_is_one_sentence(arguments, match):
     assert not Path("found.pt").exists()
 
 
-def test_what_the_page_says_of_the_examples():
-    text = (ROOT / "docs" / "heads.md").read_text()
-    for name in ("quadratic", "learned"):
-        layers = json.loads(call("heads", f"examples/attention-{name}.pt", "--format", "json").stdout)["layers"]
-        reached = [next(s["mean"] for s in each["spans"] if s["kernel_size"] == 3) for each in layers]
-        explained = [next(c["share"] for c in each["convolutions"] if c["kernel_size"] == 3) for each in layers]
-        for numbers in (reached, explained):
-            first, second, third, fourth = (round(100 * number) for number in numbers)
-            assert f"{first}, {second}, {third} and {fourth} %" in " ".join(text.split())
-
-
 def test_a_picture_of_displacements_has_one_scale_and_the_kernel_s_box():
     report = conv2attn.heads({"first": hard((6, 6), OFFSETS), "second": soft((6, 6), 1.0)[:4]}, grid=(6, 6))
     figure = plots.draw_facts(report)
