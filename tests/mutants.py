@@ -32,10 +32,11 @@ class Mutant(NamedTuple):
 ALPHA = "tests/bounds/edges/alpha.py"
 LEAK = "tests/bounds/edges/leak.py"
 ROUNDING = "tests/bounds/edges/rounding.py"
-PLANTED = "tests/equivalence/edges/planted_errors.py::test_a_planted_error_is_refuted_by_its_part"
+PLANTED = "tests/equivalence/edges/planted_errors.py::test_a_planted_error_is_refuted_by_its_part_and_shown_by_an_input"
 NETWORKS = "tests/equivalence/edges/networks.py"
 MAPS = "tests/equivalence/edges/maps.py"
 OUTPUTS = "tests/equivalence/edges/outputs.py"
+ROUNDED = "tests/equivalence/edges/rounding.py"
 TOLERANCE = "tests/equivalence/edges/tolerances.py"
 BASIS = "tests/basis/laws.py"
 DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
@@ -53,7 +54,7 @@ MUTANTS = {
         "bounds/formats.py",
         '"tf32", 11',
         '"tf32", 24',
-        "tests/test_certificates_arithmetic.py",
+        f"{ROUNDED}::test_products_that_may_be_cut_are_counted_by_the_coarsest_setting",
     ),
     "rounded to nearest": Mutant(
         "bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA
@@ -184,7 +185,7 @@ MUTANTS = {
         "equivalence/evidence/recheck.py",
         "if sha256(path) != known\n",
         "if False\n",
-        "tests/test_certificates_reports.py::test_a_file_that_changed_is_refuted",
+        "tests/equivalence/edges/rechecks.py::test_a_file_that_changed_is_refuted_before_it_is_read",
     ),
     "query minus key": Mutant(
         "basis/grid.py",

@@ -29,41 +29,6 @@ def right(net):
     """Nothing planted."""
 
 
-UNSEEN = {  # outputs of other shapes, which the sentence on the layer says, and differences that rounding hides
-    *(
-        "padding grown by one",
-        "padding dropped",
-        "stride and dilation exchanged",
-        "stride that shows at some sizes only",
-    ),
-    *("leak of one head", "an unrelated layer by one ulp", "a buffer by one ulp"),
-}
-
-
-@pytest.mark.parametrize("error", planted.PLANTED)
-def test_an_error_is_shown_by_an_input_and_not_by_the_corrected_network(error):
-    """An input of the layer that is wrong, or an image; where none shows it, the report says so."""
-    original, converted = pair(planted.PLANTED[error].plant)
-    report = certify(original, converted, images=image())
-    layer = planted.PLANTED[error].layer
-    assert report.verdict is Verdict.REFUTED
-    assert {each.layer for each in report.witnesses} <= ({layer, "(network)"} if layer else {"(network)"})
-    assert all(each.shows for each in report.witnesses)
-    if not layer:
-        parts = {each.part for each in report.between if each.verdict is Verdict.REFUTED}
-        told = {line.partition(":")[0] for line in report.unshown}
-        assert parts == {each.part for each in report.witnesses} | told
-        assert all(f"{line}\n" in report.to_text() for line in report.unshown)
-    assert bool(report.witnesses) is (error not in UNSEEN)
-    if error in UNSEEN:
-        return
-    again, after = (replayed(report, original, each) for each in (converted, pair(right)[1]))
-    assert (again.verdict, again.exit_code) == (Verdict.REFUTED, 1)
-    assert [each.verdict for each in again.shown] == [Verdict.REFUTED] * len(report.witnesses)
-    assert (after.verdict, after.exit_code) == (Verdict.UNDECIDED, 3)
-    assert [each.verdict for each in after.shown] == [Verdict.UNDECIDED] * len(report.witnesses)
-
-
 @pytest.mark.parametrize("channels", [4, 40])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_numbers_of_a_counterexample_are_those_of_the_layers(channels, dtype):

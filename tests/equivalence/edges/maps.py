@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from math import gcd
 
 import pytest
 import torch
+from equivalence.pairs import row_of, rows_of
 from equivalence.planted import heads, permuted, rewritten, taps, ulp, zero_head_added
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,6 @@ from torch import nn
 import conv2attn
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
-from conv2attn.equivalence import certify
 from conv2attn.errors import GeometryError
 from conv2attn.verdicts import Verdict
 
@@ -27,13 +28,6 @@ def convolution(kind=nn.Conv2d, channels=(4, 6), kernel=(2, 3), dtype=torch.floa
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return kind(*channels, kernel, **{"padding": 1, **options}).to(dtype)
-
-
-def row(original, converted, size=None):
-    """The row of two layers, certified on an image of unequal sides."""
-    axes = len(original.kernel_size) if isinstance(original, nn.Module) and hasattr(original, "kernel_size") else 2
-    channels = original.in_channels if hasattr(original, "in_channels") else original.d_in
-    return certify(original, converted, input_size=size or (channels, *(9, 8, 7)[:axes])).rows[0]
 
 
 def made_of(layer, **changes):
@@ -173,10 +167,17 @@ LAYERS = {
 CODES = {"geometry": "C2A401", "weights": "C2A402", "support": "C2A408"}
 
 
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of all tables here, certified at once."""
+    tables = {"layers": LAYERS, "strays": STRAYS, "enumerated": ENUMERATED}
+    made = {(table, name): case[0]() for table, cases in tables.items() for name, case in cases.items()}
+    return rows_of(made)
+
+
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_pair_of_layers_is_decided_by_the_right_part(name):
-    make, part, verdict = LAYERS[name]
-    found = row(*make())
+def test_a_pair_of_layers_is_decided_by_the_right_part(rows, name):
+    (_, part, verdict), found = LAYERS[name], rows["layers", name]
     assert (found.part(part).verdict, found.verdict) == (verdict, verdict), found.findings
     assert verdict is HOLDS or (found.decisive.part, found.decisive.code) == (part, CODES[part])
 
@@ -187,7 +188,7 @@ def test_weights_that_are_off_are_counted_and_the_worst_is_named(groups):
     taps(converted)[1, 0, 0] += 2.0
     taps(converted)[2, 4, 1] += 8.0
     taps(converted)[5, 5, 0] -= 4.0
-    told = row(original, converted).decisive.sentence
+    told = row_of(original, converted).decisive.sentence
     assert told.startswith("3 weights off"), told
     assert f"(head 2), output channel 4, input channel {1 if groups == 1 else 3}: " in told
 
@@ -208,13 +209,12 @@ def by_fractions(value, output):
     ]
 
 
-@settings(max_examples=25)
-@given(st.data())
-def test_sums_of_products_are_compared_as_real_numbers(data):
-    """Random factors against the rounded sums: as many weights are off as rounding moved, by exact fractions."""
-    dtype, bits = data.draw(st.sampled_from(DTYPES)), data.draw(st.sampled_from([1, 3, 9, 24]))
-    spread = data.draw(st.sampled_from([0, 3] if dtype == torch.float16 else [0, 5, 30]))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6)))
+@st.composite
+def products(draw):
+    """Factors of a format, with as many bits and as spread as drawn, and the layer of their rounded sums."""
+    dtype, bits = draw(st.sampled_from(DTYPES)), draw(st.sampled_from([1, 3, 9, 24]))
+    spread = draw(st.sampled_from([0, 3] if dtype == torch.float16 else [0, 5, 30]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
 
     def numbers(*shape):
         whole = torch.randint(-(2**bits) + 1, 2**bits, shape, generator=generator).double() * 2.0**-bits
@@ -223,28 +223,33 @@ def test_sums_of_products_are_compared_as_real_numbers(data):
     value, output = numbers(3, 4, 3), numbers(3, 2, 4)
     exact = by_fractions(value, output)
     original = nn.Conv1d(3, 2, 1, bias=False).to(dtype)
-    rounded = torch.tensor([[float(each) for each in line] for line in exact], dtype=torch.float64).to(dtype)
-    original.weight.data = rounded[..., None]
-    off = sum(
-        Fraction(x) != y for xs, ys in zip(rounded.tolist(), exact, strict=True) for x, y in zip(xs, ys, strict=True)
-    )
-    converted = attending(original, value, output)
-    found = row(original, converted).part("weights")
-    assert found.verdict is (REFUTED if off else HOLDS), found
-    assert not off or found.sentence.startswith(f"{off} weight"), (found, off)
+    original.weight.data = torch.tensor([[float(each) for each in line] for line in exact]).to(dtype)[..., None]
+    return original, value, output, exact
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("which", ["value", "output"])
-def test_one_ulp_of_a_factor_is_seen_in_every_format(dtype, which):
-    original, converted = pair(rewritten, dtype=dtype)
-    assert row(original, converted).verdict is HOLDS
-    numbers = getattr(converted, which).data
-    place = tuple(numbers.nonzero()[-1].tolist())
-    ulp(numbers, place)
-    assert row(original, converted).part("weights").verdict is REFUTED
-    numbers[place] = torch.nextafter(numbers[place], torch.tensor(-torch.inf, dtype=dtype))
-    assert row(original, converted).verdict is HOLDS
+@settings(max_examples=10)
+@given(st.lists(products(), min_size=8, max_size=8))
+def test_sums_of_products_are_compared_as_real_numbers(drawn):
+    """Random factors against their rounded sums: as many weights are off as rounding moved, by exact fractions."""
+    rows = rows_of({number: (layer, attending(layer, *factors)) for number, (layer, *factors, _) in enumerate(drawn)})
+    for number, (original, *_, exact) in enumerate(drawn):
+        rounded = original.weight.flatten().tolist()
+        off = sum(Fraction(x) != y for x, y in zip(rounded, chain.from_iterable(exact), strict=True))
+        found = rows[number].part("weights")
+        assert found.verdict is (REFUTED if off else HOLDS), found
+        assert not off or found.sentence.startswith(f"{off} weight"), (found, off)
+
+
+def test_one_ulp_of_a_factor_is_seen_in_every_format():
+    pairs = {}
+    for dtype in DTYPES:
+        for which in ("value", "output"):
+            right, wrong = pair(rewritten, dtype=dtype), pair(rewritten, dtype=dtype)
+            numbers = getattr(wrong[1], which).data
+            ulp(numbers, tuple(numbers.nonzero()[-1].tolist()))
+            pairs |= {(dtype, which, HOLDS): right, (dtype, which, REFUTED): wrong}
+    for case, row in rows_of(pairs).items():
+        assert row.part("weights").verdict is case[-1], case
 
 
 def attending(original, value, output):
@@ -268,9 +273,9 @@ def test_a_difference_that_many_moduli_divide_is_a_difference(many):
     scale = [2.0 ** (10 * at) for at in range(len(limbs))]  # in both factors, as the whole is beyond float64
     value = torch.tensor([1.0, *(x * s for x, s in zip(limbs, scale, strict=True))], dtype=torch.float64)[None, :, None]
     output = torch.tensor([1.0, *scale], dtype=torch.float64)[None, None]
-    assert row(original, attending(original, value, output)).part("weights").verdict is REFUTED
+    assert row_of(original, attending(original, value, output)).part("weights").verdict is REFUTED
     value[0, 1:] = 0.0
-    assert row(original, attending(original, value, output)).part("weights").verdict is HOLDS
+    assert row_of(original, attending(original, value, output)).part("weights").verdict is HOLDS
 
 
 def test_long_sums_of_large_numbers_are_exact():
@@ -281,7 +286,7 @@ def test_long_sums_of_large_numbers_are_exact():
     right[0] = -(sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True)) % 64)
     original = nn.Conv1d(1, 1, 1, bias=False).double()
     original.weight.data.fill_(float(sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))))
-    found = row(original, attending(original, left.double()[None, :, None], right.double()[None, None]))
+    found = row_of(original, attending(original, left.double()[None, :, None], right.double()[None, None]))
     assert found.part("weights").verdict is HOLDS
 
 
@@ -289,9 +294,9 @@ def test_long_sums_of_large_numbers_are_exact():
 def test_the_smallest_and_the_largest_numbers_are_compared_exactly(number):
     original, converted = pair(kind=nn.Conv1d, channels=(2, 2), kernel=1, padding=0, dtype=torch.float64)
     original.weight.data[0, 1], taps(converted)[0, 0, 1] = number, number
-    assert row(original, converted).part("weights").verdict is HOLDS
+    assert row_of(original, converted).part("weights").verdict is HOLDS
     taps(converted)[0, 0, 1] = torch.nextafter(taps(converted)[0, 0, 1], torch.tensor(0.0).double())
-    assert row(original, converted).part("weights").verdict is REFUTED
+    assert row_of(original, converted).part("weights").verdict is REFUTED
 
 
 # Heads whose target leaves the padded grid read the nearest key.
@@ -329,88 +334,77 @@ def same_on_every_small_size(original, layer):
     return True
 
 
-@settings(max_examples=40)
-@given(st.data())
-def test_heads_off_the_grid_are_decided_as_every_small_size_decides(data):
-    size, dilation, stride = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
-    mode, amount = (
-        data.draw(st.sampled_from(["zeros", "replicate", "reflect", "circular"])),
-        data.draw(st.integers(0, 3)),
+@st.composite
+def less_padded_lines(draw):
+    """A convolution on a line, and its conversion with less padding of some mode."""
+    size, dilation, stride = draw(st.integers(1, 4)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    mode, amount = draw(st.sampled_from(["zeros", "replicate", "reflect", "circular"])), draw(st.integers(0, 3))
+    original = convolution(
+        nn.Conv1d, (1, 1), size, stride=stride, padding=amount, dilation=dilation, bias=False, padding_mode=mode
     )
-    torch.manual_seed(data.draw(st.integers(0, 100)))
-    original = nn.Conv1d(1, 1, size, stride, amount, dilation, bias=False, padding_mode=mode)
-    if data.draw(st.booleans()):
-        original.weight.data[..., data.draw(st.integers(0, size - 1))] = 0
-    ends = [(data.draw(st.integers(0, amount)),) for _ in range(2)]
-    layer = less_padded(original, *ends, data.draw(st.sampled_from([mode, "zeros", "replicate"])))
-    found, same = row(original, layer, (1, 29)).part("geometry"), same_on_every_small_size(original, layer)
-    if same is None:
-        assert found.verdict is not HOLDS
-    else:
-        assert found.verdict is (HOLDS if same else REFUTED) or "does not fit" in found.sentence, found
+    if draw(st.booleans()):
+        original.weight.data[..., draw(st.integers(0, size - 1))] = 0
+    ends = [(draw(st.integers(0, amount)),) for _ in range(2)]
+    return original, less_padded(original, *ends, draw(st.sampled_from([mode, "zeros", "replicate"])))
 
 
+@settings(max_examples=10)
+@given(st.lists(less_padded_lines(), min_size=10, max_size=10))
+def test_heads_off_the_grid_are_decided_as_every_small_size_decides(pairs):
+    made = {number: (*pair, torch.ones(1, 1, 29)) for number, pair in enumerate(pairs)}
+    for number, row in rows_of(made).items():
+        found, same = row.part("geometry"), same_on_every_small_size(*pairs[number])
+        if same is None:
+            assert found.verdict is not HOLDS
+        else:
+            assert found.verdict is (HOLDS if same else REFUTED) or "does not fit" in found.sentence, found
+
+
+def stray(kernel, less, mode, encoding=QuadraticEncoding, channels=(2, 3), **options):
+    """A pair of which the second has less padding."""
+
+    def make():
+        original = convolution(channels=channels, kernel=kernel, **options)
+        return original, less_padded(original, less, less, mode, encoding)
+
+    return make
+
+
+REPLICATE = {"padding": (1, 2), "padding_mode": "replicate"}
 STRAYS = {
-    "replicate needs no padding": ((3, 5), {"padding": (1, 2), "padding_mode": "replicate"}, (1, 2), "zeros", HOLDS),
-    "replicate with some padding": (
-        (3, 5),
-        {"padding": (1, 2), "padding_mode": "replicate"},
-        (1, 1),
-        "replicate",
-        HOLDS,
-    ),
-    "replicate with a ring of zeros": (
-        (3, 5),
-        {"padding": (1, 2), "padding_mode": "replicate"},
-        (1, 1),
-        "zeros",
-        REFUTED,
-    ),
-    "zeros need padding": ((3, 5), {"padding": (1, 2)}, (1, 2), "zeros", REFUTED),
-    "one ring of zeros is as good as two": ((3, 5), {"padding": (1, 2)}, (0, 1), "zeros", HOLDS),
-    "zeros on one axis hide nothing of another": ((1, 3), {"padding": (1, 1)}, (0, 1), "zeros", REFUTED),
-    "circular": ((3, 5), {"padding": (1, 2), "padding_mode": "circular"}, (1, 2), "zeros", REFUTED),
-    "reflect": ((3, 5), {"padding": (1, 2), "padding_mode": "reflect"}, (1, 2), "zeros", REFUTED),
-    "an error that a stride shows at some sizes": (
-        (2, 1),
-        {"stride": (3, 1), "padding": (1, 0)},
-        (0, 0),
-        "zeros",
-        HOLDS,
-    ),
-    "too far to be looked at": ((2, 1), {"dilation": (800, 1), "padding": (400, 0)}, (400, 0), "zeros", UNDECIDED),
+    "replicate needs no padding": (stray((3, 5), (1, 2), "zeros", **REPLICATE), HOLDS),
+    "replicate with some padding": (stray((3, 5), (1, 1), "replicate", **REPLICATE), HOLDS),
+    "replicate with a ring of zeros": (stray((3, 5), (1, 1), "zeros", **REPLICATE), REFUTED),
+    "zeros need padding": (stray((3, 5), (1, 2), "zeros", padding=(1, 2)), REFUTED),
+    "one ring of zeros is as good as two": (stray((3, 5), (0, 1), "zeros", padding=(1, 2)), HOLDS),
+    "zeros on one axis hide nothing of another": (stray((1, 3), (0, 1), "zeros", padding=(1, 1)), REFUTED),
+    "circular": (stray((3, 5), (1, 2), "zeros", padding=(1, 2), padding_mode="circular"), REFUTED),
+    "reflect": (stray((3, 5), (1, 2), "zeros", padding=(1, 2), padding_mode="reflect"), REFUTED),
+    "too far to be looked at": (stray((2, 1), (400, 0), "zeros", dilation=(800, 1), padding=(400, 0)), UNDECIDED),
+}
+BY_ENUMERATION = {"encoding": EnumeratedEncoding, "channels": (1, 1)}
+ENUMERATED = {  # E8 of the errata: below the last row the nearest t is that of the last pixel of all
+    "pixels of other rows": (stray(3, (1, 1), "zeros", padding_mode="replicate", **BY_ENUMERATION), REFUTED),
+    "right on a small grid, which proves nothing": (stray(5, (1, 1), "zeros", padding=2, **BY_ENUMERATION), UNDECIDED),
+    "too far to be looked at": (stray(3, (9, 9), "zeros", padding=9, dilation=9, **BY_ENUMERATION), UNDECIDED),
 }
 
 
 @pytest.mark.parametrize("name", STRAYS)
-def test_heads_off_the_grid_of_two_axes(name):
-    kernel, options, less, mode, verdict = STRAYS[name]
-    original = convolution(channels=(2, 3), kernel=kernel, **options)
-    found = row(original, less_padded(original, less, less, mode)).part("geometry")
-    assert found.verdict is verdict, found
-
-
-ENUMERATED = {
-    "pixels of other rows": (3, {"padding_mode": "replicate"}, (1, 1), REFUTED),
-    "a small grid is right, and proves nothing": (5, {"padding": 2}, (1, 1), UNDECIDED),
-    "too far to be looked at": (3, {"padding": 9, "dilation": 9}, (9, 9), UNDECIDED),
-}
+def test_heads_off_the_grid_of_two_axes(rows, name):
+    assert rows["strays", name].part("geometry").verdict is STRAYS[name][1], rows["strays", name]
 
 
 @pytest.mark.parametrize("name", ENUMERATED)
-def test_an_enumeration_off_the_grid_picks_the_nearest_in_its_own_order(name):
-    """E8 of the errata: below the last row the nearest t is that of the last pixel of all."""
-    kernel, options, less, verdict = ENUMERATED[name]
-    original = convolution(channels=(1, 1), kernel=kernel, **options)
-    layer = less_padded(original, less, less, "zeros", EnumeratedEncoding)
-    assert row(original, layer).part("geometry").verdict is verdict
+def test_an_enumeration_off_the_grid_picks_the_nearest_in_its_own_order(rows, name):
+    assert rows["enumerated", name].part("geometry").verdict is ENUMERATED[name][1], rows["enumerated", name]
 
 
 @pytest.mark.parametrize("encoding", [QuadraticEncoding, EnumeratedEncoding])
 def test_unpadded_heads_on_one_axis_are_replicate_padding(encoding):
     original = convolution(nn.Conv1d, (1, 1), 3, padding_mode="replicate")
     layer = less_padded(original, (1,), (1,), "zeros", encoding)
-    assert row(original, layer).verdict is HOLDS
+    assert row_of(original, layer).verdict is HOLDS
 
 
 CANCELLING = {"cancel": (-0.7, HOLDS), "do not": (-0.5, REFUTED)}
@@ -421,8 +415,8 @@ def test_other_pixels_with_weights_that_cancel_there_are_the_same_map(case):
     original = convolution(nn.Conv1d, (1, 1), 2, stride=2, padding=2)
     number, verdict = CANCELLING[case]
     original.weight.data = torch.tensor([[[0.7, number]]])
-    assert row(original, less_padded(original, (2,), (0,), "zeros")).part("geometry").verdict is verdict
+    assert row_of(original, less_padded(original, (2,), (0,), "zeros")).part("geometry").verdict is verdict
 
 
 def test_heads_in_any_order_are_the_same_map():
-    assert row(*pair(permuted)).verdict is HOLDS
+    assert row_of(*pair(permuted)).verdict is HOLDS

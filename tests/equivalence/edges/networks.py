@@ -46,7 +46,7 @@ def test_a_network_computes_itself():
 ])  # fmt: skip
 def test_two_conversions_compute_each_other_and_the_network_either_way(second):
     networks = [network(), conv2attn.convert(network()), conv2attn.convert(network(), **second)]
-    for first, other in ((0, 2), (1, 2), (2, 1), (2, 0)):
+    for first, other in ((0, 2), (2, 1)):
         assert outcome(certify(networks[first], networks[other], images=image())) == PROVED
     ulp(taps(networks[2].oblong), (0, 1, 2))
     assert rows(certify(*networks[1:], images=image()), REFUTED) == ["oblong"]

@@ -501,6 +501,16 @@ def test_files_that_moved_can_be_named(network, tmp_path):
         network.look()
 
 
+def test_files_of_a_device_that_is_not_here_are_read(network, monkeypatch):
+    content = {which: torch.load(network.paths[which], weights_only=True) for which in ("original", "converted")}
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:99")
+        for which, held in content.items():
+            torch.save(held, network.paths[which])
+    network.sign()
+    assert network.look().verdict is Verdict.HOLDS
+
+
 class Foreign:
     """What only an unsafe load would make."""
 
