@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conv2attn.attention import MultiHeadSelfAttention, set_engine, to_mha
+    from conv2attn.attention import MultiHeadSelfAttention, from_gpsa, from_mha, set_engine, to_gpsa, to_mha
     from conv2attn.checkpoints import load, save
     from conv2attn.equivalence import certify
     from conv2attn.framework import AttentionConvolution, BasisConvolution, compare, from_torch
@@ -24,6 +24,8 @@ HOMES = {
     "conversion_of": "models",
     "convert": "models",
     "express": "span",
+    "from_gpsa": "attention",
+    "from_mha": "attention",
     "from_torch": "framework",
     "heads": "span",
     "load": "checkpoints",
@@ -31,6 +33,7 @@ HOMES = {
     "save": "checkpoints",
     "set_engine": "attention",
     "soften": "models",
+    "to_gpsa": "attention",
     "to_mha": "attention",
     "to_torch": "theorem",
 }
@@ -45,6 +48,8 @@ __all__ = [
     "conversion_of",
     "convert",
     "express",
+    "from_gpsa",
+    "from_mha",
     "from_torch",
     "heads",
     "load",
@@ -52,6 +57,7 @@ __all__ = [
     "save",
     "set_engine",
     "soften",
+    "to_gpsa",
     "to_mha",
     "to_torch",
 ]

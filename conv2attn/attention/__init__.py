@@ -13,9 +13,10 @@ from conv2attn.attention.encodings import (
     SinusoidalPlaces,
 )
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, explain_engines
+from conv2attn.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.layer import MultiHeadSelfAttention
-from conv2attn.attention.multihead import PositionedAttention, to_mha
+from conv2attn.attention.multihead import PositionedAttention, from_mha, to_mha
 from conv2attn.attention.settings import set_engine
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Encoding",
     "EngineName",
     "EnumeratedEncoding",
+    "GatedAttention",
     "GeneralisedEncoding",
     "HeadPositions",
     "LearnedEncoding",
@@ -35,7 +37,10 @@ __all__ = [
     "SinusoidalPlaces",
     "choose_engine",
     "explain_engines",
+    "from_gpsa",
+    "from_mha",
     "hard_offsets",
     "set_engine",
+    "to_gpsa",
     "to_mha",
 ]

@@ -5,10 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
+from conv2attn.attention.encodings import QuadraticEncoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
-from conv2attn.basis import AttentionGrid, Padding, QuadraticSoftmax, Sites
+from conv2attn.basis import AttentionGrid, Padding, QuadraticSoftmax, Sites, Weights
 from conv2attn.errors import EngineError, UnsupportedError
+
+ROUNDINGS = 64
+"""Roundoffs of the largest coefficient by which one may differ. Chosen: each is a sum of a few dozen products."""
 
 
 class PositionedAttention(nn.Module):
@@ -91,4 +95,34 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         attention.out_proj.bias.zero_()
         if layer.bias is not None:
             attention.out_proj.bias[: layer.d_out] = layer.bias
-    return PositionedAttention(attention, basis.padding, basis.sites, layer.d_out)
+    return PositionedAttention(attention, basis.padding, layer.sites, layer.d_out)
+
+
+def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
+    """The layer of an attention of torch that reads positions alone, as `to_mha` makes one and training leaves it.
+
+    Raises:
+        UnsupportedError: the scores of a head are not `-alpha |k - q - c|^2` up to what depends on the query alone, or
+            queries and keys have biases (C2A101).
+    """
+    attention, axes = module.attention, len(module.sites.stride)
+    heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()
+    asking = attention.q_proj_weight.detach().unflatten(0, (heads, width))[..., : axes + 1]
+    answering = attention.k_proj_weight.detach().unflatten(0, (heads, width))
+    scores = asking.mT @ answering / math.sqrt(width)
+    alpha = -scores[:, axes, axes]
+    expected = torch.zeros_like(scores)
+    expected[:, :axes, :axes] = 2 * alpha[:, None, None] * torch.eye(axes).to(scores)
+    expected[:, axes, :axes], expected[:, axes, axes] = scores[:, axes, :axes], -alpha
+    odd = (scores - expected).abs().amax((1, 2)) > ROUNDINGS * torch.finfo(scores.dtype).eps * scores.abs().amax((1, 2))
+    if bool(odd.any()) or not bool((alpha > 0).all()) or bool(inside[: -heads * width].any()):
+        wrong = int((odd | ~(alpha > 0)).nonzero()[0]) if bool((odd | ~(alpha > 0)).any()) else 0
+        raise UnsupportedError("C2A101", f"head {wrong} is not a quadratic head: its scores are of another form")
+    encoding = QuadraticEncoding(scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
+    layer = MultiHeadSelfAttention(
+        attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites
+    ).to(scores)
+    output = attention.out_proj.weight.detach()[: module.d_out]
+    bias = attention.out_proj.bias.detach()[: module.d_out] + output @ inside[-heads * width :]
+    value = attention.v_proj_weight.detach().unflatten(0, (heads, width))
+    return layer.hold(Weights(value, output.unflatten(1, (heads, width)).transpose(0, 1), bias))
