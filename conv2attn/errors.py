@@ -222,6 +222,12 @@ RULES: dict[str, Rule] = {
         "Save it as .pt, or export the part that returns one tensor, with another --engine.",
     ),
     "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
+    "C2A310": Rule(
+        "saved in a form that loses attention",
+        "save_pretrained stores weights and a config, from which from_pretrained builds the original class, with its "
+        "convolutions and without the attention.",
+        "Use conv2attn.save(network, path) and conv2attn.load(path).",
+    ),
     "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),
     "C2A403": Rule(
         "attention leaks",

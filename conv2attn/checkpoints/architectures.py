@@ -150,9 +150,8 @@ def detects(builder: Callable[..., Any]) -> bool:
 def of_timm(name: str, arguments: dict[str, Any]) -> Architecture:
     """A model of timm, without weights; its configuration says the size and normalisation of images."""
     timm = library("timm", f"timm:{name}")
-    known = timm.list_models()
-    if name.partition(".")[0] not in known:
-        raise unknown(f"timm:{name}", name, known, "timm")
+    if not timm.is_model(name.partition(".")[0]):
+        raise unknown(f"timm:{name}", name, timm.list_models(), "timm")
 
     def factory(**given: Any) -> Any:
         return timm.create_model(name, pretrained=False, **given)

@@ -1,31 +1,38 @@
 """What a file or folder of weights holds, by one reader for all kinds, and nothing executed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.modules import code_in, read_module, trusted
+from conv2attn.checkpoints.onnx_models import read_onnx
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
+from conv2attn.checkpoints.programs import read_program
 from conv2attn.checkpoints.reading import check_tensors, read_safetensors, unpickled
 from conv2attn.errors import CheckpointError
 
-READ = (Kind.TORCH, Kind.LEGACY, Kind.SAFETENSORS)
+WEIGHTS = (Kind.TORCH, Kind.LEGACY, Kind.SAFETENSORS)
+PROGRAM_READERS = {Kind.EXPORT: read_program, Kind.ONNX: read_onnx}
+UNGUARDED = "its guards on sizes are not read"
 
 
 @final
 @dataclass(frozen=True)
 class Contents:
-    """The dict of a file, the metadata beside its tensors, and for a folder its configuration."""
+    """The dict of a file and its metadata; for a folder its configuration; or the network that a file is by itself."""
 
     path: Path
     kind: Kind
     content: Mapping[Any, Any]
     metadata: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] | None = None
+    network: nn.Module | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -33,12 +40,16 @@ class Contents:
         return sha256(self.path)
 
 
-def contents_of(path: Path, limit: int = LARGEST_FILE) -> Contents:
-    """What is in a file of `torch.save` or safetensors, or in a folder with a config.json.
+def contents_of(
+    path: Path, limit: int = LARGEST_FILE, allow: Sequence[str] = (), trust_pickle: bool = False
+) -> Contents:
+    """What is in a file of `torch.save`, safetensors, torch.export or ONNX, or in a folder with a config.json.
 
     Args:
         path: the file or folder.
         limit: the most bytes that are read, of all files together.
+        allow: classes of modules, by their full names, that a whole pickled module may have beside known ones.
+        trust_pickle: run what a file of torch.save names, whatever it is.
     Raises:
         CheckpointError: C2A301 where there is none, C2A302 where it is damaged, C2A303 where it is of another kind or
             holds more than tensors, C2A307 where it is larger than `limit`.
@@ -47,13 +58,30 @@ def contents_of(path: Path, limit: int = LARGEST_FILE) -> Contents:
         return contents_of_folder(path, limit)
     with opened(path) as file:
         kind = inspect(path, file, limit)
-        if kind not in READ:
+        if kind in PROGRAM_READERS:
+            assumed = (UNGUARDED,) if kind is Kind.EXPORT else ()
+            return Contents(path, kind, {}, network=PROGRAM_READERS[kind](path), assumed=assumed)
+        if kind not in WEIGHTS:
             raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out)
         if kind is not Kind.SAFETENSORS:
-            return Contents(path, kind, unpickled(path, file))
+            return contents_of_pickle(path, kind, file, allow, trust_pickle)
     tensors, metadata = read_safetensors(path)
     check_tensors(path, tensors)
     return Contents(path, kind, tensors, metadata)
+
+
+def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[str], trust: bool) -> Contents:
+    """What is in a file of `torch.save`: a dict of tensors, or a whole module."""
+    names = code_in(path) if kind is Kind.TORCH else []
+    if trust and (names or kind is Kind.LEGACY):
+        found, told = trusted(path), ("its pickle was trusted, and the code that it names was run",)
+        if isinstance(found, nn.Module):
+            return Contents(path, kind, {}, network=found, assumed=told)
+        return Contents(path, kind, found, assumed=told)
+    if names:
+        told = (f"rebuilt from its pickle, which names {', '.join(names)}",)
+        return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=told)
+    return Contents(path, kind, unpickled(path, file))
 
 
 def contents_of_folder(folder: Path, limit: int) -> Contents:

@@ -1,6 +1,5 @@
 """A network as a program that runs without this project: .pt2 or .onnx, run from the file and compared."""
 
-import importlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from torch.export import Dim, ExportedProgram
 
 from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.onnx_models import needed
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import input_size_of, provenance_of
@@ -151,20 +151,6 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         raise CheckpointError("C2A309", f"torch.onnx does not export it ({first_line(error)[:200]})") from error
     name = session.get_inputs()[0].name
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
-
-
-def needed(library: str) -> Any:
-    """A library for ONNX files.
-
-    Raises:
-        UsageError: it is not installed (C2A001).
-    """
-    try:
-        return importlib.import_module(library)
-    except ImportError as error:
-        raise UsageError(
-            "C2A001", f"{library} is not installed", "Install it: pip install 'conv2attn[onnx]'."
-        ) from error
 
 
 def allowed(expected: Sequence[Tensor], bound: float | None) -> float:

@@ -2,17 +2,19 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
-from torch.serialization import get_unsafe_globals_in_checkpoint
-
-from conv2attn.checkpoints.contents import READ, contents_of
+from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS, contents_of
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.modules import code_in
+from conv2attn.checkpoints.onnx_models import onnx_operators, onnx_tensors
 from conv2attn.checkpoints.plans import recognise
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
+from conv2attn.checkpoints.programs import parts
 from conv2attn.checkpoints.registries import candidates, hinted
 from conv2attn.checkpoints.states import State, readings, state_in
 from conv2attn.errors import CheckpointError
@@ -94,32 +96,39 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         with opened(path) as file:
             kind, size = inspect(path, file, limit), path.stat().st_size
     about = (str(path), kind.words, size, sha256(path))
-    if kind not in (*READ, Kind.FOLDER):
+    if kind in PROGRAM_READERS:
+        return Inspection(*about, (), (), *of_program(path, kind))
+    if kind not in (*WEIGHTS, Kind.FOLDER):
         return Inspection(*about, (), (), (f"not read as a network. {kind.way_out}",), ())
+    if kind is Kind.TORCH and (code := code_in(path)):
+        told = f"its pickle names {counted(len(code), 'global')} that are code, and nothing was run: {', '.join(code)}"
+        return Inspection(*about, (), (), (told,), ())
     try:
         held = contents_of(path, limit)
         plan, state = recognise(held), state_in(held.content)
     except CheckpointError as error:
         if error.code != "C2A303":
             raise
-        return Inspection(*about, (), (), (*code_in(path, kind), error.found), ())
+        return Inspection(*about, (), (), (error.found,), ())
     if plan is not None:
         kept = State(dict(held.content if kind is Kind.SAFETENSORS else held.content["state_dict"]))
-        told = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
-        told += ["its certificate was refuted"] if plan.refuted else []
-        return Inspection(*about, (plan.name,), tuple(told), infinite(kept), listed(kept))
+        assumed = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
+        assumed += ["its certificate was refuted"] if plan.refuted else []
+        return Inspection(*about, (plan.name,), tuple(assumed), infinite(kept), listed(kept))
     if state is None:
         return Inspection(*about, (), (), ("no state dict is in it, by itself or under a known key",), ())
     names, read = architectures_of(state, path, held.config)
     return Inspection(*about, names, read.assumed, infinite(read), listed(read))
 
 
-def code_in(path: Path, kind: Kind) -> tuple[str, ...]:
-    """Every name of code in a pickle, one sentence for all."""
-    if kind is not Kind.TORCH:
-        return ()
-    names = sorted(get_unsafe_globals_in_checkpoint(str(path)))
-    return (f"its pickle names {counted(len(names), 'global')} that are code, and nothing was run: {', '.join(names)}",)
+def of_program(path: Path, kind: Kind) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...], str], ...]]:
+    """The operators of a program, most frequent first, in one finding, and its tensors; nothing of it runs."""
+    if kind is Kind.ONNX:
+        names, tensors = onnx_operators(path), onnx_tensors(path)
+    else:
+        _, names, tensors = parts(path)
+    listing = ", ".join(f"{count} {name}" for name, count in Counter(names).most_common())
+    return (f"computes {counted(len(names), 'operation')}: {listing}",), listed(State(tensors))
 
 
 def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, ...], State]:
@@ -128,14 +137,16 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
         return (str(config.get("model_type") or config.get("architecture")),), state
     for reading in readings(state):
         if plan := resnet.recognise(reading.tensors):
-            names = (plan.name, *plan.twins)
-        else:
-            names = tuple(each.name for each in candidates(reading.tensors))
-        if names:
-            assumed = (f"{plan.read_as}, from keys and shapes alone",) if plan else ()
-            first = hinted(names, path)
-            return tuple(dict.fromkeys((*first, *names))), State(reading.tensors, (*reading.assumed, *assumed))
-    return (), state
+            names, told = (plan.name, *plan.twins), f"{plan.read_as}, from keys and shapes alone"
+            return ranked(names, path), State(reading.tensors, (*reading.assumed, told))
+    found, whole = candidates([each.tensors for each in readings(state)], path)
+    assumed = () if whole else ("the name of the file speaks for it, and no other model was tried",)
+    return ranked([each.name for each in found], path), State(state.tensors, (*state.assumed, *assumed))
+
+
+def ranked(names: Sequence[str], path: Path) -> tuple[str, ...]:
+    """Names of architectures, those that the file's name speaks for first."""
+    return tuple(dict.fromkeys((*hinted(names, path), *names)))
 
 
 def infinite(state: State) -> tuple[str, ...]:

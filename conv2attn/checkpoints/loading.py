@@ -1,6 +1,6 @@
 """From a file to the network in it: what the file says, what the caller says, and what is left to be assumed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn.checkpoints import plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, of_config
-from conv2attn.checkpoints.contents import Contents, contents_of
+from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
 from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, listed, misfit
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.preflight import LARGEST_FILE
@@ -33,6 +33,8 @@ def load(
     model: nn.Module | None = None,
     arch_args: Mapping[str, Any] | None = None,
     max_size: int = LARGEST_FILE,
+    allow: Sequence[str] = (),
+    trust_pickle: bool = False,
 ) -> nn.Module:
     """The network in a file, in evaluation mode, its weights as stored; nothing in the file is executed.
 
@@ -41,12 +43,16 @@ def load(
     What was assumed is `provenance_of(network).assumed`.
 
     Args:
-        path: a file of `torch.save` or safetensors, or a Hugging Face folder.
+        path: a file of `torch.save` (a state dict, or a whole module of known classes), of safetensors, torch.export
+            or ONNX, or a Hugging Face folder.
         arch: how to build the network; see `architecture`. Or the name that the recognised network must have.
         model: the network that the weights are of; it is copied, and takes the weights. Where the file holds a
             converted network, the copy's convolutions become the attention layers of the file.
         arch_args: keyword arguments of the architecture.
         max_size: the most bytes that are read.
+        allow: classes of modules, by their full names, that a whole pickled module may have beside those of torch.nn,
+            torchvision, timm and this project.
+        trust_pickle: run the code that a pickle names. Only for files whose author you trust.
     Raises:
         CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
         UsageError: `arch` names nothing, or does not go with `model` (C2A001).
@@ -56,12 +62,16 @@ def load(
     if arch_args and (arch is None or ":" not in arch):
         raise UsageError("C2A001", "arguments are given without an architecture that takes them", NAME_IT)
     built = architecture(arch, arch_args) if arch is not None and ":" in arch else None
-    held = contents_of(Path(path), max_size)
+    held = contents_of(Path(path), max_size, allow, trust_pickle)
+    if held.network is not None and built is None and model is None:
+        name = type(held.network).__name__ if held.kind in WEIGHTS else f"the {held.kind.words}"
+        return with_provenance(held.network, provenance(held, name, held.assumed)).eval()
     if saved := plans.recognise(held):
         return plans.rebuild(saved, held, built, model, arch).eval()
-    state = state_in(held.content)
+    state = state_in(held.network.state_dict() if held.network is not None else held.content)
     if state is None:
         raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors")
+    state = replace(state, assumed=(*held.assumed, *state.assumed))
     if model is not None:
         built = Architecture(type(model).__name__, lambda: deepcopy(model))
     if built is None and held.config is not None:
@@ -85,10 +95,9 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
         CheckpointError: there is none, or more than one that the file's name does not decide between, or not `arch`
             (C2A304).
     """
-    plan, found = plain_resnet(state), dict[str, Architecture]()
-    if plan is None:
-        for reading in readings(state):
-            found |= {each.name: each for each in candidates(reading.tensors)}
+    plan = plain_resnet(state)
+    fitting, whole = ([], True) if plan else candidates([each.tensors for each in readings(state)], held.path, arch)
+    found = {each.name: each for each in fitting}
     names = [plan[0].name, *plan[0].twins] if plan else list(found)
     if not names:
         searched = " and ".join(
@@ -106,17 +115,13 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
         fit = f"the weights in {held.path} fit {len(names)} models: {', '.join(names)}"
         raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
     others = [each for each in names if each != chosen[0]]
+    also = f"{listed(others)} {'fits' if len(others) == 1 else 'fit'} too" if others else "no other model was tried"
     by = f"--arch {arch}" if arch else "the file's name"
-    how = "from keys and shapes alone" if not others else f"by {by} ({listed(others)} {fits(others)} too)"
+    how = "from keys and shapes alone" if whole and not others else f"by {by} ({also})"
     if plan and chosen[0] == plan[0].name:
         return of_resnet(*plan, held, how)
     told = f"architecture {chosen[0]} {how}"
     return fitted(found.get(chosen[0]) or architecture(chosen[0]), replace(state, assumed=(*state.assumed, told)), held)
-
-
-def fits(names: list[str]) -> str:
-    """The verb for one model or for several."""
-    return "fits" if len(names) == 1 else "fit"
 
 
 def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:
@@ -168,7 +173,7 @@ def with_own_classes(built: Architecture, found: Misfit) -> tuple[Architecture, 
 
 def provenance(held: Contents, name: str, assumed: tuple[str, ...], **about: Any) -> Provenance:
     """The record of what was read and assumed."""
-    words = held.kind.words if held.kind is Kind.FOLDER else f"state dict in a {held.kind.words}"
+    words = held.kind.words if held.kind is Kind.FOLDER or held.network else f"state dict in a {held.kind.words}"
     return Provenance(str(held.path), words, name, assumed, held.sha256, **about)
 
 

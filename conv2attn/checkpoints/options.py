@@ -1,5 +1,6 @@
 """How the user says that files of weights are to be read: the same options for every command."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -22,6 +23,8 @@ class Reading:
     arch: str | None = None
     arch_args: str | None = None
     max_size: float = 8.0
+    allow: tuple[str, ...] = ()
+    trust_pickle: bool = False
     mean: str | None = None
     std: str | None = None
 
@@ -34,10 +37,13 @@ class Reading:
         if not 0 < self.max_size < float("inf"):
             raise UsageError("C2A001", f"--max-size {self.max_size:g} is not a positive number of GiB")
         arguments = parse_arguments(self.arch_args)
-        return {"arch": self.arch, "arch_args": arguments or None, "max_size": int(self.max_size * GIB)}
+        size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
+        return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
 
     def load(self, path: str) -> nn.Module:
         """The network in a file."""
+        if self.trust_pickle:
+            print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
         return load(path, **self.options())
 
     def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:

@@ -16,6 +16,7 @@ from conv2attn.checkpoints.contents import Contents
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models.conversion.assembly import substituted
+from conv2attn.models.conversion.described_calls import attend_to_calls
 from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, remember
 from conv2attn.models.provenance import Provenance, with_provenance
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
@@ -71,6 +72,7 @@ class SavedPlan:
     tied: tuple[tuple[str, ...], ...] = ()
     frozen: tuple[str, ...] = ()
     source: Provenance | None = None
+    calls: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -132,7 +134,9 @@ def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
         told: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in source.items()}
         source = Provenance(**told)
     layers, frozen = dict(content["layers"]), tuple(content.get("frozen", ()))
-    return SavedPlan(found, layers, conversion, bool(content["refuted"]), tied, frozen, source)
+    return SavedPlan(
+        found, layers, conversion, bool(content["refuted"]), tied, frozen, source, dict(content.get("calls", {}))
+    )
 
 
 def rebuild(
@@ -154,7 +158,8 @@ def rebuild(
         raise CheckpointError("C2A304", f"{held.path} holds {plan.name}, not {arch}", f"Pass --arch {plan.name}.")
     try:
         layers = {name: from_plan(arguments) for name, arguments in plan.layers.items()}
-        network = filled(skeleton(plan, layers, built, model), plan, tensors_of(held))
+        network = attend_to_calls(skeleton(plan, layers, built, model), plan.calls)
+        network = filled(network, plan, tensors_of(held))
     except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -223,4 +228,5 @@ def encoded(plan: SavedPlan) -> dict[str, Any]:
         "frozen": list(plan.frozen),
         "tied": [list(names) for names in plan.tied],
         "source": asdict(plan.source) if plan.source else None,
+        "calls": plan.calls,
     }

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from conv2attn.checkpoints.architectures import Architecture, of_timm, of_torchvision
-from conv2attn.checkpoints.fitting import Misfit, differing_classes, misfit
+from conv2attn.checkpoints.fitting import differing_classes, misfit_of
 
-LIBRARIES: dict[str, tuple[str, Callable[[str, dict[str, Any]], Architecture]]] = {
+Maker = Callable[[str, dict[str, Any]], Architecture]
+LIBRARIES: dict[str, tuple[str, Maker]] = {
     "torchvision": ("torchvision.models", of_torchvision),
     "timm": ("timm", of_timm),
 }
@@ -23,22 +24,49 @@ SPARE = 8
 """Parameters that a model may build and throw away, as EfficientNet does, before it counts as another model."""
 
 
+SEARCHED: dict[tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]], list[Architecture]] = {}
+"""What was found for a name and shapes, in this process."""
+
+
 class OtherModel(Exception):
     """More parameters were registered that the state dict does not have than a model throws away."""
 
 
-def candidates(tensors: Mapping[str, Tensor]) -> list[Architecture]:
-    """Every model of the installed registries that these tensors fit, with the file's own number of classes."""
-    found = []
-    for name, (module, architecture) in LIBRARIES.items():
-        try:
-            models = importlib.import_module(module).list_models()
-        except (ImportError, RuntimeError, OSError):
-            continue
-        if name == "torchvision":
-            models = [each for each in models if "quantized" not in each]
-        found += [fit for each in models if (fit := fitting(architecture(each, {}), tensors))]
-    return found
+def candidates(
+    states: Sequence[Mapping[str, Tensor]], path: Path | None = None, name: str | None = None
+) -> tuple[list[Architecture], bool]:
+    """Models of the installed registries that one of these state dicts fits, and whether all models were tried.
+
+    Those that the name of the file names are tried first; where they fit, no others are. The result of a whole search
+    is remembered.
+
+    Args:
+        states: a state dict, and the same without the prefixes of its names.
+        path: the file, whose name is a hint.
+        name: the only name that is asked for.
+    """
+    known = [(maker, each) for maker, names in listings() for each in names if name in (None, each)]
+    if path is not None and name is None:
+        likely = {own_name(each) for each in hinted((each for _, each in known), path)}
+        if found := fits_of([(maker, each) for maker, each in known if each in likely], states):
+            return found, False
+    shapes = frozenset((key, tuple(each.shape)) for key, each in states[0].items())
+    if (name, shapes) not in SEARCHED:
+        SEARCHED[name, shapes] = fits_of(known, states)
+    return SEARCHED[name, shapes], name is None
+
+
+def fits_of(known: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:
+    """Those of some models that one of the state dicts fits."""
+    return [fit for maker, name in known if (fit := fitting(maker(name, {}), states))]
+
+
+def listings() -> Iterator[tuple[Maker, list[str]]]:
+    """The names of the models of each registry that can be imported, with what makes an architecture of a name."""
+    for name in installed():
+        module, architecture = LIBRARIES[name]
+        names = importlib.import_module(module).list_models()
+        yield architecture, [each for each in names if "quantized" not in each]
 
 
 def installed() -> list[str]:
@@ -53,21 +81,25 @@ def installed() -> list[str]:
     return found
 
 
-def fitting(architecture: Architecture, tensors: Mapping[str, Tensor]) -> Architecture | None:
-    """The architecture, with the number of classes of the tensors where it is another; None if they do not fit."""
-    found = misfit_on_meta(architecture, tensors)
-    if found is None or found.fits:
-        return architecture if found else None
-    classes = differing_classes(found)
-    adapted = architecture.with_classes(classes[0]) if classes else None
-    if adapted is None:
+def fitting(architecture: Architecture, states: Sequence[Mapping[str, Tensor]]) -> Architecture | None:
+    """The architecture, with the number of classes of the tensors where it is another; None if no state fits it."""
+    shapes = shapes_on_meta(architecture, states[0])
+    if shapes is None:
         return None
-    again = misfit_on_meta(adapted, tensors)
-    return adapted if again and again.fits else None
+    for state in states:
+        found = misfit_of(shapes, state)
+        if found.fits:
+            return architecture
+        classes = differing_classes(found)
+        adapted = architecture.with_classes(classes[0]) if classes else None
+        again = shapes_on_meta(adapted, state) if adapted else None
+        if again is not None and misfit_of(again, state).fits:
+            return adapted
+    return None
 
 
-def misfit_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> Misfit | None:
-    """How the tensors fit the architecture; None as soon as parameters show that they do not."""
+def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]] | None:
+    """The names and shapes of an architecture; None as soon as parameters show that they are not those of `tensors`."""
     shapes = {(key.rpartition(".")[2], tuple(tensor.shape)) for key, tensor in tensors.items()}
     patterns = {(name, tuple(other)) for name, shape in shapes for other in with_default_classes(shape)}
 
@@ -85,7 +117,8 @@ def misfit_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
             odd.clear()
             try:
                 with torch.device(device):
-                    return misfit(architecture.factory(**architecture.arguments), tensors)
+                    network = architecture.factory(**architecture.arguments)
+                return {key: tuple(each.shape) for key, each in network.state_dict().items()}
             except (NotImplementedError, RuntimeError):
                 continue
         return None

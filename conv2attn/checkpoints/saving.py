@@ -18,8 +18,9 @@ from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encod
 from conv2attn.checkpoints.writing import replacing, write_torch
 from conv2attn.errors import CheckpointError
 from conv2attn.models import attention_layers
+from conv2attn.models.conversion.described_calls import describe_calls
 from conv2attn.models.conversion.outcomes import remembered
-from conv2attn.models.conversion.redirection import AttendingCalls
+from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.models.provenance import provenance_of
 
 TORCH = (".pt", ".pth")
@@ -80,14 +81,11 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     """What a file must say of `network` beside its tensors.
 
     Raises:
-        CheckpointError: it computes functional convolutions by attention, which no file describes (C2A306).
+        CheckpointError: it has no attention layers, and is of no class of this project (C2A306).
     """
-    layers = attention_layers(network)
-    if calls := [name for name, module in network.named_modules() if isinstance(module, AttendingCalls)]:
-        owner = calls[0].rpartition(".")[0] or "(root)"
-        found = f"{owner} computes functional convolutions by attention, as its own code calls them"
-        raise CheckpointError("C2A306", found)
-    if not layers and getattr(network, "plan", None) is None:
+    layers = {name: each for name, each in attention_layers(network).items() if CHILD not in name.split(".")}
+    calls = describe_calls(network)
+    if not layers and not calls and getattr(network, "plan", None) is None:
         raise CheckpointError("C2A306", f"{type(network).__name__} has no attention layers, and is not known here")
     names: dict[int, list[str]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
@@ -101,6 +99,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
         tuple(tuple(tied) for tied in names.values() if len(tied) > 1),
         tuple(name for name, parameter in network.named_parameters() if not parameter.requires_grad),
         source,
+        calls,
     )
 
 

@@ -27,6 +27,7 @@ reporting = options(
     click.option("--output-report", "--report", "report", type=click.Path(), help="Also write the report as JSON."),
     click.option("--force", is_flag=True, help="Overwrite existing files."),
 )
+SAID = ("arch", "arch_args", "max_size", "allow", "trust_pickle")
 READING = (
     click.option(
         "--arch",
@@ -38,6 +39,13 @@ READING = (
     click.option(
         "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
     ),
+    click.option(
+        "--allow",
+        multiple=True,
+        metavar="CLASS",
+        help="A class, package.Class, that a pickled module may have; repeatable.",
+    ),
+    click.option("--trust-pickle", is_flag=True, help="Run the code that a pickle names. It may do anything."),
 )
 PREPARING = (
     click.option("--mean", metavar="M,M,M", help="Normalise images by this mean instead of the network's own."),
@@ -60,8 +68,8 @@ def gathered(names: tuple[str, ...], decorators: tuple[Callable[[Any], Any], ...
     return decorate
 
 
-reading = gathered(("arch", "arch_args", "max_size"), READING)
-reading_images = gathered(("arch", "arch_args", "max_size", "mean", "std"), READING + PREPARING)
+reading = gathered(SAID, READING)
+reading_images = gathered((*SAID, "mean", "std"), READING + PREPARING)
 placing = options(
     click.option(
         "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."

@@ -159,8 +159,11 @@ def strength_for_all_weights(convolution: Convolution, layer_for: Callable[[Conv
 def departure(original: nn.Module, network: nn.Module, pairs: Pairs, images: Tensor) -> str:
     """What `network` does otherwise on these images though it has the layers of `original`; empty if nothing is seen.
 
-    Nothing is said where `original` does not repeat itself, nor where a layer of `network` stands for two.
+    Nothing is said where `original` does not repeat itself, nor where a layer of `network` stands for two, nor of a
+    network without parameters, such as an ONNX model, that stands for one with them: it rounds in an order of its own.
     """
+    if next(original.parameters(), None) is not None and next(network.parameters(), None) is None:
+        return ""
     few = images[:IMAGES]
     try:
         with PlainLayouts():

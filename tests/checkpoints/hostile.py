@@ -7,10 +7,13 @@ import random
 import struct
 import subprocess
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
+from safetensors.torch import save as save_tensors
 from safetensors.torch import save_file
 from torch import nn
 
@@ -71,6 +74,20 @@ def good_bytes(legacy: bool = False) -> bytes:
     stream = io.BytesIO()
     torch.save(STATE, stream, _use_new_zipfile_serialization=not legacy)
     return stream.getvalue()
+
+
+@cache
+def good_files() -> list[bytes]:
+    """A small file of each kind that is read: state dicts, a whole module, safetensors, a program, an ONNX model."""
+    module, program, stored = io.BytesIO(), io.BytesIO(), save_tensors(STATE)
+    torch.save(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), module)
+    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(2, 3),)), program)
+    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [0.5, 1.0])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 2]) for name in "xy")
+    graph, opset = onnx.helper.make_graph([node], "g", [x], [y], [weight]), onnx.helper.make_opsetid("", 18)
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[opset]).SerializeToString()
+    return [good_bytes(), good_bytes(True), module.getvalue(), stored, program.getvalue(), model]
 
 
 def bad_files(folder: Path) -> dict[str, Path]:

@@ -18,13 +18,14 @@ from torch import nn
 
 import conv2attn
 from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.contents import contents_of
 from conv2attn.checkpoints.inspection import inspected
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hostile import MARKER, STATE, bad_files, good_bytes
+from hostile import MARKER, STATE, bad_files, good_bytes, good_files
 
 NETWORK = nn.Linear(3, 2)
 
@@ -71,10 +72,12 @@ def test_the_file_itself_is_taken_so_that_refusals_mean_something(tmp_path):
     assert torch.equal(load(tmp_path / "net.pt", model=NETWORK).weight, STATE["weight"])
 
 
-@settings(max_examples=300, deadline=2000)
-@given(st.data())
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=300, deadline=5000)
+@given(data=st.data())
 def test_no_bytes_lead_to_an_error_that_is_not_ours(tmp_path_factory, data):
-    good = bytearray(data.draw(st.sampled_from([good_bytes(), good_bytes(True)])))
+    files = good_files()
+    good = bytearray(files[data.draw(st.integers(0, len(files) - 1))])
     for _ in range(data.draw(st.integers(0, 6))):
         place = data.draw(st.integers(0, len(good) - 1))
         match data.draw(st.sampled_from(["flip", "cut", "insert", "repeat"])):
@@ -90,6 +93,14 @@ def test_no_bytes_lead_to_an_error_that_is_not_ours(tmp_path_factory, data):
     path.write_bytes(bytes(good))
     with contextlib.suppress(Conv2AttnError):
         load(path, model=NETWORK)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_files_that_are_changed_were_whole(tmp_path):
+    for content in good_files():
+        (tmp_path / "file").write_bytes(content)
+        held = contents_of(tmp_path / "file")
+        assert held.content or isinstance(held.network, nn.Module)
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path):

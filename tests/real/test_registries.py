@@ -1,15 +1,21 @@
 """Checkpoints of torchvision's, timm's and transformers' models: found or refused, converted, saved and loaded back."""
 
+import json
+
+import onnxruntime
 import pytest
 import timm
 import torch
 import torchvision
+from click.testing import CliRunner
 from safetensors.torch import save_file
 
 import conv2attn
 from conv2attn.checkpoints import load, save
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models.provenance import provenance_of
+from conv2attn.models.zoo import resnet
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +70,66 @@ def test_a_folder_of_transformers_is_read():
     image = torch.randn(1, 3, 32, 32)
     network = load("folder")
     assert torch.equal(network(image).logits, model(image).logits)
-    save(conv2attn.convert(network), "net.attn.pt")
+    converted = conv2attn.convert(network)
+    save(converted, "net.attn.pt")
+    with pytest.warns(Conv2AttnWarning, match="C2A310 from_pretrained builds the convolutions"):
+        converted.save_pretrained("again")
     again = load("net.attn.pt")
     assert (again(image).logits - model(image).logits).abs().max() < 1e-4
+
+
+PLAIN = ("resnet26", "resnet200")
+"""Plain ResNets of depths that torchvision does not have: they are what their keys say."""
+
+
+def test_every_model_of_timm_that_shares_keys_and_shapes_with_a_resnet_is_known():
+    named = [name for name in timm.list_models() if "resnet" in name or "resnext" in name]
+    found: dict[str, list[str]] = {}
+    for name in named:
+        with torch.device("meta"):
+            plan = resnet.recognise(timm.create_model(name).state_dict())
+        if plan is not None and plan.name != name and name not in PLAIN:
+            found.setdefault(plan.name, []).append(f"timm:{name}")
+    assert {name: sorted(each) for name, each in found.items()} == {
+        name: sorted(each) for name, each in resnet.TWINS.items()
+    }
+
+
+def test_a_twin_is_read_as_what_its_file_is_named():
+    model = timm.create_model("resnetblur18").eval()
+    torch.save(model.state_dict(), "resnetblur18.pth")
+    image = torch.randn(1, 3, 64, 64)
+    assert torch.equal(load("resnetblur18.pth")(image), model(image))
+    torch.save(model.state_dict(), "net.pth")
+    assert torch.equal(load("net.pth", "resnetblur18")(image), model(image))
+    assert not torch.equal(load("net.pth", "resnet18")(image), model(image))
+
+
+def test_the_name_of_a_file_is_tried_before_all_models_and_that_is_said():
+    model = timm.create_model("test_convnext")
+    torch.save({f"module.{key}": each for key, each in model.state_dict().items()}, "test_convnext-best.pt")
+    told = provenance_of(load("test_convnext-best.pt")).to_text()
+    assert "architecture timm:test_convnext by the file's name (no other model was tried)" in told
+    with pytest.raises(CheckpointError, match=r"C2A304 .*is none of"):
+        load("test_convnext-best.pt", "test_convnext2")
+
+
+def test_a_timm_checkpoint_becomes_attention_a_certificate_and_onnx_in_three_commands(tmp_path):
+    model = timm.create_model("test_convnext").eval()
+    torch.save(model.state_dict(), "test_convnext.pt")
+    size = ["--input-size", "3x32x32"]
+    for command in (
+        ["convert", "test_convnext.pt", *size],
+        ["verify", "test_convnext.pt", "test_convnext.attn.pt", *size, "--report", "certificate.json"],
+        ["convert", "test_convnext.pt", "-o", "test_convnext.onnx", *size],
+    ):
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 0, done.output
+        assert "read as timm:test_convnext" in done.stdout.splitlines()[0]
+    assert json.loads((tmp_path / "certificate.json").read_text())["verdict"] == "holds"
+    image = torch.randn(2, 3, 32, 32)
+    session = onnxruntime.InferenceSession("test_convnext.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    right = model(image).detach()
+    assert (torch.from_numpy(found) - right).abs().max() < 1e-3 * right.abs().max()
+    assert (load("test_convnext.attn.pt")(image) - right).abs().max() < 1e-3 * right.abs().max()

@@ -9,6 +9,7 @@ from torch import nn
 from conv2attn.bounds import leaked_mass
 from conv2attn.errors import AlphaError, Conv2AttnError, UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FunctionalCall
+from conv2attn.models.conversion.pretrained import warn_at_save
 from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.models.conversion.replacement import Settings, present
 from conv2attn.theorem import STOCK
@@ -52,6 +53,7 @@ def remember(network: nn.Module, conversion: Conversion) -> nn.Module:
     In an attribute of the network, because copies, pickles and files of it have to remember it as well.
     """
     vars(network)[MEMORY] = conversion
+    warn_at_save(network)
     return network
 
 

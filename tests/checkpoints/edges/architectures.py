@@ -137,3 +137,37 @@ def test_a_layer_alone_is_loaded_into_its_own_class(tmp_path):
     torch.save(nn.Conv2d(3, 4, 3).state_dict(), tmp_path / "conv.pt")
     conv = load(tmp_path / "conv.pt", model=nn.Conv2d(3, 4, 3))
     assert conv.weight.shape == (4, 3, 3, 3)
+
+
+class Functional(nn.Module):
+    """Two geometries of functional convolutions, in the network and in a part of it, beside a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.part = nn.Conv2d(3, 4, 3), nn.ParameterList([torch.randn(4, 4, 3, 3), torch.randn(2, 4, 1, 1)])
+
+    def forward(self, image):
+        image = nn.functional.conv2d(self.layer(image).relu(), self.part[0], padding=1)
+        return nn.functional.conv2d(image, self.part[1], stride=2)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_functional_convolutions_are_saved_with_their_attention(tmp_path, suffix):
+    torch.manual_seed(0)
+    original, image = Functional().eval(), torch.randn(2, 3, 9, 8)
+    network = conv2attn.convert(original, example_input=image)
+    save(network, tmp_path / f"net{suffix}")
+    again = load(tmp_path / f"net{suffix}", model=original)
+    assert torch.equal(again(image), network(image))
+    assert conv2attn.conversion_of(again) == conv2attn.conversion_of(network)
+    names = {name for name, _ in again.named_modules()}
+    assert names == {name for name, _ in network.named_modules()}
+    twice = load(tmp_path / f"net{suffix}", model=network)
+    assert torch.equal(twice(image), network(image))
+
+
+def test_functional_attention_that_the_class_does_not_have_is_refused(tmp_path):
+    network = conv2attn.convert(Functional().eval(), example_input=torch.randn(1, 3, 9, 8))
+    save(network, tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"C2A30[346]"):
+        load(tmp_path / "net.pt", model=nn.Conv2d(3, 4, 3))

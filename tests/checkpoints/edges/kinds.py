@@ -22,11 +22,6 @@ def script(folder: Path) -> Path:
     return folder / "file.pt"
 
 
-def exported(folder: Path) -> Path:
-    torch.export.save(torch.export.export(NETWORK, (torch.zeros(1, 3, 8, 9),)), folder / "file.pt2")
-    return folder / "file.pt2"
-
-
 def html(folder: Path) -> Path:
     (folder / "file.pt").write_text("<!DOCTYPE html><html>404</html>")
     return folder / "file.pt"
@@ -40,7 +35,7 @@ def pointer(folder: Path) -> Path:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("make", "named"),
-    [(script, "TorchScript"), (exported, "torch.export"), (html, "web page"), (pointer, "Git LFS")],
+    [(script, "TorchScript"), (html, "web page"), (pointer, "Git LFS")],
 )
 def test_a_file_of_another_kind_is_named(tmp_path, make, named):
     with pytest.raises(CheckpointError, match=named) as caught:

@@ -1,4 +1,4 @@
-"""Files are read without executing anything, refused in one clear sentence, recognised, and written whole."""
+"""Files that are damaged, lie, or name code are refused in one clear sentence; the whole one is read bit for bit."""
 
 import os
 import pickle
@@ -15,15 +15,10 @@ import torch
 from torch import nn
 
 from conv2attn.checkpoints.contents import contents_of
-from conv2attn.checkpoints.examples import demo_files
-from conv2attn.checkpoints.loading import load
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.states import readings, state_in
-from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
 from conv2attn.errors import CheckpointError
-from conv2attn.models.zoo.resnet import ResNetPlan, build
 
-TINY = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
 
 
@@ -196,10 +191,6 @@ def plain_pickle(folder: Path) -> Path:
     return folder / "file.pkl"
 
 
-def whole_module(folder: Path) -> Path:
-    return saved(folder / "file.pt", nn.Conv2d(3, 4, 3))
-
-
 def a_list(folder: Path) -> Path:
     return saved(folder / "file.pt", [STATE])
 
@@ -262,7 +253,6 @@ BAD = {
     script: ("C2A303", "is a TorchScript program"),
     text: ("C2A303", "is a text file"),
     plain_pickle: ("C2A303", "is a pickle that torch.save did not write"),
-    whole_module: ("C2A303", "it names torch.nn.modules.conv.Conv2d, which is code"),
     a_list: ("C2A303", "holds a list"),
     a_tensor: ("C2A303", "holds a Tensor"),
     numbers: ("C2A303", "but not one of names and tensors"),
@@ -341,123 +331,3 @@ def test_sizes_are_capped_before_reading(tmp_path, monkeypatch):
     monkeypatch.setattr("conv2attn.checkpoints.preflight.LARGEST_PICKLE", 10)
     with pytest.raises(CheckpointError, match=r"C2A307 .* data\.pkl has"):
         read(path)
-
-
-def resnet_state(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    return build(TINY).to(dtype).state_dict()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_a_resnet_is_loaded_as_it_was_saved(tmp_path, dtype):
-    state = resnet_state(dtype)
-    network = load(saved(tmp_path / "file.pt", {f"module.{key}": tensor for key, tensor in state.items()}))
-    assert network.plan == TINY
-    assert not network.training
-    assert all(parameter.requires_grad for parameter in network.parameters())
-    assert list(network.state_dict()) == list(state)
-    for key, tensor in network.state_dict().items():
-        assert tensor.dtype == state[key].dtype
-        assert torch.equal(tensor, state[key])
-
-
-def test_a_file_without_batch_counters_is_loaded(tmp_path):
-    state = {key: tensor for key, tensor in resnet_state().items() if "num_batches" not in key}
-    network = load(saved(tmp_path / "file.pt", state))
-    assert network(torch.zeros(1, 3, 32, 32)).shape == (1, 3)
-
-
-def test_entries_that_share_memory_in_the_file_do_not_in_the_network(tmp_path):
-    state = resnet_state()
-    state["bn1.weight"] = state["layer1.0.bn1.weight"]
-    network = load(saved(tmp_path / "file.pt", state))
-    pointers = [parameter.data_ptr() for parameter in network.parameters()]
-    assert len(set(pointers)) == len(pointers)
-
-
-def test_arch_must_agree(tmp_path):
-    path = saved(tmp_path / "file.pt", build(ResNetPlan(width=2, classes=3)).state_dict())
-    assert load(path, arch="resnet18").plan.width == 2
-    with pytest.raises(CheckpointError, match=r"C2A304 .* holds resnet18, not resnet34"):
-        load(path, arch="resnet34")
-
-
-def test_an_unknown_architecture_is_named_by_its_keys(tmp_path):
-    path = saved(tmp_path / "file.pt", nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).state_dict())
-    with pytest.raises(CheckpointError, match=r"C2A304 .* '0\.weight', '0\.bias', and is none of .*ResNet") as caught:
-        load(path)
-    assert caught.value.exit_code == 2
-
-
-def test_integer_weights_are_refused(tmp_path):
-    state = resnet_state()
-    state["fc.weight"] = state["fc.weight"].to(torch.int8)
-    with pytest.raises(CheckpointError, match=r"C2A303 'fc\.weight' is torch\.int8"):
-        load(saved(tmp_path / "file.pt", state))
-
-
-def test_what_is_written_is_read_back(tmp_path):
-    path = tmp_path / "file.pt"
-    write_atomically(path, STATE)
-    assert same_bits(read_tensors(path), STATE)
-    write_text_atomically(tmp_path / "report.txt", "Δ = key − query\n")
-    assert (tmp_path / "report.txt").read_bytes() == "Δ = key − query\n".encode()
-    assert {entry.name for entry in tmp_path.iterdir()} == {"file.pt", "report.txt"}
-
-
-def test_an_existing_file_is_replaced_only_on_request(tmp_path):
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
-        write_text_atomically(path, "new")
-    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
-        write_atomically(path, STATE)
-    assert path.read_text() == "old"
-    write_text_atomically(path, "new", force=True)
-    assert path.read_text() == "new"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file.txt"]
-
-
-def test_a_file_that_appears_while_writing_is_not_overwritten(tmp_path, monkeypatch):
-    path = tmp_path / "file.txt"
-    monkeypatch.setattr(os, "fsync", lambda _: path.write_text("theirs"))
-    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
-        write_text_atomically(path, "ours")
-    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["theirs"]
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, force):
-    path = tmp_path / "file.pt"
-    if force:
-        path.write_text("old")
-    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
-        write_atomically(path, {"weight": STATE["weight"], "code": lambda: None}, force=force)
-    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"] * force
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_only_regular_files_are_replaced(tmp_path, force):
-    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
-        write_text_atomically(tmp_path, "text", force=force)
-    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
-        write_text_atomically(fifo(tmp_path), "text", force=force)
-
-
-@pytest.mark.parametrize("parent", ["missing", "file"])
-def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, parent):
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: N"):
-        write_text_atomically(tmp_path / parent / "report.txt", "text")
-
-
-def test_the_demo_network_knows_its_images():
-    demo = demo_files()
-    network = load(demo.model, arch="resnet18")
-    assert network.plan == ResNetPlan(width=16, classes=10)
-    assert demo.model.stat().st_size < 4_000_000
-    assert demo.images.shape == (10, 3, 56, 56)
-    assert demo.labels.tolist() == list(range(10))
-    assert len(demo.classes) == 10
-    with torch.no_grad():
-        assert (network(demo.images).argmax(1) == demo.labels).sum() >= 9

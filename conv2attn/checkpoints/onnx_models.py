@@ -1,0 +1,104 @@
+"""ONNX models: what is in one, read by onnx, and the map that it is, run by onnxruntime."""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import CheckpointError, UsageError
+
+DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def needed(library: str) -> Any:
+    """A library for ONNX files.
+
+    Raises:
+        UsageError: it is not installed (C2A001).
+    """
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        remedy = "Install it: pip install 'conv2attn[onnx]'."
+        raise UsageError("C2A001", f"{library} is not installed", remedy) from error
+
+
+@final
+class OnnxNetwork(nn.Module):
+    """An ONNX model of one image as a module: its operators are onnxruntime's, so nothing inside it is seen by torch.
+
+    Args:
+        model: the bytes of the file.
+    """
+
+    def __init__(self, model: bytes):
+        super().__init__()
+        self.model = model
+        self.session: Any = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The first output on an image (batch, channels, *sides)."""
+        (given, *_), (asked, *_) = self.session.get_inputs(), self.session.get_outputs()
+        (output,) = self.session.run([asked.name], {given.name: image.detach().cpu().numpy()})
+        return torch.from_numpy(output).to(image.device)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "OnnxNetwork":
+        return OnnxNetwork(self.model)
+
+
+def read_onnx(path: Path) -> OnnxNetwork:
+    """The network in an .onnx file.
+
+    Raises:
+        CheckpointError: it reads other files or operators of others, does not have one image and one output, or
+            onnxruntime refuses it (C2A303).
+        UsageError: onnx or onnxruntime is not installed (C2A001).
+    """
+    model = parsed(path)
+    weights = {each.name for each in model.graph.initializer}
+    inputs = [each.name for each in model.graph.input if each.name not in weights]
+    if len(inputs) != 1 or len(model.graph.output) != 1:
+        found = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs"
+        raise CheckpointError("C2A303", found, "Export a network of one image and one tensor.")
+    try:
+        return OnnxNetwork(path.read_bytes())
+    except UsageError:
+        raise
+    except Exception as error:
+        told = f"{path}: onnxruntime refuses it ({str(error).splitlines()[0][:120]})"
+        raise CheckpointError("C2A303", told) from error
+
+
+def onnx_tensors(path: Path) -> dict[str, Tensor]:
+    """The weights of an .onnx file by name."""
+    held: Mapping[str, np.ndarray[Any, Any]] = {
+        each.name: needed("onnx.numpy_helper").to_array(each) for each in parsed(path).graph.initializer
+    }
+    return {name: torch.from_numpy(np.array(each)) for name, each in held.items() if each.dtype.kind in "fiub"}
+
+
+def onnx_operators(path: Path) -> list[str]:
+    """The operators of an .onnx file, one for each node."""
+    return [node.op_type for node in parsed(path).graph.node]
+
+
+def parsed(path: Path) -> Any:
+    """The model in a file; no other file is read.
+
+    Raises:
+        CheckpointError: it is damaged (C2A302), keeps weights in other files, or has operators of others (C2A303).
+    """
+    onnx = needed("onnx")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:
+        raise CheckpointError("C2A302", f"{path} is truncated or damaged ({type(error).__name__})") from error
+    if any(each.data_location == onnx.TensorProto.EXTERNAL for each in model.graph.initializer):
+        raise CheckpointError("C2A303", f"{path} keeps its weights in another file", "Save it with all data inside.")
+    if others := {node.domain for node in model.graph.node} - {*DOMAINS}:
+        raise CheckpointError("C2A303", f"{path} has operators of {min(others)!r}, which is code of others")
+    return model

@@ -1,0 +1,144 @@
+"""Whole pickled modules are built anew from known classes; what a pickle adds to a class is refused, and none runs."""
+
+import json
+import os
+import re
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+from conv2attn.checkpoints import load
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError
+from conv2attn.models.provenance import provenance_of
+
+
+class Runs:
+    """An object whose pickle calls a function when it is loaded carelessly."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+class Own(nn.Module):
+    """A class of the user's."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.Conv2d(3, 4, 3), 2.0
+
+    def forward(self, image):
+        return self.scale * self.inner(image)
+
+
+OWN = f"{Own.__module__}.Own"
+
+
+def network():
+    torch.manual_seed(0)
+    body = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.LeakyReLU(0.2), nn.Dropout(0.5)
+    )
+    tail = nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.LazyLinear(5), nn.LayerNorm(5, bias=False), nn.Softmax(-1))
+    whole = nn.Sequential(body, nn.Dropout(0.5), tail)
+    whole(torch.randn(2, 3, 6, 4))
+    return whole.eval()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("wrapper", [None, "model", "ema"])
+def test_a_module_of_torch_is_built_anew_and_computes_the_same(wrapper):
+    net, image = network(), torch.randn(3, 3, 6, 4)
+    torch.save({"epoch": 3, wrapper: net} if wrapper else net, "net.pt")
+    found = load("net.pt")
+    assert torch.equal(found(image), net(image))
+    assert found is not net
+    assert (
+        "rebuilt from its pickle, which names torch.nn.modules.activation.LeakyReLU" in provenance_of(found).to_text()
+    )
+
+
+def test_shared_modules_and_tied_weights_stay_so():
+    layer = nn.Linear(3, 3)
+    tied = nn.Linear(3, 3)
+    tied.weight = layer.weight
+    torch.save(nn.Sequential(layer, layer, tied), "net.pt")
+    found = load("net.pt")
+    assert found[0] is found[1]
+    assert found[0].weight is found[2].weight
+
+
+def test_a_class_of_the_user_needs_to_be_allowed_by_name():
+    net, image = Own().eval(), torch.randn(1, 3, 5, 6)
+    torch.save(net, "net.pt")
+    with pytest.raises(CheckpointError, match=f"it names {re.escape(OWN)}, which is code, and nothing was run"):
+        load("net.pt")
+    assert torch.equal(load("net.pt", allow=[OWN])(image), net(image))
+    assert torch.equal(load("net.pt", model=Own(), allow=[OWN])(image), net(image))
+
+
+def test_all_names_of_code_are_told_at_once(folder):
+    torch.save(
+        {"model": nn.Conv2d(3, 4, 3), "a": Runs(os.mkdir, str(folder / "a")), "b": Runs(os.system, "true")}, "net.pt"
+    )
+    with pytest.raises(CheckpointError, match=r"posix\.mkdir, posix\.system"):
+        load("net.pt")
+    assert not (folder / "a").exists()
+
+
+def changed(**attributes):
+    """A convolution with attributes that no constructor gave it."""
+    layer = nn.Conv2d(3, 4, 3)
+    vars(layer).update(attributes)
+    return layer
+
+
+def hooked():
+    layer = nn.Conv2d(3, 4, 3)
+    layer.register_forward_hook(nn.Identity())
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: nn.Sequential(changed(in_channels=99)), "0 is no Conv2d of its attributes"),
+        (lambda: changed(transposed=True), "says transposed=True"),
+        (lambda: changed(forward="text"), "replaces the forward of Conv2d"),
+        (lambda: changed(forward=nn.Identity()), "replaces the forward|has an attribute forward"),
+        (lambda: changed(_conv_forward=1), "replaces the _conv_forward"),
+        (lambda: changed(extra=[nn.Identity()]), "has an attribute extra"),
+        (hooked, "has _forward_hooks"),
+        (lambda: {"weight": nn.Conv2d(3, 4, 3)}, "no module stands under a usual key"),
+    ],
+)
+def test_what_a_pickle_adds_to_a_class_is_refused(make, match):
+    torch.save(make(), "net.pt")
+    with pytest.raises(CheckpointError, match=f"C2A303 .*({match})"):
+        load("net.pt")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_only_trust_pickle_runs_code_and_it_says_so(folder, legacy):
+    content = {"model": nn.Conv2d(3, 4, 3), "bomb": Runs(os.mkdir, str(folder / "planted"))}
+    torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
+    options = ["net.pt", "net.pt", "--input-size", "3x6x7", "--format", "json"]
+    refused = CliRunner().invoke(main, ["verify", *options])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert not (folder / "planted").exists()
+    torch.save({**content, "bomb": Runs(os.makedirs, str(folder / "planted"), 0o777, True)}, "net.pt")
+    done = CliRunner().invoke(main, ["verify", *options, "--trust-pickle"])
+    assert done.exit_code == 0, done.output
+    assert "--trust-pickle: running the code that net.pt names" in done.stderr
+    assert "the code that it names was run" in json.loads(done.stdout)["claim"]
+    assert (folder / "planted").exists()

@@ -1,0 +1,197 @@
+"""Programs of torch.export and ONNX are read for what they compute; texts in them are never evaluated."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+from torch.export import Dim
+
+import conv2attn
+from conv2attn.checkpoints import load, save
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError
+
+
+class Net(nn.Module):
+    """Operators of several kinds: with lists, several outputs, sizes, constants and types."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4, 2)
+        self.register_buffer("shift", torch.tensor([1.0, 2.0]))
+
+    def forward(self, image):
+        image = self.norm(self.conv(image)).relu()
+        first, second = image.chunk(2, 1)
+        image = torch.cat([second, first], 1).flatten(2)[:, :, ::2].to(torch.float32)
+        image = image.reshape(image.shape[0], 4, -1).mean(2) / (image.shape[2] + 1)
+        return self.fc(image) + self.shift * torch.tensor([1.0, 3.0])
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def export(net, name="net.pt2"):
+    free = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
+    torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 6, 8),), dynamic_shapes=(free,)), name)
+
+
+def repacked(change, source="net.pt2", name="bad.pt2"):
+    """The archive with the text of its program changed, checksums right again."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(name, "w") as new:
+        for entry in old.namelist():
+            data = old.read(entry)
+            new.writestr(entry, change(data.decode()).encode() if entry.endswith("model.json") else data)
+    return name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_program_computes_what_torch_makes_of_it_at_all_sizes(net):
+    export(net)
+    found, theirs = load("net.pt2"), torch.export.load("net.pt2").module()
+    for shape in ((2, 3, 6, 8), (1, 3, 9, 4), (4, 3, 7, 12)):
+        image = torch.randn(shape)
+        assert torch.equal(found(image), theirs(image))
+    assert {name: tuple(each.shape) for name, each in found.named_parameters()}["conv.weight"] == (4, 3, 3, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
+def test_verify_measures_a_network_against_its_program(net, name):
+    torch.save(net, "net.pt")
+    converted = conv2attn.convert(net)
+    save(converted, name, input_size=(3, 6, 8))
+    image = torch.randn(2, 3, 6, 8)
+    assert (load(name)(image) - net(image)).abs().max() < 1e-5
+    options = ["net.pt", name, "--allow", f"{Net.__module__}.Net", "--input-size", "3x6x8", "--format", "json"]
+    done = CliRunner().invoke(main, ["verify", *options])
+    assert done.exit_code == 3, done.output  # neither "holds" nor "refuted": other operators compute it
+    assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
+def test_inspect_counts_operators_and_lists_tensors(net, name):
+    save(conv2attn.convert(net), name, input_size=(3, 6, 8), engine="conv")
+    found = json.loads(CliRunner().invoke(main, ["inspect", name, "--format", "json"]).stdout)
+    assert "operations: " in found["findings"][0]
+    assert found["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
+    assert [4, 3] in [shape[:2] for _, shape, _ in found["tensors"]]
+
+
+HOSTILE = {
+    "a function of the system": ("torch.ops.aten.relu.default", "torch.os.system"),
+    "an import": ("torch.ops.aten.relu.default", "torch.ops.aten.__class__.mro"),
+    "a file": ("torch.ops.aten.relu.default", "torch.ops.aten.from_file.default"),
+    "an operator that is not there": ("torch.ops.aten.relu.default", "torch.ops.aten.relu.nothing"),
+    "another library": ("torch.ops.aten.relu.default", "torch.ops.prims.relu.default"),
+    "a name that is code": ('"conv.weight"', '"conv.__class__()"'),
+    "a value used before it is there": ('"input_specs"', '"specs"'),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_program_that_names_anything_else_is_refused(net, name):
+    export(net)
+    bad = repacked(lambda text: text.replace(*HOSTILE[name]))
+    with pytest.raises(CheckpointError, match=r"C2A303 .*its program is not whole"):
+        load(bad)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_texts_that_torch_would_evaluate_are_not(net, folder):
+    export(net)
+    planted = folder / "planted"
+
+    def change(text):
+        held = json.loads(text)
+        code = f"__import__('os').mkdir({str(planted)!r})"
+        held["guards_code"] = [code]
+        held["range_constraints"] = {code: {"min_val": 0, "max_val": None}}
+        for value in held["graph_module"]["graph"]["sym_int_values"].values():
+            value["as_expr"]["expr_str"] = code
+        return json.dumps(held)
+
+    load(repacked(change))(torch.zeros(1, 3, 4, 4))
+    assert not planted.exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_claim_more_than_is_stored_are_refused(net):
+    export(net)
+    with zipfile.ZipFile("net.pt2") as old, zipfile.ZipFile("bad.pt2", "w") as new:
+        for entry in old.namelist():
+            data = old.read(entry)
+            new.writestr(
+                entry, data.replace(b'{"as_int": 27}', b'{"as_int": 99}') if "weights_config" in entry else data
+            )
+    with pytest.raises(CheckpointError, match="claims more elements than are stored"):
+        load("bad.pt2")
+
+
+def onnx_model(change):
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3, 4, 4]) for name in "xy")
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", [x], [y]), ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 18)]
+    )
+    change(model)
+    onnx.save(model, "bad.onnx")
+
+
+def outside(model):
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [0.0])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    entry = weight.external_data.add()
+    entry.key, entry.value = "location", "../../etc/passwd"
+    model.graph.initializer.append(weight)
+
+
+def foreign(model):
+    model.graph.node[0].domain = "some.one"
+
+
+def two_inputs(model):
+    model.graph.input.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [1]))
+
+
+def unknown(model):
+    model.graph.node[0].op_type = "Nothing"
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (outside, "keeps its weights in another file"),
+        (foreign, "operators of 'some.one'"),
+        (two_inputs, "takes 2 inputs"),
+        (unknown, "onnxruntime refuses it"),
+    ],
+)
+def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
+    onnx_model(change)
+    with pytest.raises(CheckpointError, match=f"C2A303 .*{match}"):
+        load("bad.onnx")
+
+
+def test_a_torn_onnx_file_is_damaged():
+    onnx_model(lambda model: None)
+    assert load("bad.onnx")(torch.tensor([-1.0, 1.0]).expand(1, 3, 4, 2).repeat(1, 1, 1, 2)).min() == 0
+    Path("torn.onnx").write_bytes(Path("bad.onnx").read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match=r"C2A30[23]"):
+        load("torn.onnx")

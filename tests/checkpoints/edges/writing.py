@@ -1,0 +1,74 @@
+"""Files are written whole or not at all, and replace others on request only."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
+from conv2attn.errors import CheckpointError
+
+STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
+
+
+def fifo(folder: Path) -> Path:
+    os.mkfifo(folder / "fifo")
+    return folder / "fifo"
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "file.pt"
+    write_atomically(path, STATE)
+    back = torch.load(path, weights_only=True)
+    assert all(torch.equal(back[name].view(torch.int32), each.view(torch.int32)) for name, each in STATE.items())
+    write_text_atomically(tmp_path / "report.txt", "Δ = key − query\n")
+    assert (tmp_path / "report.txt").read_bytes() == "Δ = key − query\n".encode()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file.pt", "report.txt"}
+
+
+def test_an_existing_file_is_replaced_only_on_request(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_text_atomically(path, "new")
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_atomically(path, STATE)
+    assert path.read_text() == "old"
+    write_text_atomically(path, "new", force=True)
+    assert path.read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.txt"]
+
+
+def test_a_file_that_appears_while_writing_is_not_overwritten(tmp_path, monkeypatch):
+    path = tmp_path / "file.txt"
+    monkeypatch.setattr(os, "fsync", lambda _: path.write_text("theirs"))
+    with pytest.raises(CheckpointError, match=r"C2A305 .* exists"):
+        write_text_atomically(path, "ours")
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, force):
+    path = tmp_path / "file.pt"
+    if force:
+        path.write_text("old")
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        write_atomically(path, {"weight": STATE["weight"], "code": lambda: None}, force=force)
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"] * force
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_only_regular_files_are_replaced(tmp_path, force):
+    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
+        write_text_atomically(tmp_path, "text", force=force)
+    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
+        write_text_atomically(fifo(tmp_path), "text", force=force)
+
+
+@pytest.mark.parametrize("parent", ["missing", "file"])
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, parent):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=r"C2A301 .* cannot be written: N"):
+        write_text_atomically(tmp_path / parent / "report.txt", "text")
