@@ -1,4 +1,4 @@
-"""Heads that attend to a stripe or to everything alike, removed (Cordonnier et al. 2020, App. E)."""
+"""Pruning of heads that attend to a thin stripe or to all pixels alike (Cordonnier et al. 2020, App. E)."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ SMALLEST, CONDITION = 1e-5, 1e5
 @final
 @dataclass(frozen=True)
 class Pruning:
-    """What was removed, and what that saves.
+    """The heads removed from each layer, and what that saves.
 
     Args:
         removed: the heads of each layer, by their numbers before.
@@ -45,7 +45,7 @@ class Pruning:
     exit_code = 0
 
     def lines(self) -> list[str]:
-        """What it saves."""
+        """The number of heads removed, with the rule, and what that saves."""
         count = sum(map(len, self.removed.values()))
         saved = [
             f"{what}: {before:,} to {after:,}, {1 - after / before:.1%} less"
@@ -78,7 +78,7 @@ class Pruning:
 def degenerate_heads(
     network: nn.Module, smallest: float = SMALLEST, condition: float = CONDITION
 ) -> dict[str, tuple[int, ...]]:
-    """The heads of each layer that attend to everything alike, or to a thin stripe.
+    """The heads of each layer that attend to a thin stripe or to all pixels alike.
 
     Args:
         smallest: of the largest eigenvalue of a precision matrix; a head below it is degenerate.
@@ -95,9 +95,9 @@ def degenerate_heads(
 
 
 def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionClassifier:
-    """A copy of an attention classifier without some heads; all else is bitwise as it was.
+    """A copy of an attention classifier without some heads; everything else is bitwise equal.
 
-    It computes what the network does whose removed heads have values of zero.
+    It equals the network with the values of the removed heads set to zero.
 
     Args:
         network: an `AttentionClassifier`.
@@ -129,22 +129,15 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
 
 
 def without_heads(layer: MultiHeadSelfAttention, kept: Sequence[int]) -> MultiHeadSelfAttention:
-    """A layer with some of the heads of another, and all else of it."""
+    """A copy of a layer with some of its heads."""
     plan = to_plan(layer)
     plan["positions"] = [len(kept), *plan["positions"][1:]]
-    smaller, state = from_plan(plan), layer.state_dict()
-    chosen = torch.tensor(kept)
-    smaller.load_state_dict(
-        {name: of_heads(state[name], shape, chosen) for name, shape in shapes(smaller).items()}, assign=True
-    )
+    smaller, state, chosen = from_plan(plan), layer.state_dict(), torch.tensor(kept)
+    shapes = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
+    smaller.load_state_dict({name: of_heads(state[name], shape, chosen) for name, shape in shapes.items()}, assign=True)
     for name, parameter in smaller.named_parameters():
         parameter.requires_grad_(layer.get_parameter(name).requires_grad)
     return smaller.train(layer.training)
-
-
-def shapes(layer: nn.Module) -> dict[str, torch.Size]:
-    """The shape of each entry of a layer's state."""
-    return {name: tensor.shape for name, tensor in layer.state_dict().items()}
 
 
 def of_heads(tensor: Tensor, shape: torch.Size, kept: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""All that decides the numbers of a training run; the defaults are the paper's (Cordonnier et al. 2020, Table 2)."""
+"""The hyper-parameters of a training run; the defaults are the paper's (Cordonnier et al. 2020, Table 2)."""
 
 import math
 from dataclasses import asdict, dataclass, fields
@@ -28,16 +28,16 @@ class Recipe:
     """A training run, but for the place where it runs.
 
     Args:
-        kind: the network: attention with quadratic, generalised or learned positions, learned positions and
+        kind: of the network: attention with quadratic, generalised or learned positions, with learned positions and
             content, or the CIFAR ResNet18.
         data: see `data.read_images_of`.
-        width, heads, layers, hidden, patch, positions, dropout: of an attention network, see `ClassifierPlan`; the
-            width of a ResNet's first stage, where it is not said, is 64.
+        width, heads, layers, hidden, patch, positions, dropout: of an attention network, see `ClassifierPlan`. The
+            default width is 400, or 64 for the first stage of a ResNet.
         optimiser, learning_rate, momentum, weight_decay: momentum is the first beta of adamw. Centres and widths of
             heads do not decay.
         batch: images a step, over all processes.
-        schedule: cosine to 0; or steps, by `step_factor` after each epoch in `milestones`; or constant. A ResNet's is
-            steps unless it is said.
+        schedule: cosine to 0; or steps, by `step_factor` after each epoch in `milestones`; or constant. The
+            default is cosine, or steps for a ResNet.
         warm_up: share of the steps over which the rate rises linearly to `learning_rate`.
         crop_padding: pixels of padding before a random crop; by default an eighth of the side, 4 of CIFAR's 32.
         mirror: mirror images at random; by default where mirror images are of the same class.
@@ -92,12 +92,12 @@ class Recipe:
 
     @property
     def classifier_width(self) -> int:
-        """The width that was said, or the default of the kind."""
+        """`width`, or the default of the kind."""
         return self.width or (64 if self.kind == "resnet" else 400)
 
     @property
     def rate_schedule(self) -> str:
-        """The schedule that was said, or the default of the kind."""
+        """`schedule`, or the default of the kind."""
         return self.schedule or ("steps" if self.kind == "resnet" else "cosine")
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,13 +26,13 @@ Network = TypeVar("Network", bound=nn.Module)
 @final
 @dataclass(frozen=True)
 class SoftenedLayer:
-    """What softening made of a layer.
+    """One softened layer: its sharpness before and now, and bounds on what that changes.
 
     Args:
-        before, alpha: the smallest sharpness of its heads before, and that of all of them now.
-        leak: at most so much of a head's attention is off the pixel nearest to its centre.
-        difference: no output of the layer differs from what it was by more than this times the largest |input|,
-            padding included, for every finite input, in real arithmetic.
+        before, alpha: the smallest sharpness of its heads before, and the sharpness of all of them now.
+        leak: upper bound on the attention of a head off the pixel nearest to its centre.
+        difference: upper bound on the change of an output, divided by the largest |input|, padding included, for every
+            finite input, in real arithmetic.
     """
 
     name: str
@@ -79,13 +79,14 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
     Args:
         network: with attention layers, such as `convert(model, trainable=True)` makes.
         alpha: of every head.
-        max_difference: instead of alpha: in each layer the smallest alpha with which no output changes by more than
+        max_difference: instead of alpha: each layer gets the smallest alpha with which no output changes by more than
             this times the largest |input|.
     Raises:
         UsageError: not one of alpha and max_difference, no attention layer, or a difference that is not positive
             (C2A001).
         AlphaError: alpha is not positive and finite (C2A130).
-        UnsupportedError: a layer's heads are not quadratic, or alone are off by more than `max_difference` (C2A603).
+        UnsupportedError: a layer's heads are not quadratic, read content, or leak more than `max_difference` allows
+            already (C2A603).
     """
     if (alpha is None) == (max_difference is None):
         raise UsageError("C2A001", "soften takes either alpha or max_difference")
@@ -108,6 +109,8 @@ def softened_layer(
     encoding = layer.encoding
     if not isinstance(encoding, QuadraticEncoding):
         raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
+    if layer.has_content and not is_silent(layer):
+        raise UnsupportedError("C2A603", f"{name or layer.name}: no bound is known for heads that read content")
     before = encoding.alpha.min().item()
     weights = largest_weight_sum(layer)
     centers = sorted(set(map(tuple, encoding.center.tolist())))
@@ -125,6 +128,11 @@ def softened_layer(
     leak = leak_of(alpha, centers)
     difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(known))
     return SoftenedLayer(name or layer.name, before, alpha, leak, difference)
+
+
+def is_silent(layer: MultiHeadSelfAttention) -> bool:
+    """Whether the content terms add exactly 0 to every score, because all keys are 0."""
+    return layer.position_key is None and layer.key_bias is None and layer.key is not None and not layer.key.any()
 
 
 def leak_of(alpha: float, centers: list[tuple[float, ...]]) -> float:

@@ -19,6 +19,10 @@ def small(kind, **changes):
     return Recipe(kind, **given)
 
 
+def quiet(line):
+    """A report that prints nothing."""
+
+
 def drawn(count, *shape):
     """Bytes that a seed draws."""
     return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype=np.uint8)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from experiments.cases import KINDS, small
+from experiments.cases import KINDS, quiet, small
 
 import conv2attn
 from conv2attn.attention import QuadraticEncoding
@@ -16,10 +16,6 @@ from conv2attn.experiments.training import Run, train
 from conv2attn.models import attention_layers
 
 COMMAND = [sys.executable, "-m", "conv2attn", "train"]
-
-
-def quiet(line):
-    """Reports nothing."""
 
 
 def state_of(run):

@@ -35,7 +35,7 @@ def draw_figures(
     zoom: int | None = 7,
     force: bool = False,
 ) -> list[Path]:
-    """Draws the figures that the runs allow into `folder`.
+    """Draws into `folder` the figures for which the runs have data.
 
     Args:
         runs: the learning curves show all of them; the other figures, the first one's heads.
@@ -136,7 +136,7 @@ def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], ti
 def attention_figure(
     attention: Mapping[str, Numbers], query: tuple[int, int] | None, zoom: int | None, image: Tensor | None = None
 ) -> "Figure":
-    """A row a layer and a column a head, in reading order; the image in front of it where one is given."""
+    """One row per layer and one column per head, in reading order; in front of them the image, if one is given."""
     from matplotlib.figure import Figure
 
     most, front = max(map(len, attention.values())), int(image is not None)

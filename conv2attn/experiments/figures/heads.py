@@ -69,7 +69,7 @@ def mean_places(attention: Numbers, query: tuple[int, int]) -> Numbers:
 
 @torch.no_grad()
 def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int] | None) -> dict[str, Numbers]:
-    """What every head of every layer attends to from one query: (images, heads, rows, columns) by layer.
+    """The attention of one query in every layer: (images, heads, rows, columns) by layer.
 
     Args:
         images: as the network takes them.

@@ -20,7 +20,7 @@ class PaperModel:
         title: as the paper prints it.
         plan: of the network.
         accuracy, parameters, flops: as the paper prints them.
-        note: what tells a row from another of the same title.
+        note: distinguishes rows of the same title.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The tables as a report: the paper's numbers, and beside them what is counted here."""
+"""The tables as a report: the paper's numbers beside the counts."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ HEADER = (
 @final
 @dataclass(frozen=True)
 class TableRow:
-    """A model: what the paper prints, and what is counted.
+    """One model: the paper's numbers and the counts.
 
     Args:
         weight_flops: of products with weights alone, as the paper counted.
@@ -56,7 +56,7 @@ class Tables:
 
     @property
     def differing(self) -> list[str]:
-        """What the paper prints and no row of its model gives."""
+        """The numbers that the paper prints and no row of their model reproduces."""
         found = []
         for title in dict.fromkeys(row.title for row in self.rows):
             rows = [row for row in self.rows if row.title == title]
@@ -94,7 +94,7 @@ class Tables:
         ]
 
     def notes(self) -> list[str]:
-        """What the columns mean, and what differs."""
+        """The meaning of the columns, and the numbers that differ."""
         lines = [
             "accuracy, parameters, FLOPs: as Cordonnier et al. 2020 print them (CIFAR-10); ours stand behind.",
             "so counted: products with weights alone, 2 per multiply-add, which is how the paper's figures come about.",

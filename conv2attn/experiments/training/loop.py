@@ -67,7 +67,7 @@ def train(
 
 @final
 class Training:
-    """A run in this process: the network, its optimiser, the images and the progress."""
+    """One process of a run: the network, its optimiser, the images and the progress."""
 
     def __init__(self, run: Run, images: LabelledImages, worker: Worker, continued: bool):
         self.run, self.recipe, self.worker = run, run.recipe, worker
@@ -186,7 +186,7 @@ class Training:
         return loss / count, right / count
 
     def end_epoch(self) -> dict[str, float]:
-        """Evaluates, writes what the run has come to, and gives the epoch's row of metrics."""
+        """Evaluates, writes the files of the run, and returns the epoch's row of metrics."""
         progress = self.progress
         loss, right, count = self.worker.total(progress.sums)
         test_loss, test_accuracy = self.evaluate()
@@ -211,7 +211,7 @@ class Training:
         return row
 
     def state(self) -> dict[str, Any]:
-        """All that continuing takes."""
+        """The state from which a run continues."""
         return {
             "network": self.network.state_dict(),
             "widths": [width.detach() for width in self.widths.widths],
@@ -221,7 +221,7 @@ class Training:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over a state."""
+        """Restores a stored state."""
         self.network.load_state_dict(state["network"])
         self.widths.load(state["widths"])
         self.optimiser.load_state_dict(state["optimiser"])

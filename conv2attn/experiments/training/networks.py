@@ -1,4 +1,4 @@
-"""The network that a recipe asks for, and what its heads are."""
+"""The network of a recipe, and the centres and precision matrices of its heads."""
 
 from typing import cast
 

@@ -37,7 +37,7 @@ class Widths:
 
     @torch.no_grad()
     def load(self, widths: Sequence[Tensor]) -> None:
-        """Takes over stored widths."""
+        """Restores stored widths."""
         for width, stored in zip(self.widths, widths, strict=True):
             width.copy_(stored)
         self.give_values()

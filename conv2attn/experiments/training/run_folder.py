@@ -1,4 +1,4 @@
-"""The folder of a run: its configuration, metrics, the heads over time, the network, and all that continuing takes."""
+"""The folder of a run: configuration, metrics, heads over time, the network, and the checkpoint."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ Heads = dict[str, Tensor]
 @final
 @dataclass
 class Progress:
-    """How far a run has come: steps taken, a row of metrics an epoch, the heads after each epoch, and sums so far."""
+    """The progress of a run: steps taken, a row of metrics per epoch, the heads after each epoch, and sums so far."""
 
     step: int = 0
     rows: list[Row] = field(default_factory=list)
@@ -133,11 +133,11 @@ class Run:
             write_bytes_atomically(self.folder / POSITIONS, buffer.getvalue(), force=True)
 
     def write_checkpoint(self, state: dict[str, Any]) -> None:
-        """Writes all that continuing takes; a crash leaves the checkpoint before."""
+        """Writes the state from which the run continues; a crash leaves the previous checkpoint."""
         write_atomically(self.folder / CHECKPOINT, {"conv2attn": FORMAT, **state}, force=True)
 
     def read_checkpoint(self) -> dict[str, Any]:
-        """What `write_checkpoint` wrote.
+        """The state that `write_checkpoint` wrote.
 
         Raises:
             CheckpointError: it is missing (C2A301), damaged (C2A302) or of another kind (C2A303).

@@ -23,7 +23,7 @@ from conv2attn.errors import UsageError
 @final
 @dataclass(frozen=True)
 class ClassifierPlan:
-    """All that tells one attention classifier from another.
+    """The hyper-parameters of an attention classifier.
 
     Args:
         encoding: of relative positions: "quadratic" (a centre and a sharpness per head), "generalised" (a centre and a
@@ -55,7 +55,7 @@ class ClassifierPlan:
 
     @property
     def name(self) -> str:
-        """What the network is called."""
+        """The name of the architecture."""
         return f"attention-{self.encoding}{'-content' if self.content else ''}"
 
     @property

@@ -27,7 +27,7 @@ EXPANSION = {"basic": 1, "bottleneck": 4}
 @final
 @dataclass(frozen=True)
 class ResNetPlan:
-    """All that tells one residual network from another; the weights are not part of it.
+    """The hyper-parameters of a residual network.
 
     Args:
         block: two 3x3 convolutions (basic), or 1x1, 3x3, 1x1 (bottleneck, stride in the 3x3 one).
@@ -68,7 +68,7 @@ class ResNetPlan:
 
     @property
     def read_as(self) -> str:
-        """What is assumed where this plan is read off keys and shapes: they do not tell strides and activations."""
+        """The assumptions where this plan is read off keys and shapes, which show neither strides nor activations."""
         stride = "stride in the 3x3, " if self.block == "bottleneck" else ""
         head = "" if self.classes else ", no fc: a backbone that gives the pooled features"
         return f"torchvision's {self.name}, {stride}ReLU{head}"
@@ -185,7 +185,7 @@ def recognise(state: Mapping[str, Tensor]) -> ResNetPlan | None:
 
 
 def _read_off(shapes: Mapping[str, tuple[int, ...]]) -> ResNetPlan | None:
-    """The only plan that these shapes could be of, judged by the tensors that tell plans apart."""
+    """The only plan that these shapes can have, read off the tensors in which plans differ."""
     telling = [shapes.get(key, ()) for key in ("conv1.weight", "layer1.0.conv2.weight")]
     telling.append(shapes.get("fc.weight", (0, 0) if "fc.bias" not in shapes else ()))
     if [len(shape) for shape in telling] != [4, 4, 2] or 0 in sum(telling[:2], ()):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from experiments.cases import small
+from experiments.cases import quiet, small
 
 import conv2attn
 from conv2attn.cli import main
@@ -15,10 +15,6 @@ from conv2attn.experiments.data import normalised, read_images_of
 from conv2attn.experiments.figures.heads import attention_of_query, ellipse, mean_places, reading_order
 from conv2attn.experiments.training import train
 from conv2attn.models import attention_layers
-
-
-def quiet(line):
-    """Reports nothing."""
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])

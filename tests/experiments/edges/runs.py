@@ -4,16 +4,12 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from experiments.cases import small
+from experiments.cases import quiet, small
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
 from conv2attn.experiments.recipe import Recipe
 from conv2attn.experiments.training import Run, train
-
-
-def quiet(line):
-    """Reports nothing."""
 
 
 def call(*arguments):

@@ -129,6 +129,11 @@ def test_what_cannot_be_softened_is_refused():
         conv2attn.soften(conv2attn.convert(conv), alpha=-1.0)
     with pytest.raises(UnsupportedError, match="no sharpness"):
         conv2attn.soften(conv2attn.convert(conv, encoding="enumerated"), alpha=5.0)
+    silent = conv2attn.convert(conv, content="silent")
+    conv2attn.soften(silent, alpha=5.0)
+    silent.key.data[0, 0, 0] = 1
+    with pytest.raises(UnsupportedError, match="heads that read content"):
+        conv2attn.soften(silent, alpha=5.0)
     with pytest.raises(UnsupportedError, match="at alpha 2 its difference is already"):
         conv2attn.soften(conv2attn.convert(conv, alpha=2.0), max_difference=1e-3)
 
