@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.memory import MIB, peak_bytes
 from conv2attn.basis import Graph, as_basis, evaluate, pattern_of
 from conv2attn.framework import from_torch
-from conv2attn.tables import markdown_table
+from conv2attn.report.markup import markdown_table
 
 LAYERS = ("gcn", "chebyshev", "gat")
 COMPARED = [(layer, who, 10**5, 10**6) for layer in LAYERS for who in ("theirs", "ours")]

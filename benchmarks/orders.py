@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.timing import interleave
 from conv2attn.basis import Dense, Graph, Shift, Weights, adjacency, basis_of, cheapest_order, chebyshev, evaluate
-from conv2attn.tables import markdown_table
+from conv2attn.report.markup import markdown_table
 
 ORDERS = ("mixing", "channels", "map")
 LARGEST_MAP = 2**24

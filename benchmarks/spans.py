@@ -19,7 +19,7 @@ from torch import nn
 from benchmarks.memory import MIB, peak_bytes
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.tables import markdown_table
+from conv2attn.report.markup import markdown_table
 
 CASES = (
     *(("soft", side) for side in (14, 28, 56, 64)),

@@ -19,7 +19,7 @@ from conv2attn import convert, set_engine
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.computed.rounding import difference_bounds
 from conv2attn.equivalence.readings.reading import reading_of
-from conv2attn.tables import markdown_table
+from conv2attn.report.markup import markdown_table
 
 SHORT = 500  # terms up to which the median ratio is held under 100
 CASES = ((3, 3), (8, 3), (16, 3), (3, 7), (32, 3), (8, 7), (48, 3), (64, 3), (256, 3))  # channels, kernel size

@@ -21,7 +21,7 @@ from conv2attn.attention import GeneralisedEncoding, MultiHeadSelfAttention, Qua
 from conv2attn.basis import cut_softmax
 from conv2attn.models.zoo import ClassifierPlan
 from conv2attn.models.zoo.classifier import Block
-from conv2attn.tables import markdown_table
+from conv2attn.report import markdown_table
 
 EPOCH, LAYERS = 50_000, 6
 WIDTH, SIDES, LIMIT = 64, (16, 32, 48, 64), 64 * MIB

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from conv2attn.span import check_span, express, heads, recover
     from conv2attn.theorem import as_basis, to_torch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 HOMES = {
     "AttentionConvolution": "framework",
     "BasisConvolution": "framework",

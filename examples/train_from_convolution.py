@@ -22,7 +22,8 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.examples import prepare
 from conv2attn.experiments.data import read_images_of
 from conv2attn.models import attention_layers
-from conv2attn.tables import text_table
+from conv2attn.report import Document, Table
+from conv2attn.report.text import to_text
 
 HERE = Path(__file__).parent
 
@@ -120,7 +121,8 @@ def main() -> None:
     train(network, images.pixels[:, 0], images.labels, options.steps, options.batch, options.rate)
     rows.append([f"trained for {options.steps} steps of {options.batch}", accuracy(network, *test)])
     rows.append(["recovered: the nearest CNN", accuracy(recovered(network, original), *test)])
-    print(text_table(["network", "accuracy"], [[name, f"{share:.4f}"] for name, share in rows]))
+    table = Table(("network", "accuracy"), tuple((name, f"{share:.4f}") for name, share in rows))
+    print(to_text(Document(("Trained on from a convolution:",), (table,))))
     if options.figure:
         draw(before, layers, options.figure)
 

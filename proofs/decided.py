@@ -1,10 +1,10 @@
 """What was decided: of each claim its steps and mutants, and what Coq says of the formal layer."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, final
 
+from conv2attn.report import Document, Report
 from conv2attn.verdicts import Verdict, worst_verdict
 
 from . import rendering
@@ -80,8 +80,8 @@ class FormalLayer:
 
 
 @final
-@dataclass(frozen=True)
-class ProofReport:
+@dataclass(frozen=True, repr=False)
+class ProofReport(Report):
     """The claims decided, the formal layer, and the bounds that no claim licenses."""
 
     claims: Sequence[DecidedClaim]
@@ -108,13 +108,13 @@ class ProofReport:
         formal = f"formal layer {self.formal.status}" + (f" ({self.formal.detail})" if self.formal.detail else "")
         return f"{proved} of {len(self.claims)} claims proved beside {mutants} mutants; {formal}"
 
-    def to_text(self) -> str:
+    def document(self, verbose: bool = False) -> Document:
         """A row a claim and what is not shown; where claims were named, their steps too."""
-        return rendering.text(self)
+        return rendering.document(self, verbose)
 
-    def to_json(self) -> str:
-        """Schema `conv2attn.proofs/2`: sorted keys, verdicts by name."""
-        content = {
+    def to_dict(self) -> dict[str, Any]:
+        """Schema `conv2attn.proofs/2`: verdicts by name."""
+        return {
             "schema": "conv2attn.proofs/2",
             "verdict": self.verdict,
             "exit_code": self.exit_code,
@@ -122,18 +122,11 @@ class ProofReport:
             "claims": [claim.content() for claim in self.claims],
             "not_licensed": self.not_licensed,
         }
-        return json.dumps(content, default=_plain, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
-    def to_markdown(self) -> str:
+    def to_markdown(self, verbose: bool = False) -> str:
         """A readable proof of each claim, with formulas in dollars."""
         return rendering.markdown(self)
 
-    def to_latex(self) -> str:
+    def to_latex(self, verbose: bool = False) -> str:
         """A document with a readable proof of each claim."""
-        return rendering.document(self)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Verdict):
-        return value.value
-    raise TypeError(f"{value!r} has no place in a report")
+        return rendering.article(self)

@@ -1,32 +1,15 @@
-"""A proof report as text, Markdown and LaTeX, and the table of proofs/README.md."""
+"""What a proof report says, readable proofs as Markdown and LaTeX, and the table of proofs/README.md."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from textwrap import fill, shorten
 from typing import TYPE_CHECKING
 
-from conv2attn.tables import markdown_table, text_table
+from conv2attn.report import Document, Notes, Table
+from conv2attn.report.markup import latex_escape as escape
+from conv2attn.report.markup import markdown_table
 
 if TYPE_CHECKING:
     from .decided import DecidedClaim, FormalRow, ProofReport
-
-WIDTH = 80
-LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-} | {sign: f"\\{sign}" for sign in "_#&%$"}
-
-
-def escape(text: str) -> str:
-    """`text` as LaTeX prints it."""
-    return "".join(LATEX_ESCAPES.get(sign, sign) for sign in text)
 
 
 def short(name: str) -> str:
@@ -34,43 +17,25 @@ def short(name: str) -> str:
     return name.removeprefix("conv2attn.")
 
 
-def listed(lines: Sequence[str]) -> list[str]:
-    """Paragraphs of a text report, with the lines after the first indented."""
-    return [fill(line, WIDTH, subsequent_indent="  ", break_long_words=False) for line in lines]
-
-
-def text(report: ProofReport) -> str:
-    """A row a claim; then what is not formal, not shown and not licensed, or the steps of the claims that were "
-    "named."""
+def document(report: ProofReport, verbose: bool = False) -> Document:
+    """A row a claim; then what is not shown, formal and licensed, or the steps of the claims that were named."""
     header = ("claim", "title", "steps", "mutants", "formal", "verdict")
-    lines = [
-        text_table(
-            header,
-            [
-                (
-                    c.claim.name,
-                    shorten(c.claim.title, 40, placeholder=" ..."),
-                    len(c.steps),
-                    len(c.mutants),
-                    c.claim.formal.partition(":")[0],
-                    c.status,
-                )
-                for c in report.claims
-            ],
-        )
-    ]
-    if report.detailed:
-        lines += [line for claim in report.claims for line in outline(claim)]
+    rows = tuple(
+        (c.claim.name, c.claim.title, len(c.steps), len(c.mutants), c.claim.formal.partition(":")[0], c.status)
+        for c in report.claims
+    )
+    parts: list[Table | Notes] = [Table(header, rows, ("formal", "mutants", "steps"))]
+    if report.detailed or verbose:
+        parts += [Notes(tuple(outline(claim))) for claim in report.claims]
     else:
-        lines += ["", "Not shown:", *listed([f"{c.claim.name}: {c.claim.not_shown}" for c in report.claims])]
+        parts.append(Notes(("Not shown:", *(f"{c.claim.name}: {c.claim.not_shown}" for c in report.claims))))
         partly = [c.claim for c in report.claims if c.claim.formal != "whole"]
-        lines += ["", "Not formal:", *listed([f"{claim.name}: {claim.formal}" for claim in partly])]
+        parts.append(Notes(("Not formal:", *(f"{claim.name}: {claim.formal}" for claim in partly))))
     if report.not_licensed:
-        names = ", ".join(map(short, report.not_licensed))
-        lines += ["", "Not licensed, since no claim concerns them:", *listed([names])]
+        parts.append(Notes(("Not licensed, since no claim concerns them:", ", ".join(map(short, report.not_licensed)))))
     if report.formal.rows:
-        lines += ["", "Formal layer, checked by Coq:", *listed([coq(row) for row in report.formal.rows])]
-    return "\n".join([*lines, "", report.summary, ""])
+        parts.append(Notes(("Formal layer, checked by Coq:", *map(coq, report.formal.rows))))
+    return Document((f"{report.verdict.value}: {report.summary}",), tuple(parts), report.verdict)
 
 
 def coq(row: FormalRow) -> str:
@@ -86,7 +51,7 @@ def outline(decided: DecidedClaim) -> list[str]:
     lines += [f"  Condition: {condition}." for condition in claim.conditions]
     lines += [f"  {n}. [{s.verdict.value}, {s.method}] {s.says}" for n, s in enumerate(decided.steps, 1)]
     lines += [f"  mutant [{m.verdict.value}, {m.method}] {m.says}" for m in decided.mutants]
-    return ["", *lines, f"  Not shown: {claim.not_shown}", f"  Formal: {claim.formal}"]
+    return [*lines, f"  Not shown: {claim.not_shown}", f"  Formal: {claim.formal}"]
 
 
 def markdown(report: ProofReport) -> str:
@@ -105,7 +70,7 @@ def markdown(report: ProofReport) -> str:
     return "\n".join([*lines, report.summary, ""])
 
 
-def document(report: ProofReport) -> str:
+def article(report: ProofReport) -> str:
     """A LaTeX document with a readable proof of each claim."""
     packages = [r"\usepackage{amsmath,amssymb}", r"\usepackage[margin=2cm]{geometry}"]
     lines = [r"\documentclass{article}", *packages, r"\sloppy", r"\begin{document}"]

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 # One thread a test process: `pytest -n` already fills the cores. torch reads this when it is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Commands show their reports as wide as they are; tests/report and tests/golden are on narrow terminals.
+os.environ["COLUMNS"] = "240"
 
 settings.register_profile("dev", max_examples=20, deadline=None)
 settings.register_profile(

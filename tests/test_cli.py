@@ -3,6 +3,8 @@
 import functools
 import io
 import json
+import re
+import shlex
 import shutil
 import sys
 import time
@@ -46,7 +48,7 @@ def refused(*arguments, match):
 def test_convert_then_verify(folder):
     converted = call("convert", "net.pt", *SMALL, "--report", "report.json")
     assert converted.exit_code == 0
-    assert "20 holds, 0 refuted, 0 undecided, 0 unsupported: holds (proved)" in converted.stdout
+    assert "holds (proved); layers: 20 holds, 0 refuted, 0 undecided, 0 unsupported\n" in converted.stdout
     report = json.loads((folder / "report.json").read_text())
     assert (report["verdict"], report["strength"], len(report["layers"])) == ("holds", "proved", 20)
     verified = call("verify", "net.pt", "net.attn.pt", *SMALL, "--format", "json")
@@ -146,7 +148,8 @@ def test_alpha_of_the_paper_is_bounded_and_less_is_warned_of(folder):
     assert "C2A131" not in paper
     less = call("convert", "net.pt", "-o", "less.pt", *SMALL, "--alpha", 20).stdout
     assert "holds (bounded)" in less
-    assert "C2A131 conv1: alpha = 20 leaves up to 8.2" in less
+    assert "C2A131 conv1, layer1.0.conv1, " in less
+    assert "alpha = 20 leaves up to 8.2" in less
 
 
 def test_existing_files_are_kept(folder):
@@ -212,7 +215,7 @@ def test_wrong_options_are_one_sentence(folder, arguments, match):
 def test_skipped_layers_do_not_count(folder):
     result = call("convert", "net.pt", *SMALL, "--skip", "layer[1-4]*")
     assert result.exit_code == 0
-    assert "1 holds, 0 refuted, 0 undecided, 0 unsupported, 19 skipped: holds (proved)" in result.stdout
+    assert "holds (proved); layers: 1 holds, 0 refuted, 0 undecided, 0 unsupported, 19 skipped" in result.stdout
 
 
 def test_nothing_checked_is_not_green(folder):
@@ -266,7 +269,7 @@ def test_explain_knows_every_code():
 
 
 def test_prove_from_the_command_line(tmp_path):
-    assert call("prove", "L2a", "--format", "json", "--output", tmp_path / "proof.json").exit_code == 0
+    assert call("prove", "L2a", "--format", "json", "--report", tmp_path / "proof.json").exit_code == 0
     assert json.loads((tmp_path / "proof.json").read_text())["exit_code"] == 0
     refused("prove", "L99", match="L99")
 
@@ -307,3 +310,53 @@ def test_a_file_without_convolutions_is_not_converted(folder):
     assert call("convert", "net.pt", *SMALL).exit_code == 0
     refused("convert", "net.attn.pt", "-o", "twice.pt", *SMALL, match="C2A101 net.attn.pt holds no convolution")
     assert not (folder / "twice.pt").exists()
+
+
+COMMANDS = {name: each for name, each in main.commands.items() if name != "reproduce"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns_and_its_example_can_be_typed(name):
+    lines = call(name, "--help").stdout.splitlines()
+    assert all(len(line) <= 80 and "..." not in line for line in lines)
+    program, command, *arguments = shlex.split(COMMANDS[name].example)
+    assert (program, command) == ("conv2attn", name)
+    assert f"  {COMMANDS[name].example}" in lines
+    COMMANDS[name].make_context(name, arguments)
+
+
+def test_every_command_stands_once_in_the_help_on_a_line_that_is_not_cut():
+    text = call("--help").stdout
+    listed = [line.split()[0] for line in text.splitlines() if re.match(r"  [a-z][a-z-]+  ", line)]
+    assert sorted(listed) == sorted(main.commands)
+    assert "..." not in text.partition("Options:")[2]
+
+
+def test_wrong_words_are_one_sentence():
+    refused("convert", match="C2A001 Missing argument 'MODEL'. See conv2attn convert --help")
+    refused("convert", "net.pt", "--no-such-option", match="C2A001 No such option")
+    refused("no-such-command", match="C2A001 No such command")
+
+
+def test_an_interrupted_command_exits_with_130(folder, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("conv2attn.cli.network_files.certify", interrupted)
+    result = call("convert", "net.pt", *SMALL)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("suffix", ["json", "md", "html", "tex", "csv", "txt"])
+def test_a_report_is_written_in_the_form_that_its_suffix_names(folder, suffix):
+    form = {"md": "markdown", "tex": "latex", "txt": "text"}.get(suffix, suffix)
+    shown = call("inspect", "net.pt", "--format", form, "--report", f"report.{suffix}", "--wide")
+    assert shown.exit_code == 0
+    assert shown.stdout == (folder / f"report.{suffix}").read_text()
+    refused("inspect", "net.pt", "--report", "report.doc", match="C2A308 --report report.doc names no form")
+
+
+def test_quiet_says_the_verdict_alone_and_verbose_says_more(folder):
+    verdict, _, rest = call("inspect", "net.pt").stdout.partition("\n")
+    assert (call("inspect", "net.pt", "-q").stdout, "122 tensors" in rest) == (f"{verdict}\n", True)
+    assert "layer1.0.conv1.weight" in call("inspect", "net.pt", "-v").stdout

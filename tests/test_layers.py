@@ -8,7 +8,7 @@ import conv2attn
 LAYERS = [
     {"__init__", "__main__"},
     {"cli"},
-    {"report"},
+    {"explore"},
     {"experiments"},
     {"plots"},
     {"checkpoints"},
@@ -20,7 +20,7 @@ LAYERS = [
     {"attention"},
     {"bounds"},
     {"basis"},
-    {"tables"},
+    {"report"},
     {"verdicts", "errors"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

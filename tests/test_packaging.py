@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HEAVY = ("torch", "sympy", "flint", "numpy")
 
 
@@ -73,8 +76,11 @@ def test_wheel_is_complete(wheel):
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "conv2attn").rglob("*.py")}
     claims = {file.relative_to(ROOT).as_posix() for file in (ROOT / "proofs").rglob("*.py")}
     others = {"conv2attn/py.typed", "conv2attn/examples/resnet18.pt", "conv2attn/examples/images.npz"}
-    page = {f"conv2attn/report/explore/{name}" for name in ("page.html", "style.css", "attention.js", "page.js")}
-    assert modules | claims | others | page <= held
+    page = {f"conv2attn/explore/{name}" for name in ("page.html", "style.css", "attention.js", "page.js")}
+    docs = {f"conv2attn/docs/{name}.schema.json" for name in ("certificate", "span")} | {
+        "conv2attn/docs/certificates.md"
+    }
+    assert modules | claims | others | page | docs <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert [name for name in held if name.startswith("tests/") or "__pycache__" in name] == []
 
@@ -92,3 +98,39 @@ def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
     package = tmp_path / "conv2attn"
     places = [str(package / "examples" / "resnet18.pt"), str(tmp_path / "proofs" / "__init__.py")]
     assert run.stdout.split() == [*places, "proved"]
+
+
+def test_one_version_is_told_everywhere():
+    import conv2attn
+
+    version = PROJECT["version"]
+    assert conv2attn.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_package_says_what_it_needs():
+    extras = PROJECT["optional-dependencies"]
+    wanted = {"plot", "testing", "onnx", "hf", "timm", "graph", "notebook", "docs", "all"}
+    assert wanted <= extras.keys()
+    assert wanted - {"docs", "all"} <= set(extras["all"][0].partition("[")[2].rstrip("]").split(","))
+    told = [f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)]
+    assert [each for each in PROJECT["classifiers"] if " :: 3." in each] == told
+    assert PROJECT["urls"].keys()
+
+
+def test_pinned_versions_are_those_of_what_is_declared():
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    extras = ("plot", "train", "onnx", "testing", "docs", "dev")
+    declared = [
+        *PROJECT["dependencies"],
+        *(each for extra in extras for each in PROJECT["optional-dependencies"][extra]),
+    ]
+    names = {re.match(r"[\w-]+", each)[0].lower() for each in declared} - {"conv2attn"}
+    assert names - pinned == set()
+
+
+def test_others_run_the_same_two_commands():
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    assert [f"run: make {target}" in workflow for target in ("demo", "test")] == [True, True]
+    assert {"bug.yml", "false-verdict.yml"} <= {each.name for each in (ROOT / ".github" / "ISSUE_TEMPLATE").iterdir()}

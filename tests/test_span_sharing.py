@@ -119,9 +119,9 @@ def test_the_command_line_under_torchrun_says_the_same_once(arrays):
 
 
 def test_torchrun_ends_with_0_where_all_hold(arrays):
-    found = torchrun(["hard.npz", "--grid", "9x10", "--output", "report.txt"], arrays)
+    found = torchrun(["hard.npz", "--grid", "9x10", "--report", "report.txt", "-q"], arrays)
     assert found.returncode == 0, found.stderr
-    assert found.stdout == ""
+    assert found.stdout.startswith("holds")
     assert "1 holds, 0 refuted" in (arrays / "report.txt").read_text()
 
 

@@ -217,7 +217,7 @@ def test_class_tokens_are_keys_of_which_nothing_is_asked_and_said_so():
     report = check_span(with_class, extra_tokens=1)
     assert report.verdict is REFUTED
     assert "1 leading tokens are no pixels" in report.to_text()
-    assert "interior, renormalised" in report.to_text()
+    assert "interior, renormalised" in report.to_text(verbose=True)
 
 
 def test_the_worst_layer_decides():

@@ -12,7 +12,7 @@ from conv2attn.checkpoints.kinds import Kind, kind_of_path
 from conv2attn.checkpoints.pixels import Preparation, batch_of, normalised, preparation
 from conv2attn.checkpoints.reading import read
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.tables import counted
+from conv2attn.report import counted
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 NAMES = ("images", "pixels")

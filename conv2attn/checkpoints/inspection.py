@@ -1,6 +1,5 @@
 """What a file is and what can be said of it without building or running anything."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,15 +18,15 @@ from conv2attn.checkpoints.registries import candidates, hinted
 from conv2attn.checkpoints.states import State, readings, state_in
 from conv2attn.errors import CheckpointError
 from conv2attn.models.zoo import resnet
-from conv2attn.tables import bytes_for_people, counted, markdown_table, text_table
+from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted
 
 SCHEMA = "conv2attn.inspection/1"
 HEADER = ("tensor", "shape", "dtype")
 
 
 @final
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, repr=False)
+class Inspection(Report):
     """A file: its kind, size and hash, the architectures that its tensors fit, what was assumed, and what is unsafe."""
 
     path: str
@@ -57,23 +56,20 @@ class Inspection:
             ]
         return [*lines, *(f"assumed: {line}" for line in self.assumed), *(f"finding: {line}" for line in self.findings)]
 
-    def rows(self) -> list[list[Any]]:
+    def rows(self) -> tuple[tuple[str, ...], ...]:
         """One row per tensor."""
-        return [[name, "x".join(map(str, shape)) or "-", dtype] for name, shape, dtype in self.tensors]
+        return tuple((name, "x".join(map(str, shape)) or "-", dtype) for name, shape, dtype in self.tensors)
 
-    def to_text(self) -> str:
-        """The facts, then a table of the tensors."""
-        table = [text_table(HEADER, self.rows())] if self.tensors else []
-        return "\n".join([*self.facts(), *table]) + "\n"
+    def document(self, verbose: bool = False) -> Document:
+        """The facts, and with `verbose` a table of the tensors."""
+        first, *rest = self.facts()
+        table = [Table(HEADER, self.rows())] if self.tensors and verbose else []
+        more = ["each tensor: -v"] if self.tensors and not verbose else []
+        return Document((first,), (Notes((*rest, *more)), *table))
 
-    def to_markdown(self) -> str:
-        """The same as a list and a table."""
-        table = ["", markdown_table(HEADER, self.rows())] if self.tensors else []
-        return "\n".join([*(f"- {line}" for line in self.facts()), *table]) + "\n"
-
-    def to_json(self) -> str:
-        """The same for a program."""
-        return json.dumps({**asdict(self), "schema": SCHEMA}, indent=2, sort_keys=True) + "\n"
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "schema": SCHEMA}
 
 
 def product(shape: tuple[int, ...]) -> int:

@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
 from conv2attn.models.provenance import input_size_of, provenance_of
-from conv2attn.tables import counted
+from conv2attn.report import counted
 
 LUMINANCE = (0.299, 0.587, 0.114)
 """Of red, green and blue in grey (ITU-R BT.601)."""

@@ -8,9 +8,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from conv2attn.cli.group import main
+from conv2attn.cli.group import Command, main
 from conv2attn.cli.options import reporting
-from conv2attn.cli.reports import check_free, finish
+from conv2attn.cli.reports import Showing
 from conv2attn.errors import UsageError
 from conv2attn.experiments.recipe import CHOICES, KINDS, Recipe
 
@@ -61,7 +61,7 @@ def recipe_options(command: Any) -> Any:
     return command
 
 
-@main.command()
+@main.command(example="conv2attn train quadratic --data digits --epochs 2")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run; runs/KIND-DATA by default.")
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
@@ -71,9 +71,10 @@ def recipe_options(command: Any) -> Any:
 def train(
     context: click.Context, kind: str | None, output: str | None, resume: str | None, device: str, **given: Any
 ) -> None:
-    """Train an attention network of the paper, or the ResNet18 that it is compared with; the defaults are Table 2's.
+    """Train an attention network of the paper, or its ResNet18.
 
-    Under torchrun the processes share each batch. Ctrl-C writes a checkpoint and exits with 130.
+    The defaults are those of Table 2. Under torchrun the processes share each batch. Ctrl-C writes a checkpoint and
+    exits with 130.
     """
     if (kind is None) == (resume is None):
         raise UsageError("C2A001", "train takes either a KIND or --resume FOLDER", "Name one of them.")
@@ -90,7 +91,7 @@ def train(
     sys.exit(0 if run.finished else 130)
 
 
-@main.command()
+@main.command(example="conv2attn figures runs/quadratic-digits -o figures")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), required=True, help="Folder of the figures.")
 @click.option("--suffix", type=click.Choice(["png", "svg", "pdf"]), default="png", show_default=True, help="Format.")
@@ -100,7 +101,10 @@ def train(
 @click.option("--zoom", type=click.IntRange(0), default=7, show_default=True, help="Tokens around it; 0 shows all.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, zoom: int, **given: Any) -> None:
-    """Draw the figures of the paper from training runs: learning curves of all, heads and attention of the first."""
+    """Draw the figures of the paper from training runs.
+
+    Learning curves of all runs; heads and attention of the first.
+    """
     from conv2attn.experiments.figures import draw_figures
     from conv2attn.experiments.training import Run
 
@@ -113,46 +117,48 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
         click.echo(f"wrote {path}", err=True)
 
 
-@main.command()
+@main.command(example="conv2attn prune generalised.pt -o smaller.pt")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), required=True, help="File of the smaller network.")
+@click.option("-o", "--output", type=click.Path(), metavar="FILE", required=True, help="The smaller network.")
 @click.option("--smallest", type=float, default=1e-5, show_default=True, help="Of the largest eigenvalue of a head.")
 @click.option("--condition", type=float, default=1e5, show_default=True, help="Largest condition number of a head.")
 @reporting
-def prune(model: str, output: str, form: str, report: str | None, force: bool, **thresholds: float) -> None:
-    """Remove degenerate heads from the attention classifier in MODEL (App. E), and say what that saves.
+def prune(model: str, output: str, showing: Showing, **thresholds: float) -> None:
+    """Remove degenerate heads from the attention classifier in MODEL.
 
-    To train on at a tenth of the rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
+    See App. E of the paper; the report says what that saves. To train on at a tenth of the rate: conv2attn
+    train KIND --start OUTPUT --learning-rate 0.01.
     """
     from conv2attn.checkpoints import load, save
     from conv2attn.experiments.pruning import prune_degenerate
 
-    check_free(force, output, report, read=(model,))
+    showing.check(output, read=(model,))
     smaller, found = prune_degenerate(load(model), **thresholds)
-    save(smaller, output, force=force)
-    finish(found, form, report, force)
-    click.echo(f"wrote {output}", err=True)
+    save(smaller, output, force=showing.force)
+    showing.finish(found)
+    showing.say(f"wrote {output}")
     sys.exit(found.exit_code)
 
 
-@main.command()
+@main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), required=True, help="File of the softened network.")
+@click.option("-o", "--output", type=click.Path(), metavar="FILE", required=True, help="The softened network.")
 @click.option("--alpha", type=float, help="Sharpness of every head; centres move from about 5 down.")
 @click.option("--max-difference", type=float, metavar="E", help="Or the smallest alpha that changes outputs by E |x|.")
 @reporting
-def soften(
-    model: str, output: str, form: str, report: str | None, force: bool, alpha: float | None, **given: float | None
-) -> None:
-    """Lower the sharpness of the heads in MODEL, so that they can be trained, and say what each layer then leaks."""
+def soften(model: str, output: str, showing: Showing, alpha: float | None, **given: float | None) -> None:
+    """Lower the sharpness of the heads in MODEL, so that they train.
+
+    The report says how much attention each layer then leaks.
+    """
     from conv2attn.checkpoints import load, save
     from conv2attn.models import soften as lower_sharpness
 
-    check_free(force, output, report, read=(model,))
+    showing.check(output, read=(model,))
     softening = lower_sharpness(load(model), alpha=alpha, max_difference=given["max_difference"])
-    save(softening.network, output, force=force)
-    finish(softening, form, report, force)
-    click.echo(f"wrote {output}", err=True)
+    save(softening.network, output, force=showing.force)
+    showing.finish(softening)
+    showing.say(f"wrote {output}")
     sys.exit(softening.exit_code)
 
 
@@ -161,21 +167,20 @@ def reproduce() -> None:
     """Count and print again what the paper prints."""
 
 
-@reproduce.command()
+@reproduce.command(cls=Command, example="conv2attn reproduce tables")
 @click.option("--run", "runs", multiple=True, metavar="MODEL=FOLDER", help="A run whose accuracy to show; repeatable.")
 @click.option("--engine", default="dense", show_default=True, help="Of the attention whose products are counted.")
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @reporting
-def tables(runs: tuple[str, ...], engine: str, output: str | None, form: str, report: str | None, force: bool) -> None:
+def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
     """Tables 1 and 4: parameters, FLOPs and accuracies of all models, beside the paper's."""
     from conv2attn.experiments.tables import reproduce_tables
     from conv2attn.experiments.training import Run
 
-    check_free(force, output, report)
+    showing.check()
     if any("=" not in run for run in runs):
         raise UsageError("C2A001", "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar")
     found = reproduce_tables({run.partition("=")[0]: Run(Path(run.partition("=")[2])) for run in runs}, engine)
-    finish(found, form, report, force, output)
+    showing.finish(found)
     sys.exit(found.exit_code)
 
 

@@ -7,7 +7,7 @@ from conv2attn.cli.options import reading_images
 from conv2attn.cli.reports import check_free
 
 
-@main.command()
+@main.command(example="conv2attn explore resnet18.pt -o page.html")
 @click.argument("model", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), required=True, help="The page, a .html file.")
 @click.option("--image", type=click.Path(), help="A PNG, JPEG, folder, .npy, .npz or .pt file.")
@@ -15,7 +15,7 @@ from conv2attn.cli.reports import check_free
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @reading_images
 def explore(model: str, output: str, image: str | None, only: tuple[str, ...], force: bool, reading: object) -> None:
-    """Write a page that shows where each head of MODEL looks, in one file that needs no network.
+    """Write one offline page that shows where each head looks.
 
     Convolutions are shown as the attention that they convert to, attention of other libraries as it runs. Without
     --image, the page shows the first example image of this project; of several images, it shows the first.

@@ -10,11 +10,11 @@ from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.errors import Conv2AttnWarning, UsageError
+from conv2attn.explore import captured_layers, explore_page, explored_layers
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.positions.reading import ATTENDS
 from conv2attn.models.provenance import provenance_of
 from conv2attn.models.zoo import AttentionClassifier
-from conv2attn.report.explore import captured_layers, explore_page, explored_layers
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
 PUBLISHED = 224

@@ -7,18 +7,20 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import reporting
-from conv2attn.cli.reports import check_free, finish
+from conv2attn.cli.reports import Showing
 
 
-@main.command("inspect")
+@main.command("inspect", example="conv2attn inspect resnet18.pt")
 @click.argument("file", type=click.Path())
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @reporting
-def inspect_file(file: str, output: str | None, form: str, report: str | None, force: bool) -> None:
-    """Say what FILE is, which networks its weights fit, what is in it, and what in it is unsafe; run nothing."""
+def inspect_file(file: str, showing: Showing) -> None:
+    """Say what FILE is and what is in it; run nothing.
+
+    Which networks its weights fit, and what in it is unsafe; with -v each tensor.
+    """
     from conv2attn.checkpoints.inspection import inspected
 
-    check_free(force, output, report, read=(file,))
+    showing.check(read=(file,))
     result = inspected(Path(file))
-    finish(result, form, report, force, output)
+    showing.finish(result)
     sys.exit(result.exit_code)

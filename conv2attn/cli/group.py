@@ -1,4 +1,4 @@
-"""The group that all commands are in, and what becomes of their errors."""
+"""The group that all commands are in: their help, and what becomes of their errors."""
 
 import sys
 from typing import Any
@@ -8,10 +8,77 @@ import click
 from conv2attn.errors import Conv2AttnError
 
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
+SECTIONS = {
+    "Convert and verify": ("demo", "convert", "verify", "recheck", "replay"),
+    "See what attention does": ("heads", "explore", "check-span", "recover"),
+    "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
+    "Look up": ("inspect", "explain", "prove"),
+}
+GROUPS = {
+    "How to read the file": ("arch", "arch_args", "max_size"),
+    "What to run on": (
+        "input_size",
+        "input_range",
+        "images",
+        "inputs",
+        "mean",
+        "std",
+        "grid",
+        "seed",
+        "dtype",
+        "device",
+    ),
+    "Network": ("width", "heads", "layers", "hidden", "patch", "positions", "dropout", "engine", "start"),
+    "Data": ("data", "mirror", "crop_padding"),
+    "Optimisation": (
+        *("optimiser", "learning_rate", "momentum", "weight_decay", "batch", "epochs", "schedule", "warm_up"),
+        *("milestones", "step_factor", "precision"),
+    ),
+    "Report": ("verbose", "quiet", "wide", "form", "report", "force"),
+}
+"""The options below each heading of a command's help; the others stand first."""
+
+
+class Command(click.Command):
+    """A command with an example in its help, and its options in groups."""
+
+    def __init__(self, *args: Any, example: str, **given: Any):
+        super().__init__(*args, **given)
+        self.example = example
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options, those of no group first."""
+        heading = {name: group for group, names in GROUPS.items() for name in names}
+        found: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in GROUPS}}
+        for each in self.get_params(context):
+            if isinstance(each, click.Option) and (record := each.get_help_record(context)):
+                found[heading.get(str(each.name), "Options")].append(record)
+        for group, records in found.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the example."""
+        with formatter.section("Example"):
+            formatter.write(f"  {self.example}\n")
 
 
 class Group(click.Group):
     """Turns the project's errors into one sentence on stderr and their exit code; a bug of ours is 70."""
+
+    command_class = Command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes every command with its whole first sentence."""
+        named = {name for names in SECTIONS.values() for name in names}
+        rest = tuple(name for name in self.list_commands(context) if name not in named)
+        for section, names in {**SECTIONS, "Commands": rest}.items():
+            known = [(name, self.commands[name]) for name in names if name in self.commands]
+            here = [(name, command.get_short_help_str(limit=200)) for name, command in known]
+            if here:
+                with formatter.section(section):
+                    formatter.write_dl(here)
 
     def invoke(self, context: click.Context) -> Any:
         """Runs the command."""
@@ -20,10 +87,14 @@ class Group(click.Group):
         except Conv2AttnError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(error.exit_code)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "conv2attn"
+            click.echo(f"error: C2A001 {error.format_message().rstrip('.')}. See {path} --help.", err=True)
+            sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
-        except (click.ClickException, click.exceptions.Exit):
+        except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
         except Exception as error:
             if context.params.get("debug"):
@@ -40,4 +111,8 @@ def main(debug: bool) -> None:
 
     Exit codes: 0 holds; 1 refuted; 2 wrong usage or unreadable input; 3 undecided, unsupported or nothing checked;
     70 an internal error; 130 interrupted.
+
+    \b
+    Completion for bash; for zsh and fish, write zsh_source and fish_source:
+      eval "$(_CONV2ATTN_COMPLETE=bash_source conv2attn)"
     """

@@ -8,52 +8,62 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import reading_images, reporting, running
-from conv2attn.cli.reports import check_free, finish
+from conv2attn.cli.reports import Showing
 
 
-@main.command()
+@main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="File to write; MODEL with .attn before its suffix by default.")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="FILE", help="The network; MODEL with .attn in its name by default."
+)
 @click.option("--alpha", default="auto", show_default=True, help="Sharpness of the heads, or auto.")
-@click.option("--encoding", default="quadratic", show_default=True, help="quadratic or enumerated.")
-@click.option("--stride-by", default="queries", show_default=True, help="queries or pooling.")
+@click.option(
+    "--encoding",
+    type=click.Choice(["quadratic", "enumerated"]),
+    default="quadratic",
+    show_default=True,
+    help="Heads.",
+)
+@click.option(
+    "--stride-by", type=click.Choice(["queries", "pooling"]), default="queries", show_default=True, help="What strides."
+)
 @click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name fits; repeatable.")
 @click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
-@click.option("--engine", help="Order of evaluation in a .pt2 or .onnx file: separable, conv, gather or dense.")
+@click.option(
+    "--engine",
+    type=click.Choice(["separable", "conv", "gather", "dense"]),
+    help="Order of evaluation in a .pt2 or .onnx file.",
+)
 @click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
 @reading_images
 @running
 @reporting
-def convert(
-    model: str, output: str | None, keep_refuted: bool, form: str, report: str | None, force: bool, **given: Any
-) -> None:
-    """Convert every convolution of MODEL to multi-head self-attention, check the result, and write it."""
+def convert(model: str, output: str | None, keep_refuted: bool, showing: Showing, **given: Any) -> None:
+    """Convert every convolution of MODEL to attention, and check it."""
     from conv2attn.checkpoints.saving import check_suffix
     from conv2attn.cli import network_files
 
     destination = Path(output) if output else network_files.beside(Path(model))
     check_suffix(destination)
-    check_free(force, destination, report, read=(model, given["images"]))
+    showing.check(destination, read=(model, given["images"]))
     certificate, written = network_files.convert_file(
-        model, destination, keep_refuted=keep_refuted, force=force, **given
+        model, destination, keep_refuted=keep_refuted, force=showing.force, **given
     )
-    finish(certificate, form, report, force)
-    click.echo(
-        f"wrote {destination}" if written else f"{destination} was not written: the result was refuted", err=True
-    )
+    showing.finish(certificate)
+    showing.say(f"wrote {destination}" if written else f"{destination} was not written: the result was refuted")
     sys.exit(certificate.exit_code)
 
 
-@main.command()
-@click.option("-o", "--output", type=click.Path(), help="Keep the converted network in this file.")
+@main.command(example="conv2attn demo -o resnet18.attn.pt --report certificate.html")
+@click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Keep the converted network.")
 @reporting
-def demo(output: str | None, form: str, report: str | None, force: bool) -> None:
-    """Convert and verify the trained ResNet-18 that comes with this project, on the images that come with it."""
+def demo(output: str | None, showing: Showing) -> None:
+    """Convert and verify the ResNet-18 that comes with this project."""
     from conv2attn.cli import network_files
 
-    check_free(force, output, report)
-    certificate, written = network_files.demonstrate(output, force)
-    finish(certificate, form, report, force)
+    showing.check(output)
+    certificate, written = network_files.demonstrate(output, showing.force)
+    showing.finish(certificate)
     if written:
-        click.echo(f"wrote {output}", err=True)
+        showing.say(f"wrote {output}")
     sys.exit(certificate.exit_code)

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-WRITING = ("form", "output", "report", "force", "save_witness", "verbose")
-FORMATS = click.Choice(["text", "json", "markdown"])
+from conv2attn.cli.reports import Showing
+
+FORMATS = click.Choice(["text", "json", "markdown", "html", "latex", "csv"])
 
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -22,11 +23,33 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-reporting = options(
-    click.option("--format", "form", type=FORMATS, default="text", show_default=True, help="Form of the report."),
-    click.option("--output-report", "--report", "report", type=click.Path(), help="Also write the report as JSON."),
-    click.option("--force", is_flag=True, help="Overwrite existing files."),
-)
+SHOWING = ("form", "report", "force", "verbose", "quiet", "wide")
+WRITING = (*SHOWING, "output", "save_witness")
+
+
+def reporting(command: Any) -> Any:
+    """The options on the report, given to the command as one `showing`."""
+
+    @wraps(command)
+    def gathered(*args: Any, **given: Any) -> Any:
+        showing = Showing(**{name: given.pop(name) for name in SHOWING})
+        return command(*args, showing=showing, **given)
+
+    return options(
+        click.option("-v", "--verbose", is_flag=True, help="Show all assumptions and details."),
+        click.option("-q", "--quiet", is_flag=True, help="Show the verdict alone."),
+        click.option("--wide", is_flag=True, help="Show all columns, however wide the terminal is."),
+        click.option("--format", "form", type=FORMATS, default="text", show_default=True, help="Form on the screen."),
+        click.option(
+            "--report",
+            type=click.Path(),
+            metavar="FILE",
+            help="Also write a .json, .md, .html, .tex, .csv or .txt file.",
+        ),
+        click.option("--force", is_flag=True, help="Overwrite existing files."),
+    )(gathered)
+
+
 SAID = ("arch", "arch_args", "max_size", "allow", "trust_pickle")
 READING = (
     click.option(

@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import FORMATS, options, reading_images, reporting
-from conv2attn.cli.reports import check_free, emit, finish
+from conv2attn.cli.options import options, reading_images, reporting
+from conv2attn.cli.reports import Showing
 
 
-@main.command("check-span")
+@main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
 @click.argument("model", type=click.Path())
 @click.option("--kernel-size", default="3", show_default=True, metavar="K", help="Of the convolution: 3, or 1x7.")
 @click.option("--dilation", type=int, default=1, show_default=True, help="Of the convolution.")
@@ -51,32 +51,31 @@ from conv2attn.cli.reports import check_free, emit, finish
 @click.option(
     "--exact", is_flag=True, help="The arrays are exact: floats as the rationals they are, integers as weights."
 )
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
-@click.option("--certificate", type=click.Path(), help="Write what decides as integers, for the proved checker.")
+@click.option("--certificate", type=click.Path(), metavar="FILE", help="Write what decides, as integers.")
 @reading_images
 @reporting
 def check_span(
     model: str,
-    output: str | None,
-    form: str,
-    report: str | None,
-    force: bool,
+    showing: Showing,
     plot: str | None,
     certificate: str | None,
     **given: Any,
 ) -> None:
-    """Decide whether the attention in MODEL can express every convolution of a kernel (Lemma 3)."""
+    """Decide whether attention can express the convolutions of a kernel.
+
+    This is the condition of Lemma 3, for each attention layer in MODEL.
+    """
     from conv2attn.cli.span_checks import check_file
     from conv2attn.span.conditions.sharing import processes_of_torchrun
 
     def checked(speaks: bool) -> int:
         if speaks:
-            check_free(force, output, report, plot, certificate)
+            showing.check(plot, certificate)
         drawn, kept = (plot, certificate) if speaks else (None, None)
-        result = check_file(model, plot=drawn, certificate=kept, force=force, **given)
+        result = check_file(model, plot=drawn, certificate=kept, force=showing.force, **given)
         if speaks:
-            finish(result, form, report, force, output)
+            showing.finish(result)
         return result.exit_code
 
     with processes_of_torchrun() as crew:
@@ -95,48 +94,45 @@ FACTS = options(
 )
 
 
-@main.command("heads")
+@main.command("heads", example="conv2attn heads part.pt --grid 14x14 -v")
 @FACTS
 @click.option("--extra-tokens", type=click.IntRange(0), help="Leading tokens that are no pixels; inferred by default.")
-@click.option("--details", is_flag=True, help="A line for each head, the best kernel, and all nearest convolutions.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([*FORMATS.choices, "csv"]),
-    default="text",
-    show_default=True,
-    help="Form of the report.",
-)
-@click.option("--report", type=click.Path(), help="Also write the report as JSON.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw attention by displacement: .png, .svg or .pdf.")
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-def heads(
-    model: str, details: bool, form: str, report: str | None, plot: str | None, force: bool, **given: Any
-) -> None:
-    """Tell what each head of MODEL does: where it looks, and how much of it positions and convolutions explain."""
+@reporting
+def heads(model: str, plot: str | None, showing: Showing, **given: Any) -> None:
+    """Measure what each head of MODEL does.
+
+    Where it looks, and how much of it positions and convolutions explain. With -v there is a line for each head, the
+    best kernel, and all nearest convolutions; as csv, a line for each head.
+    """
     from conv2attn.cli.head_files import facts_in
 
-    check_free(force, report, plot)
-    found = facts_in(model, plot=plot, force=force, **given)
-    emit(found.to_text(details) if form == "text" else getattr(found, f"to_{form}")(), None, force)
-    if report:
-        emit(found.to_json(), report, force)
+    showing.check(plot)
+    found = facts_in(model, plot=plot, force=showing.force, **given)
+    showing.finish(found)
     sys.exit(found.exit_code)
 
 
-@main.command("recover")
+@main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")
 @FACTS
-@click.option("-o", "--output", type=click.Path(), required=True, help="File to write the convolutions to.")
-@click.option("--kernel-size", type=click.Choice(["1", "3", "5", "7"]), default="3", show_default=True)
+@click.option("-o", "--output", type=click.Path(), metavar="FILE", required=True, help="The convolutions.")
+@click.option(
+    "--kernel-size",
+    type=click.Choice(["1", "3", "5", "7"]),
+    default="3",
+    show_default=True,
+    help="Of the convolutions.",
+)
 @reporting
-def recover(
-    model: str, output: str, kernel_size: str, form: str, report: str | None, force: bool, **given: Any
-) -> None:
-    """Write the convolution that each attention layer of MODEL is nearest to, as a map; one that it is, bit for bit."""
+def recover(model: str, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:
+    """Write the convolution nearest to each attention layer of MODEL.
+
+    Where a layer is a convolution, it is that one, bit for bit.
+    """
     from conv2attn.cli.head_files import recovered_in
 
-    check_free(force, output, report, read=(model, given["inputs"]))
-    found = recovered_in(model, output, kernel_size=int(kernel_size), force=force, **given)
-    finish(found, form, report, force)
-    click.echo(f"wrote {output}", err=True)
+    showing.check(output, read=(model, given["inputs"]))
+    found = recovered_in(model, output, kernel_size=int(kernel_size), force=showing.force, **given)
+    showing.finish(found)
+    showing.say(f"wrote {output}")
     sys.exit(found.exit_code)

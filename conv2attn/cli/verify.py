@@ -8,7 +8,7 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import WRITING, command_line, options, placing, reading, reading_images, reporting, running
-from conv2attn.cli.reports import check_free, finish
+from conv2attn.cli.reports import Showing
 
 files = options(
     click.argument("original", type=click.Path()),
@@ -19,72 +19,61 @@ tolerance = click.option(
 )
 
 
-@main.command()
+@main.command(example="conv2attn verify resnet18.pt resnet18.attn.pt --report certificate.json")
 @files
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @tolerance
-@click.option("--save-witness", type=click.Path(), help="Keep the inputs that show what is refuted in this file.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every assumption, and bounds that say nothing.")
+@click.option("--save-witness", type=click.Path(), metavar="FILE", help="Keep the inputs that show what is refuted.")
 @reading_images
 @running
 @reporting
 @click.pass_context
-def verify(
-    context: click.Context, output: str | None, form: str, report: str | None, force: bool, **given: Any
-) -> None:
-    """Decide whether the network in CONVERTED computes the one in ORIGINAL, for every input."""
+def verify(context: click.Context, showing: Showing, **given: Any) -> None:
+    """Decide whether CONVERTED computes ORIGINAL, for every input."""
     from conv2attn.cli.network_files import verify_files
 
-    verbose, kept = given.pop("verbose"), given["save_witness"]
-    check_free(force, output, report, kept, read=(given["original"], given["converted"], given["images"]))
+    kept = given["save_witness"]
+    showing.check(kept, read=(given["original"], given["converted"], given["images"]))
     given["repeat"] = replay_line(context, str(kept))
-    result = verify_files(**given, force=force, command=command_line(context))
-    finish(result, form, report, force, output, verbose=verbose)
+    result = verify_files(**given, force=showing.force, command=command_line(context))
+    showing.finish(result)
     if kept:
         shown = bool(result.witnesses)
-        click.echo(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference", err=True)
+        showing.say(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference")
     sys.exit(result.exit_code)
 
 
-@main.command()
+@main.command(example="conv2attn recheck certificate.json")
 @click.argument("certificate", type=click.Path())
 @click.argument("original", type=click.Path(), required=False)
 @click.argument("converted", type=click.Path(), required=False)
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @reporting
-def recheck(
-    certificate: str,
-    original: str | None,
-    converted: str | None,
-    output: str | None,
-    form: str,
-    report: str | None,
-    force: bool,
-) -> None:
-    """Check the stored JSON report CERTIFICATE against its two files again, or against ORIGINAL and CONVERTED."""
+def recheck(certificate: str, original: str | None, converted: str | None, showing: Showing) -> None:
+    """Check a stored JSON report against its two files again.
+
+    The files are those that CERTIFICATE names, or ORIGINAL and CONVERTED.
+    """
     from conv2attn.equivalence import recheck as check
 
-    check_free(force, output, report, read=(certificate, original, converted))
+    showing.check(read=(certificate, original, converted))
     result = check(certificate, original, converted)
-    finish(result, form, report, force, output)
+    showing.finish(result)
     sys.exit(result.exit_code)
 
 
-@main.command()
+@main.command(example="conv2attn replay witness.pt resnet18.pt resnet18.attn.pt")
 @click.argument("witness", type=click.Path())
 @files
-@click.option("--output", type=click.Path(), help="Write the report to a file instead of stdout.")
 @tolerance
 @reading
 @placing
 @reporting
-def replay(witness: str, output: str | None, form: str, report: str | None, force: bool, **given: Any) -> None:
-    """Show again what the inputs that verify kept in WITNESS show of the networks in ORIGINAL and CONVERTED."""
+def replay(witness: str, showing: Showing, **given: Any) -> None:
+    """Show again what the inputs kept in WITNESS show of two networks."""
     from conv2attn.cli.network_files import replay_file
 
-    check_free(force, output, report, read=(witness, given["original"], given["converted"]))
+    showing.check(read=(witness, given["original"], given["converted"]))
     result = replay_file(witness, **given)
-    finish(result, form, report, force, output)
+    showing.finish(result)
     sys.exit(result.exit_code)
 
 
@@ -94,6 +83,6 @@ def replay_line(context: click.Context, kept: str) -> str:
     words = ["conv2attn", "replay", kept, *files]
     for parameter in main.commands["replay"].params:
         value = context.params.get(str(parameter.name))
-        if isinstance(parameter, click.Option) and parameter.name not in (*WRITING, "verbose"):
+        if isinstance(parameter, click.Option) and parameter.name not in WRITING:
             words += [] if value in (None, parameter.get_default(context)) else [parameter.opts[0], str(value)]
     return shlex.join(words)

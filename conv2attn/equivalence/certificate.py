@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
-from conv2attn.equivalence import rendering
+from conv2attn.equivalence import document
 from conv2attn.equivalence.computed.outputs import Outputs
 from conv2attn.equivalence.evidence.inputs import Witness
 from conv2attn.equivalence.readings.finding import Finding
-from conv2attn.tables import Cell
+from conv2attn.report import Cell, Document, Report
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 SAME_MAP = "the second is the same map as the first, for all finite inputs"
@@ -89,15 +89,14 @@ class Row:
     def cells(self) -> list[Cell]:
         """The row of the table."""
         grid = "x".join(map(str, self.grid)) if self.grid else None
-        strength = None if self.strength is None else self.strength.value
-        verdict = "skipped" if self.skipped else self.verdict.value
+        verdict = "skipped" if self.skipped else self.verdict
         columns: list[Cell] = [self.name, self.convolution, grid, self.heads, self.alpha, self.max_error, self.bound]
-        return [*columns, strength, verdict]
+        return [*columns, self.strength, verdict]
 
 
 @final
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Report):
     """Whether the second network computes the first: the worst row decides, the weakest strength counts.
 
     `between` are the findings on what stands between the layers and on the outputs. Where a `tolerance` was given,
@@ -140,20 +139,10 @@ class Certificate:
         """Whether it holds; an undecided certificate is not true."""
         return self.verdict is Verdict.HOLDS
 
-    def __str__(self) -> str:
-        return self.to_text()
+    def document(self, verbose: bool = False) -> Document:
+        """The verdict, the rows, and what was found, measured and assumed; all assumptions where `verbose`."""
+        return document.document(self, verbose)
 
-    def _repr_html_(self) -> str:
-        return rendering.to_html(self)
-
-    def to_text(self, verbose: bool = False) -> str:
-        """The report for a terminal; with all assumptions where `verbose`."""
-        return rendering.to_text(self, verbose)
-
-    def to_markdown(self, verbose: bool = False) -> str:
-        """The report for a document."""
-        return rendering.to_markdown(self, verbose)
-
-    def to_json(self) -> str:
-        """The report for a program; its schema is docs/certificate.schema.json."""
-        return rendering.to_json(self)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; its schema is docs/certificate.schema.json."""
+        return document.to_dict(self)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 
 from conv2attn.equivalence.conditions import in_words, own_line, reason_of
 from conv2attn.equivalence.opaque import Calls, hidden
-from conv2attn.tables import counted
+from conv2attn.report import counted
 
 
 @final

@@ -19,7 +19,7 @@ from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
 from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.models.conversion.replacement import weight_moves
-from conv2attn.tables import bytes_for_people
+from conv2attn.report import bytes_for_people
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Strength, Verdict
 

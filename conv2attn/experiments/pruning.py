@@ -1,7 +1,6 @@
 """Pruning of heads that attend to a thin stripe or to all pixels alike (Cordonnier et al. 2020, App. E)."""
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
@@ -16,7 +15,7 @@ from conv2attn.experiments.tables.counting import count_flops, count_parameters
 from conv2attn.experiments.training.networks import heads_of
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
-from conv2attn.tables import markdown_table, text_table
+from conv2attn.report import Document, Report, Table
 
 SCHEMA = "conv2attn.pruning/1"
 SMALLEST, CONDITION = 1e-5, 1e5
@@ -24,8 +23,8 @@ SMALLEST, CONDITION = 1e-5, 1e5
 
 
 @final
-@dataclass(frozen=True)
-class Pruning:
+@dataclass(frozen=True, repr=False)
+class Pruning(Report):
     """The heads removed from each layer, and what that saves.
 
     Args:
@@ -54,25 +53,16 @@ class Pruning:
         rule = f"the largest eigenvalue is below {self.smallest:g}, or the condition number above {self.condition:g}"
         return [f"{count} heads removed: {rule} of the precision matrix.", *saved]
 
-    def cells(self) -> list[list[str | int]]:
-        """A row for each layer."""
-        return [[name, self.left[name], ", ".join(map(str, heads)) or "none"] for name, heads in self.removed.items()]
-
-    def to_text(self) -> str:
-        """A line for each layer."""
-        return "\n".join([*self.lines(), "", text_table(("layer", "heads left", "removed"), self.cells())])
-
-    def to_markdown(self) -> str:
-        """A Markdown table."""
-        return "\n".join([*self.lines(), "", markdown_table(("layer", "heads left", "removed"), self.cells())])
+    def document(self, verbose: bool = False) -> Document:
+        """What it saves, and a row for each layer."""
+        rows = tuple(
+            (name, self.left[name], ", ".join(map(str, heads)) or "none") for name, heads in self.removed.items()
+        )
+        return Document(tuple(self.lines()), (Table(("layer", "heads left", "removed"), rows),))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {"schema": SCHEMA, **asdict(self)}
-
-    def to_json(self) -> str:
-        """Sorted JSON."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False)
 
 
 def degenerate_heads(

@@ -1,7 +1,6 @@
 """From one-hot heads to heads that can be trained: alpha lowered, with a bound on what that changes."""
 
 import copy
-import json
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -15,7 +14,7 @@ from conv2attn.bounds import leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers
-from conv2attn.tables import markdown_table, text_table
+from conv2attn.report import Document, Report, Table, counted
 
 SCHEMA = "conv2attn.softening/1"
 HEADER = ("layer", "alpha before", "alpha", "leak", "difference")
@@ -43,8 +42,8 @@ class SoftenedLayer:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class Softening(Generic[Network]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Softening(Report, Generic[Network]):
     """A softened copy of a network, and a row for each attention layer."""
 
     network: Network
@@ -53,22 +52,15 @@ class Softening(Generic[Network]):
     verdict = "holds"
     exit_code = 0
 
-    def cells(self) -> list[list[str | int | float | None]]:
-        """The rows of the table."""
-        return [[row.name, row.before, row.alpha, row.leak, row.difference] for row in self.layers]
+    def document(self, verbose: bool = False) -> Document:
+        """A row for each layer."""
+        said = f"{counted(len(self.layers), 'layer')} softened"
+        rows = tuple((row.name, row.before, row.alpha, row.leak, row.difference) for row in self.layers)
+        return Document((said,), (Table(HEADER, rows),))
 
-    def to_text(self) -> str:
-        """Aligned columns."""
-        return text_table(HEADER, self.cells())
-
-    def to_markdown(self) -> str:
-        """A Markdown table."""
-        return markdown_table(HEADER, self.cells())
-
-    def to_json(self) -> str:
-        """Sorted JSON."""
-        content: dict[str, Any] = {"schema": SCHEMA, "layers": [asdict(row) for row in self.layers]}
-        return json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"schema": SCHEMA, "layers": [asdict(row) for row in self.layers]}
 
 
 def soften(network: Network, *, alpha: float | None = None, max_difference: float | None = None) -> Softening[Network]:

@@ -16,7 +16,8 @@ from conv2attn.models.capture import call, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.reading import position_part
 from conv2attn.models.values import matrices_of
-from conv2attn.span import facts_rendering as rendering
+from conv2attn.report import Document, Report
+from conv2attn.span import facts_document
 from conv2attn.span.conditions.problem import Array
 from conv2attn.span.measures import (
     DILATIONS,
@@ -104,8 +105,8 @@ class LayerFacts:
 
 
 @final
-@dataclass(frozen=True)
-class HeadsReport:
+@dataclass(frozen=True, repr=False)
+class HeadsReport(Report):
     """What the heads of each layer do: numbers, no verdict of a claim; `holds` where every layer was read."""
 
     layers: tuple[LayerFacts, ...]
@@ -127,27 +128,17 @@ class HeadsReport:
         """0 where every layer was read, otherwise 3."""
         return self.verdict.exit_code
 
-    def to_text(self, details: bool = False) -> str:
-        """A line for each layer, and for each head with `details`."""
-        return rendering.to_text(self, details)
+    def document(self, verbose: bool = False) -> Document:
+        """A line for each layer, and for each head where `verbose`."""
+        return facts_document.document(self, verbose)
 
-    def to_markdown(self) -> str:
-        """The report for a document."""
-        return rendering.to_markdown(self)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; taps of convolutions are left to `recover`."""
+        return facts_document.to_dict(self)
 
-    def to_json(self) -> str:
-        """The report for a program."""
-        return rendering.to_json(self)
-
-    def to_csv(self) -> str:
-        """A line for each head of each layer."""
-        return rendering.to_csv(self)
-
-    def to_frame(self) -> Any:
-        """The same as a pandas.DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(rendering.records(self))
+    def records(self) -> list[dict[str, Any]]:
+        """One record for each head of each layer."""
+        return facts_document.records(self)
 
 
 def heads(

@@ -1,10 +1,11 @@
 """What check_span found: a row a layer, the conditions side by side."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from conv2attn.basis import Sides
-from conv2attn.span import rendering
+from conv2attn.report import Document, Report
+from conv2attn.span import document
 from conv2attn.span.conditions.condition import Condition
 from conv2attn.span.conditions.limits import Limits
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
@@ -42,8 +43,8 @@ class SpanRow:
 
 
 @final
-@dataclass(frozen=True)
-class SpanReport:
+@dataclass(frozen=True, repr=False)
+class SpanReport(Report):
     """Whether attention can express the shifts of a kernel, layer by layer; the worst row decides."""
 
     rows: tuple[SpanRow, ...]
@@ -64,14 +65,10 @@ class SpanReport:
         """0 holds, 1 refuted, 3 undecided or nothing checked."""
         return self.verdict.exit_code
 
-    def to_text(self) -> str:
-        """The report for a terminal."""
-        return rendering.to_text(self)
+    def document(self, verbose: bool = False) -> Document:
+        """The answer, a row for each layer and notes; all conditions and a picture of each layer where `verbose`."""
+        return document.document(self, verbose)
 
-    def to_markdown(self) -> str:
-        """The report for a document."""
-        return rendering.to_markdown(self)
-
-    def to_json(self) -> str:
-        """The report for a program."""
-        return rendering.to_json(self)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; its schema is docs/span.schema.json."""
+        return document.to_dict(self)

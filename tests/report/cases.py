@@ -1,69 +1,44 @@
-"""Networks whose attention a page shows, on grids with sides that differ."""
+"""One report of each kind whose numbers are exact, so that its text is the same everywhere."""
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.attention import EnumeratedEncoding, GeneralisedEncoding, LearnedEncoding, QuadraticEncoding
+from conv2attn import check_span, heads
+from conv2attn.checkpoints.inspection import Inspection
+from conv2attn.equivalence import Recheck, Replay
+from conv2attn.equivalence.evidence.replay import Shown
+from conv2attn.experiments.pruning import Pruning
+from conv2attn.experiments.tables import reproduce_tables
+from conv2attn.models.softening import SoftenedLayer, Softening
+from conv2attn.report import Report
+from conv2attn.verdicts import Verdict
 
-IMAGE = (2, 7, 9)
-
-
-def image() -> Tensor:
-    """One image of the size that `converted` and `trained` take."""
-    return torch.randn(1, *IMAGE, generator=torch.Generator().manual_seed(0))
-
-
-def originals() -> nn.Sequential:
-    """Three convolutions: padded, strided with an even kernel, and in groups with a dilation."""
-    torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1),
-        nn.Conv2d(4, 6, (2, 3), stride=(2, 1), bias=False),
-        nn.Conv2d(6, 4, (3, 1), padding=(2, 0), dilation=(2, 1), groups=2, padding_mode="circular"),
-    )
+NAMES = [f"layer{stage}.{block}.attention" for stage in (1, 2) for block in (0, 1, 2)]
 
 
-def converted() -> nn.Sequential:
-    """The attention that `originals` convert to."""
-    return convert(originals())
+def shifts(sides: tuple[int, int]) -> np.ndarray:
+    """Nine heads that each read one offset of a 3x3 kernel; a shift that leaves the grid reads the border."""
+    rows, columns = sides
+    found = np.zeros((9, rows * columns, rows * columns))
+    for head, (down, right) in enumerate((a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)):
+        for row in range(rows):
+            for column in range(columns):
+                key = min(max(row + down, 0), rows - 1) * columns + min(max(column + right, 0), columns - 1)
+                found[head, row * columns + column, key] = 1
+    return found
 
 
-def trained() -> nn.Sequential:
-    """Attention of every kind that does not tend to a convolution."""
-    torch.manual_seed(2)
-    encodings = [
-        QuadraticEncoding(torch.randn(3, 2), torch.rand(3) + 0.2),
-        GeneralisedEncoding(torch.randn(3, 2), torch.randn(3, 2, 2)),
-        LearnedEncoding(3, (6, 8), 4),
-        EnumeratedEncoding([[0, 1], [1, 0]], 0.01),
-    ]
-    layers = [MultiHeadSelfAttention(2, 2, each) for each in encodings]
-    layers.append(MultiHeadSelfAttention(2, 2, LearnedEncoding(2, (6, 8), 4), content=True, d_key=8))
-    return nn.Sequential(*layers)
-
-
-class Transformer(nn.Module):
-    """One attention of torch over the pixels of an image, behind `extra` tokens that are no pixels."""
-
-    def __init__(self, extra: int):
-        super().__init__()
-        torch.manual_seed(3)
-        self.embed = nn.Conv2d(2, 8, 1)
-        self.extra = nn.Parameter(torch.randn(1, extra, 8))
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.windows = 1
-
-    def tokens(self, given: Tensor) -> Tensor:
-        """(batch, tokens, 8)."""
-        return torch.cat([self.extra, 3 * self.embed(given).flatten(2).mT], 1)
-
-    def forward(self, given: Tensor) -> Tensor:
-        """The tokens after the attention, in as many images as there are windows."""
-        tokens = self.tokens(given).expand(self.windows, -1, -1)
-        return self.attention(tokens, tokens, tokens)[0]
-
-    def attention_of(self, given: Tensor) -> Tensor:
-        """(1, heads, tokens, tokens), by torch."""
-        tokens = self.tokens(given)
-        return self.attention(tokens, tokens, tokens, average_attn_weights=False)[1]
+ATTENTION = {name: shifts((5, 6)) for name in NAMES}
+REPORTS: dict[str, Report] = {
+    "span": check_span(ATTENTION, grid=(5, 6), exact=True),
+    "span-refuted": check_span({"eight heads": shifts((5, 6))[:8]}, grid=(5, 6), exact=True),
+    "heads": heads(ATTENTION, grid=(5, 6)),
+    "recheck": Recheck("certificate.json", "holds", 20, ("net.pt changed since the certificate was written",)),
+    "replay": Replay("witness.pt", (Shown("conv1", Verdict.REFUTED, "output 3 is 1.5, not 1: off by 0.5"),)),
+    "inspection": Inspection(
+        *("net.pt", "torch.save file", 2 * 2**20, "0" * 64, ("resnet18",), ("ReLU, from keys and shapes alone",), ()),
+        tensors=(("conv1.weight", (16, 3, 7, 7), "float32"), ("fc.bias", (10,), "float32")),
+    ),
+    "softening": Softening(None, (SoftenedLayer("conv1", 128.0, 5.0, 0.0265, 0.053),)),
+    "pruning": Pruning({"layers.0": (1, 4)}, {"layers.0": 7}, 1e-5, 1e5, (1000, 900), (20000, 18000)),
+    "tables": reproduce_tables(),
+}

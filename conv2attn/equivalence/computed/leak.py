@@ -11,7 +11,7 @@ from conv2attn.equivalence.readings.places import attend_alike
 from conv2attn.equivalence.readings.positions import LONGEST_RADIX, Positions
 from conv2attn.equivalence.readings.reading import Reading
 from conv2attn.models.conversion.outcomes import SURE_ALPHA
-from conv2attn.tables import counted
+from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from conv2attn.equivalence.computed.axes import in_axes
 from conv2attn.equivalence.computed.returned import is_dense
 from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided
-from conv2attn.tables import counted
+from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
 CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small

@@ -28,7 +28,7 @@ from conv2attn.equivalence.evidence.pointwise import rounding_allowed
 from conv2attn.equivalence.evidence.witness import at_worst
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.conversion.discovery import copy_network
-from conv2attn.tables import counted
+from conv2attn.report import counted
 from conv2attn.verdicts import Verdict
 
 TRIED = 4  # images, those first whose outputs differ most: each takes as long as one in the certificate

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.equivalence.computed.axes import GRID, axis_names
-from conv2attn.tables import counted
+from conv2attn.report import counted
 
 NETWORK = "(network)"  # in place of a layer's name
 OUTPUTS, STRUCTURE, TOLERANCE, CALL = PARTS = ("outputs", "structure", "tolerance", "call")

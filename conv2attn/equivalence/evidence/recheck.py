@@ -21,6 +21,7 @@ import torch
 
 from conv2attn.equivalence.evidence.recheck_files import objections, tensors_of
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.report import Document, Notes, Report, counted
 from conv2attn.verdicts import Verdict
 
 WRITE = "Write one by verify --report FILE."
@@ -30,8 +31,8 @@ MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RuntimeError, E
 
 
 @final
-@dataclass(frozen=True)
-class Recheck:
+@dataclass(frozen=True, repr=False)
+class Recheck(Report):
     """What became of a stored certificate: `wrong` lists what does not agree with it, `unknown` what was not asked."""
 
     certificate: str
@@ -53,19 +54,15 @@ class Recheck:
         """0 holds, 1 refuted, 3 otherwise."""
         return self.verdict.exit_code
 
-    def to_text(self) -> str:
-        """The report in lines."""
-        lines = [*self.wrong, *self.unknown, f"{self.checked} layers checked again; stored verdict: {self.stored}"]
-        return "\n".join([*lines, f"{self.certificate}: {self.verdict.value}"]) + "\n"
+    def document(self, verbose: bool = False) -> Document:
+        """The verdict, then what does not agree and what was not asked."""
+        said = f"{self.verdict.value}: {self.certificate}"
+        told = f"{counted(self.checked, 'layer')} checked again; stored verdict: {self.stored}"
+        return Document((said,), (Notes((*self.wrong, *self.unknown, told)),), self.verdict)
 
-    def to_markdown(self) -> str:
-        """The report as a list."""
-        return "".join(f"- {line}\n" for line in self.to_text().splitlines())
-
-    def to_json(self) -> str:
-        """The report for a program."""
-        body = {**vars(self), "schema": "conv2attn.recheck/1", "verdict": self.verdict.value}
-        return json.dumps(body, indent=2, sort_keys=True) + "\n"
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**vars(self), "schema": "conv2attn.recheck/1", "verdict": self.verdict.value}
 
 
 def recheck(certificate: str, original: str | None = None, converted: str | None = None) -> Recheck:

@@ -1,6 +1,5 @@
 """Saved inputs that showed a difference, shown again: both layers are run on them once more."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from conv2attn.equivalence.evidence.inputs import NETWORK, PARTS, TOLERANCE, Wit
 from conv2attn.equivalence.evidence.witness import computed
 from conv2attn.equivalence.readings.reading import reading_of
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
-from conv2attn.tables import counted
+from conv2attn.report import Document, Notes, Report, counted
 from conv2attn.verdicts import Verdict, worst_verdict
 
 REMEDY = "Write one by verify --save-witness."
@@ -33,8 +32,8 @@ class Shown:
 
 
 @final
-@dataclass(frozen=True)
-class Replay:
+@dataclass(frozen=True, repr=False)
+class Replay(Report):
     """What became of the inputs in a file; that none shows a difference says nothing of other inputs."""
 
     file: str
@@ -50,23 +49,18 @@ class Replay:
         """1 refuted, 3 otherwise."""
         return self.verdict.exit_code
 
-    def to_text(self) -> str:
-        """The report in lines."""
+    def document(self, verbose: bool = False) -> Document:
+        """The verdict, then a sentence for each saved input."""
         still = sum(each.verdict is Verdict.REFUTED for each in self.shown)
-        last = f"{still} of {len(self.shown)} saved inputs show a difference: {self.verdict.value}"
         rest = "" if still else " (and nothing is known of other inputs)"
-        return "\n".join([*(f"{each.layer}: {each.sentence}" for each in self.shown), f"{last}{rest}"]) + "\n"
+        said = f"{self.verdict.value}: {still} of {len(self.shown)} saved inputs show a difference{rest}"
+        return Document((said,), (Notes(tuple(f"{each.layer}: {each.sentence}" for each in self.shown)),), self.verdict)
 
-    def to_markdown(self) -> str:
-        """The report as a list."""
-        return "".join(f"- {line}\n" for line in self.to_text().splitlines())
-
-    def to_json(self) -> str:
-        """The report for a program."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
         shown = [{**vars(each), "verdict": each.verdict.value} for each in self.shown]
         decided = {"verdict": self.verdict.value, "exit_code": self.exit_code}
-        body = {"schema": "conv2attn.replay/1", "file": self.file, "shown": shown, **decided}
-        return json.dumps(body, indent=2, sort_keys=True) + "\n"
+        return {"schema": "conv2attn.replay/1", "file": self.file, "shown": shown, **decided}
 
 
 def replay(

@@ -11,7 +11,7 @@ from conv2attn.equivalence.readings.finding import Finding, holds, refuted, unde
 from conv2attn.equivalence.readings.places import different_sums, entry, nearest_float, places_used, summed
 from conv2attn.equivalence.readings.reading import Reading
 from conv2attn.equivalence.readings.strays import judge_strays
-from conv2attn.tables import counted
+from conv2attn.report import counted
 
 
 def compare_maps(original: Reading, converted: Reading) -> list[Finding]:

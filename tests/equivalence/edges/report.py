@@ -40,7 +40,8 @@ CERTIFICATES = {
     "nothing": Certificate((LEFT,), (SAME,)),
 }
 FORMS = {
-    "txt": Certificate.to_text,
+    "80.txt": lambda certificate: certificate.to_text(80),
+    "120.txt": lambda certificate: certificate.to_text(120),
     "verbose.txt": lambda certificate: certificate.to_text(verbose=True),
     "md": Certificate.to_markdown,
     "html": lambda certificate: certificate._repr_html_() + "\n",
@@ -54,9 +55,10 @@ def test_a_report_is_its_golden_text(name, form):
     assert written == (GOLDEN / f"certificate-{name}.{form}").read_text()
 
 
-def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text():
+def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False]
-    assert all(str(each) == each.to_text() for each in CERTIFICATES.values())
+    assert all(str(each) == each.to_text(80).rstrip("\n") for each in CERTIFICATES.values())
 
 
 def test_the_verdict_comes_first():

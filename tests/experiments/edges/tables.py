@@ -9,6 +9,7 @@ from torch import nn
 from conv2attn.experiments.tables import MODELS, reproduce_tables
 from conv2attn.experiments.tables.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+from conv2attn.verdicts import Verdict
 
 EXACT = {
     "quadratic": (ClassifierPlan(), 12_086_844),
@@ -40,7 +41,7 @@ def tables():
 
 
 def test_every_number_that_the_paper_prints_is_found_again(tables):
-    assert tables.verdict == "holds"
+    assert tables.verdict is Verdict.HOLDS
     assert {row.key for row in tables.rows} == {model.key for model in MODELS}
 
 

@@ -65,7 +65,7 @@ def test_reports():
     assert content["schema"] == "conv2attn.proofs/2"
     assert [claim["name"] for claim in content["claims"]] == list(NAMES)
     assert {claim["verdict"] for claim in content["claims"]} == {"holds"}
-    text, markdown, latex = whole.to_text(), whole.to_markdown(), whole.to_latex()
+    text, markdown, latex = whole.to_text(80), whole.to_markdown(), whole.to_latex()
     assert max(map(len, text.splitlines())) <= 80
     for claim in CLAIMS:
         assert f"\n{claim.name} " in text

@@ -129,7 +129,7 @@ def test_values_and_outputs_of_torch_s_own_layer(bias):
 def test_reports_in_all_forms():
     report = heads({"first": hard((5, 6), OFFSETS), "second": soft((5, 6), 1.0)}, grid=(5, 6))
     assert report.exit_code == 0
-    assert all(len(line) <= 80 for line in report.to_text(details=True).splitlines() if "  " in line)
+    assert all(len(line) <= 80 for line in report.to_text(80, verbose=True).splitlines() if "  " in line)
     assert len(report.to_csv().splitlines()) == 19
     assert '"schema": "conv2attn.heads/1"' in report.to_json()
     assert "| first | 9 |" in report.to_markdown()

@@ -1,73 +1,60 @@
-"""A certificate as text, Markdown and JSON; pure functions."""
+"""What the report of a certificate says, and its plain data; pure functions."""
 
-import json
 import math
 from collections import Counter
 from dataclasses import fields
 from enum import Enum
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from conv2attn.equivalence.computed.outputs import Outputs
 from conv2attn.equivalence.evidence.inputs import Witness
 from conv2attn.equivalence.readings.finding import CLAIMS, Finding
-from conv2attn.tables import markdown_table, show, text_table
-from conv2attn.verdicts import Verdict, worst_verdict
+from conv2attn.report import Document, Notes, Table, Verbatim, gathered, show
+from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
     from conv2attn.equivalence.certificate import Certificate, Row
 
 SCHEMA = "conv2attn.certificate/2"
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
+SPARE = ("grid", "alpha", "convolution", "heads", "strength")
 
 
-def to_text(certificate: "Certificate", verbose: bool = False) -> str:
-    """The report for a terminal: the verdict, then the rows, then what was found, measured and assumed."""
-    table = text_table(HEADER, [row.cells() for row in certificate.rows])
-    lines = [verdict_line(certificate), "", table, "", *findings(certificate), *totals(certificate, verbose)]
-    return "\n".join(lines) + "\n"
+def document(certificate: "Certificate", verbose: bool = False) -> Document:
+    """The verdict, the rows, and what was found, measured and assumed."""
+    table = Table(HEADER, tuple(tuple(row.cells()) for row in certificate.rows), SPARE)
+    notes = Notes((*findings(certificate, verbose), *totals(certificate, verbose)))
+    return Document(answer(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
 
 
-def to_markdown(certificate: "Certificate", verbose: bool = False) -> str:
-    """The report for a document."""
-    notes = [f"- {line}" for line in (*findings(certificate), *totals(certificate, verbose))]
-    table = markdown_table(HEADER, [row.cells() for row in certificate.rows])
-    return "\n".join([verdict_line(certificate), "", table, "", *notes]) + "\n"
-
-
-def to_html(certificate: "Certificate") -> str:
-    """The report as a table for a notebook."""
-    rows = [[show(cell) for cell in row.cells()] for row in certificate.rows]
-    head = "".join(f"<th>{escape(name)}</th>" for name in HEADER)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    notes = "".join(f"<li>{escape(line)}</li>" for line in (*findings(certificate), *totals(certificate, False)))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p><b>{escape(verdict_line(certificate))}</b></p>{table}<ul>{notes}</ul>"
-
-
-def verdict_line(certificate: "Certificate") -> str:
-    """The count of all four verdicts, the verdict and its strength, and what was assumed about the files."""
+def answer(certificate: "Certificate") -> tuple[str, ...]:
+    """The verdict and its strength, the count of all four verdicts, and what was assumed about the files."""
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
     known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
-    alone = certificate.verdict is worst_verdict(row.verdict for row in certificate.counted)
-    whose = "" if alone or not certificate.counted else "; the whole network"
     read = dict(certificate.circumstances).get("read as")
-    of = f"; networks {read}" if read else ""
-    return f"{tally}{f', {skipped} skipped' if skipped else ''}{whose}: {certificate.verdict.value}{known}{of}"
+    said = f"{certificate.verdict.value}{known}; layers: {tally}{f', {skipped} skipped' if skipped else ''}"
+    return (said, f"networks {read}") if read else (said,)
 
 
-def findings(certificate: "Certificate") -> list[str]:
-    """A sentence for each part that does not hold, of the rows and between them."""
+def findings(certificate: "Certificate", verbose: bool = False) -> list[str]:
+    """A sentence for each part that does not hold, of the rows and between them; one for all that it is said of."""
     told = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
-    lines = [f"{finding.code} {name}: {finding.sentence}".strip() for name, finding in told]
+    lines: list[str] = []
+    for code in dict.fromkeys(finding.code for _, finding in told):
+        said = [(name, finding.sentence) for name, finding in told if finding.code == code]
+        lines += [f"{code} {line}".strip() for line in gathered(said, most=None if verbose else 3)]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
     lines += [f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses]
-    lines += certificate.unshown
+    return [*lines, *certificate.unshown]
+
+
+def repeating(certificate: "Certificate") -> tuple[str, ...]:
+    """What to type to see a refutation again."""
     known = dict(certificate.circumstances)
     again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
-    return [*lines, *([f"to repeat it: {again}"] if again else [])]
+    return (f"to repeat it: {again}",) if again else ()
 
 
 def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
@@ -103,9 +90,9 @@ def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
     return lines
 
 
-def to_json(certificate: "Certificate") -> str:
-    """The report for a program: sorted keys, no NaN; its schema is docs/certificate.schema.json."""
-    body: dict[str, Any] = {
+def to_dict(certificate: "Certificate") -> dict[str, Any]:
+    """The report for a program; its schema is docs/certificate.schema.json."""
+    return {
         "schema": SCHEMA,
         "claim": certificate.claim,
         "verdict": certificate.verdict.value,
@@ -120,7 +107,6 @@ def to_json(certificate: "Certificate") -> str:
         "unshown": list(certificate.unshown),
         "context": plain(certificate.context),
     }
-    return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def plain_row(row: "Row") -> dict[str, Any]:

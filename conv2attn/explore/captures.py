@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from conv2attn.errors import UnsupportedError
+from conv2attn.explore.layers import Explored, grey, is_wanted, running_on
+from conv2attn.explore.packing import Budget
 from conv2attn.models.capture import capture
-from conv2attn.report.explore.layers import Explored, grey, is_wanted, running_on
-from conv2attn.report.explore.packing import Budget
 
 MOST_EXTRA = 8
 

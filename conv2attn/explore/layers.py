@@ -13,8 +13,8 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites
 from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
 from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
-from conv2attn.report.explore.packing import Budget
 
 MOST_HEADS = 256
 

@@ -6,14 +6,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from report.cases import Transformer, converted, image, originals, trained
-from report.chromium import browsing
+from explore.cases import Transformer, converted, image, originals, trained
+from explore.chromium import browsing
 from torch import nn
 
 from conv2attn import convert, set_engine
+from conv2attn.explore import captured_layers, explore_page, explored_layers
+from conv2attn.explore.layers import inputs_of
 from conv2attn.models import attention_layers
-from conv2attn.report.explore import captured_layers, explore_page, explored_layers
-from conv2attn.report.explore.layers import inputs_of
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -1,6 +1,5 @@
-"""A span report as text, Markdown and JSON; pure functions."""
+"""What a span report says, and its plain data; pure functions."""
 
-import json
 import math
 from collections import Counter
 from dataclasses import fields, is_dataclass
@@ -8,9 +7,9 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, gathered, show
 from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Mixings, NullVector, Witness
 from conv2attn.span.pictures import LEGEND, picture
-from conv2attn.tables import Cell, counted, markdown_table, show, text_table
 from conv2attn.verdicts import Strength, Verdict
 
 if TYPE_CHECKING:
@@ -22,14 +21,20 @@ HEADER = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
     *("residual", "at least", "distance", "eps", "|Phi|", "strength", "verdict"),
 )
+SPARE = (
+    *("singular values around", "images", "eps", "at least", "queries", "rank", "|Phi|", "condition", "targets"),
+    *("grid", "heads", "distance", "strength"),
+)
 
 
-def to_text(report: "SpanReport") -> str:
-    """The report for a terminal: the table, a picture a row, and what else there is to say."""
-    table = text_table(HEADER, [cells(row, each) for row in report.rows for each in shown(row)])
-    pictures = [line for row in report.rows for line in in_pictures(row)]
-    head = [*answer(report), "", report.asked, "", table, ""]
-    return "\n".join([*head, *pictures, *remarks(report), *totals(report)]) + "\n"
+def document(report: "SpanReport", verbose: bool = False) -> Document:
+    """The answer, a row for each layer, and notes; with all conditions and a picture of each layer where `verbose`."""
+    rows = tuple(tuple(cells(row, each)) for row in report.rows for each in (shown(row) if verbose else [row.deciding]))
+    pictures = tuple(line for row in report.rows for line in in_pictures(row)) if verbose else ()
+    legend = (LEGEND,) if pictures else ()
+    notes = (*remarks(report, verbose), *totals(report))
+    parts = (Notes((report.asked,)), Table(HEADER, rows, SPARE), Verbatim((*pictures, *legend)), Notes(notes))
+    return Document(tuple(answer(report)), parts, report.verdict)
 
 
 def answer(report: "SpanReport") -> list[str]:
@@ -62,14 +67,6 @@ def answer(report: "SpanReport") -> list[str]:
     return lines
 
 
-def to_markdown(report: "SpanReport") -> str:
-    """The report for a document."""
-    table = markdown_table(HEADER, [cells(row, each) for row in report.rows for each in shown(row)])
-    pictures = [line for row in report.rows for line in in_pictures(row)]
-    notes = [f"- {line}" for line in (*remarks(report), *totals(report))]
-    return "\n".join([*answer(report), "", report.asked, "", table, "", "```", *pictures, "```", "", *notes]) + "\n"
-
-
 def shown(row: "SpanRow") -> tuple[Condition, ...]:
     """The conditions of the table: the four, and beside them those of the average and of renormalised rows."""
     return (*row.conditions, *(each for each in row.beside if each.name.endswith(("average", "renormalised"))))
@@ -85,7 +82,7 @@ def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
     sampled = condition.sampled and condition.strength is not Strength.SAMPLED
     strength = condition.strength.value + (", sampled" if sampled else "")
     checked = condition.targets or condition.verdict is Verdict.UNSUPPORTED
-    verdict = condition.verdict.value if checked else "nothing checked"
+    verdict = condition.verdict if checked else "nothing checked"
     figures: list[Cell] = [condition.queries, len(condition.targets), condition.rank, around, condition.residual]
     figures += [
         floor,
@@ -104,19 +101,21 @@ def in_pictures(row: "SpanRow") -> list[str]:
     return [f"{row.name}, {row.decisive}: residual and distance of every offset", *lines, ""] if lines else []
 
 
-def remarks(report: "SpanReport") -> list[str]:
-    """What the figures alone do not say."""
-    lines = [LEGEND]
+def remarks(report: "SpanReport", verbose: bool) -> list[str]:
+    """What the figures alone do not say, of the conditions that decide, or of all where `verbose`."""
+    said: list[tuple[str, str]] = []
     for row in report.rows:
-        lines += [f"{row.name}: {note}" for note in row.notes]
-        lines += [f"{row.name}, {each.name}: {each.sentence}" for each in row.conditions if each.sentence]
+        said += [(row.name, note) for note in row.notes]
+        asked = row.conditions if verbose else (row.deciding,)
+        said += [(f"{row.name}, {each.name}", each.sentence) for each in asked if each.sentence]
         if row.images > 1:
-            lines.append(f"{row.name}: {row.content:.3%} of the squared attention varies over {row.images} images")
+            varies = f"{row.content:.3%} of the squared attention varies over {row.images} images"
+            said.append((row.name, varies))
         alone = [each for each in row.beside if each not in shown(row)]
         if alone:
             held = sum(each.verdict is Verdict.HOLDS for each in alone)
-            lines.append(f"{row.name}: alone, each with a Phi of its own, {held} of {len(alone)} images hold")
-    return lines
+            said.append((row.name, f"alone, each with a Phi of its own, {held} of {len(alone)} images hold"))
+    return gathered(said, most=None if verbose else 3)
 
 
 def totals(report: "SpanReport") -> list[str]:
@@ -135,9 +134,9 @@ def totals(report: "SpanReport") -> list[str]:
     return [*lines, f"{tally}: {report.verdict.value}"]
 
 
-def to_json(report: "SpanReport") -> str:
-    """The report for a program: sorted keys, no NaN; its schema is docs/span.schema.json."""
-    body = {
+def to_dict(report: "SpanReport") -> dict[str, Any]:
+    """The report for a program; its schema is docs/span.schema.json."""
+    return {
         "schema": SCHEMA,
         "asked": report.asked,
         "verdict": report.verdict.value,
@@ -147,7 +146,6 @@ def to_json(report: "SpanReport") -> str:
             {**plain(row), "verdict": row.verdict.value, "strength": row.deciding.strength.value} for row in report.rows
         ],
     }
-    return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:

@@ -1,12 +1,10 @@
-"""Facts of heads as text, Markdown, JSON and CSV; pure functions."""
+"""What a report on heads says, and its plain data; pure functions."""
 
-import csv
-import io
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.tables import Cell, markdown_table, text_table
+from conv2attn.report import Cell, Document, Notes, Table, counted, gathered
+from conv2attn.report.document import Part
 
 if TYPE_CHECKING:
     from conv2attn.span.facts import HeadsReport, LayerFacts
@@ -14,11 +12,12 @@ if TYPE_CHECKING:
 SCHEMA = "conv2attn.heads/1"
 SHORT = ("layer", "heads", "rel", "abs", "cont", "dist", "keys", "sink", "R2 3x3", "chance", "conv 3")
 LONG = ("layer", "head", "peak", "mass", "dist", "keys", "sink", "extra", "rel", "abs", "cont")
+SPARE = ("cont", "sink", "abs", "keys", "dist")
 LEGEND = (
-    "rel, abs, cont: shares of the energy of attention that displacement, position and",
-    "content explain. dist: mean distance. keys: keys in use. sink: most of one key.",
-    "R2 3x3: what the span reaches of 9 shifts, and by chance. conv 3: share of the",
-    "layer's map that one 3x3 convolution explains.",
+    "rel, abs, cont: shares of the energy of attention that displacement, position and content explain",
+    "dist: mean distance; keys: keys in use; sink: most of one key",
+    "R2 3x3: what the span reaches of 9 shifts, and by chance",
+    "conv 3: share of the layer's map that one 3x3 convolution explains",
 )
 
 
@@ -29,36 +28,39 @@ def share(value: float | None) -> str:
 
 def short(layer: "LayerFacts") -> list[Cell]:
     """One line for a layer."""
-    name = layer.name if len(layer.name) <= 16 else "…" + layer.name[-15:]
     if layer.unread:
-        return [name, "not read", *[""] * (len(SHORT) - 2)]
+        return [layer.name, "not read", *[""] * (len(SHORT) - 2)]
     three = next((fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1)), None)
     nearest = next((found.share for found in layer.convolutions if found.size == 3), None)
     shares = [share(layer.mean(kind)) for kind in ("relative", "absolute", "content")]
     used = [f"{layer.mean('distance'):.1f}", f"{layer.mean('keys_in_use'):.0f}", share(layer.mean("sink"))]
     reached = [share(three.mean if three else None), share(three.baseline if three else None)]
-    return [name, len(layer.heads), *shares, *used, *reached, share(nearest)]
+    return [layer.name, len(layer.heads), *shares, *used, *reached, share(nearest)]
 
 
 def long(layer: "LayerFacts") -> list[list[Cell]]:
     """One line for each head."""
-    name = layer.name if len(layer.name) <= 16 else "…" + layer.name[-15:]
     lines: list[list[Cell]] = []
     for head in layer.heads:
         shares = [share(x) for x in (head.sink, head.extra, head.relative, head.absolute, head.content)]
         used = [share(head.peak_mass), f"{head.distance:.1f}", f"{head.keys_in_use:.0f}"]
-        lines.append([name, head.head, ",".join(map(str, head.peak)), *used, *shares])
+        lines.append([layer.name, head.head, ",".join(map(str, head.peak)), *used, *shares])
     return lines
 
 
-def to_text(report: "HeadsReport", details: bool = False) -> str:
-    """The report for a terminal, 80 columns."""
-    parts = [text_table(SHORT, [short(layer) for layer in report.layers]), "", *LEGEND]
-    if details:
-        parts += ["", text_table(LONG, [line for layer in report.layers for line in long(layer)]), ""]
-        parts += [line for layer in report.layers for line in remarks(layer)]
-    parts += [f"{layer.name} was not read: {layer.unread}" for layer in report.layers if layer.unread]
-    return "\n".join(parts) + "\n"
+def document(report: "HeadsReport", verbose: bool = False) -> Document:
+    """How many layers were read, a line for each, and for each head where `verbose`."""
+    read = [layer for layer in report.layers if not layer.unread]
+    count = sum(len(layer.heads) for layer in read)
+    said = f"{report.verdict.value}: {counted(count, 'head')} in {counted(len(read), 'layer')} read"
+    unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
+    parts: list[Part] = [Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), SPARE), Notes(LEGEND)]
+    if verbose:
+        parts.append(
+            Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), ("extra", *SPARE))
+        )
+        parts.append(Notes(tuple(line for layer in report.layers for line in remarks(layer))))
+    return Document((said,), (*parts, Notes(tuple(unread))), report.verdict)
 
 
 def remarks(layer: "LayerFacts") -> list[str]:
@@ -75,14 +77,6 @@ def remarks(layer: "LayerFacts") -> list[str]:
     return lines
 
 
-def to_markdown(report: "HeadsReport") -> str:
-    """The report for a document."""
-    whole = [markdown_table(SHORT, [short(layer) for layer in report.layers]), ""]
-    whole.append(markdown_table(LONG, [line for layer in report.layers for line in long(layer)]))
-    notes = [f"- {line}" for layer in report.layers for line in remarks(layer)]
-    return "\n".join([*whole, "", *notes]) + "\n"
-
-
 def records(report: "HeadsReport") -> list[dict[str, Any]]:
     """One record for each head of each layer."""
     found = []
@@ -94,17 +88,7 @@ def records(report: "HeadsReport") -> list[dict[str, Any]]:
     return found
 
 
-def to_csv(report: "HeadsReport") -> str:
-    """A line for each head of each layer."""
-    lines, rows = io.StringIO(), records(report)
-    if rows:
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return lines.getvalue()
-
-
-def to_json(report: "HeadsReport") -> str:
+def to_dict(report: "HeadsReport") -> dict[str, Any]:
     """The report for a program; taps of convolutions are left to `recover`."""
     layers = []
     for layer in report.layers:
@@ -113,5 +97,4 @@ def to_json(report: "HeadsReport") -> str:
         body |= {"heads": [asdict(head) for head in layer.heads], "spans": [asdict(fact) for fact in layer.spans]}
         body |= {"baseline": layer.baseline, "convolutions": convolutions, "unread": layer.unread}
         layers.append({**body, "notes": list(layer.notes)})
-    whole = {"schema": SCHEMA, "verdict": report.verdict.value, "exit_code": report.exit_code, "layers": layers}
-    return json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    return {"schema": SCHEMA, "verdict": report.verdict.value, "exit_code": report.exit_code, "layers": layers}

@@ -4,7 +4,7 @@ import html
 import json
 from importlib.resources import files
 
-from conv2attn.report.explore.layers import Explored
+from conv2attn.explore.layers import Explored
 
 PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
 
@@ -16,7 +16,7 @@ def explore_page(explored: Explored, title: str, image: str) -> str:
         title: the name of the network.
         image: what the image is, in words.
     """
-    folder = files("conv2attn.report.explore")
+    folder = files("conv2attn.explore")
     page = (folder / "page.html").read_text("utf-8")
     for mark, names in PARTS.items():
         page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))

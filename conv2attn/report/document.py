@@ -1,0 +1,62 @@
+"""What a report consists of, before it is text, Markdown, HTML, LaTeX or CSV."""
+
+from dataclasses import dataclass
+from typing import final
+
+from conv2attn.report.words import Cell
+from conv2attn.verdicts import Verdict
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Rows below named columns. A narrow terminal does without the `spare` columns, the first of them first."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    spare: tuple[str, ...] = ()
+
+    def without(self, columns: set[str]) -> "Table":
+        """The table without some columns."""
+        kept = [place for place, name in enumerate(self.columns) if name not in columns]
+        rows = tuple(tuple(row[place] for place in kept) for row in self.rows)
+        return Table(tuple(self.columns[place] for place in kept), rows)
+
+    def right(self, place: int) -> bool:
+        """Whether a column is of numbers, which are flush right."""
+        cells = [row[place] for row in self.rows]
+        return any(isinstance(cell, int | float) or (isinstance(cell, str) and cell.endswith("%")) for cell in cells)
+
+
+@final
+@dataclass(frozen=True)
+class Notes:
+    """Sentences: wrapped in a terminal, a list in a document."""
+
+    lines: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Verbatim:
+    """Lines that keep their form: pictures of characters, and commands to type."""
+
+    lines: tuple[str, ...]
+
+
+Part = Table | Notes | Verbatim
+
+
+@final
+@dataclass(frozen=True)
+class Document:
+    """The answer, whose first line begins with the verdict where there is one, and the parts that say more."""
+
+    answer: tuple[str, ...]
+    parts: tuple[Part, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables among the parts."""
+        return [part for part in self.parts if isinstance(part, Table)]

@@ -1,7 +1,0 @@
-"""One offline HTML page on which the attention of a network is explored."""
-
-from conv2attn.report.explore.captures import captured_layers
-from conv2attn.report.explore.layers import Explored, explored_layers
-from conv2attn.report.explore.page import explore_page
-
-__all__ = ["Explored", "captured_layers", "explore_page", "explored_layers"]

@@ -1,0 +1,128 @@
+"""A document as text for a terminal of some width; in colour where it is asked for."""
+
+import io
+from collections.abc import Iterable
+from dataclasses import replace
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from conv2attn.report.document import Document, Notes, Table, Verbatim
+from conv2attn.report.words import Cell, show
+from conv2attn.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+GAP = 2
+NAME = 24
+"""Characters of a name in the first column, where the table is too wide."""
+UNLIMITED = 100_000
+STYLES = {
+    Verdict.HOLDS: "bold green",
+    Verdict.REFUTED: "bold red",
+    Verdict.UNDECIDED: "bold yellow",
+    Verdict.UNSUPPORTED: "bold yellow",
+}
+
+
+def to_text(document: Document, width: int | None = None, colour: bool = False) -> str:
+    """The answer, then the parts, with a blank line between; no line is longer than `width`, but verbatim ones.
+
+    A table that is too wide shortens the names in its first column, leaves out its spare columns in their order until
+    it fits, takes back what still fits beside the others, and names what is missing. At last the first column folds.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=width or UNLIMITED,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        highlight=False,
+        markup=False,
+    )
+    for number, line in enumerate(line for each in document.answer for line in wrapped(each, width)):
+        text = Text(line)
+        if number == 0 and document.verdict is not None:
+            text.highlight_words([document.verdict.value], STYLES[document.verdict])
+        console.print(text, soft_wrap=True)
+    for part in document.parts:
+        match part:
+            case Table():
+                console.print()
+                table, dropped = fitted(part, width)
+                console.print(rich_table(table))
+                if dropped:
+                    for line in wrapped(f"not shown at this width: {', '.join(dropped)} (--wide)", width):
+                        console.print(Text(line, style="dim"), soft_wrap=True)
+            case Notes(lines) if lines:
+                console.print()
+                for line in (piece for each in lines for piece in wrapped(each, width)):
+                    console.print(Text(line), soft_wrap=True)
+            case Verbatim(lines) if lines:
+                console.print()
+                for line in lines:
+                    console.print(Text(line), soft_wrap=True)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def wrapped(line: str, width: int | None) -> list[str]:
+    """A sentence in lines of at most `width`; words that are longer stay whole."""
+    if width is None:
+        return [line]
+    return wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
+    """The table in `width` columns, and the names of the columns that are missing."""
+    if width is None or not table.rows or total(widths(table).values()) <= width:
+        return table, []
+    table = replace(table, rows=tuple((shortened(row[0]), *row[1:]) for row in table.rows))
+    needed = widths(table)
+    dropped: list[str] = []
+    for name in table.spare:
+        if total(size for each, size in needed.items() if each not in dropped) > width:
+            dropped.append(name)
+    for name in reversed(dropped):
+        if total(size for each, size in needed.items() if each not in dropped or each == name) <= width:
+            dropped.remove(name)
+    return table.without(set(dropped)), [name for name in table.columns if name in dropped]
+
+
+def widths(table: Table) -> dict[str, int]:
+    """How wide each column is."""
+    cells = [list(map(show, row)) for row in table.rows]
+    return {name: max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(table.columns)}
+
+
+def total(sizes: Iterable[int]) -> int:
+    """How wide columns are beside each other."""
+    return sum(size + GAP for size in sizes) - GAP
+
+
+def shortened(name: Cell) -> Cell:
+    """The end of a long name."""
+    return f"…{name[1 - NAME :]}" if isinstance(name, str) and len(name) > NAME else name
+
+
+def rich_table(table: Table) -> "RichTable":
+    """The table as rich lays it out: columns apart by two blanks, numbers flush right, verdicts in their colour."""
+    from rich.table import Table as RichTable
+
+    laid = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for place, name in enumerate(table.columns):
+        side = "right" if table.right(place) else "left"
+        laid.add_column(name, justify=side, no_wrap=place > 0, overflow="fold")  # type: ignore[arg-type]
+    for row in table.rows:
+        laid.add_row(*map(styled, row))
+    return laid
+
+
+def styled(cell: Cell) -> "Text":
+    """A cell, a verdict in its colour."""
+    from rich.text import Text
+
+    return Text(show(cell), style=STYLES[cell] if isinstance(cell, Verdict) else "")
