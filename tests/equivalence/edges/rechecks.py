@@ -607,5 +607,5 @@ def test_the_report_of_a_second_look(network):
     found = network.forge(state("1.bias", lambda x: x + 1)).look()
     body = json.loads(found.to_json())
     assert (body["verdict"], body["wrong"], body["schema"]) == ("refuted", ["1.bias differs"], "conv2attn.recheck/1")
-    assert found.to_text() == "".join(line[2:] + "\n" for line in found.to_markdown().splitlines())
+    assert found.to_text() == "".join(line.removeprefix("- ") + "\n" for line in found.to_markdown().splitlines())
     assert found.exit_code == 1
