@@ -2,6 +2,7 @@
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
+#   make docs     the documentation site, in site/
 #   make clean    remove what make made
 # PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
 # PyTorch's index of CPU wheels saves a large download.
@@ -11,7 +12,7 @@ BIN := .venv/bin
 PYTEST_WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test proofs bench zoo mutants clean
+.PHONY: demo test docs proofs bench zoo mutants clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo -o resnet18.attn.pt --force
@@ -31,6 +32,9 @@ proofs: .venv/.installed
 	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; \
 		else echo 'not run: the proved checker of certificates, for want of coqc, ocamlfind and Zarith'; fi
 
+docs: .venv/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 mutants: .venv/.installed-dev
 	$(BIN)/pytest -q tests/test_domain_mutants.py
 
@@ -41,7 +45,7 @@ zoo: .venv/.installed-dev
 	$(BIN)/python -m benchmarks.zoo
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

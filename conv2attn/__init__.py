@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from conv2attn.equivalence import certify
     from conv2attn.framework import AttentionConvolution, BasisConvolution, compare, from_torch
     from conv2attn.models import conversion_of, convert, soften
+    from conv2attn.models.capture import capture
     from conv2attn.span import check_span, express, heads, recover
     from conv2attn.theorem import as_basis, to_torch
+    from conv2attn.testing import assert_equivalent
 
 __version__ = "0.2.0"
 HOMES = {
@@ -18,6 +20,8 @@ HOMES = {
     "BasisConvolution": "framework",
     "MultiHeadSelfAttention": "attention",
     "as_basis": "theorem",
+    "assert_equivalent": "testing.equivalence",
+    "capture": "models.capture",
     "certify": "equivalence",
     "check_span": "span",
     "compare": "framework",
@@ -42,6 +46,8 @@ __all__ = [
     "BasisConvolution",
     "MultiHeadSelfAttention",
     "as_basis",
+    "assert_equivalent",
+    "capture",
     "certify",
     "check_span",
     "compare",

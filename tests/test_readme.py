@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+OUTPUTS = re.findall(r"```\n(.*?)```", README.partition("## Four uses")[2], re.S)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
 
@@ -32,13 +33,17 @@ def test_there_is_something_to_run():
     assert len(EXAMPLES) >= 1
 
 
-def test_commands_run_in_their_order(folder):
+def test_commands_run_in_their_order_and_say_what_the_readme_says(folder):
+    said = []
     for line in COMMANDS:
         program, *arguments = shlex.split(line, comments=True)
         assert program == "conv2attn"
         done = run([str(Path(sys.executable).with_name(program)), *arguments], folder)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        said += done.stdout.splitlines()
     assert (folder / "resnet18.attn.pt").is_file()
+    assert [line for output in OUTPUTS for line in output.splitlines() if line not in said] == []
+    assert len(OUTPUTS) >= 2
 
 
 def test_a_command_that_is_wrong_is_caught(folder):

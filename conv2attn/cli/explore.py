@@ -9,7 +9,9 @@ from conv2attn.cli.reports import check_free
 
 @main.command(example="conv2attn explore resnet18.pt -o page.html")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), required=True, help="The page, a .html file.")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="A .html page, or a .svg picture."
+)
 @click.option("--image", type=click.Path(), help="A PNG, JPEG, folder, .npy, .npz or .pt file.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Show only layers whose name fits; repeatable.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -19,6 +21,8 @@ def explore(model: str, output: str, image: str | None, only: tuple[str, ...], f
 
     Convolutions are shown as the attention that they convert to, attention of other libraries as it runs. Without
     --image, the page shows the first example image of this project; of several images, it shows the first.
+
+    As .svg it writes a picture that moves: the heads of the first layer that --only names, as they sharpen.
     """
     from conv2attn.cli.explored import explore_file
 

@@ -10,7 +10,8 @@ from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.errors import Conv2AttnWarning, UsageError
-from conv2attn.explore import captured_layers, explore_page, explored_layers
+from conv2attn.explore import captured_layers, explore_page, explored_layers, moving_picture
+from conv2attn.explore.layers import is_wanted
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.positions.reading import ATTENDS
 from conv2attn.models.provenance import provenance_of
@@ -24,7 +25,9 @@ PUBLISHED = 224
 def explore_file(
     model: str, output: str, image: str | None, only: tuple[str, ...], reading: Reading, force: bool
 ) -> list[str]:
-    """Writes the page of the network in a file; returns what to tell: layers that are not shown, and the page.
+    """Writes the page of the network in a file, or as .svg a moving picture of its first layer of such a name.
+
+    Returns what to tell: layers that are not shown, and the file.
 
     Raises:
         UsageError: the network does not take the image, or does not tell its size (C2A120).
@@ -35,6 +38,12 @@ def explore_file(
     if not attention_layers(network) and not captured:
         with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
             network = convert(network)
+    if Path(output).suffix == ".svg":
+        found = [(name, layer) for name, layer in attention_layers(network).items() if is_wanted(name, only)]
+        if not found:
+            raise UsageError("C2A001", f"{model} has no converted layer of such a name to draw", "Choose with --only.")
+        write_text_atomically(output, moving_picture(found[0][1], found[0][0]), force)
+        return [f"wrote {output}"]
     if image is None:
         shown, words = example_image(*size_for(network, captured)), EXAMPLE
     else:

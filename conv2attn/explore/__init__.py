@@ -2,6 +2,7 @@
 
 from conv2attn.explore.captures import captured_layers
 from conv2attn.explore.layers import Explored, explored_layers
+from conv2attn.explore.moving import moving_picture
 from conv2attn.explore.page import explore_page
 
-__all__ = ["Explored", "captured_layers", "explore_page", "explored_layers"]
+__all__ = ["Explored", "captured_layers", "explore_page", "explored_layers", "moving_picture"]

@@ -3,14 +3,43 @@
 Needs hypothesis: `pip install conv2attn[testing]`.
 """
 
-from conv2attn.testing.equivalence import assert_equivalent, assert_same
-from conv2attn.testing.laws import LAWS
-from conv2attn.testing.layer_laws import LAYER_LAWS
-from conv2attn.testing.numbers import budget_of, integer_tensors, wide_tensors
-from conv2attn.testing.operators import grids, operators_on, paddings, shifts, sites_on, softmaxes
-from conv2attn.testing.strategies import convolutions, groupings, images_for, smallest_sides
-from conv2attn.testing.structures import diagonals, kroneckers, low_ranks, polynomials, sparses, sums
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from conv2attn.testing.equivalence import assert_equivalent, assert_same
+    from conv2attn.testing.laws import LAWS
+    from conv2attn.testing.layer_laws import LAYER_LAWS
+    from conv2attn.testing.numbers import budget_of, integer_tensors, wide_tensors
+    from conv2attn.testing.operators import grids, operators_on, paddings, shifts, sites_on, softmaxes
+    from conv2attn.testing.strategies import convolutions, groupings, images_for, smallest_sides
+    from conv2attn.testing.structures import diagonals, kroneckers, low_ranks, polynomials, sparses, sums
+
+HOMES = {
+    "LAWS": "laws",
+    "LAYER_LAWS": "layer_laws",
+    "assert_equivalent": "equivalence",
+    "assert_same": "equivalence",
+    "budget_of": "numbers",
+    "convolutions": "strategies",
+    "diagonals": "structures",
+    "grids": "operators",
+    "groupings": "strategies",
+    "images_for": "strategies",
+    "integer_tensors": "numbers",
+    "kroneckers": "structures",
+    "low_ranks": "structures",
+    "operators_on": "operators",
+    "paddings": "operators",
+    "polynomials": "structures",
+    "shifts": "operators",
+    "sites_on": "operators",
+    "smallest_sides": "strategies",
+    "softmaxes": "operators",
+    "sparses": "structures",
+    "sums": "structures",
+    "wide_tensors": "numbers",
+}
 __all__ = [
     "LAWS",
     "LAYER_LAWS",
@@ -36,3 +65,10 @@ __all__ = [
     "sums",
     "wide_tensors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names, resolved on first use: `assert_equivalent` needs no hypothesis."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)

@@ -1,13 +1,14 @@
 """Whether two modules compute the same: stricter than torch.allclose, which broadcasts, and takes what is empty."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from hypothesis import given
-from hypothesis.errors import Unsatisfiable
-from hypothesis.strategies import SearchStrategy
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 Bound = float | Callable[..., Any]
 
@@ -15,7 +16,7 @@ Bound = float | Callable[..., Any]
 def assert_equivalent(
     f: Callable[..., Any],
     g: Callable[..., Any],
-    inputs: SearchStrategy[Any] | Iterable[Any],
+    inputs: "SearchStrategy[Any] | Iterable[Any] | Tensor",
     *,
     tolerance: Bound | None = None,
 ) -> None:
@@ -23,12 +24,16 @@ def assert_equivalent(
 
     Args:
         f, g: modules, or functions of tensors; evaluated without gradients.
-        inputs: a Hypothesis strategy, of which as many examples are drawn as the profile says, or an iterable; a tuple
-            is taken apart into positional arguments.
+        inputs: a tensor; an iterable of inputs, in which a tuple is taken apart into positional arguments; or a
+            Hypothesis strategy, of which as many examples are drawn as the profile says.
         tolerance: None for bitwise equality up to the sign of zeros; otherwise the largest |f(x) - g(x)| allowed: a
             number, or a function of the input that gives a number or a tensor of the output's shape.
     Raises:
         AssertionError: they differ, with the worst place, or there was no input.
+
+    >>> import conv2attn
+    >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+    >>> assert_equivalent(conv, conv2attn.convert(conv), torch.randn(2, 3, 9, 11), tolerance=1e-5)
     """
 
     def check(drawn: Any) -> None:
@@ -38,16 +43,25 @@ def assert_equivalent(
         allowed = tolerance(*arguments) if callable(tolerance) else tolerance
         assert_same(left, right, allowed)
 
-    if isinstance(inputs, SearchStrategy):
+    if is_strategy(inputs):
+        from hypothesis import given
+        from hypothesis.errors import Unsatisfiable
+
         try:
-            given(inputs)(check)()
+            given(inputs)(check)()  # type: ignore[arg-type]
         except Unsatisfiable as error:
             raise AssertionError("the strategy draws no input: nothing was compared") from error
         return
-    drawn = list(inputs)
+    drawn = [inputs] if isinstance(inputs, Tensor) else list(inputs)  # type: ignore[arg-type]
     require(bool(drawn), "no input: nothing was compared")
     for each in drawn:
         check(each)
+
+
+def is_strategy(inputs: Any) -> bool:
+    """Whether `inputs` is a strategy of Hypothesis, which is not imported for it."""
+    strategies = sys.modules.get("hypothesis.strategies")
+    return strategies is not None and isinstance(inputs, strategies.SearchStrategy)
 
 
 def assert_same(left: Any, right: Any, tolerance: float | Tensor | None = None, where: str = "output") -> None:

@@ -1,0 +1,91 @@
+"""Writes what follows from something else: `python docs/generate.py`.
+
+- `docs/errors.md`, from the rules in `conv2attn/errors.py`;
+- `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
+"""
+
+import contextlib
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from conv2attn.errors import RULES
+
+ROOT = Path(__file__).parents[1]
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+KINDS = {
+    "0": "Arguments",
+    "1": "Convolutions and layers",
+    "2": "Engines",
+    "3": "Files",
+    "4": "Findings of a certificate",
+    "5": "Attention and spans",
+    "6": "Training",
+}
+
+
+def error_codes() -> str:
+    """The page of all codes, in their order."""
+    lines = ["# Error codes", "", "`conv2attn explain CODE` says the same in the terminal.", ""]
+    kind = ""
+    for code in sorted(RULES):
+        if code[3] != kind:
+            kind = code[3]
+            lines += [f"## {KINDS[kind]}", ""]
+        rule = RULES[code]
+        lines += [f"### {code}: {rule.title}", "", rule.why, "", f"*What to do:* {rule.remedy}", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def outputs(guide: Path) -> list[str]:
+    """What each block of Python in a guide prints, run one after the other."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = []
+    for code in re.findall(r"```python\n(.*?)```", guide.read_text(), re.S):
+        stream = io.StringIO()
+        with contextlib.redirect_stdout(stream):
+            exec(compile(code, guide.name, "exec"), names)
+        printed.append(stream.getvalue())
+    return printed
+
+
+def notebook(guide: Path, printed: list[str]) -> str:
+    """A guide as a Jupyter notebook with its outputs."""
+    cells: list[dict[str, Any]] = []
+    left = iter(printed)
+    for place, part in enumerate(re.split(r"```python\n(.*?)```\n?", guide.read_text(), flags=re.S)):
+        source = part.strip("\n").splitlines(keepends=True)
+        if not source:
+            continue
+        cell: dict[str, Any] = {"id": f"cell-{place}", "metadata": {}, "source": source}
+        if place % 2:
+            text = next(left).splitlines(keepends=True)
+            shown = [{"output_type": "stream", "name": "stdout", "text": text}] if text else []
+            cell |= {"cell_type": "code", "execution_count": place // 2 + 1, "outputs": shown}
+        else:
+            links = re.compile(r"\]\(\.\./([^)]+)\)")
+            cell |= {"cell_type": "markdown", "source": [links.sub(r"](../docs/\1)", line) for line in source]}
+        cells.append(cell)
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    body = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def notebook_of(guide: Path) -> Path:
+    """Where the notebook of a guide stands."""
+    return ROOT / "examples" / f"{guide.stem}.ipynb"
+
+
+def main() -> None:
+    """Writes all of it."""
+    (ROOT / "docs" / "errors.md").write_text(error_codes())
+    for guide in GUIDES:
+        notebook_of(guide).write_text(notebook(guide, outputs(guide)))
+        print(f"wrote {notebook_of(guide).relative_to(ROOT)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The documentation: what is generated is up to date, guides run, and the site builds without a warning."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
+GUIDES = sorted((DOCS / "guides").glob("*.md"))
+MOST = 5 * 2**20
+
+
+def module(path: Path):
+    """A file of Python that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+GENERATE = module(DOCS / "generate.py")
+
+
+def build(folder: Path, config: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={"PATH": "", "NO_MKDOCS_2_WARNING": "1"}
+    )
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    done = build(tmp_path, ROOT / "mkdocs.yml")
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert (tmp_path / "demo.html").stat().st_size < MOST
+    assert "conv2attn.convert" in (tmp_path / "api" / "index.html").read_text()
+
+
+def test_a_broken_link_is_found(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[nowhere](nowhere.md)")
+    (tmp_path / "mkdocs.yml").write_text("site_name: planted\ndocs_dir: docs\n")
+    done = build(tmp_path / "site", tmp_path / "mkdocs.yml")
+    assert done.returncode == 1
+    assert "nowhere.md" in done.stderr
+
+
+def test_every_page_stands_in_the_navigation():
+    told = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert told == {path.as_posix() for path in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", (DOCS / page).read_text()):
+        assert (DOCS / page).parent.joinpath(link).exists(), link
+
+
+def test_the_page_of_codes_is_that_of_the_rules():
+    assert (DOCS / "errors.md").read_text() == GENERATE.error_codes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_a_guide_runs_and_its_notebook_has_its_outputs(guide):
+    path = GENERATE.notebook_of(guide)
+    assert path.read_text() == GENERATE.notebook(guide, GENERATE.outputs(guide))
+    body = json.loads(path.read_text())
+    assert body["nbformat"] == 4
+    assert all(
+        cell["outputs"] for cell in body["cells"] if cell["cell_type"] == "code" and "print" in "".join(cell["source"])
+    )
+
+
+@pytest.mark.slow
+def test_the_example_of_the_quick_start_runs(capsys):
+    for code in re.findall(r"```python\n(.*?)```", (DOCS / "start.md").read_text(), re.S):
+        exec(compile(code, "start.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("holds (proved)")
+
+
+def test_links_that_leave_the_folder_become_paths():
+    convert = module(DOCS / "hooks.py").on_page_markdown
+    assert convert("see [L1](../proofs/L1.py) and [x](heads.md)") == "see L1 (`proofs/L1.py`) and [x](heads.md)"
