@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
 from conv2attn.errors import UnsupportedError
+from conv2attn.explore.facts import facts_of_heads
 from conv2attn.explore.layers import Explored, grey, is_wanted, running_on
 from conv2attn.explore.packing import Budget
 from conv2attn.models.capture import capture
@@ -71,6 +72,7 @@ def of_attention(name: str, attention: Tensor, image: Tensor, budget: Budget) ->
         "picture": picture,
         "output": None,
         "attention": whole,
+        "facts": facts_of_heads(name, attention.double().numpy(), sides, extra),
     }
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites
 from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
-from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.errors import GeometryError, UnsupportedError, UsageError
+from conv2attn.explore.facts import SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
 
@@ -123,8 +124,19 @@ def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: B
         "strength": basis.weights.taps().double().flatten(1).norm(dim=1).tolist(),
         "picture": picture,
         "output": output_of(layer, image, padded, budget) if converted else None,
+        "facts": facts(layer, name, image),
         **attention,
     }
+
+
+def facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> dict[str, Any] | None:
+    """The graded facts of the heads by position alone, on a grid that is no larger than it has to be."""
+    if layer.has_content:
+        return None
+    try:
+        return facts_of_heads(name, layer, tuple(min(side, SIDE) for side in image.shape[2:]))
+    except GeometryError:
+        return None
 
 
 def attention_of(

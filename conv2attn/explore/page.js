@@ -57,6 +57,7 @@ function chooseLayer(number) {
     (layer.converted ? "As α grows, this layer tends to a convolution: one head per tap." : "");
   fillChannels(output);
   fillHeads(layer);
+  showFacts(layer);
   chooseAlpha();
 }
 
@@ -146,6 +147,48 @@ function showKernel() {
     `the weight from input channel ${layer.output.first + channel} to output channel ${layer.output.channel}.`;
 }
 
+const FACTS = [["relative", "position, relative"], ["absolute", "position, absolute"], ["content", "content"]];
+
+function percent(value) {
+  return `${Math.round(100 * value)} %`;
+}
+
+function line(tag, cells) {
+  const row = document.createElement("tr");
+  row.append(...cells.map((text) => Object.assign(document.createElement(tag), { textContent: text })));
+  return row;
+}
+
+// The graded facts, which `conv2attn heads` prints; a row for each head.
+function showFacts({ facts, heads }) {
+  at("facts-section").hidden = !facts;
+  if (!facts) return;
+  const held = facts.heads;
+  at("facts-help").textContent = `Shares of the attention's energy that position and content explain, the mean distance in pixels, ` +
+    `and the keys in use, on ${facts.grid.join(" × ")} pixels, at the sharpness of the file.`;
+  at("facts").setAttribute("aria-label", "Measured facts of each head");
+  at("facts").replaceChildren(
+    line("th", ["head", ...FACTS.map(([, name]) => name), "distance", "keys"]),
+    ...Array.from({ length: heads }, (_, head) => {
+      const row = line("td", [head + 1, ...FACTS.map(([key]) => percent(held[key][head])), held.distance[head].toFixed(2), held.keys[head].toFixed(1)]);
+      FACTS.forEach(([key], place) => (row.children[place + 1].dataset.value = held[key][head]));
+      return row;
+    }));
+  at("span-section").hidden = !facts.span;
+  if (!facts.span) return;
+  at("span-help").textContent = "How much of each shift of a 3 × 3 kernel lies in the span of the heads: 100 % everywhere, and they can express every such convolution.";
+  at("span").replaceChildren(...[0, 1, 2].map((row) => {
+    const cells = line("td", facts.span.slice(3 * row, 3 * row + 3).map(percent));
+    [...cells.children].forEach((cell, column) => {
+      const value = facts.span[3 * row + column];
+      cell.dataset.value = value;
+      cell.style.background = `rgb(${between(WHITE, ORANGE, 1 - value).map(Math.round).join(" ")})`;
+      cell.title = `offset ${pair([row - 1, column - 1])}`;
+    });
+    return cells;
+  }));
+}
+
 // What depends on the query.
 function showQuery() {
   const { layer, head, query, alpha } = state;
@@ -171,6 +214,7 @@ function showQuery() {
     ...(layer.strength ? [["norm of its channel matrix", "strength", layer.strength[head]]] : []),
     ...(layer.extra ? [["attention to tokens that are no pixels", "extra", layer.outside[(head * layer.queries[0] + query[0]) * layer.queries[1] + query[1]]]] : []),
   ]);
+  [...at("facts").rows].forEach((row, place) => row.toggleAttribute("data-chosen", place === head + 1));
   document.querySelectorAll("#heads canvas").forEach((canvas, each) => {
     const { cut, sides, first } = around(rows[each], layer.keys, site);
     paintShares(canvas, cut, sides, 85, [{ row: site[0] - first[0], column: site[1] - first[1], colour: MARKS.query }]);

@@ -10,7 +10,7 @@ from explore.cases import Transformer, converted, image, originals, trained
 from explore.chromium import browsing
 from torch import nn
 
-from conv2attn import convert, set_engine
+from conv2attn import convert, heads, set_engine
 from conv2attn.explore import captured_layers, explore_page, explored_layers
 from conv2attn.explore.layers import inputs_of
 from conv2attn.models import attention_layers
@@ -120,6 +120,25 @@ def test_captured_attention_is_shown(browser, tmp_path):
     browser.keys("#image", "Right")
     assert browser.value("extra") == pytest.approx(attention[0, 1 + 3 * 9 + 5, 0], abs=1e-6)
     assert "such as a class token: 1" in browser.text("geometry")
+    assert browser.log() == []
+
+
+def test_the_facts_are_those_of_heads(browser, tmp_path):
+    network = Transformer(1)
+    visit(browser, tmp_path, captured_layers(network, image()))
+    (layer,) = heads(network, image(), grid=(7, 9), extra_tokens=1).layers
+    cells = "return [...document.querySelectorAll(arguments[0])].map((cell) => Number(cell.dataset.value))"
+    told = np.array(browser.run(cells, "#facts td[data-value]")).reshape(2, 3)
+    found = [[head.relative, head.absolute, head.content] for head in layer.heads]
+    assert np.allclose(told, found, atol=1e-6)
+    span = browser.run(cells, "#span td")
+    three = next(fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1))
+    assert (len(span), span[4]) == (9, pytest.approx(three.center, abs=1e-6))
+    assert np.mean(span) == pytest.approx(three.mean, abs=1e-6)
+    visit_layers(browser, tmp_path, converted())
+    assert browser.run(cells, "#span td") == pytest.approx([1] * 9)
+    assert browser.run("return document.querySelectorAll('#facts tr').length") == 10
+    assert browser.run("return document.querySelector('#facts tr[data-chosen] td').textContent") == "1"
     assert browser.log() == []
 
 
