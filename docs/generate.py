@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.errors import RULES
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +37,9 @@ def error_codes() -> str:
             kind = code[3]
             lines += [f"## {KINDS[kind]}", ""]
         rule = RULES[code]
-        lines += [f"### {code}: {rule.title}", "", rule.why, "", f"*What to do:* {rule.remedy}", ""]
+        lines += [f"### {code}: {rule.title}", "", rule.why, ""]
+        lines += ["```", EXAMPLES[code], "```", ""] if code in EXAMPLES else []
+        lines += [f"*What to do:* {rule.remedy}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

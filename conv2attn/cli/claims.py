@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.cli.group import main
 from conv2attn.cli.options import reporting
 from conv2attn.cli.reports import Showing
@@ -39,5 +40,11 @@ def explain(code: str | None) -> None:
         return
     if code.upper() not in RULES:
         raise UsageError("C2A001", f"{code} is not a code", "Call explain without a code for the list.")
-    rule = RULES[code.upper()]
-    click.echo(f"{code.upper()}: {rule.title}\n\n{rule.why}\n\nWhat to do: {rule.remedy}")
+    click.echo(explained(code.upper()))
+
+
+def explained(code: str) -> str:
+    """What the rule of a code asks, why, a call that breaks it, and what to do."""
+    rule = RULES[code]
+    example = f"\n\nExample:\n  {EXAMPLES[code]}" if code in EXAMPLES else ""
+    return f"{code}: {rule.title}\n\n{rule.why}{example}\n\nWhat to do: {rule.remedy}"

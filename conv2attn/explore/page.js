@@ -176,7 +176,7 @@ function showFacts({ facts, heads }) {
     }));
   at("span-section").hidden = !facts.span;
   if (!facts.span) return;
-  at("span-help").textContent = "How much of each shift of a 3 × 3 kernel lies in the span of the heads: 100 % everywhere, and they can express every such convolution.";
+  at("span-help").textContent = "How much of each shift of a 3 × 3 kernel lies in the span of the heads, over all queries. Whether they can express every such convolution, conv2attn check-span decides.";
   at("span").replaceChildren(...[0, 1, 2].map((row) => {
     const cells = line("td", facts.span.slice(3 * row, 3 * row + 3).map(percent));
     [...cells.children].forEach((cell, column) => {

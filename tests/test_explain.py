@@ -1,0 +1,64 @@
+"""Each code is explained with a call that gives it, and the call gives it."""
+
+import contextlib
+import io
+import shlex
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.cli.code_examples import EXAMPLES
+from conv2attn.errors import RULES, Conv2AttnError
+
+EXAMPLE_FILES = Path(__file__).parent.parent / "examples"
+WITHOUT = {"C2A107", "C2A108", "C2A110", "C2A122", "C2A203", "C2A309", "C2A404", "C2A601"}
+"""Codes whose shortest example is longer than a line."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The files that the examples name."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLE_FILES / "resnet18.pt", tmp_path)
+    shutil.copy(EXAMPLE_FILES / "attention-quadratic.pt", "attention.pt")
+    conv2attn.save(conv2attn.convert(nn.Conv2d(3, 4, 3)), "layer.pt")
+    Path("empty.pt").touch()
+    Path("notes.txt").write_text("hello")
+    torch.save({"a.weight": torch.zeros(2, 2)}, "other.pt")
+    np.savez("heads.npz", heads=np.full((9, 25, 25), 1 / 25))
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_example_of_a_code_gives_it(code, folder):
+    mark, _, call = EXAMPLES[code].partition(" ")
+    said = io.StringIO()
+    with warnings.catch_warnings(record=True) as told, contextlib.redirect_stdout(said):
+        warnings.simplefilter("always")
+        if mark == "$":
+            said.write(CliRunner().invoke(main, shlex.split(call)[1:]).output)
+        else:
+            try:
+                exec(call, {"torch": torch, "nn": nn, "conv2attn": conv2attn})
+            except Conv2AttnError as error:
+                said.write(str(error))
+    assert code in said.getvalue() + " ".join(str(each.message) for each in told)
+
+
+def test_every_code_has_an_example_or_is_known_to_have_none():
+    assert EXAMPLES.keys() | WITHOUT == RULES.keys()
+    assert not EXAMPLES.keys() & WITHOUT
+
+
+def test_explain_gives_cause_example_and_remedy():
+    text = CliRunner().invoke(main, ["explain", "C2A403"]).stdout
+    assert all(part in text for part in (RULES["C2A403"].why, EXAMPLES["C2A403"], RULES["C2A403"].remedy))
+    listed = CliRunner().invoke(main, ["explain"]).stdout.split()
+    assert [word for word in listed if word.startswith("C2A")] == sorted(RULES)
