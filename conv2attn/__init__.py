@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from conv2attn.models import conversion_of, convert, soften
     from conv2attn.models.capture import capture
     from conv2attn.span import check_span, express, heads, recover
-    from conv2attn.theorem import as_basis, to_torch
     from conv2attn.testing import assert_equivalent
+    from conv2attn.theorem import as_basis, to_torch
 
 __version__ = "0.2.0"
 HOMES = {

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import conv2attn
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS) for path in DOCS.rglob("*.md"))
@@ -61,6 +63,11 @@ def test_every_page_stands_in_the_navigation():
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", (DOCS / page).read_text()):
         assert (DOCS / page).parent.joinpath(link).exists(), link
+
+
+def test_every_public_name_stands_in_the_reference():
+    told = re.findall(r"^::: conv2attn\.(\w+)$", (DOCS / "api.md").read_text(), re.M)
+    assert sorted(told) == conv2attn.__all__
 
 
 def test_the_page_of_codes_is_that_of_the_rules():
