@@ -63,7 +63,7 @@ def recovered(network: nn.Module, original: nn.Module) -> nn.Module:
 
 
 def draw(before: dict[str, Tensor], layers: dict[str, MultiHeadSelfAttention], path: Path) -> None:
-    """Where the heads of each layer moved from their taps, drawn twice as long."""
+    """Where the heads of each layer moved from their taps, drawn five times as long."""
     from matplotlib.figure import Figure
 
     columns = 5
@@ -74,7 +74,7 @@ def draw(before: dict[str, Tensor], layers: dict[str, MultiHeadSelfAttention], p
         panel.plot(start[:, 1], start[:, 0], "s", color="0.7", markersize=2)
         panel.quiver(
             *start.flip(1).T,
-            *(2 * moved).flip(1).T,
+            *(5 * moved).flip(1).T,
             angles="xy",
             scale_units="xy",
             scale=1,
@@ -86,7 +86,7 @@ def draw(before: dict[str, Tensor], layers: dict[str, MultiHeadSelfAttention], p
         panel.set_title(f"{name}: at most {moved.norm(dim=1).max():.3f}", fontsize=6)
     for panel in panels[len(layers) :]:
         panel.remove()
-    figure.suptitle("Movement of the heads in pixels, drawn twice as long", fontsize=8)
+    figure.suptitle("Movement of the heads in pixels, drawn five times as long", fontsize=8)
     figure.savefig(path, dpi=150)
 
 
