@@ -14,7 +14,7 @@ from conv2attn.span.conditions.portions import Portion, shared
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
 
 UNIT = 2.0**-53
-CANDIDATES = 16
+CANDIDATES = 4
 """Mixings a head of which what is left is held at once."""
 
 

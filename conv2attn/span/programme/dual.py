@@ -118,31 +118,26 @@ def projected(attention: Array, y: Array) -> Array:
 def null_of(rows: Rows, order: Sequence[int], values: Whole) -> Whole | None:
     """y less its part along the heads, exactly, in integers: `A y = 0` for every head; None where nothing is left."""
     unit = math.lcm(*(rows[row].unit for row in order))
-    heads_there = range(rows[order[0]].heads.nrows())
-    lines = [[x for row in order for x in row_of(rows[row], h, unit)] for h in heads_there]
-    modular = flint.nmod_mat([[x % PRIMES[0] for x in line] for line in lines], PRIMES[0])
-    basis = pivots(modular.transpose())
+    held = {row: rows[row].heads * (unit // rows[row].unit) for row in order}
+    columns = {row: flint.fmpz_mat([[y] for y in values[row]]) for row in order}
+    heads = held[order[0]].nrows()
+    gram, along = flint.fmpz_mat(heads, heads), flint.fmpz_mat(heads, 1)
+    for row in order:
+        gram += held[row] * held[row].transpose()
+        along += held[row] * columns[row]
+    basis = pivots(flint.nmod_mat(gram, PRIMES[0]))
     if not basis:
         return values
-    heads = flint.fmpz_mat([lines[h] for h in basis])
-    flat = [y for row in order for y in values[row]]
-    column = flint.fmpz_mat(len(flat), 1, flat)
-    numerator, denominator = (
-        flint.fmpq_mat(heads * heads.transpose()).solve(flint.fmpq_mat(heads * column)).numer_denom()
-    )
-    left = column * denominator - heads.transpose() * numerator
-    numbers = [int(x) for x in left.entries()]
-    shared = math.gcd(*numbers)
-    numbers = [x // shared for x in numbers] if shared > 1 else numbers
-    width = len(numbers) // len(order)
-    parts = {row: numbers[at * width : (at + 1) * width] for at, row in enumerate(order)}
-    return {row: part for row, part in parts.items() if any(part)} or None
-
-
-def row_of(rows: QueryRows, head: int, unit: int) -> list[int]:
-    """One head at one query, in integers over `unit`."""
-    lift = unit // rows.unit
-    return [int(rows.heads[head, key]) * lift for key in range(rows.heads.ncols())]
+    square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
+    numerator, denominator = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis]))).numer_denom()
+    weights = flint.fmpz_mat(heads, 1)
+    for place, h in enumerate(basis):
+        weights[h, 0] = numerator[place, 0]
+    left = {
+        row: [int(x) for x in (columns[row] * denominator - held[row].transpose() * weights).entries()] for row in order
+    }
+    shared = math.gcd(*(x for part in left.values() for x in part))
+    return {row: [x // shared for x in part] for row, part in left.items() if any(part)} or None
 
 
 def norm_bound(rows: Rows, coefficients: Coefficients, target: int) -> NormBound | None:

@@ -14,6 +14,11 @@ BOX = 1e3
 LARGE = 1e3
 """Bounds this much above the norm of the start bind nobody, and would only spoil the scale."""
 
+IDLE = 3
+"""Solutions in a row that give a cut no weight before it is dropped."""
+AT_ONCE = 2**14
+"""Slopes of cuts in one call of the solver: more at once take memory and save no time."""
+
 
 @final
 @dataclass(eq=False)
@@ -26,11 +31,23 @@ class Master:
     bound: float
     cuts: list[Cut] = field(default_factory=list)
     at: list[Array] = field(default_factory=list)
+    idle: list[int] = field(default_factory=list)
 
     def add(self, cuts: list[Cut], mixing: Array) -> None:
         """The cuts that were found at a mixing."""
         self.cuts += cuts
         self.at += [mixing] * len(cuts)
+        self.idle += [0] * len(cuts)
+
+    def forget(self, weights: Array) -> Array:
+        """Drops the cuts that had no weight in the last solutions, which does not change this one; the weights left.
+
+        Called where what is left has risen, so that the programme does not return to where it was.
+        """
+        self.idle = [0 if weight else idle + 1 for weight, idle in zip(weights, self.idle, strict=True)]
+        kept = [place for place, idle in enumerate(self.idle) if idle < IDLE]
+        self.cuts, self.at, self.idle = ([held[i] for i in kept] for held in (self.cuts, self.at, self.idle))
+        return weights[kept]
 
     @property
     def bounded(self) -> bool:
@@ -72,6 +89,10 @@ def solve(masters: Sequence[Master]) -> list[tuple[Array, float, Array] | None]:
     """
     if not masters:
         return []
+    sizes = np.cumsum([len(master.cuts) * len(master.start) for master in masters])
+    if len(masters) > 1 and sizes[-1] > AT_ONCE:
+        first = max(1, int(np.searchsorted(sizes, AT_ONCE)))
+        return solve(masters[:first]) + solve(masters[first:])
     from scipy.optimize import linprog
     from scipy.sparse import block_diag
 

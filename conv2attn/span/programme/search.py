@@ -80,7 +80,8 @@ class Search:
         self.points = []
         if found is None:
             return
-        mixing, lower, self.weights = found
+        mixing, lower, weights = found
+        self.weights = self.master.forget(weights) if lower > self.lower else weights
         self.lower = max(self.lower, lower)
         self.points = [mixing, 0.4 * mixing + 0.6 * self.mixing]
 

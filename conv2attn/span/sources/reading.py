@@ -16,7 +16,7 @@ from conv2attn.span.conditions.limits import ROUNDOFF, ULPS
 from conv2attn.span.conditions.problem import AttentionRows, Piece
 from conv2attn.span.sources.arguments import as_array
 
-COPIES = 64
+COPIES = 32
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
 MEMORY_LIMIT = 512 * 2**20
 CHUNK = 2**16
