@@ -1,6 +1,8 @@
 """check-span of large grids: hard heads without their attention, soft heads under a limit of memory."""
 
+import re
 import tracemalloc
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.cli import main
+from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 MIB = 2**20
@@ -33,22 +36,36 @@ def test_unpadded_hard_heads_of_a_large_grid_are_replicate_padding():
     assert [c.verdict for c in report.rows[0].conditions] == [Verdict.HOLDS, Verdict.REFUTED, Verdict.HOLDS]
 
 
-@pytest.mark.parametrize(
-    ("offsets", "kernel_size", "sides", "limit"),
-    [
-        (OFFSETS, 3, (16, 17), 16),
-        (OFFSETS, 3, (7, 7), 16),
-    ],
-)
-def test_memory_stays_under_the_limit(offsets, kernel_size, sides, limit):
-    """What chunks need, on top of what is kept at any limit: the array itself, factors and mixings."""
-    images = np.stack([soft(sides, alpha, offsets).astype(np.float32) for alpha in (1.5, 2.0)])
-    check_span(images[..., :9, :9] / images[..., :9, :9].sum(-1, keepdims=True), grid=(3, 3), eps=1e-3)
+def two_images(offsets, sides):
+    """The array, after modules have been imported."""
+    check_span(soft((3, 3), 2.0), grid=(3, 3))
+    return np.stack([soft(sides, alpha, offsets).astype(np.float32) for alpha in (1.5, 2.0)])
+
+
+@pytest.mark.parametrize(("offsets", "kernel_size", "sides"), [(OFFSETS, 3, (7, 7)), ([(0, 0)], 5, (8, 7))])
+def test_memory_stays_under_the_least_limit_that_is_accepted(offsets, kernel_size, sides):
+    images = two_images(offsets, sides)
+    with pytest.raises(UsageError, match="MiB of memory") as refused:
+        check_span(images, kernel_size, grid=sides, memory_limit=MIB)
+    limit = int(re.search(r"need (\d+) MiB", str(refused.value))[1])
     tracemalloc.start()
     check_span(images, kernel_size, grid=sides, memory_limit=limit * MIB)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= limit * MIB
+
+
+@pytest.mark.parametrize(
+    ("offsets", "kernel_size", "sides", "limit"),
+    [
+        (OFFSETS, 3, (16, 17), 4),
+        ([(0, 0)], 7, (16, 17), 4),
+        (list(product(range(-2, 3), repeat=2)), 5, (12, 13), 8),
+    ],
+)
+def test_a_limit_that_was_exceeded_is_refused(offsets, kernel_size, sides, limit):
+    with pytest.raises(UsageError, match="MiB of memory"):
+        check_span(two_images(offsets, sides), kernel_size, grid=sides, memory_limit=limit * MIB)
 
 
 def test_the_limit_is_an_option(tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ def arrays(tmp_path_factory):
 
 
 def test_the_command_line_under_torchrun_says_the_same_once(arrays):
-    asked = ["heads.npz", "--grid", "9x10", "--memory-limit", "1", "--format", "json"]
+    asked = ["heads.npz", "--grid", "9x10", "--memory-limit", "12", "--format", "json"]
     alone = subprocess.run(
         [sys.executable, "-m", "conv2attn", "check-span", *asked], capture_output=True, text=True, cwd=arrays
     )

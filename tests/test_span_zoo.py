@@ -141,7 +141,7 @@ def test_mixtures_hold_and_phi_is_found_as_far_as_float64_can_tell(condition):
     else:
         assert interior.verdict is REFUTED
     assert check_span(attention, grid=(40,), kernel_size=(3,), eps=1e-9).exit_code == (0 if condition < 1e6 else 1)
-    beyond = "least squares needs a Phi of norm" in report.to_text()
+    beyond = "least squares needs a Phi of norm" in report.to_text(verbose=True)
     assert beyond is (condition == 1e8)
 
 
@@ -176,7 +176,7 @@ def test_images_share_one_phi():
     assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
     assert [each.verdict for each in row.beside] == [REFUTED, HOLDS, HOLDS]
     assert row.content > 0
-    assert "2 of 2 images hold" in both.to_text()
+    assert "2 of 2 images hold" in both.to_text(verbose=True)
     same = check_span(np.stack([line, line]), kernel_size=(3,), grid=(7,))
     assert same.verdict is HOLDS
     assert same.rows[0].content == 0

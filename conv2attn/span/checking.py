@@ -17,9 +17,10 @@ from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.conditions.limits import MOST_PHI, ROUNDOFF, Limits, limits_for
 from conv2attn.span.conditions.problem import AttentionRows, Targets, operators_of, shifts
 from conv2attn.span.conditions.sharing import shared_out
-from conv2attn.span.positions import named_layers, unread_if_not_square, unread_row
+from conv2attn.span.positions import named_layers, unread_if_apart, unread_row
 from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.kernel import as_convolution, decide_kernel
+from conv2attn.span.programme.memory import check_memory
 from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.questions import rows_of
 from conv2attn.span.report import SpanReport, SpanRow
@@ -68,8 +69,7 @@ def check_span(
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
         convolution: whose combinations the kernel condition asks for, and whose offsets all do.
         extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
-        memory_limit: bytes of the chunks of attention that are read at a time; the cuts that the programme keeps come
-            on top of them.
+        memory_limit: bytes of all arrays beside the attention itself: half for chunks of it, half for what is kept.
         sampled: whether the images are samples of more; by default, whether attention varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.
@@ -79,11 +79,11 @@ def check_span(
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
     Raises:
-        UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments (C2A001).
+        UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments, or
+            a limit of memory that is too low, with the one that would do (C2A001).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     """
     given = named_layers(attention, grid, position_only)
-    layers = {name: unread_if_not_square(layer) for name, layer in given.items()}
     if structure is not None and (offsets is not None or convolution is not None or position_only):
         raise UsageError("C2A001", "a structure says itself what is asked for", "Leave out what else says so.")
     offsets = None if offsets is None else as_offsets(offsets)
@@ -98,25 +98,30 @@ def check_span(
         raise UsageError("C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1")
     if max_phi is not None and max_phi > MOST_PHI:
         raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
-    asked = {}
-    for name, given in layers.items():
-        if isinstance(given, Unread) or structure is not None:
+    asked, layers, extra = {}, {}, {}
+    for name, layer in given.items():
+        if structure is not None or isinstance(layer, Unread):
+            dimensions = axes_named(grid) or 1
+        else:
+            dimensions = axes_of(layer, kernel_size, offsets, grid, read_as)
+        extra[name] = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
+        layers[name] = unread_if_apart(layer, grid, dimensions, extra[name])
+        if structure is not None or isinstance(layers[name], Unread):
             continue
-        dimensions = axes_of(given, kernel_size, offsets, grid, read_as)
         own = read_as.offsets if read_as is not None and offsets is None else None
         asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
 
     def check_layer(name: str) -> SpanRow:
         if isinstance(layers[name], Unread):
             return unread_row(name, layers[name], "joint" if structure is not None else condition)
-        given = None if position_only and isinstance(layers[name], PositionAttention) else grid
-        extra = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
+        sides = None if position_only and isinstance(layers[name], PositionAttention) else grid
         axes = len(asked[name][0]) if name in asked else axes_named(grid) or 1
-        found = rows_of(name, layers[name], given, axes, extra, memory_limit, sampled, exact)
+        found = rows_of(name, layers[name], sides, axes, extra[name], memory_limit, sampled, exact)
         limits = limits_for(found, eps, max_phi)
-        if structure is not None:
-            return check(found, operators_of(structure, found.grid), "joint", limits, None)
-        return check(found, shifts(found.grid, asked[name]), condition, limits, read_as)
+        targets = operators_of(structure, found.grid) if structure is not None else shifts(found.grid, asked[name])
+        conditions = 2 + (found.images + 1) * (found.images > 1) + bool(found.extra) + (read_as is not None)
+        check_memory(found, targets, conditions, memory_limit)
+        return check(found, targets, condition if structure is None else "joint", limits, read_as)
 
     rows = shared_out([partial(check_layer, name) for name in layers])
     if structure is not None:

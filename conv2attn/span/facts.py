@@ -28,8 +28,8 @@ from conv2attn.span.measures import (
     masses,
     nearest_convolutions,
 )
-from conv2attn.span.positions import as_layers, unread_if_not_square
-from conv2attn.span.questions import rows_of
+from conv2attn.span.positions import as_layers, unread_if_apart
+from conv2attn.span.questions import axes, rows_of
 from conv2attn.span.sources.arguments import as_sides
 from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict
@@ -166,14 +166,14 @@ def heads(
     known = prefix_of(network) if extra_tokens is None else extra_tokens
     facts = []
     for name, given in found.items():
-        layer = unread_if_not_square(given)
+        own = isinstance(given, MultiHeadSelfAttention | PositionAttention | Unread)
+        extra = 0 if own else known.get(name, 0) if isinstance(known, Mapping) else known
+        if extra_tokens is None and extra and not own:
+            extra = leading_in(given.shape[-1], extra, grid)
+        layer = unread_if_apart(given, grid, axes(grid), extra)
         if isinstance(layer, Unread):
             facts.append(LayerFacts(name, (), 0, unread=layer.reason))
             continue
-        own = isinstance(layer, MultiHeadSelfAttention | PositionAttention)
-        extra = 0 if own else known.get(name, 0) if isinstance(known, Mapping) else known
-        if extra_tokens is None and extra and not own:
-            extra = leading_in(layer.shape[-1], extra, grid)
         facts.append(
             facts_of(name, layer, None if isinstance(layer, PositionAttention) else grid, extra, memory_limit, network)
         )
@@ -248,11 +248,9 @@ def facts_of(
     name: str, layer: Any, grid: Sequence[int] | int | None, extra: int, memory_limit: int, network: nn.Module | None
 ) -> LayerFacts:
     """The facts of one layer."""
-    axes = len(as_sides(grid, 2) or (0, 0)) if grid is not None and not isinstance(grid, int) else 2
-    if isinstance(layer, MultiHeadSelfAttention):
-        axes = layer.dimensions
-    rows = rows_of(name, layer, grid, axes, extra, memory_limit)
-    axes, seen = len(rows.grid.keys), masses(rows)
+    dimensions = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else axes(grid)
+    rows = rows_of(name, layer, grid, dimensions, extra, memory_limit)
+    dimensions, seen = len(rows.grid.keys), masses(rows)
     random = masses(rows.only(0), np.random.default_rng(0))
     shares = seen.shares
     facts = []
@@ -264,12 +262,17 @@ def facts_of(
         others = (seen.sink[head], seen.extra[head], *shares[:, head])
         facts.append(HeadFacts(head, peak, *map(float, (*figures, *others))))
     spans = [
-        span_fact(seen, random, size, step, axes) for size in KERNELS for step in DILATIONS if size > 1 or step == 1
+        span_fact(seen, random, size, step, dimensions)
+        for size in KERNELS
+        for step in DILATIONS
+        if size > 1 or step == 1
     ]
     matrices = matrices_of(network, name) if network is not None else own_matrices(layer)
     found: tuple[NearestConvolution, ...] = ()
     notes = rows.notes
-    if matrices is None:
+    if not isinstance(layer, MultiHeadSelfAttention) and rows.grid.queries != rows.grid.keys:
+        matrices, notes = None, (*notes, "its queries are not its keys: no nearest convolution")
+    elif matrices is None:
         notes = (*notes, "its values and outputs were not read: no nearest convolution")
     else:
         found = nearest_convolutions(rows, seen, matrices[0].numpy())

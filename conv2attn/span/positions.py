@@ -14,6 +14,7 @@ from conv2attn.span.conditions.limits import ROUNDOFF, ULPS, Limits
 from conv2attn.span.conditions.problem import AttentionRows
 from conv2attn.span.report import SpanRow
 from conv2attn.span.sources.arguments import as_sides
+from conv2attn.span.sources.grids import apart, grid_of
 from conv2attn.span.sources.reading import check_rows, chunks
 from conv2attn.verdicts import Strength, Verdict
 
@@ -73,12 +74,16 @@ def read_positions(name: str, given: PositionAttention, sides: Sides | None, mem
     )
 
 
-def unread_if_not_square(layer: Any) -> Any:
-    """The layer, unless it is an array of attention whose queries are not its keys: then why it is not read."""
+def unread_if_apart(layer: Any, grid: Sequence[int] | int | None, dimensions: int, extra: int) -> Any:
+    """The layer, unless it is an array of attention whose queries and keys stand on no common grid: then why."""
     shape: tuple[int, ...] = tuple(getattr(layer, "shape", ()))
-    if len(shape) not in (3, 4) or shape[-1] == shape[-2]:
+    if len(shape) not in (3, 4) or shape[-1] == shape[-2] or 0 in shape:
         return layer
-    return Unread(f"{shape[-2]} queries attend to {shape[-1]} keys, which are not one grid")
+    try:
+        grid_of("", shape[-2] - extra, shape[-1] - extra, as_sides(grid, dimensions), dimensions)
+    except UsageError:
+        return Unread(apart(*shape[-2:]))
+    return layer
 
 
 def unread_row(name: str, layer: Unread, condition: str) -> SpanRow:

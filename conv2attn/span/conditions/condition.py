@@ -1,5 +1,6 @@
 """What was found for one condition: a verdict with its witness, and the figures that go with it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
@@ -8,7 +9,7 @@ from conv2attn.basis import Offset
 from conv2attn.verdicts import Strength, Verdict
 
 Numbers = tuple[float, ...]
-Row = tuple[float | Fraction, ...]
+Row = Sequence[float | Fraction]
 
 
 @final
@@ -47,7 +48,7 @@ class DualVector:
     """
 
     target: int
-    values: tuple[tuple[int, tuple[int, ...]], ...]
+    values: tuple[tuple[int, Sequence[int]], ...]
     inverse: tuple[tuple[int, ...], tuple[Numbers, ...]] | None = None
 
 

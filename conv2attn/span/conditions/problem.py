@@ -10,8 +10,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.basis import AttentionGrid, Offset, as_matrix
+from conv2attn.basis import Offset, as_matrix
 from conv2attn.errors import UsageError
+from conv2attn.span.sources.grids import Grid
 
 Array = NDArray[np.float64]
 Piece = tuple[int, slice, Array]
@@ -42,7 +43,7 @@ class AttentionRows:
     name: str
     heads: int
     images: int
-    grid: AttentionGrid
+    grid: Grid
     roundoff: float
     ulps: int
     pieces: Callable[..., Iterator[Piece]]
@@ -167,7 +168,7 @@ class Targets:
         return asked
 
 
-def shifts(grid: AttentionGrid, offsets: Sequence[Offset]) -> Targets:
+def shifts(grid: Grid, offsets: Sequence[Offset]) -> Targets:
     """One target for each offset."""
     sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
     asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))

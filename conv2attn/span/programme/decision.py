@@ -1,5 +1,6 @@
 """One condition decided: one Phi for all chosen queries, within its norm."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -109,12 +110,17 @@ def target_of(search: Search, label: str, strength: Strength) -> Target:
         return Target(label, Verdict.HOLDS, strength, *numbers, Mixing(search.target, weights))
     if not search.refuted or search.dual is None:
         return Target(label, Verdict.UNDECIDED, strength, *numbers, None)
-    values = tuple((row, tuple(y)) for row, y in sorted(search.dual.values.items()))
+    values = tuple((row, compact(y)) for row, y in sorted(search.dual.values.items()))
     bound = search.inverse
     held = None if bound is None else (bound.rows, bound.inverse)
     return Target(
         label, Verdict.REFUTED, strength, *numbers, DualVector(search.target, values, held), stability=stability(search)
     )
+
+
+def compact(numbers: Sequence[int]) -> Sequence[int]:
+    """The same integers in 8 bytes each, where they fit."""
+    return array("q", numbers) if max(map(abs, numbers)) < 2**63 else tuple(numbers)
 
 
 def stability(search: Search) -> float:

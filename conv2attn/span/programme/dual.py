@@ -103,9 +103,9 @@ def floats_of(rows: Rows, order: Sequence[int]) -> Array:
 
 
 def in_integers(y: Array, order: Sequence[int]) -> Whole:
-    """y (rows * keys) as integers, times a power of two, by row."""
-    _, whole = over_power_of_two(y.reshape(len(order), -1))
-    return dict(zip(order, whole, strict=True))
+    """y (rows * keys) as integers of at most 2^52, by row: it is a direction, and float64 tells no more of it."""
+    whole = np.rint(y * (2.0**52 / (np.abs(y).max(initial=0.0) or 1.0))).astype(np.int64).reshape(len(order), -1)
+    return dict(zip(order, whole.tolist(), strict=True))
 
 
 def projected(attention: Array, y: Array) -> Array:

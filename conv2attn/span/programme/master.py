@@ -46,7 +46,8 @@ class Master:
         """
         self.idle = [0 if weight else idle + 1 for weight, idle in zip(weights, self.idle, strict=True)]
         kept = [place for place, idle in enumerate(self.idle) if idle < IDLE]
-        self.cuts, self.at, self.idle = ([held[i] for i in kept] for held in (self.cuts, self.at, self.idle))
+        self.cuts, self.at = [self.cuts[place] for place in kept], [self.at[place] for place in kept]
+        self.idle = [self.idle[place] for place in kept]
         return weights[kept]
 
     @property

@@ -1,5 +1,6 @@
 """The condition as the paper prints it: at each query, a mixing of its own. The same programme, row by row."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -135,7 +136,7 @@ class Queries:
     def rows(self) -> tuple[Row, ...]:
         """The mixing of each row; rows that share one share its numbers."""
         whole, which = np.unique(self.mixings, axis=0, return_inverse=True)
-        held: list[Row] = [tuple(mixing) for mixing in whole.tolist()]
+        held: list[Row] = [array("d", mixing) for mixing in whole]
         return tuple(self.weights.get(row, held[at]) for row, at in enumerate(which.reshape(-1)))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from conv2attn.span.conditions.problem import Array
 from conv2attn.span.programme.factors import NEGLIGIBLE
-from conv2attn.span.programme.master import LARGE
+from conv2attn.span.programme.master import AT_ONCE, LARGE
 
 
 @final
@@ -37,6 +37,8 @@ def solve_rows(rows: Sequence[RowProgramme]) -> list[tuple[Array, Array] | None]
     With `left = e - start A`, `phi = start + frame x` and `basis = frame^T A`, the dual of the programme in x is
     `max <y, left> + <w, start> - B t` subject to `basis y = frame^T w`, `|y| <= 1` and `|w| <= t`.
     """
+    if len(rows) > 1 and sum(row.attention.size for row in rows) > AT_ONCE:
+        return solve_rows(rows[: len(rows) // 2]) + solve_rows(rows[len(rows) // 2 :])
     from scipy.optimize import linprog
     from scipy.sparse import block_diag, csr_array
 

@@ -8,12 +8,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.basis import AttentionGrid, Sides, Sites
+from conv2attn.basis import Sides
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.integer_rows import over_power_of_two
 from conv2attn.span.conditions.problem import AttentionRows
 from conv2attn.span.sources.arguments import as_array
-from conv2attn.span.sources.reading import chunks, content_share, leading, pixels_of, sides_for, stacked
+from conv2attn.span.sources.grids import grid_of
+from conv2attn.span.sources.reading import chunks, content_share, leading, pixels_of, stacked
 
 NOTES = {
     "f": "declared exact: its floats are the rational numbers that they are",
@@ -67,19 +68,18 @@ def read_exact(
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
     whole = stacked(name, array)
     check_exact(name, whole, kind)
-    pixels = pixels_of(name, whole, extra_tokens)
+    on = grid_of(name, *pixels_of(name, whole, extra_tokens), grid, dimensions)
     if not (whole != 0).any(-1).all():
         raise UsageError("C2A502", f"{name}: a query attends to nothing")
     rationals = Rationals(whole, extra_tokens)
     direct = kind == "f" and not extra_tokens
     shadow = whole.astype(np.float64) if direct else rationals.shadow()
-    sides = sides_for(name, pixels, grid, dimensions)
     share = content_share(shadow, memory_limit)
     return AttentionRows(
         name,
         shadow.shape[1],
         shadow.shape[0],
-        AttentionGrid(sides, Sites.everywhere(len(sides))),
+        on,
         roundoff=0.0,
         ulps=0,
         pieces=lambda *images: chunks(shadow, memory_limit, images),

@@ -1,6 +1,5 @@
 """Attention as arrays: shapes, sums and grids checked, leading tokens put last, one-hot rows recognised."""
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -9,12 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from conv2attn.basis import AttentionGrid, Sides, Sites
+from conv2attn.basis import Sides
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.limits import ROUNDOFF, ULPS
 from conv2attn.span.conditions.problem import AttentionRows, Piece
 from conv2attn.span.sources.arguments import as_array
+from conv2attn.span.sources.grids import grid_of, noted
 
 COPIES = 32
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
@@ -47,11 +47,8 @@ def read_array(
     roundoff = ROUNDOFF[came_in]
     check_rows(name, whole, roundoff)
     notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
-    pixels = pixels_of(name, whole, extra_tokens)
-    notes += leading(extra_tokens)
-    sides = sides_for(name, pixels, grid, dimensions)
-    if grid is None and len(sides) > 1:
-        notes.append(f"grid {'x'.join(map(str, sides))} inferred from {pixels} tokens")
+    on = grid_of(name, *pixels_of(name, whole, extra_tokens), grid, dimensions)
+    notes += [*leading(extra_tokens), *noted(on, grid is None)]
     pieces = partial(chunks, whole, memory_limit, leading=extra_tokens)
     one_hot = all(bool(((block == 0) | (block == 1)).all()) for _, _, block in pieces())
     share = content_share(whole[:, :, extra_tokens:], memory_limit)
@@ -59,7 +56,7 @@ def read_array(
         name,
         whole.shape[1],
         whole.shape[0],
-        AttentionGrid(sides, Sites.everywhere(len(sides))),
+        on,
         roundoff,
         0 if one_hot else ULPS,
         lambda *images: pieces(images=images),
@@ -81,21 +78,19 @@ def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """The array as (images, heads, queries, keys).
 
     Raises:
-        UsageError: it is not heads of a square (C2A502).
+        UsageError: it is not heads of rows (C2A502).
     """
     if array.ndim not in (3, 4):
         raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
     whole = array if array.ndim == 4 else array[None]
     if 0 in whole.shape:
         raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
-    if whole.shape[2] != whole.shape[3]:
-        raise UsageError("C2A502", f"{name}: {whole.shape[2]} queries and {whole.shape[3]} keys are not one grid")
     return whole
 
 
 def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
-    """Queries of a chunk."""
-    return max(1, min(CHUNK // keys, memory_limit // (8 * COPIES * heads * keys)))
+    """Queries of a chunk, whose copies take half of the limit."""
+    return max(1, min(CHUNK // keys, memory_limit // (2 * 8 * COPIES * heads * keys)))
 
 
 def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = (), leading: int = 0) -> Iterator[Piece]:
@@ -161,33 +156,16 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
             raise UsageError("C2A502", f"{name}: {where} sums to {total:.6g}, {miss}")
 
 
-def pixels_of(name: str, whole: NDArray[Any], extra: int) -> int:
-    """How many of the tokens are pixels.
+def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
+    """How many of the queries and of the keys are pixels.
 
     Raises:
         UsageError: none (C2A503).
     """
-    if not 0 <= extra < whole.shape[2]:
-        raise UsageError("C2A503", f"{name}: {extra} extra tokens of {whole.shape[2]}")
-    return whole.shape[2] - extra
-
-
-def sides_for(name: str, tokens: int, grid: Sides | None, dimensions: int) -> Sides:
-    """The given sides if they fit, or those of the line, square or cube that has so many tokens.
-
-    Raises:
-        UsageError: they do not fit, or there is no such square or cube (C2A503).
-    """
-    if grid is not None:
-        if math.prod(grid) != tokens or min(grid) < 1:
-            sides = "x".join(map(str, grid))
-            raise UsageError("C2A503", f"{name}: a grid {sides} has {math.prod(grid)} pixels, not {tokens} tokens")
-        return tuple(grid)
-    side = round(tokens ** (1 / dimensions))
-    if side**dimensions != tokens:
-        shape = {2: "square", 3: "cube"}[dimensions]
-        raise UsageError("C2A503", f"{name}: {tokens} tokens do not form a {shape}")
-    return (side,) * dimensions
+    queries, keys = whole.shape[2:]
+    if not 0 <= extra < min(queries, keys):
+        raise UsageError("C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}")
+    return queries - extra, keys - extra
 
 
 def content_share(whole: NDArray[Any], memory_limit: int = MEMORY_LIMIT) -> float:

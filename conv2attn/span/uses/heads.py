@@ -6,9 +6,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.basis import AttentionGrid, Offset
+from conv2attn.basis import Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
 from conv2attn.span.programme.factors import NEGLIGIBLE, triangle
+from conv2attn.span.sources.grids import Grid
 
 
 @final
@@ -52,7 +53,7 @@ class ByDisplacement:
         return np.divide(self.mass, self.having, out=np.zeros_like(self.mass), where=self.having > 0)
 
 
-def displacement_bins(grid: AttentionGrid, queries: NDArray[np.int64]) -> NDArray[np.int64]:
+def displacement_bins(grid: Grid, queries: NDArray[np.int64]) -> NDArray[np.int64]:
     """The flat index of `key - site` among the (2 side - 1) of each axis: (queries, pixels)."""
     sides = tuple(2 * side - 1 for side in grid.keys)
     flat = np.zeros((len(queries), 1), dtype=np.int64)

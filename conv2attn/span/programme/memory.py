@@ -1,0 +1,44 @@
+"""What the programme keeps while it reads attention in chunks, so that a limit of memory is observed or refused."""
+
+import math
+
+from conv2attn.errors import UsageError
+from conv2attn.span.conditions.problem import AttentionRows, Targets
+from conv2attn.span.programme.master import AT_ONCE
+from conv2attn.span.programme.search import CUTS, ROWS
+
+MIB = 2**20
+PASSES = 8
+"""Passes whose cuts are held at a time: after that, those of no weight have been dropped."""
+OVERHEAD = 500
+"""Bytes of a cut beside its numbers."""
+SOLVING = 100
+"""Bytes that the solver takes for each slope."""
+
+
+def kept(attention: AttentionRows, targets: Targets, conditions: int) -> int:
+    """Bytes that may be kept beside chunks: mixings of each query, duals, cuts, rows in exact numbers."""
+    heads, width, asked = attention.heads, attention.width, len(targets)
+    mixings = 24 * attention.images * attention.grid.shape[0] * asked * (heads + 1)
+    if attention.hot is not None:
+        return mixings
+    duals = 8 * conditions * asked * (heads + 1) * width
+    cuts = asked * (3 * (heads + 3) + 2 * CUTS * PASSES) * (width + 8 * heads + OVERHEAD)
+    exact = 3 * 8 * max(ROWS, heads + 1) * heads * width
+    return mixings + duals + cuts + exact + SOLVING * AT_ONCE
+
+
+def check_memory(attention: AttentionRows, targets: Targets, conditions: int, memory_limit: int) -> None:
+    """Refuses a limit whose one half is not enough for what is kept; the other half is that of the chunks.
+
+    Raises:
+        UsageError: it is not (C2A001).
+    """
+    least = 2 * kept(attention, targets, conditions)
+    if memory_limit < least:
+        needed = math.ceil(least / MIB)
+        raise UsageError(
+            "C2A001",
+            f"{attention.name}: {attention.heads} heads and {len(targets)} targets need {needed} MiB of memory",
+            f"Raise memory_limit (--memory-limit) to {needed} MiB, or name fewer offsets.",
+        )

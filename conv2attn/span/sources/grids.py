@@ -1,0 +1,107 @@
+"""Grids of queries and of keys: the same one, queries on some of the keys, or keys that are pooled cells of queries."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis import AttentionGrid, Sides, Sites
+from conv2attn.errors import UsageError
+
+
+@final
+@dataclass(frozen=True)
+class PooledGrid:
+    """Keys that are cells of `cell` queries along each axis. A query stands in its cell; offsets count cells."""
+
+    keys: Sides
+    cell: int
+
+    @property
+    def queries(self) -> Sides:
+        """Number of queries on each axis."""
+        return tuple(side * self.cell for side in self.keys)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(number of queries, number of keys)."""
+        return math.prod(self.queries), math.prod(self.keys)
+
+    def site(self, axis: int) -> Tensor:
+        """Key coordinate of the cell of each query along `axis`, int64."""
+        return torch.arange(self.queries[axis]) // self.cell
+
+    def displacement(self, axis: int) -> Tensor:
+        """`key - site` along `axis`: int64, (queries, keys) of that axis."""
+        return torch.arange(self.keys[axis])[None, :] - self.site(axis)[:, None]
+
+
+Grid = AttentionGrid | PooledGrid
+
+
+def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions: int) -> Grid:
+    """The grid of attention with so many queries and keys; `sides` are those of either, squares are inferred.
+
+    Raises:
+        UsageError: the sides do not fit, there is no such square or cube, or no whole number of keys lies between
+            queries, or of queries in a key (C2A503).
+    """
+    if sides is None:
+        sides = root(name, keys, dimensions)
+    elif math.prod(sides) not in (queries, keys) or min(sides) < 1:
+        given = "x".join(map(str, sides))
+        tokens = f"{keys} tokens" if queries == keys else f"{queries} queries or {keys} keys"
+        raise UsageError("C2A503", f"{name}: a grid {given} has {math.prod(sides)} pixels, not {tokens}")
+    steps = range(2, 2 + max(*sides, round((queries / keys) ** (1 / len(sides)))))
+    found = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
+    if found is None:
+        raise UsageError("C2A503", f"{name}: {apart(queries, keys)}")
+    return found
+
+
+def noted(grid: Grid, inferred: bool) -> list[str]:
+    """What a report says of the grid: how queries stand on keys, and that it was inferred."""
+    keys, queries = ("x".join(map(str, sides)) for sides in (grid.keys, grid.queries))
+    if isinstance(grid, PooledGrid):
+        return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries a side"]
+    if grid.queries != grid.keys:
+        return [f"{queries} queries are taken to stand on every key in {grid.sites.stride[0]} of {keys}"]
+    return [f"grid {keys} inferred from {grid.shape[1]} tokens"] if inferred and len(grid.keys) > 1 else []
+
+
+def apart(queries: int, keys: int) -> str:
+    """Why attention is not read whose queries and keys stand on no common grid."""
+    return f"{queries} queries attend to {keys} keys, which are not one grid"
+
+
+def grids_with(sides: Sides, steps: Iterable[int]) -> Iterator[Grid]:
+    """The grids whose keys, or whose queries, have these sides: the same one, then those of these steps."""
+    yield AttentionGrid(sides, Sites.everywhere(len(sides)))
+    for step in steps:
+        yield strided(sides, step)
+        yield PooledGrid(sides, step)
+        yield strided(tuple(side * step for side in sides), step)
+        if all(side % step == 0 for side in sides):
+            yield PooledGrid(tuple(side // step for side in sides), step)
+
+
+def strided(keys: Sides, step: int) -> AttentionGrid:
+    """Queries on every `step`-th key from the first."""
+    nothing = (0,) * len(keys)
+    return AttentionGrid(keys, Sites((step,) * len(keys), nothing, tuple((side - 1) % step for side in keys)))
+
+
+def root(name: str, tokens: int, dimensions: int) -> Sides:
+    """The sides of the line, square or cube that has so many tokens.
+
+    Raises:
+        UsageError: there is none (C2A503).
+    """
+    side = round(tokens ** (1 / dimensions))
+    if side**dimensions != tokens:
+        shape = {2: "square", 3: "cube"}[dimensions]
+        raise UsageError("C2A503", f"{name}: {tokens} tokens do not form a {shape}")
+    return (side,) * dimensions
