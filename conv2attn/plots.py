@@ -15,6 +15,7 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Sides
 from conv2attn.checkpoints.writing import write_bytes_atomically
 from conv2attn.errors import UsageError
+from conv2attn.span.comparison import NUMBERS
 from conv2attn.span.facts import HeadsReport
 from conv2attn.span.questions import rows_of
 
@@ -159,6 +160,32 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
         f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)? One explains {answer}."
     )
     figure.suptitle(asked if shares else asked.split(" One explains")[0], fontsize=9)
+    return figure
+
+
+CURVES = (("rel", "tab:blue", "o"), ("R2 3x3", "tab:orange", "s"), ("conv 3", "black", "^"))
+"""The shares that are drawn over the layers, each with a colour and a mark."""
+
+
+def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
+    """What displacement, the span and a 3x3 convolution explain, over the layers: one report solid, a second dashed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    panel = figure.subplots()
+    names = {"rel": "attention, by displacement", "R2 3x3": "3x3 shifts, by the span", "conv 3": "layer, by a 3x3 conv"}
+    for place, report in enumerate(reports):
+        layers = [layer for layer in report.layers if layer.heads]
+        for number, colour, mark in CURVES:
+            values = [NUMBERS[number][0](layer) for layer in layers]
+            heights = [float("nan") if value is None else value for value in values]
+            label = names[number] + (", after" if place else ", before" if len(reports) > 1 else "")
+            line = {"color": colour, "marker": mark, "linestyle": "--" if place else "-", "label": label}
+            panel.plot(range(len(layers)), heights, **line)
+    panel.set(ylim=(0, 1.02), xlabel="layer", ylabel="share explained")
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    panel.legend(fontsize=7)
+    figure.suptitle("How much do displacement and convolution explain, layer by layer?", fontsize=10)
     return figure
 
 

@@ -38,10 +38,16 @@ def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]
 
 def unpickled(path: Path, file: IO[bytes]) -> dict[Any, Any]:
     """The dict in an open file of `torch.save` that was inspected before, its tensors checked."""
-    file.seek(0)
-    content = _unpickle(path, file)
+    content = content_of(path, file)
     if not isinstance(content, dict):
         raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not a dict of tensors")
+    return content
+
+
+def content_of(path: Path, file: IO[bytes]) -> Any:
+    """What is in an open file of `torch.save` that was inspected before, its tensors checked."""
+    file.seek(0)
+    content = _unpickle(path, file)
     check_tensors(path, content)
     return content
 

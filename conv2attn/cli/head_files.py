@@ -13,11 +13,13 @@ from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.cli.reports import progress
 from conv2attn.cli.span_checks import numbers
 from conv2attn.cli.span_files import arrays, attends, is_array, positions_in, told_of
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span import recover
+from conv2attn.span.comparison import HeadsComparison
 from conv2attn.span.facts import HeadsReport, LayerFacts, heads
 from conv2attn.span.measures import NearestConvolution
 
@@ -32,20 +34,21 @@ def facts_in(
     only: Sequence[str] = (),
     extra_tokens: int | None = None,
     plot: str | None = None,
+    curves: str | None = None,
     force: bool = False,
 ) -> HeadsReport:
-    """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with a picture.
+    """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
 
     Raises:
         UsageError: inputs beside an array, or names that fit no layer (C2A001); nothing attends (C2A501).
     """
-    if plot:
-        plots.check_drawable(plot)
+    for picture in filter(None, (plot, curves)):
+        plots.check_drawable(picture)
     sides = numbers(grid, "--grid") if grid else None
     if is_array(path, reading):
         if inputs:
             raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
-        found = heads(arrays(path), grid=sides, extra_tokens=extra_tokens)
+        found = heads(arrays(path), grid=sides, extra_tokens=extra_tokens, progress=progress)
     else:
         found = facts_of_network(reading.load(path), path, sides, inputs, reading, extra_tokens)
     kept = tuple(layer for layer in found.layers if not only or any(fnmatchcase(layer.name, each) for each in only))
@@ -53,7 +56,23 @@ def facts_in(
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
     if plot and any(layer.mass is not None for layer in kept):
         plots.write(plots.draw_facts(replace(found, layers=kept)), plot, force)
+    if curves:
+        plots.write(plots.draw_curves([replace(found, layers=kept)]), curves, force)
     return replace(found, layers=kept)
+
+
+def compared_in(path: str, other: str, *, curves: str | None, force: bool, **given: Any) -> HeadsComparison:
+    """The facts of two files, side by side; their curves over the layers in one picture.
+
+    Raises:
+        UsageError: as `facts_in`.
+    """
+    if curves:
+        plots.check_drawable(curves)
+    both = [facts_in(each, **given) for each in (path, other)]
+    if curves:
+        plots.write(plots.draw_curves(both), curves, force)
+    return HeadsComparison(*both)
 
 
 def facts_of_network(
@@ -64,15 +83,15 @@ def facts_of_network(
     if inputs is not None and not (own and not any(layer.has_content for layer in own.values())):
         images, _ = reading.images(inputs, network)
         with told_of(network, images):
-            return heads(network, images, grid=sides, extra_tokens=extra_tokens)
+            return heads(network, images, grid=sides, extra_tokens=extra_tokens, progress=progress)
     if own:
         parts = positions_in(path, sides, reading)
-        reports = [heads(part, grid=inside) for part, inside in parts]
+        reports = [heads(part, grid=inside) for part, inside, _ in parts]
         return HeadsReport(tuple(layer for report in reports for layer in report.layers))
     if not attends(network):
         found = f"{type(network).__name__} has no layer that is known to attend"
         raise UsageError("C2A501", found, "Pass --inputs if it attends nevertheless.")
-    return heads(network, grid=sides)
+    return heads(network, grid=sides, progress=progress)
 
 
 def recovered_in(

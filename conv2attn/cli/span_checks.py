@@ -8,12 +8,14 @@ from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
+from conv2attn.cli.reports import progress
 from conv2attn.cli.span_files import attention_in, is_array, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span import SpanReport, check_span
 from conv2attn.span.certificate import certificates
 from conv2attn.span.questions import rows_of
+from conv2attn.span.sources.reading import MEMORY_LIMIT
 
 ON_PIXELS = MultiHeadSelfAttention | PositionAttention | Unread
 """What has no tokens but pixels."""
@@ -28,6 +30,7 @@ def check_file(
     grid: str | None,
     inputs: str | None,
     reading: Reading,
+    extra_tokens: int | None = None,
     position_only: bool = False,
     only: Sequence[str] = (),
     plot: str | None = None,
@@ -56,29 +59,33 @@ def check_file(
         found = "--inputs" if inputs else "an array"
         raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
     parts = positions_in(path, sides, reading) if position_only else attention_in(path, sides, inputs, reading)
-    parts = [(chosen(part, only), sides) for part, sides in parts]
-    if not any(part for part, _ in parts):
+    parts = [(chosen(part, only), sides, extra) for part, sides, extra in parts]
+    if not any(part for part, _, _ in parts):
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
-    ours = [name for part, _ in parts for name, given in part.items() if isinstance(given, ON_PIXELS)]
-    if limits.get("extra_tokens", 0) and ours:
+    ours = [name for part, _, _ in parts for name, given in part.items() if isinstance(given, ON_PIXELS)]
+    if extra_tokens and ours:
         raise UsageError("C2A001", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
-    reports = [check_span(part, grid=sides, **asked) for part, sides in parts]
+    if extra_tokens is not None:
+        parts = [(part, sides, dict.fromkeys(part, extra_tokens)) for part, sides, _ in parts]
+    reports = [
+        check_span(part, grid=sides, extra_tokens=extra, progress=progress, **asked) for part, sides, extra in parts
+    ]
     if plot:
         layers = [
-            plots.heads_around(row.name, part[row.name], sides or row.grid, limits.get("extra_tokens", 0))
-            for report, (part, sides) in zip(reports, parts, strict=True)
+            plots.heads_around(row.name, part[row.name], sides or row.grid, extra.get(row.name, 0))
+            for report, (part, sides, extra) in zip(reports, parts, strict=True)
             for row in report.rows
             if row.heads
         ]
         plots.write(plots.draw(layers), plot, force)
     if certificate:
-        extra, memory, exact = (limits.get(name, 0) for name in ("extra_tokens", "memory_limit", "exact"))
-        texts = [
-            certificates(row, rows_of(row.name, part[row.name], sides, len(row.grid), extra, memory, None, bool(exact)))
-            for report, (part, sides) in zip(reports, parts, strict=True)
-            for row in report.rows
-            if row.heads
-        ]
+        memory, exact = limits.get("memory_limit", MEMORY_LIMIT), bool(limits.get("exact"))
+        texts = []
+        for report, (part, sides, extra) in zip(reports, parts, strict=True):
+            for row in (row for row in report.rows if row.heads):
+                tokens = extra.get(row.name, 0)
+                held = rows_of(row.name, part[row.name], sides, len(row.grid), tokens, memory, None, exact)
+                texts.append(certificates(row, held))
         write_text_atomically(certificate, "".join(texts), force)
     return SpanReport(tuple(row for report in reports for row in report.rows), reports[0].asked)
 

@@ -16,10 +16,11 @@ from conv2attn.models import attention_layers
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import position_attention
 from conv2attn.models.positions.reading import ATTENDS, position_part
+from conv2attn.span.sources.prefix import leading_in, prefix_of
 
 NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
-Part = tuple[dict[str, Any], Sides | None]
-"""Attention by name, and the sides of its grid where they are known."""
+Part = tuple[dict[str, Any], Sides | None, dict[str, int]]
+"""Attention by name, the sides of its grid where they are known, and by name the leading tokens that are no pixels."""
 
 
 def attention_in(path: str, sides: Sides | None, inputs: str | None, reading: Reading) -> list[Part]:
@@ -27,7 +28,7 @@ def attention_in(path: str, sides: Sides | None, inputs: str | None, reading: Re
     if is_array(path, reading):
         if inputs:
             raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
-        return [(arrays(path), sides)]
+        return [(arrays(path), sides, {})]
     network = reading.load(path)
     images = reading.images(inputs, network)[0] if inputs else None
     layers = attention_layers(network)
@@ -38,9 +39,12 @@ def attention_in(path: str, sides: Sides | None, inputs: str | None, reading: Re
         if images is None:
             raise UsageError("C2A001", f"attention in {path} depends on the content", NEEDS_CONTENT)
         with told_of(network, images):
-            return [(dict(capture(network, images)), sides)]
+            seen = capture(network, images)
+        prefix = prefix_of(network)
+        sizes = {name: each.shape[-1] for name, each in seen.items() if isinstance(each, Tensor)}
+        return [(dict(seen), sides, {name: leading_in(size, prefix, sides) for name, size in sizes.items()})]
     given = [sides] * len(layers) if sides else grids(network, layers, images)
-    return [({name or "(root)": layer}, inside) for (name, layer), inside in zip(layers.items(), given, strict=True)]
+    return [({name or "(root)": layer}, at, {}) for (name, layer), at in zip(layers.items(), given, strict=True)]
 
 
 def attends(network: nn.Module) -> bool:
@@ -63,12 +67,12 @@ def positions_in(path: str, sides: Sides | None, reading: Reading) -> list[Part]
     found = position_attention(network, sides)
     own = {name: layer for name, layer in found.items() if isinstance(layer, MultiHeadSelfAttention)}
     others = {name: layer for name, layer in found.items() if name not in own}
-    return [part for part in ((own, sides), (others, None)) if part[0]]
+    return [(part, at, {}) for part, at in ((own, sides), (others, None)) if part]
 
 
 def own_by_position(name: str, layer: MultiHeadSelfAttention, sides: Sides) -> Part:
     """A layer of ours for inputs with these sides; only its encoding, where it reads content too."""
-    return ({name: position_part(layer, sides)}, None) if layer.has_content else ({name: layer}, sides)
+    return ({name: position_part(layer, sides)}, None, {}) if layer.has_content else ({name: layer}, sides, {})
 
 
 def grids(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], images: Tensor | None) -> list[Sides]:
@@ -116,10 +120,10 @@ def told_of(network: nn.Module, images: Tensor) -> Iterator[None]:
 def arrays(path: str) -> dict[str, Any]:
     """Attention arrays (heads, queries, keys), (layers or images, heads, queries, keys), by name.
 
-    A four-axis array in a file with one array is split into layers.
+    A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
     """
     held = stored(path)
-    if len(held) == 1 and next(iter(held.values())).ndim == 4:
+    if len(held) == 1 and next(iter(held.values())).ndim == 4 and "layer 0" not in held:
         (name, whole), *_ = held.items()
         return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}
     return held

@@ -37,7 +37,7 @@ from conv2attn.cli.reports import Showing
 )
 @click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
 @click.option(
-    "--extra-tokens", type=click.IntRange(0), default=0, help="Leading tokens that are no pixels: a class token, say."
+    "--extra-tokens", type=click.IntRange(0), help="Leading tokens that are no pixels; a network's own by default."
 )
 @click.option(
     "--memory-limit",
@@ -98,17 +98,27 @@ FACTS = options(
 @FACTS
 @click.option("--extra-tokens", type=click.IntRange(0), help="Leading tokens that are no pixels; inferred by default.")
 @click.option("--plot", type=click.Path(), metavar="FILE", help="Draw attention by displacement: .png, .svg or .pdf.")
+@click.option("--curves", type=click.Path(), metavar="FILE", help="Draw the shares over the layers.")
+@click.option("--compare", type=click.Path(), metavar="MODEL", help="Another checkpoint, beside this one, by layer.")
 @reporting
-def heads(model: str, plot: str | None, showing: Showing, **given: Any) -> None:
+def heads(
+    model: str, plot: str | None, curves: str | None, compare: str | None, showing: Showing, **given: Any
+) -> None:
     """Measure what each head of MODEL does.
 
     Where it looks, and how much of it positions and convolutions explain. With -v there is a line for each head, the
     best kernel, and all nearest convolutions; as csv, a line for each head.
     """
-    from conv2attn.cli.head_files import facts_in
+    from conv2attn.cli.head_files import compared_in, facts_in
 
-    showing.check(plot)
-    found = facts_in(model, plot=plot, force=showing.force, **given)
+    showing.check(plot, curves)
+    if compare is not None and plot is not None:
+        raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
+    found = (
+        facts_in(model, plot=plot, curves=curves, force=showing.force, **given)
+        if compare is None
+        else compared_in(model, compare, curves=curves, force=showing.force, **given)
+    )
     showing.finish(found)
     sys.exit(found.exit_code)
 

@@ -1,6 +1,6 @@
 """check_span: the conditions side by side, for a layer, an array, or a mapping of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -50,6 +50,7 @@ def check_span(
     position_only: bool = False,
     exact: bool = False,
     structure: Any = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
 
@@ -78,6 +79,7 @@ def check_span(
             decides.
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
+        progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments, or
             a limit of memory that is too low, with the one that would do (C2A001).
@@ -112,6 +114,8 @@ def check_span(
         asked[name] = own or offsets_of(dimensions, kernel_size, dilation, offsets)
 
     def check_layer(name: str) -> SpanRow:
+        if progress is not None:
+            progress(list(layers).index(name) + 1, len(layers), name)
         if isinstance(layers[name], Unread):
             return unread_row(name, layers[name], "joint" if structure is not None else condition)
         sides = None if position_only and isinstance(layers[name], PositionAttention) else grid

@@ -1,6 +1,6 @@
 """What each head of any attention does, in numbers: `conv2attn.heads`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -31,6 +31,7 @@ from conv2attn.span.measures import (
 from conv2attn.span.positions import as_layers, unread_if_apart
 from conv2attn.span.questions import axes, rows_of
 from conv2attn.span.sources.arguments import as_sides
+from conv2attn.span.sources.prefix import leading_in, prefix_of
 from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict
 
@@ -148,6 +149,7 @@ def heads(
     grid: Sequence[int] | int | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> HeadsReport:
     """What each head of each layer does, in graded facts, from one pass over its attention and one for convolutions.
 
@@ -158,6 +160,7 @@ def heads(
         grid: sides of the tokens. Inferred where they are a square, behind the leading tokens of the network.
         extra_tokens: leading tokens that are no pixels, of all layers or by name; as the network says by default.
         memory_limit: bytes of temporary arrays.
+        progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: not attention (C2A502), nothing attends (C2A501), or no grid (C2A503).
     """
@@ -165,7 +168,9 @@ def heads(
     found = layers_of(model, inputs, grid)
     known = prefix_of(network) if extra_tokens is None else extra_tokens
     facts = []
-    for name, given in found.items():
+    for place, (name, given) in enumerate(found.items(), 1):
+        if progress is not None:
+            progress(place, len(found), name)
         own = isinstance(given, MultiHeadSelfAttention | PositionAttention | Unread)
         extra = 0 if own else known.get(name, 0) if isinstance(known, Mapping) else known
         if extra_tokens is None and extra and not own:
@@ -218,30 +223,6 @@ def sides_seen(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
         for handle in handles:
             handle.remove()
     return found
-
-
-def prefix_of(network: nn.Module | None) -> int:
-    """How many leading tokens are no pixels, as the network or its configuration says: class tokens and registers."""
-    for module in () if network is None else network.modules():
-        count = getattr(module, "num_prefix_tokens", None)
-        if isinstance(count, int):
-            return count
-        config = getattr(module, "config", None)
-        if config is not None and hasattr(config, "patch_size"):
-            kind = str(getattr(config, "model_type", ""))
-            plain = {"vit": 1, "beit": 1, "deit": 2, "dinov2": 1, "vit_mae": 1, "clip_vision_model": 1}
-            return plain.get(kind, 0) + int(getattr(config, "num_register_tokens", 0) or 0)
-        if hasattr(module, "class_token"):
-            return 1
-    return 0
-
-
-def leading_in(tokens: int, prefix: int, grid: Sequence[int] | int | None) -> int:
-    """The leading tokens of a layer with so many: those of the network, unless only all of its tokens fit the grid."""
-    sides = as_sides(grid, 2)
-    pixels = int(np.prod(sides)) if sides is not None else None
-    fits = tokens - prefix == pixels if pixels is not None else round((tokens - prefix) ** 0.5) ** 2 == tokens - prefix
-    return prefix if fits else 0
 
 
 def facts_of(

@@ -1,0 +1,94 @@
+"""Attention that torch.save wrote, two checkpoints side by side, and tokens that a network says are no pixels."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from attentions import OFFSETS, hard, soft
+from click.testing import CliRunner
+from torch import nn
+
+from conv2attn.cli import main
+
+SHIFTS, SOFT = (torch.from_numpy(each) for each in (hard((4, 4), OFFSETS), soft((4, 4), 0.5)))
+
+
+def call(*arguments):
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def names(result):
+    return [(layer["name"], layer["verdict"]) for layer in json.loads(result.stdout)["layers"]]
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        (SHIFTS, ["attention"]),
+        ((SHIFTS[None], SHIFTS[None]), ["layer 0", "layer 1"]),
+        ([SHIFTS[None]], ["layer 0"]),
+        ({"a": SHIFTS, "b": SHIFTS[None]}, ["a", "b"]),
+    ],
+)
+def test_attention_of_torch_save(held, expected, tmp_path):
+    torch.save(held, tmp_path / "attention.pt")
+    found = call("check-span", tmp_path / "attention.pt", "--format", "json")
+    assert names(found) == [(name, "holds") for name in expected]
+
+
+@pytest.mark.parametrize("held", [{"conv.weight": torch.randn(3, 3, 3, 3)}, [1, 2], SHIFTS.long(), -SHIFTS])
+def test_what_is_no_attention_is_refused(held, tmp_path):
+    torch.save(held, tmp_path / "other.pt")
+    assert call("check-span", tmp_path / "other.pt").exit_code == 2
+
+
+def test_two_files_side_by_side(tmp_path):
+    np.savez(tmp_path / "before.npz", first=SHIFTS, second=SOFT)
+    np.savez(tmp_path / "after.npz", first=SOFT, second=SOFT)
+    asked = ["heads", tmp_path / "before.npz", "--compare", tmp_path / "after.npz"]
+    found = call(*asked, "--curves", tmp_path / "curves.png")
+    assert (found.exit_code, (tmp_path / "curves.png").stat().st_size > 0) == (0, True)
+    assert all(len(line) <= 80 for line in found.stdout.splitlines()[:3])
+    told = json.loads(call(*asked, "--format", "json").stdout)["numbers"]
+    pairs = {(each["layer"], each["number"]): (each["before"], each["after"]) for each in told}
+    before, after = pairs["first", "R2 3x3"]
+    assert before > after
+    assert pairs["second", "dist"][0] == pairs["second", "dist"][1] == pairs["first", "dist"][1]
+    np.savez(tmp_path / "less.npz", first=SOFT)
+    assert call("heads", tmp_path / "before.npz", "--compare", tmp_path / "less.npz").exit_code == 3
+
+
+class Classified(nn.Module):
+    """Nine shifts between pixels, behind a class token that a network of transformers names in its configuration."""
+
+    config = SimpleNamespace(patch_size=2, model_type="vit")
+
+    def __init__(self):
+        super().__init__()
+        self.attend = Attend()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, images):
+        return self.attend(self.scale * images.flatten(2).mT)
+
+
+class Attend(nn.Module):
+    num_heads = 9
+
+    def forward(self, tokens):
+        scores = torch.full((9, 17, 17), 0.0)
+        scores[:, 1:, 1:] = 1e9 * SHIFTS.float()
+        return torch.softmax(scores[None], -1)
+
+
+@pytest.mark.parametrize("option", [(), ("--extra-tokens", "1")])
+def test_a_class_token_is_inferred(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Classified().state_dict(), "model.pt")
+    np.save("images.npy", np.zeros((1, 3, 4, 4), np.float32))
+    asked = ["check-span", "model.pt", "--arch", f"{__name__}:Classified", "--inputs", "images.npy", *option]
+    assert names(call(*asked, "--format", "json")) == [("attend", "holds")]
