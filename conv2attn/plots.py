@@ -184,7 +184,7 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
             panel.plot(range(len(layers)), heights, **line)
     panel.set(ylim=(0, 1.02), xlabel="layer", ylabel="share explained")
     panel.xaxis.get_major_locator().set_params(integer=True)
-    panel.legend(fontsize=7)
+    figure.legend(loc="outside lower center", ncols=max(2, len(reports)), fontsize=7)
     figure.suptitle("How much do displacement and convolution explain, layer by layer?", fontsize=10)
     return figure
 
