@@ -170,6 +170,7 @@ CURVES = (("rel", "tab:blue", "o"), ("R2 3x3", "tab:orange", "s"), ("conv 3", "b
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
     """What displacement, the span and a 3x3 convolution explain, over the layers: one report solid, a second dashed."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     panel = figure.subplots()
@@ -180,10 +181,10 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
             values = [NUMBERS[number][0](layer) for layer in layers]
             heights = [float("nan") if value is None else value for value in values]
             label = names[number] + (", after" if place else ", before" if len(reports) > 1 else "")
-            line = {"color": colour, "marker": mark, "linestyle": "--" if place else "-", "label": label}
-            panel.plot(range(len(layers)), heights, **line)
+            style = "--" if place else "-"
+            panel.plot(range(len(layers)), heights, color=colour, marker=mark, linestyle=style, label=label)
     panel.set(ylim=(0, 1.02), xlabel="layer", ylabel="share explained")
-    panel.xaxis.get_major_locator().set_params(integer=True)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside lower center", ncols=max(2, len(reports)), fontsize=7)
     figure.suptitle("How much do displacement and convolution explain, layer by layer?", fontsize=10)
     return figure

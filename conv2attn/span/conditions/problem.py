@@ -178,7 +178,7 @@ def shifts(grid: Grid, offsets: Sequence[Offset]) -> Targets:
     return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
 
 
-def operators_of(structure: Any, grid: AttentionGrid) -> Targets:
+def operators_of(structure: Any, grid: Grid) -> Targets:
     """One target for each operator of a family on the keys of a grid, whose numbers count as they are in float64.
 
     Entries that are equal in all operators, one a query, share an offset.

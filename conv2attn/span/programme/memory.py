@@ -16,25 +16,28 @@ SOLVING = 100
 """Bytes that the solver takes for each slope."""
 
 
-def kept(attention: AttentionRows, targets: Targets, conditions: int) -> int:
-    """Bytes that may be kept beside chunks: mixings of each query, duals, cuts, rows in exact numbers."""
+def least_limit(attention: AttentionRows, targets: Targets, conditions: int) -> int:
+    """Bytes for what is kept (mixings of each query, duals, cuts, rows in exact numbers), and as much for chunks.
+
+    One-hot rows are kept as few patterns, whose chunks are small, and need no duals.
+    """
     heads, width, asked = attention.heads, attention.width, len(targets)
-    mixings = 24 * attention.images * attention.grid.shape[0] * asked * (heads + 1)
+    mixings = 8 * attention.images * attention.grid.shape[0] * asked * (heads + 1)
     if attention.hot is not None:
         return mixings
     duals = 8 * conditions * asked * (heads + 1) * width
     cuts = asked * (3 * (heads + 3) + 2 * CUTS * PASSES) * (width + 8 * heads + OVERHEAD)
     exact = 3 * 8 * max(ROWS, heads + 1) * heads * width
-    return mixings + duals + cuts + exact + SOLVING * AT_ONCE
+    return 2 * (3 * mixings + duals + cuts + exact + SOLVING * AT_ONCE)
 
 
 def check_memory(attention: AttentionRows, targets: Targets, conditions: int, memory_limit: int) -> None:
-    """Refuses a limit whose one half is not enough for what is kept; the other half is that of the chunks.
+    """Refuses a limit that is not enough.
 
     Raises:
-        UsageError: it is not (C2A001).
+        UsageError: it is not, with the least that is (C2A001).
     """
-    least = 2 * kept(attention, targets, conditions)
+    least = least_limit(attention, targets, conditions)
     if memory_limit < least:
         needed = math.ceil(least / MIB)
         raise UsageError(
