@@ -21,7 +21,7 @@ from conv2attn.attention import GeneralisedEncoding, MultiHeadSelfAttention, Qua
 from conv2attn.basis import cut_softmax
 from conv2attn.models.zoo import ClassifierPlan
 from conv2attn.models.zoo.classifier import Block
-from conv2attn.report import markdown_table
+from conv2attn.report.markup import markdown_table
 
 EPOCH, LAYERS = 50_000, 6
 WIDTH, SIDES, LIMIT = 64, (16, 32, 48, 64), 64 * MIB
@@ -115,7 +115,9 @@ def growth(kind: str, side: int) -> dict[str, Any]:
     step(layer, torch.randn(1, WIDTH, 8, 8, requires_grad=True))()
     image, before = torch.randn(1, WIDTH, side, side, requires_grad=True), peak_bytes()
     engine = layer.which_engine(image) if layer.engine == "auto" else layer.engine
-    run, start = step(layer, image), time.process_time()
+    run = step(layer, image)
+    run()  # what is imported at the first recomputation is not to be timed
+    start = time.process_time()
     run()
     elapsed = time.process_time() - start
     return {"ms": 1e3 * elapsed, "mebibytes": (peak_bytes() - before) / MIB, "engine": engine}
