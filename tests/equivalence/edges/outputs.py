@@ -133,15 +133,16 @@ NUMBERS = {
     "whole numbers": (torch.tensor([[-3, 7]]), torch.tensor([[2, 7]]), 5.0, 7.0),
     "complex numbers": (torch.tensor([[3 + 4j, 0]]), torch.tensor([[6 + 8j, 0]]), 5.0, 5.0),
     "more numbers than are compared at once": (
-        torch.zeros(2**22 + 3),
-        torch.zeros(2**22 + 3).index_fill(0, torch.tensor([2**22 + 1]), -7.0),
+        torch.zeros(2**22 + 3).half(),
+        torch.zeros(2**22 + 3).half().index_fill(0, torch.tensor([2**22 + 1]), -7.0),
         *(7.0, 0.0),
     ),
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("name", "turned"), [(n, t) for n in NUMBERS for t in (False, True) if not (t and "more" in n)]
+)
 def test_the_largest_difference_is_in_float64(name, turned):
     first, second, difference, largest = NUMBERS[name]
     found = compared(*((second, first) if turned else (first, second))).outputs

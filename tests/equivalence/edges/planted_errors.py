@@ -17,20 +17,71 @@ from conv2attn.equivalence import certify, replay
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
 
-UNSEEN = {  # outputs of other shapes, which the sentence on the layer says, and differences that rounding hides
-    *(
-        "padding grown by one",
-        "padding dropped",
-        "stride and dilation exchanged",
-        "stride that shows at some sizes only",
-    ),
-    *("leak of one head", "an unrelated layer by one ulp", "a buffer by one ulp"),
-}
+LAYERS = {name: error for name, error in PLANTED.items() if error.layer}
+CHANNELS = {"square": 4, "oblong": 8, "border": 6}
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_error_is_refuted_by_its_part_and_shown_by_an_input(name):
-    """By an input of the layer that is wrong, or an image, and not by the corrected network."""
+def layers(plant, name):
+    """A layer of the network and its conversion with something planted, and an image for both."""
+    original, converted = (side.get_submodule(name) for side in pair(plant))
+    return original, converted, torch.rand(2, CHANNELS[name], 14, 11)
+
+
+def right(net):
+    """Nothing planted."""
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of layers with each error or harmless change, and of layers of other kinds, certified at once."""
+    made = {("planted", name): layers(error.plant, error.layer) for name, error in LAYERS.items()}
+    made |= {("twins", name): layers(twin, name.rpartition(" ")[2]) for name, twin in TWINS.items()}
+    made |= {("right", name): layers(right, name) for name in CHANNELS}
+    for kind, (layer, size) in KINDS.items():
+        for name in ("nothing", *IN_KINDS):
+            converted = conv2attn.convert(layer)
+            IN_KINDS.get(name, (right, ""))[0](converted)
+            made[kind, name] = copy.deepcopy(layer), converted, torch.rand(1, *size)
+    return rows_of(made)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_planted_error_is_refuted_by_its_part(rows, name):
+    error, row = LAYERS[name], rows["planted", name]
+    assert (row.verdict, row.part(error.part).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
+    assert row.decisive.sentence
+    assert rows["right", error.layer].verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", IN_KINDS)
+def test_a_planted_error_is_refuted_in_layers_of_every_kind(rows, kind, name):
+    assert rows[kind, "nothing"].verdict is Verdict.HOLDS
+    row = rows[kind, name]
+    assert (row.verdict, row.part(IN_KINDS[name][1]).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_what_only_looks_different_is_proved(rows, name):
+    row = rows["twins", name]
+    assert (row.verdict, row.strength) == (Verdict.HOLDS, Strength.PROVED), row.findings
+    assert row.max_error <= row.bound
+
+
+SOME = (
+    "axes swapped",
+    "weights through float16",
+    "one bias by one ulp",
+    "leak above the roundoff",
+    "NaN in one output",
+)
+SHAPED = ("padding grown by one", "stride that shows at some sizes only")  # of which no number can be shown
+UNSEEN = (*SHAPED, "an unrelated layer by one ulp", "a buffer by one ulp")  # or which rounding hides
+
+
+@pytest.mark.parametrize("name", [*SOME, *SHAPED, *(name for name in PLANTED if name not in LAYERS)])
+def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(name):
+    """By an input of the layer that is wrong, or an image; the report says where none does."""
     error = PLANTED[name]
     original, converted = pair(error.plant)
     report = certify(original, converted, images=image())
@@ -38,40 +89,19 @@ def test_a_planted_error_is_refuted_by_its_part_and_shown_by_an_input(name):
     refuted = {row.name: row for row in report.rows if row.verdict is Verdict.REFUTED}
     between = {finding.part for finding in report.between if finding.verdict is Verdict.REFUTED}
     assert set(refuted) == ({error.layer} if error.layer else set())
-    assert not error.layer or refuted[error.layer].part(error.part).verdict is Verdict.REFUTED
     assert error.layer or error.part in between
     assert all(row.decisive.sentence in report.to_text() for row in refuted.values())
-    assert {each.layer for each in report.witnesses} <= ({error.layer, "(network)"} if error.layer else {"(network)"})
+    assert {each.layer for each in report.witnesses} <= {error.layer or "(network)", "(network)"}
     assert all(each.shows for each in report.witnesses)
     told = {line.partition(":")[0] for line in report.unshown}
     assert error.layer or between == {each.part for each in report.witnesses} | told
     assert all(f"{line}\n" in report.to_text() for line in report.unshown)
     assert bool(report.witnesses) is (name not in UNSEEN)
     if report.witnesses:
-        content, right = {"witnesses": [vars(witness) for witness in report.witnesses]}, pair(lambda net: None)[1]
-        again, after = (replay(content, "shown.pt", original, each) for each in (converted, right))
+        content = {"witnesses": [vars(witness) for witness in report.witnesses]}
+        again, after = (replay(content, "shown.pt", original, each) for each in (converted, pair(right)[1]))
         assert {each.verdict for each in again.shown} == {again.verdict} == {Verdict.REFUTED}
         assert {each.verdict for each in after.shown} == {after.verdict} == {Verdict.UNDECIDED}
-
-
-@pytest.fixture(scope="module")
-def kinds():
-    """The rows of layers of every kind, right and with each error, certified at once."""
-    made = {}
-    for kind, (layer, size) in KINDS.items():
-        for name in ("nothing", *IN_KINDS):
-            converted = conv2attn.convert(layer)
-            IN_KINDS.get(name, (lambda layer: None, ""))[0](converted)
-            made[kind, name] = copy.deepcopy(layer), converted, torch.rand(1, *size)
-    return rows_of(made)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", IN_KINDS)
-def test_a_planted_error_is_refuted_in_layers_of_every_kind(kinds, kind, name):
-    assert kinds[kind, "nothing"].verdict is Verdict.HOLDS
-    row = kinds[kind, name]
-    assert (row.verdict, row.part(IN_KINDS[name][1]).verdict) == (Verdict.REFUTED, Verdict.REFUTED), row.findings
 
 
 def test_zeros_stuffed_elsewhere_are_refuted():
@@ -79,14 +109,6 @@ def test_zeros_stuffed_elsewhere_are_refuted():
     converted = conv2attn.convert(layer)
     converted.padding = replace(converted.padding, spacing=(2, 2))
     assert certify(layer, converted, input_size=size).rows[0].part("geometry").verdict is Verdict.REFUTED
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_what_only_looks_different_is_proved(name):
-    original, converted = pair(TWINS[name])
-    report = certify(original, converted, images=image())
-    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
-    assert torch.allclose(original(image()), converted(image()), rtol=1e-4)
 
 
 def test_nothing_planted_nothing_refuted():

@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from schemas import complaints
 from conv2attn.cli import main
 from conv2attn.equivalence import Certificate, Outputs, certify
 from conv2attn.errors import RULES
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "certificates.md").read_text()
@@ -76,8 +76,11 @@ def test_the_claims_that_license_numbers_are_proofs(body):
 
 
 def test_commands_end_as_the_page_says(tmp_path, monkeypatch):
-    shutil.copy(ROOT / "examples" / "resnet18.pt", tmp_path)
+    """On a ResNet-18 of few channels."""
     monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        torch.save(build(ResNetPlan(depths=(2, 2, 2, 2), width=8, classes=10)).state_dict(), "resnet18.pt")
     assert len(COMMANDS) == len(re.findall(r"^conv2attn", PAGE, re.M)) >= 10
     size = ["--input-size", "3x32x40"]
     for arguments, code in COMMANDS:
