@@ -234,7 +234,7 @@ MUTANTS = {
         "tests/test_span_arguments.py::test_the_largest_norm",
     ),
     "taps of a transposed layer not flipped back": Mutant(
-        "span/uses/modules.py",
+        "theorem/modules.py",
         "weight.flip(list(range(2, weight.ndim)))",
         "weight",
         "tests/test_span_recover.py::test_recovered_modules_compute_the_same",

@@ -1,5 +1,7 @@
 """Soft attention layers that attend alike, and some that do not: changes, and whether the map is the same."""
 
+from dataclasses import replace
+
 import torch
 from equivalence.planted import heads, permuted, taps, ulp
 from torch import nn
@@ -35,6 +37,14 @@ def more(alpha, number):
     return change
 
 
+def ringed(layer):
+    """One more ring of zeros, which no query reads and soft heads see."""
+    for name in ("padding", "sites"):
+        part = getattr(layer, name)
+        ends = {end: tuple(number + 1 for number in getattr(part, end)) for end in ("before", "after")}
+        setattr(layer, name, replace(part, **ends))
+
+
 SOFT = {
     "nothing": (lambda layer: None, True),
     "heads permuted": (permuted, True),
@@ -46,5 +56,6 @@ SOFT = {
     "a weight by one ulp": (lambda layer: ulp(taps(layer), (1, 0, 0)), False),
     "one tap alone moved": (lambda layer: layer.encoding.center.data[2].add_(1), False),
     "padding": (lambda layer: setattr(layer, "padding", layer.padding.extended((1,))), False),
+    "more padding under the same queries": (ringed, False),
     "twice as precise": (lambda layer: layer.double(), False),
 }
