@@ -76,11 +76,11 @@ def test_the_claims_that_license_numbers_are_proofs(body):
 
 
 def test_commands_end_as_the_page_says(tmp_path, monkeypatch):
-    """On a ResNet of few blocks and channels."""
+    """On a ResNet-18 of few channels."""
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        torch.save(build(ResNetPlan(depths=(1, 1, 1, 1), width=8, classes=10)).state_dict(), "resnet18.pt")
+        torch.save(build(ResNetPlan(depths=(2, 2, 2, 2), width=8, classes=10)).state_dict(), "resnet18.pt")
     assert len(COMMANDS) == len(re.findall(r"^conv2attn", PAGE, re.M)) >= 10
     size = ["--input-size", "3x32x40"]
     for arguments, code in COMMANDS:

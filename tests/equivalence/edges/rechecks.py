@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 import math
-from functools import cache
+import shutil
 
 import pytest
 import torch
@@ -52,6 +52,15 @@ class Stored:
         self.body = json.loads(certify(original, converted, **asked).to_json())
         self.sign()
 
+    def copied(self, folder):
+        """The same in another folder."""
+        other = copy.deepcopy(self)
+        other.paths = {which: folder / path.name for which, path in self.paths.items()}
+        for which in ("original", "converted"):
+            shutil.copy(self.paths[which], other.paths[which])
+        other.sign()
+        return other
+
     def sign(self):
         """Writes the certificate, with the hashes that the files have now."""
         for which in ("original", "converted"):
@@ -71,31 +80,28 @@ class Stored:
         return recheck(str(self.paths["certificate"]), *files)
 
 
-@cache
-def bodies():
-    """For each kind what its files hold, and its certificate; made once."""
-    return {}
+@pytest.fixture(scope="module")
+def certified_once(tmp_path_factory):
+    """A function that gives the files of some networks and their certificate, which is made the first time."""
+    known = {}
+
+    def give(name, original, converted, size):
+        if name not in known:
+            known[name] = Stored(tmp_path_factory.mktemp("stored"), original, converted, input_size=size)
+        return known[name]
+
+    return give
 
 
 @pytest.fixture
-def stored(tmp_path):
-    """A function that gives the files of a kind of layer."""
+def stored(certified_once, tmp_path):
+    """A function that gives the files of a kind of layer, to be changed."""
 
-    def make(kind):
-        known = bodies()
-        if kind not in known:
-            original = KINDS[kind]
-            made = Stored(tmp_path, original, conv2attn.convert(original), input_size=size_of(original))
-            known[kind] = made.body, {name: made.paths[name].read_bytes() for name in ("original", "converted")}
-        made = Stored.__new__(Stored)
-        made.paths = {"original": tmp_path / "a.pt", "converted": tmp_path / "b.pt", "certificate": tmp_path / "c.json"}
-        made.body, files = copy.deepcopy(known[kind][0]), known[kind][1]
-        for name, content in files.items():
-            made.paths[name].write_bytes(content)
-        made.sign()
-        return made
+    def give(kind):
+        original = KINDS[kind]
+        return certified_once(kind, original, conv2attn.convert(original), size_of(original)).copied(tmp_path)
 
-    return make
+    return give
 
 
 def plan_of(content):
@@ -437,10 +443,10 @@ def small():
 
 
 @pytest.fixture
-def network(tmp_path):
+def network(certified_once, tmp_path):
     """Two layers converted and one left out, with a batch normalisation between."""
     original = small()
-    return Stored(tmp_path, original, conv2attn.convert(original, skip="3"), input_size=(2, 5, 6))
+    return certified_once("network", original, conv2attn.convert(original, skip="3"), (2, 5, 6)).copied(tmp_path)
 
 
 def state(key, change):
