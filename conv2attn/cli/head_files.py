@@ -15,9 +15,10 @@ from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.cli.reports import progress
 from conv2attn.cli.span_checks import numbers
-from conv2attn.cli.span_files import arrays, attends, is_array, positions_in, told_of
+from conv2attn.cli.span_files import arrays, attends, network_in, positions_in, told_of
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
+from conv2attn.models.provenance import assumed_of
 from conv2attn.span import recover
 from conv2attn.span.comparison import HeadsComparison
 from conv2attn.span.facts import HeadsReport, LayerFacts, heads
@@ -45,12 +46,11 @@ def facts_in(
     for picture in filter(None, (plot, curves)):
         plots.check_drawable(picture)
     sides = numbers(grid, "--grid") if grid else None
-    if is_array(path, reading):
-        if inputs:
-            raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
+    network = network_in(path, inputs, reading)
+    if network is None:
         found = heads(arrays(path), grid=sides, extra_tokens=extra_tokens, progress=progress)
     else:
-        found = facts_of_network(reading.load(path), path, sides, inputs, reading, extra_tokens)
+        found = facts_of_network(network, sides, inputs, reading, extra_tokens)
     kept = tuple(layer for layer in found.layers if not only or any(fnmatchcase(layer.name, each) for each in only))
     if not kept:
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
@@ -58,7 +58,7 @@ def facts_in(
         plots.write(plots.draw_facts(replace(found, layers=kept)), plot, force)
     if curves:
         plots.write(plots.draw_curves([replace(found, layers=kept)]), curves, force)
-    return replace(found, layers=kept)
+    return replace(found, layers=kept, read_as=assumed_of(network))
 
 
 def compared_in(path: str, other: str, *, curves: str | None, force: bool, **given: Any) -> HeadsComparison:
@@ -76,7 +76,7 @@ def compared_in(path: str, other: str, *, curves: str | None, force: bool, **giv
 
 
 def facts_of_network(
-    network: nn.Module, path: str, sides: Any, inputs: str | None, reading: Reading, extra_tokens: int | None
+    network: nn.Module, sides: Any, inputs: str | None, reading: Reading, extra_tokens: int | None
 ) -> HeadsReport:
     """The facts of a network, on inputs where there are some."""
     own = attention_layers(network)
@@ -85,7 +85,7 @@ def facts_of_network(
         with told_of(network, images):
             return heads(network, images, grid=sides, extra_tokens=extra_tokens, progress=progress)
     if own:
-        parts = positions_in(path, sides, reading)
+        parts = positions_in(network, sides)
         reports = [heads(part, grid=inside) for part, inside, _ in parts]
         return HeadsReport(tuple(layer for report in reports for layer in report.layers))
     if not attends(network):
@@ -115,7 +115,7 @@ def recovered_in(
         CheckpointError: the file cannot be written.
     """
     report = facts_in(path, grid, inputs, reading, only)
-    network = None if is_array(path, reading) else reading.load(path)
+    network = network_in(path, inputs, reading)
     own = {} if network is None else attention_layers(network)
     held: dict[str, Any] = {}
     for layer in report.layers:

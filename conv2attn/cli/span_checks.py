@@ -9,9 +9,10 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.cli.reports import progress
-from conv2attn.cli.span_files import attention_in, is_array, positions_in
+from conv2attn.cli.span_files import Part, arrays, attention_in, network_in, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
+from conv2attn.models.provenance import assumed_of
 from conv2attn.span import SpanReport, check_span
 from conv2attn.span.certificate import certificates
 from conv2attn.span.questions import rows_of
@@ -55,10 +56,14 @@ def check_file(
         **limits,
     }
     sides = numbers(grid, "--grid") if grid else None
-    if position_only and (inputs or is_array(path, reading)):
+    network = None if position_only and inputs else network_in(path, inputs, reading)
+    if position_only and network is None:
         found = "--inputs" if inputs else "an array"
         raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
-    parts = positions_in(path, sides, reading) if position_only else attention_in(path, sides, inputs, reading)
+    if network is None:
+        parts: list[Part] = [(arrays(path), sides, {})]
+    else:
+        parts = positions_in(network, sides) if position_only else attention_in(network, path, sides, inputs, reading)
     parts = [(chosen(part, only), sides, extra) for part, sides, extra in parts]
     if not any(part for part, _, _ in parts):
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
@@ -87,7 +92,8 @@ def check_file(
                 held = rows_of(row.name, part[row.name], sides, len(row.grid), tokens, memory, None, exact)
                 texts.append(certificates(row, held))
         write_text_atomically(certificate, "".join(texts), force)
-    return SpanReport(tuple(row for report in reports for row in report.rows), reports[0].asked)
+    rows, read = tuple(row for report in reports for row in report.rows), assumed_of(network)
+    return SpanReport(rows, reports[0].asked + (f"; network {read}" if read else ""))
 
 
 def chosen(part: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:

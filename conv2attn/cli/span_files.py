@@ -23,13 +23,10 @@ Part = tuple[dict[str, Any], Sides | None, dict[str, int]]
 """Attention by name, the sides of its grid where they are known, and by name the leading tokens that are no pixels."""
 
 
-def attention_in(path: str, sides: Sides | None, inputs: str | None, reading: Reading) -> list[Part]:
-    """All attention in a file, by name, in parts that share a grid, and the sides of that grid where they are known."""
-    if is_array(path, reading):
-        if inputs:
-            raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
-        return [(arrays(path), sides, {})]
-    network = reading.load(path)
+def attention_in(
+    network: nn.Module, path: str, sides: Sides | None, inputs: str | None, reading: Reading
+) -> list[Part]:
+    """All attention in the network of a file, by name, in parts that share a grid, and its sides where known."""
     images = reading.images(inputs, network)[0] if inputs else None
     layers = attention_layers(network)
     if not layers or any(layer.has_content for layer in layers.values()):
@@ -52,14 +49,21 @@ def attends(network: nn.Module) -> bool:
     return any(ATTENDS.search(type(module).__name__) for module in network.modules())
 
 
-def is_array(path: str, reading: Reading) -> bool:
-    """Whether a file holds attention itself; with an architecture, it holds a state dict."""
-    return reading.arch is None and holds_arrays(path)
+def network_in(path: str, inputs: str | None, reading: Reading) -> nn.Module | None:
+    """The network in a file; None where it holds attention itself. With an architecture, it holds a state dict.
+
+    Raises:
+        UsageError: inputs are given for attention itself (C2A001).
+    """
+    if reading.arch is not None or not holds_arrays(path):
+        return reading.load(path)
+    if inputs:
+        raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
+    return None
 
 
-def positions_in(path: str, sides: Sides | None, reading: Reading) -> list[Part]:
-    """All attention by position alone in a file, in the same form; its layers that could not be read among it."""
-    network = reading.load(path)
+def positions_in(network: nn.Module, sides: Sides | None) -> list[Part]:
+    """All attention by position alone in a network, in the same form; its layers that could not be read among it."""
     ours = attention_layers(network)
     if sides is None and ours:
         given = zip(ours.items(), grids(network, ours, None), strict=True)

@@ -23,7 +23,7 @@ from conv2attn.equivalence.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patches import on_tokens_of
 from conv2attn.models.conversion.replacement import hooked
-from conv2attn.models.provenance import input_size_of, provenance_of
+from conv2attn.models.provenance import assumed_of, input_size_of
 from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 ASSUMPTIONS = (
@@ -141,9 +141,7 @@ def sizes(conditions: Sequence[str]) -> str:
 
 def read_as(original: nn.Module, network: nn.Module) -> str:
     """What was assumed about the files that the networks were read from, in words; empty if nothing was."""
-    told = [provenance_of(side) for side in (original, network)]
-    both = dict.fromkeys(each.to_text() for each in told if each and each.assumed)
-    return "; ".join(both)
+    return "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
 
 
 def at_most_bounded(strength: Strength | None) -> Strength:

@@ -45,6 +45,12 @@ def provenance_of(network: nn.Module) -> Provenance | None:
     return found if isinstance(found, Provenance) else None
 
 
+def assumed_of(network: nn.Module | None) -> str:
+    """What was assumed of the file that a network was read from, in words; empty if nothing was."""
+    known = provenance_of(network) if network is not None else None
+    return known.to_text() if known is not None and known.assumed else ""
+
+
 def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
     """Channels and sides of the images of a network, as its file or its plan says; None if neither does."""
     known, plan = provenance_of(network), getattr(network, "plan", None)

@@ -108,9 +108,13 @@ class LayerFacts:
 @final
 @dataclass(frozen=True, repr=False)
 class HeadsReport(Report):
-    """What the heads of each layer do: numbers, no verdict of a claim; `holds` where every layer was read."""
+    """What the heads of each layer do: numbers, no verdict of a claim; `holds` where every layer was read.
+
+    `read_as` is what was assumed of the file of the network, in words.
+    """
 
     layers: tuple[LayerFacts, ...]
+    read_as: str = ""
 
     @property
     def verdict(self) -> Verdict:

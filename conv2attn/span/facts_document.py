@@ -53,6 +53,7 @@ def document(report: "HeadsReport", verbose: bool = False) -> Document:
     read = [layer for layer in report.layers if not layer.unread]
     count = sum(len(layer.heads) for layer in read)
     said = f"{report.verdict.value}: {counted(count, 'head')} in {counted(len(read), 'layer')} read"
+    said += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
     parts: list[Part] = [Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), SPARE), Notes(LEGEND)]
     if verbose:
@@ -97,4 +98,5 @@ def to_dict(report: "HeadsReport") -> dict[str, Any]:
         body |= {"heads": [asdict(head) for head in layer.heads], "spans": [asdict(fact) for fact in layer.spans]}
         body |= {"baseline": layer.baseline, "convolutions": convolutions, "unread": layer.unread}
         layers.append({**body, "notes": list(layer.notes)})
-    return {"schema": SCHEMA, "verdict": report.verdict.value, "exit_code": report.exit_code, "layers": layers}
+    whole = {"schema": SCHEMA, "verdict": report.verdict.value, "exit_code": report.exit_code, "layers": layers}
+    return {**whole, "read_as": report.read_as}

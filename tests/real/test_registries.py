@@ -114,6 +114,7 @@ def test_the_name_of_a_file_is_tried_before_all_models_and_that_is_said():
         load("test_convnext-best.pt", "test_convnext2")
 
 
+@pytest.mark.slow
 def test_a_timm_checkpoint_becomes_attention_a_certificate_and_onnx_in_three_commands(tmp_path):
     model = timm.create_model("test_convnext").eval()
     torch.save(model.state_dict(), "test_convnext.pt")

@@ -6,7 +6,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from conv2attn.checkpoints import load
+from conv2attn import convert
+from conv2attn.checkpoints import load, save
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import provenance_of
@@ -78,3 +79,15 @@ def test_the_first_line_of_a_report_and_its_claim_say_what_was_assumed():
     assert told in text.stdout.splitlines()[0]
     stored = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options, "--format", "json"])
     assert told in json.loads(stored.stdout)["claim"]
+
+
+def test_reports_on_heads_say_what_was_assumed_of_the_network_that_was_converted():
+    torch.save({"state_dict": build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()}, "tiny.pt")
+    save(convert(load("tiny.pt")), "attn.pt")
+    options = ["attn.pt", "--grid", "6x6", "--only", "layer1.0.conv1"]
+    told = "network read as resnet-basic-1-1-1-1 (weights under the key 'state_dict'; torchvision's"
+    for command in ("heads", "check-span"):
+        for form in ("text", "json", "markdown"):
+            done = CliRunner().invoke(main, [command, *options, "--format", form])
+            assert done.exit_code == 0, done.output
+            assert told.removeprefix("network ") in " ".join(done.stdout.split()), (command, form)
