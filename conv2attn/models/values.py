@@ -20,6 +20,7 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     layer, and linear layers named as in VALUES and OUTPUTS, the output also in the parent of the layer. Rows of
     attention sum to 1, so that the bias of the values passes into that of the layer.
     """
+    name = name.split("#")[0]
     module = network.get_submodule(name) if name not in ("", "(root)") else network
     if isinstance(module, MultiHeadSelfAttention):
         return of_own(module)

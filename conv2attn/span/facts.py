@@ -15,6 +15,7 @@ from conv2attn.models import attention_layers
 from conv2attn.models.capture import call, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.reading import position_part
+from conv2attn.models.response import matrices_by_response
 from conv2attn.models.values import matrices_of
 from conv2attn.report import Document, Report
 from conv2attn.span import facts_document
@@ -183,9 +184,8 @@ def heads(
         if isinstance(layer, Unread):
             facts.append(LayerFacts(name, (), 0, unread=layer.reason))
             continue
-        facts.append(
-            facts_of(name, layer, None if isinstance(layer, PositionAttention) else grid, extra, memory_limit, network)
-        )
+        sides = None if isinstance(layer, PositionAttention) else grid
+        facts.append(facts_of(name, layer, sides, extra, memory_limit, network, inputs))
     return HeadsReport(tuple(facts))
 
 
@@ -230,9 +230,15 @@ def sides_seen(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
 
 
 def facts_of(
-    name: str, layer: Any, grid: Sequence[int] | int | None, extra: int, memory_limit: int, network: nn.Module | None
+    name: str,
+    layer: Any,
+    grid: Sequence[int] | int | None,
+    extra: int,
+    memory_limit: int,
+    network: nn.Module | None,
+    inputs: Any = None,
 ) -> LayerFacts:
-    """The facts of one layer."""
+    """The facts of one layer; its values are read off its weights, or off its response to `inputs`."""
     dimensions = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else axes(grid)
     rows = rows_of(name, layer, grid, dimensions, extra, memory_limit)
     dimensions, seen = len(rows.grid.keys), masses(rows)
@@ -252,9 +258,11 @@ def facts_of(
         for step in DILATIONS
         if size > 1 or step == 1
     ]
-    matrices = matrices_of(network, name) if network is not None else own_matrices(layer)
+    matrices, notes = matrices_of(network, name) if network is not None else own_matrices(layer), rows.notes
+    if matrices is None and network is not None and inputs is not None:
+        matrices = matrices_by_response(network, name, inputs, rows.heads)
+        notes = notes if matrices is None else (*notes, "its values and outputs were read by its response")
     found: tuple[NearestConvolution, ...] = ()
-    notes = rows.notes
     if not isinstance(layer, MultiHeadSelfAttention) and rows.grid.queries != rows.grid.keys:
         matrices, notes = None, (*notes, "its queries are not its keys: no nearest convolution")
     elif matrices is None:

@@ -1,0 +1,96 @@
+"""`W_out W_val` of each head by response: attention is linear in the values, so that chosen attention shows them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from conv2attn.models.capture import SOFTMAXES, call
+
+MOST_DIFFERENCE = 1e-3
+"""How far a response may be from the linear map that was read, as a share of its largest entry."""
+
+
+class Chosen(TorchFunctionMode):
+    """While active, every query attends to the key `shift` before it, with one head or all, in place of the softmax."""
+
+    def __init__(self, heads: int, head: int | None = None, shift: int = 0):
+        super().__init__()
+        kept = torch.ones(heads) if head is None else F.one_hot(torch.tensor(head), heads).float()
+        self.kept, self.shift, self.used = kept[None, :, None, None], shift, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`, attention apart."""
+        result = func(*args, **(kwargs or {}))
+        if func is F.scaled_dot_product_attention:
+            value = args[2] if len(args) > 2 else (kwargs or {})["value"]
+            if value.ndim == 4 and value.shape[:3] == result.shape[:3] and value.shape[1] == self.kept.numel():
+                self.used += 1
+                return self.kept.to(value) * value.roll(self.shift, 2)
+        elif func in SOFTMAXES and isinstance(result, Tensor) and result.ndim == 4:
+            heads, queries, keys = result.shape[1:]
+            if heads == self.kept.numel() and queries == keys:
+                self.used += 1
+                return self.kept.to(result) * torch.eye(keys).to(result).roll(self.shift, 0)
+        return result
+
+
+def matrices_by_response(network: nn.Module, name: str, inputs: Any, heads: int) -> tuple[Tensor, Tensor | None] | None:
+    """`W_out W_val` of each head, (heads, d_out, d_in) in float64, and the layer's bias, from what a module answers.
+
+    Each head in turn is made to attend from each token to itself, and unit vectors are passed. None where the module
+    takes anything but one sequence of tokens, attends not once, or is not linear in its values, which is tried on
+    random tokens with all heads attending to the token before.
+    """
+    modes = {each: each.training for each in network.modules()}
+    try:
+        return answered(network.eval(), name, inputs, heads)
+    finally:
+        for each, mode in modes.items():
+            each.training = mode
+
+
+def answered(network: nn.Module, name: str, inputs: Any, heads: int) -> tuple[Tensor, Tensor | None] | None:
+    """The matrices and the bias of a network in evaluation mode, or None."""
+    module: Any = network.get_submodule(name.split("#")[0]) if name not in ("", "(root)") else network
+    seen: list[tuple[Any, Any]] = []
+    handle = module.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
+    try:
+        with torch.no_grad():
+            call(network, inputs)
+    finally:
+        handle.remove()
+    args, kwargs = seen[0] if len(seen) == 1 else ((), {})
+    tokens = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+    if len(tokens) != 1 or not args or args[0] is not tokens[0] or tokens[0].ndim != 3:
+        return None
+    count, width = tokens[0].shape[1:]
+
+    @torch.no_grad()
+    def answer(given: Tensor, head: int | None = None, shift: int = 0) -> Tensor | None:
+        with Chosen(heads, head, shift) as chosen:
+            found = module(given[None].to(tokens[0]), *args[1:], **kwargs)
+        found = found[0] if isinstance(found, tuple) else found
+        fits = chosen.used == 1 and isinstance(found, Tensor) and found.shape[:2] == (1, count)
+        return found[0].double().cpu() if fits else None
+
+    def matrix(head: int) -> Tensor | None:
+        none, columns = answer(torch.zeros(count, width), head), []
+        for start in range(0, width, count):
+            units = torch.eye(width)[start : start + count]
+            found = answer(F.pad(units, (0, 0, 0, count - len(units))), head)
+            if none is None or found is None:
+                return None
+            columns.append((found - none)[: len(units)])
+        return torch.cat(columns).T
+
+    made = [found for head in range(heads) if (found := matrix(head)) is not None]
+    drawn = torch.randn(count, width, generator=torch.Generator().manual_seed(0))
+    bias, moved = answer(torch.zeros(count, width)), answer(drawn, shift=1)
+    if len(made) < heads or bias is None or moved is None:
+        return None
+    expected = drawn.double().roll(1, 0) @ torch.stack(made).sum(0).T + bias[0]
+    linear = (moved - expected).abs().max() <= MOST_DIFFERENCE * moved.abs().max()
+    return (torch.stack(made), bias[0]) if linear else None
