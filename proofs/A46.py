@@ -56,11 +56,10 @@ CLAIM = Claim(
     ),
     source="Cordonnier et al. 2020, remark on the magnitude of alpha, corrected by this project",
     not_shown="What the exp of a library or a device really returns, which is measured and not proved. That a weight "
-    "rounds to 1 is said of the exact sum, which each order of summation with a smaller error inherits.",
+    "rounds to 1 is said of the exact sum; of each order of summation in SOFT.",
     licenses={
         "conv2attn.bounds.auto_alpha": "every format",
         "conv2attn.bounds.one_hot_threshold": "every format, with gradual underflow and with flush to zero",
-        "conv2attn.bounds.target_rounds_to_one_threshold": "every format, 1 to 3 dimensions, the exact sum",
     },
     formal="part: that the target's weight rounds to 1, flush to zero, and the one-hot softmax of formats other "
     "than float32",

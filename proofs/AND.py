@@ -1,16 +1,17 @@
 """Andreoli's framework: decomposition, the generic convolution, composition, and the Transformer as an instance."""
 
-from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
+from sympy import Function, IndexedBase, KroneckerDelta, Rational, Sum, exp, symbols
 
 from .claim import Claim, step
-from .core import index_sums, spans
+from .core import identity, index_sums, less, spans
 
 K, L, S, Mx, N, C, D = symbols("K L S M N C D", integer=True)
 k, g, s, t, j, z = symbols("k g s t j z", integer=True)
 m, n, r, c, d, o = symbols("m n r c d o", integer=True)
 reads = Function("reads")  # the entry that output n reads by shift k, in the grid
-a, dual, Phi, Theta, A, B, X, U, V, W, b = map(
-    IndexedBase, ["a", "b", "Phi", "Theta", "A", "B", "x", "U", "V", "W", "beta"]
+first_weight, second_weight, factor = symbols("e_1 e_2 f", positive=True)
+a, dual, Phi, Theta, A, B, X, U, V, W, b, theta = map(
+    IndexedBase, ["a", "b", "Phi", "Theta", "A", "B", "x", "U", "V", "W", "beta", "theta"]
 )
 
 left_inverse = Sum(dual[k, s] * a[j, s], (s, 1, S)) - KroneckerDelta(k, j)
@@ -27,11 +28,14 @@ def composed(basis):
 
 CLAIM = Claim(
     name="AND",
-    title="Andreoli: Propositions 1-3, Eq. (13)",
+    title="Andreoli: Propositions 1-3, Eqs. (9)-(13)",
     words="(1) Over a basis every tensor has a unique decomposition. (2) A convolution of basis A and parameter Theta "
     "is y = sum_k A_k' x Theta_k; the grid convolution and position-only attention are instances. (3) Composing two of "
     "them multiplies their bases and their parameters; the first layer's bias becomes a field over the queries. (13) "
-    "Concatenating heads and multiplying by an output matrix is the sum over heads with Theta_k = value_k output_k.",
+    "Concatenating heads and multiplying by an output matrix is the sum over heads with Theta_k = value_k output_k. "
+    "(9) If Theta_k = sum_h theta_hk C_h, basis elements may be added up first, H terms for K. (12) A bi-linear term "
+    "key query' is the inner product of keys and queries. (11) A softmax over the inputs cancels lambda' and xi; with "
+    "a leaky ReLU before it, it does not. Masked inputs weigh 0, after a leaky ReLU too, but not after a plain one.",
     formula=r"\sum_l A_l''^\top\Bigl(\sum_k A_k'^\top x\,\Theta_k'\Bigr)\Theta_l'' = "
     r"\sum_{k,l}(A_k' A_l'')^\top x\,(\Theta_k'\Theta_l'')",
     conditions=(
@@ -39,13 +43,13 @@ CLAIM = Claim(
         "(3) the inner sizes match; for attention, bases that do not depend on x (else the second basis depends on the "
         "first layer's output)",
     ),
-    source="Andreoli 2019, Propositions 1, 2, 3, Eqs. (6)-(8), (10), (13)",
+    source="Andreoli 2019, Propositions 1, 2, 3, Eqs. (6)-(13), Definitions 4-6, Section 3.2",
     not_shown="That products of two bases which are equal as maps may be merged: that depends on the maps, and with "
     "zero padding most differ at the border.",
     licenses={
         "conv2attn.basis.compose": "dense operators of any sizes, with and without biases",
     },
-    formal="part: that the grid convolution and position-only attention are instances",
+    formal="part: that the grid convolution and position-only attention are instances; Eqs. (9), (11), (12) and masks",
     steps=(
         step(
             "Proposition 1, existence: Theta_k = sum_z b_kz Phi_z gives sum_k a_ks Theta_k = Phi_s.",
@@ -100,6 +104,36 @@ CLAIM = Claim(
             ),
             Sum(A[k, m, n] * X[m, c] * Sum(V[k, c, d] * W[k, d, o], (d, 1, D)), (k, 1, K), (m, 1, Mx), (c, 1, C)),
         ),
+        step(
+            "Eq. (9): with Theta_k = sum_h theta_hk C_h the layer is that of the bases sum_k theta_hk A_k.",
+            index_sums,
+            Sum(A[k, m, n] * X[m, c] * Sum(theta[g, k] * V[g, c, o], (g, 1, L)), (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            Sum(Sum(theta[g, k] * A[k, m, n], (k, 1, K)) * X[m, c] * V[g, c, o], (g, 1, L), (m, 1, Mx), (c, 1, C)),
+        ),
+        step(
+            "Eq. (12): x key query' z' is the inner product of x key and z query.",
+            index_sums,
+            Sum(X[m, c] * Sum(U[c, d] * W[o, d], (d, 1, D)) * B[n, o], (c, 1, C), (o, 1, C)),
+            Sum(Sum(X[m, c] * U[c, d], (c, 1, C)) * Sum(B[n, o] * W[o, d], (o, 1, C)), (d, 1, D)),
+        ),
+        step(
+            "Eq. (11): a factor exp(lambda' z + xi) of all weights cancels in the softmax.",
+            identity,
+            first_weight * factor / (first_weight * factor + second_weight * factor),
+            first_weight / (first_weight + second_weight),
+        ),
+        step(
+            "With a leaky ReLU of slope 1/2 the scores 1 and -1 differ by 3/2, and with 2 added by 2: e^(3/2) < e^2.",
+            less,
+            exp(Rational(3, 2)),
+            exp(2),
+        ),
+        step(
+            "A masked input weighs 0, whatever the others weigh; a leaky ReLU leaves minus infinity as it is.",
+            identity,
+            0 / (0 + first_weight + second_weight),
+            0,
+        ),
     ),
     mutants=(
         step(
@@ -135,6 +169,25 @@ CLAIM = Claim(
             Sum(A[k, m, n] * X[m, c] * Theta[k, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
             Sum(A[k, m, n] * X[m, c] * Theta[1, c, o], (k, 1, K), (m, 1, Mx), (c, 1, C)),
             instance={K: 2, Mx: 1, C: 1, n: 1, o: 1},
+        ),
+        step(
+            "Eq. (9) with the basis elements added up without theta.",
+            index_sums,
+            Sum(A[k, m, n] * X[m, c] * Sum(theta[g, k] * V[g, c, o], (g, 1, L)), (k, 1, K), (m, 1, Mx), (c, 1, C)),
+            Sum(A[k, m, n] * X[m, c] * V[g, c, o], (k, 1, K), (g, 1, L), (m, 1, Mx), (c, 1, C)),
+            instance={K: 1, L: 1, Mx: 1, C: 1, n: 1, o: 1},
+        ),
+        step(
+            "What is added to one score alone cancels too.",
+            identity,
+            first_weight * factor / (first_weight * factor + second_weight),
+            first_weight / (first_weight + second_weight),
+        ),
+        step(
+            "A plain ReLU keeps masked inputs at 0: minus infinity becomes 0, whose weight is 1.",
+            identity,
+            1 / (1 + first_weight + second_weight),
+            0,
         ),
     ),
 )

@@ -10,7 +10,6 @@ from .core import finite, sign
 
 u, g, m, loss, lost, P, n = symbols("u g m e l P n", real=True)
 W, X, cut_w, cut_x, kappa = symbols("W X a b kappa", real=True)  # |w|, |x|, and how far cutting moves each
-total, computed, one_by_one, D, v, mass = symbols("Z Zhat delta D v lambda", real=True)
 S, err, M, f1, f2, a1, a2, d1, d2, d3 = symbols("S epsilon M f_1 f_2 a_1 a_2 d_1 d_2 d_3", real=True)
 
 FORMATS = {"float64": (53, -1074), "float32": (24, -149), "bfloat16": (8, -133), "float16": (11, -24)}  # p, emin
@@ -85,15 +84,11 @@ CLAIM = Claim(
     "stored at the others, and too small together to move a sum of 1, then the weights as computed are exactly one-hot "
     "in every format, their means read exactly that key's token, and the layer as computed and the convolution as "
     "computed differ by at most what their two sums are off by. Heads that read tokens within epsilon add sum |w| "
-    "epsilon and its rounding. A softmax of any scores is within ((v + g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) - "
-    "lambda) + N mu, in all, of its real value, D = d + N eta, for exponentials within d and eta, their sum within "
-    "g and lambda and quotients within v and mu; a mean with weights off by W in all is off by W X + (G - 1)(1 + W) X "
-    "+ underflow for |x| <= X.",
+    "epsilon and its rounding.",
     formula=r"|\hat y_{\mathrm{MHSA}} - \hat y_{\mathrm{conv}}| \le (G - 1 + G' - 1)\Bigl(\sum_i |w_i x_i| + |b|\Bigr) "
     r"+ G\,(n e + m e') + G'(n' e + m' e'),\quad G = (1 + \kappa)^2 (1 + \gamma_n)(1 + u')^c",
     conditions=(
-        "no overflow, infinity or NaN; n u < 1; for a softmax one score is at least 0 (the largest was subtracted), "
-        "D <= 1, g <= 1 and (1 - g)(1 - D) > lambda",
+        "no overflow, infinity or NaN; n u < 1",
         "direct summation: every product is formed of a weight and an input, and is added once; no Winograd, no FFT",
         "u = 2^-p; a product loses at most half of the smallest subnormal number, a sum nothing (gradual underflow); "
         "the smallest normal number both (flushing); u = 2^(1-p) and the smallest subnormal number (truncating)",
@@ -101,15 +96,12 @@ CLAIM = Claim(
         "keys; the exponential of the device is 1 at 0 and negligible at scores of -alpha and below, as it is measured",
     ),
     source="Higham 2002, Sec. 3.1 and Lemma 3.1; Hauser 1996 for sums that underflow; this project for the layers",
-    not_shown="The weights of heads whose target's weight rounds to 1 while others are not 0 (`hard_mixing_bound`, "
-    "`computed_leak`). The second order of `softmax_error`, whose numerator is 2 d g below the one proved, and "
-    "its count of underflow. That a library sums directly. Fused kernels that divide after mixing.",
+    not_shown="Heads that are not one-hot: SOFT. That a library sums directly.",
     licenses={
         "conv2attn.bounds.gamma": "every n u < 1",
         "conv2attn.bounds.convolution_bound": "every format, up to 10^5 terms, any casts, truncating and flushing; at "
         "most as many partial sums stored in all as on one way",
-        "conv2attn.bounds.difference_bound": "every bound of each side, leak and radius; the mixing's own bound is not "
-        "licensed",
+        "conv2attn.bounds.difference_bound": "every bound of each side, of the mixing, leak and radius",
     },
     formal="whole",
     steps=(
@@ -186,19 +178,6 @@ CLAIM = Claim(
             ((f1 * M + a1 - d1,), (S * err - d2,), (f2 * (M + S * err) + a2 - d3,)),
             given=(f1 * M + a1 - d1, S * err - d2, f2 * (M + S * err) + a2 - d3),
         ),
-        step(
-            "A softmax: quotients, exponentials and their sum are off by at most ((v + g)(1 + D) + 2 D + lambda) Z, "
-            "Z >= 1 the real sum and Zhat <= (1 + D) Z that of the exponentials as computed.",
-            sign,
-            ((v + g) * (1 + D) + 2 * D + mass) * total - (v * computed + one_by_one + D * total + g * computed + mass),
-            (
-                (v, (1 + D) * total - computed),
-                (g, (1 + D) * total - computed),
-                (mass, total - 1),
-                (D * total - one_by_one,),
-            ),
-            given=(v, g, mass, (1 + D) * total - computed, total - 1, D * total - one_by_one),
-        ),
         refutation(
             "What underflows must be counted: without it two products in 3 bits exceed gamma_2.",
             finite,
@@ -229,13 +208,6 @@ CLAIM = Claim(
             f1 * M + a1 + S * err + f2 * M + a2 - (d1 + d2 + d3),
             given=(f1 * M + a1 - d1, S * err - d2, f2 * (M + S * err) + a2 - d3),
             witness={f1: 0, M: 0, a1: 0, a2: 0, S: 1, err: 1, f2: 1, d1: 0, d2: 1, d3: 1},
-        ),
-        step(
-            "A softmax whose sum is taken for exact: (v (1 + D) + 2 D + lambda) Z do.",
-            sign,
-            (v * (1 + D) + 2 * D + mass) * total - (v * computed + one_by_one + D * total + g * computed + mass),
-            given=(v, g, mass, (1 + D) * total - computed, total - 1, D * total - one_by_one),
-            witness={v: 0, g: 1, mass: 0, D: 0, total: 1, computed: 1, one_by_one: 0},
         ),
         step(
             "1 + 2 u rounds to 1.",

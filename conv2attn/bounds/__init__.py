@@ -3,13 +3,13 @@
 Nothing here knows what a tensor is. Formats are named as torch names its dtypes, plus tf32 and bf32.
 """
 
-from conv2attn.bounds.alpha import auto_alpha, one_hot_threshold, target_rounds_to_one_threshold
+from conv2attn.bounds.alpha import auto_alpha, one_hot_threshold
 from conv2attn.bounds.centre import sharpness_on_a_pixel
 from conv2attn.bounds.covariance import leaked_mass_covariance, smallest_eigenvalue_at_least
 from conv2attn.bounds.difference import difference_bound, mixing_effect
 from conv2attn.bounds.directed import down, up
 from conv2attn.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
-from conv2attn.bounds.hard import computed_leak, hard_mixing_bound
+from conv2attn.bounds.hard import computed_leak, hard_mixing_bound, target_rounds_to_one_threshold
 from conv2attn.bounds.leak import leak_at_least, leak_reached, leaked_mass, leaked_mass_diagonal
 from conv2attn.bounds.rounding import RoundingBound, convolution_bound, dot_product_terms, gamma
 from conv2attn.bounds.separation import (

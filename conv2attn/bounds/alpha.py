@@ -1,12 +1,9 @@
 """The sharpness from which attention is one-hot in a floating-point format."""
 
-from fractions import Fraction
-
 from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
-from conv2attn.bounds.formats import EXP_ULPS, Format, accumulator_of, storage_of
-from conv2attn.bounds.summation import summation_growth
+from conv2attn.bounds.formats import accumulator_of, storage_of
 
 SMALLEST_AUTO_ALPHA = 46.0  # the paper's; raises float16 alone, whose weights a fused kernel may keep in float32
 
@@ -36,26 +33,6 @@ def one_hot_threshold(format_name: str, flush_to_zero: bool = False) -> float:
         return storage.round_up(up(halvings * arb.const_log2()))
 
 
-def target_rounds_to_one_threshold(
-    format_name: str, dimensions: int = 2, exp_ulps: float = EXP_ULPS["softmax"]
-) -> float:
-    """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
-
-    With q = exp(-alpha), the 2 n nearest keys weigh 2 n q, all others at most 2 n (n - 1) q^2 + 4 n q^3 (times 2 for
-    underflow, times 2 for being absorbed into a larger sum, times `summation_growth`). Where the weights are stored
-    as computed, 1 + S rounds to 1 once S <= u. Where they are cast, 1 / (1 + S) casts to 1 once S <= u / 2, less the
-    2 n roundings of a sum just above 1.
-
-    Returns:
-        A number of the format (of its storage), rounded up; for float64, float32, bfloat16, float16 it is close to
-        55, 26, 11, 14 times ln 2 in two dimensions.
-    Holds in 1 to 3 dimensions, when the target is a key and exp is off by at most `exp_ulps` units in the last place.
-    """
-    storage, inner = storage_of(format_name), accumulator_of(format_name)
-    with ctx.workprec(BALL_PRECISION):
-        return storage.round_up(up(_target_threshold(storage, inner, dimensions, exp_ulps)))
-
-
 def auto_alpha(format_name: str) -> float:
     """The least power of two that is at least 46 and `one_hot_threshold`; under flush-to-zero less would do.
 
@@ -67,16 +44,3 @@ def auto_alpha(format_name: str) -> float:
     while alpha < needed:
         alpha *= 2
     return alpha
-
-
-def _target_threshold(storage: Format, inner: Format, dimensions: int, exp_ulps: float) -> arb:
-    """Ball around the threshold before it is rounded up to the format."""
-    budget = Fraction(storage.unit_roundoff)
-    if storage != inner:
-        budget = budget / 2 - 2 * dimensions * Fraction(inner.unit_roundoff)
-    allowed = arb(budget.numerator) / budget.denominator
-    q = allowed / (2 * dimensions)
-    others = 4 * (2 * dimensions * (dimensions - 1) * q * q + 4 * dimensions * q * q * q)
-    others *= summation_growth(others / inner.smallest_subnormal, inner)
-    relative = (2 * dimensions + 2 * exp_ulps) * inner.unit_roundoff * 2
-    return ((2 * dimensions * (1 + relative) * q + others) / (allowed * q)).log()

@@ -1,15 +1,15 @@
 """Heads that are almost one-hot, as computed: the weight and the values that leak in floating point."""
 
 import math
+from functools import lru_cache
 
 from flint import arb, ctx
 
-from conv2attn.bounds.alpha import one_hot_threshold, target_rounds_to_one_threshold
+from conv2attn.bounds.alpha import one_hot_threshold
 from conv2attn.bounds.directed import BALL_PRECISION, up
-from conv2attn.bounds.formats import EXP_ULPS, Format, accumulator_of, storage_of
+from conv2attn.bounds.formats import EXP_ULPS, Format, accumulator_of, format_of, storage_of
 from conv2attn.bounds.leak import lattice_rivals, positive_ball
-from conv2attn.bounds.rounding import RoundingBound, operand_error
-from conv2attn.bounds.summation import summation_growth
+from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
 from conv2attn.errors import AlphaError
 
 
@@ -18,16 +18,41 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
 
     Scores `-alpha |d|^2` come from integers and are off by at most 3 u; exp by `exp_ulps`; the sum is at least the
     target's 1, so the division does not enlarge; the cast to storage adds u. Below the normal numbers each of the
-    weights that does not underflow gains at most half of the smallest subnormal of the storage and `exp_ulps` of
-    the softmax's.
+    weights that does not underflow gains `exp_ulps` units of the softmax's format and half of one of the storage's.
 
     Returns:
         The bound, rounded up; exactly 0 from `one_hot_threshold` on. Above 1 where the head is soft.
     Raises:
         AlphaError: `alpha` is not positive and finite.
+    Source: proved as claim SOFT of proofs/.
     """
     with ctx.workprec(BALL_PRECISION):
-        return up(_computed_off_target(alpha, dimensions, format_name, exp_ulps)[0])
+        return up(_stored_off_target(alpha, dimensions, format_name, exp_ulps)[0])
+
+
+@lru_cache(maxsize=256)
+def target_rounds_to_one_threshold(
+    format_name: str, dimensions: int = 2, exp_ulps: float = EXP_ULPS["softmax"]
+) -> float:
+    """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
+
+    So it is where the other exponentials, which grow by at most 1 + gamma while they are added up, are together at
+    most u, or where the quotient, off by u, is so close to 1 that it is stored as 1.
+
+    Returns:
+        A number of the format (of its storage), rounded up; for float64, float32, bfloat16, float16 it is close to
+        55, 26, 11, 14 times ln 2 in two dimensions.
+    Holds when the target is a key and exp is off by at most `exp_ulps` units in the last place.
+    Source: proved as claim SOFT of proofs/.
+    """
+    low, high = 1.0, 2.0
+    with ctx.workprec(BALL_PRECISION):
+        while not _target_is_one(high, dimensions, format_name, exp_ulps):
+            low, high = high, 2 * high
+        while high - low > high * 2.0**-50:
+            middle = (low + high) / 2
+            low, high = (low, middle) if _target_is_one(middle, dimensions, format_name, exp_ulps) else (middle, high)
+    return storage_of(format_name).round_up(high)
 
 
 def hard_mixing_bound(
@@ -35,42 +60,64 @@ def hard_mixing_bound(
 ) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - x_target|, from where the target's weight is exactly 1.
 
-    The target's own product is exact. The others, m |x| in all, cost at most their sum, enlarged by
-    `summation_growth`, once for being added up and once for what the target's partial sum loses by rounding: it
-    is a float itself, so adding b to it errs by at most |b|. A cast to storage doubles this, as x_target is a number
-    of the storage. The number of keys does not matter. In tf32 and bf32 the operands are cut first. Holds with
-    gradual underflow, and with flushing where no x is subnormal: a product and a sum lose less than the smallest
-    normal number each.
+    The target's own product is exact. The others, m |x| in all, cost what their own sum is, and once more what the
+    target's partial sum loses by rounding: it is a float itself, so adding b to it errs by at most |b|. A cast to
+    storage doubles this, as x_target is a number of the storage. In tf32 and bf32, whose operands are cut and whose
+    sums may truncate, the sum is bounded as that of a convolution. The number of keys does not matter, only how many
+    weights are not 0. Holds with gradual underflow, and with flushing where no x is subnormal.
 
     Returns:
         A bound of `factor * max |x| + absolute`; zero from `one_hot_threshold` on, but for tf32 and bf32.
     Raises:
         AlphaError: `alpha` is not positive and finite, or below `target_rounds_to_one_threshold`.
+    Source: proved as claim SOFT of proofs/; FLOAT for tf32 and bf32.
     """
     if not alpha >= target_rounds_to_one_threshold(format_name, dimensions, exp_ulps):
         raise AlphaError("C2A130", f"alpha={alpha!r} does not make the target's weight exactly 1 in {format_name}")
     inner, storage = accumulator_of(format_name), storage_of(format_name)
+    cuts = format_of(format_name).cuts
+    if alpha >= one_hot_threshold(format_name) and not cuts:
+        return RoundingBound(0.0, 0.0)
     with ctx.workprec(BALL_PRECISION):
-        mass, count = _computed_off_target(alpha, dimensions, format_name, exp_ulps)
-        growth = summation_growth(mass / storage.smallest_subnormal + 1, inner) * (2 if storage == inner else 4)
-        operands = arb(operand_error(format_name))
-        return RoundingBound(
-            up(operands + (1 + operands) * growth * mass * (1 + arb(inner.unit_roundoff))),
-            up(growth * count * arb(inner.smallest_normal)),
-        )
+        mass, others = _stored_off_target(alpha, dimensions, format_name, exp_ulps)
+        rounding = arb(convolution_bound(others + 1, format_name, bias=False).factor)
+        lost = (1 + rounding) * (2 * (others + 1) * arb(inner.smallest_normal))
+        if storage != inner:
+            lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
+        if cuts:
+            return RoundingBound(up(mass + rounding * (1 + mass)), up(lost))
+        doubled = 2 if storage == inner else 4
+        return RoundingBound(up(doubled * (1 + rounding) * mass), up(doubled * lost))
 
 
-def _computed_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> tuple[arb, int]:
+def _target_is_one(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> bool:
+    """Whether the target's weight is proved to be 1, by either condition."""
+    inner, storage = accumulator_of(format_name), storage_of(format_name)
+    lower, u = positive_ball(alpha) * (1 - 3 * arb(inner.unit_roundoff)), arb(inner.unit_roundoff)
+    others = _lattice_points(lower, dimensions, inner, inner)
+    if not (others + 1) * inner.unit_roundoff < 1:
+        return False
+    rest = (1 + 2 * exp_ulps * u) * lattice_rivals(lower, dimensions) + others * exp_ulps * arb(
+        inner.smallest_subnormal
+    )
+    if (1 + arb(gamma(others, inner.unit_roundoff))) * rest <= u:
+        return True
+    total = (1 + arb(gamma(others + 1, inner.unit_roundoff))) * (1 + rest)
+    return bool((1 - arb(storage.unit_roundoff) / 2) * total <= 1 - u)
+
+
+def _stored_off_target(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> tuple[arb, int]:
     """Bounds on the sum of the computed off-target weights and on how many of them are not 0."""
     sharpness = positive_ball(alpha)
     if alpha >= one_hot_threshold(format_name):
         return arb(0), 0
     inner, storage = accumulator_of(format_name), storage_of(format_name)
-    lower = sharpness * (1 - 3 * arb(inner.unit_roundoff))
-    mass = lattice_rivals(lower, dimensions)
-    mass *= (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * (1 + arb(storage.unit_roundoff))
-    count = _lattice_points(lower, dimensions, storage, inner)
-    return mass + count * (2 * exp_ulps * arb(inner.smallest_subnormal) + arb(storage.smallest_subnormal) / 2), count
+    lower, cast = sharpness * (1 - 3 * arb(inner.unit_roundoff)), 1 + arb(storage.unit_roundoff)
+    others = _lattice_points(lower, dimensions, storage, inner)
+    each = cast * exp_ulps * arb(inner.smallest_subnormal) + arb(storage.smallest_subnormal) / 2
+    return cast * (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * lattice_rivals(
+        lower, dimensions
+    ) + others * each, others
 
 
 def _lattice_points(alpha: arb, dimensions: int, storage: Format, inner: Format) -> int:

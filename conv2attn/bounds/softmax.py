@@ -6,7 +6,7 @@ from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, storage_of
-from conv2attn.bounds.rounding import RoundingBound, gamma, operand_error
+from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
 
 CUT_BITS = 24  # a weight is cut where it is certainly below the smallest normal number times 2^24
 
@@ -34,29 +34,33 @@ def softmax_error(
 ) -> float:
     """Upper bound on the sum over keys of |computed weight - softmax weight|, for any scores.
 
-    Each weight is off by a factor of at most exp(2 e) (1 + d) / ((1 - d) (1 - gamma)) (1 + 3 u), for scores off by e,
-    exp by d, the sum of `keys` terms by gamma, and the reciprocal, its product and the cast by u each. Underflow,
-    gradual or flushed, loses less than the smallest normal number each time, and `cut_mass` is cut.
+    With D = d + keys eta for exponentials off by a fraction d and an amount eta (exp itself, scores off by e, and what
+    is cut), their sum off by g = gamma and lambda, each quotient by v and mu (the reciprocal, its product and the cast,
+    u each), it is ((v + g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + keys mu. Underflow, gradual or flushed,
+    loses less than the smallest normal number each time.
 
     Args:
         score_error: largest error of a score after its maximum was subtracted.
     Returns:
-        The bound, rounded up; at most 2 only while it says something.
+        The bound, rounded up; at most 2 only while it says something, infinity where D > 1 or the sum may lose half.
     Raises:
         UsageError: keys times the unit roundoff is not less than 1.
-    Source: Blanchard, Higham and Higham 2021, Computing the log-sum-exp and softmax functions, Sec. 4.
+    Source: proved as claim SOFT of proofs/; Blanchard, Higham and Higham 2021, Computing the log-sum-exp and softmax
+        functions, Sec. 4.
     """
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     with ctx.workprec(BALL_PRECISION):
-        relative = 2 * arb(exp_ulps) * inner.unit_roundoff
+        u, cast, tiny = arb(inner.unit_roundoff), 1 + arb(storage.unit_roundoff), arb(inner.smallest_normal)
+        off = (1 + 2 * arb(exp_ulps) * u) * arb(score_error).exp() - 1
+        off += keys * (exp_ulps + 1) * tiny + arb(cut_mass(keys, format_name, score_error))
         summed = arb(gamma(keys, inner.unit_roundoff))
-        if not (relative + summed < 1):
+        lost = (1 + summed) * 2 * keys * tiny
+        least = (1 - summed) * (1 - off) - lost
+        if not (off <= 1 and summed <= 1 and least > 0):
             return math.inf
-        numerator = (2 * arb(score_error)).exp() * (1 + relative) * (1 + arb(storage.unit_roundoff))
-        numerator *= (1 + arb(inner.unit_roundoff)) * (1 + arb(inner.unit_roundoff))
-        underflow = keys * ((exp_ulps + 1) * arb(inner.smallest_normal) + arb(storage.smallest_subnormal))
-        underflow += arb(cut_mass(keys, format_name, score_error))
-        return up(numerator / ((1 - relative) * (1 - summed)) - 1 + 2 * underflow)
+        quotients = (1 + u) ** 2 * cast - 1
+        underflow = cast * (3 + 2 * u) * tiny + tiny + storage.smallest_subnormal
+        return up(((quotients + summed) * (1 + off) + 2 * off + lost) / least + keys * underflow)
 
 
 def soft_mixing_bound(
@@ -64,20 +68,19 @@ def soft_mixing_bound(
 ) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - the same in real arithmetic|, for any scores.
 
-    `softmax_error`, then a dot product of `keys` terms with weights of sum at most 1 plus that, then a cast. For x
-    that is 0 or normal, underflow loses less than the smallest normal number in each product and sum.
+    `softmax_error`, then a dot product of `keys` terms with weights of sum at most 1 plus that, then a cast, as
+    `convolution_bound` has them. For x that is 0 or normal, underflow loses less than the smallest normal number in
+    each product and sum.
 
     Returns:
         A bound of `factor * max |x| + absolute`.
     Raises:
         UsageError: keys times the unit roundoff is not less than 1.
+    Source: proved as claim SOFT of proofs/.
     """
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     with ctx.workprec(BALL_PRECISION):
         weights = arb(softmax_error(keys, format_name, score_error, exp_ulps))
-        cast = 0.0 if storage == inner else storage.unit_roundoff
-        product = (1 + arb(gamma(keys, inner.unit_roundoff))) * (1 + arb(cast)) * (1 + arb(operand_error(format_name)))
-        factor = weights + (1 + weights) * (product - 1)
-        return RoundingBound(
-            up(factor), up((2 * keys + 1) * arb(inner.smallest_normal) + arb(storage.smallest_subnormal))
-        )
+        product = arb(convolution_bound(keys, format_name, bias=False).factor)
+        lost = (2 * keys + 1) * arb(inner.smallest_normal) + storage.smallest_subnormal
+        return RoundingBound(up(weights + (1 + weights) * product), up((1 + product) * lost))

@@ -4,10 +4,9 @@
     of [n] products and a bias, in any order, with or without fused multiply-adds, with partial sums stored or not, is
     within [(growth - 1) (sum |w x| + |b|) + growth underflow] of its real value. Heads whose exponentials are 1 at the key
     that a tap reads and negligible elsewhere have exactly one-hot weights and read exactly that key's token, in all four
-    formats. So the layer as computed and the convolution as computed differ by at most what their two sums are off by. A
-    softmax that is not one-hot, and the mean that it weighs, are off by what their exponentials, sum and quotients are.
+    formats. So the layer as computed and the convolution as computed differ by at most what their two sums are off by.
     Source: Higham 2002, Sec. 3.1; Hauser 1996 for sums that underflow; this project for the layers.
-    Does not show: anything with overflow, infinities or NaN; heads whose target's weight rounds to 1 while others are not 0; sums by Winograd, FFT or Strassen; that the exponential of a
+    Does not show: anything with overflow, infinities or NaN; heads that are not one-hot (SOFT); sums by Winograd, FFT or Strassen; that the exponential of a
     device is 1 at 0 and negligible at -alpha and below, which is measured.
     Licenses: conv2attn.bounds.gamma, conv2attn.bounds.convolution_bound, conv2attn.bounds.difference_bound. *)
 From Coq Require Import Reals ZArith Lra Lia.
@@ -430,7 +429,8 @@ Variables (K : finType) (e : K -> R) (target : K).
 Hypotheses (format_e : forall k, in_format emin p (e k)) (top : e target = 1).
 Hypothesis ge0 : forall k, k != target -> 0 <= e k.
 Let rest := \big[Rplus/0]_(k | k != target) e k.
-Hypotheses (few : INR #|K| * power (- p) <= / 2) (tiny : 2 * rest <= power (- p)).
+Variable N : nat.
+Hypotheses (few : INR N * power (- p) < 1) (tiny : (1 + gamma N (power (- p))) * rest <= power (- p)).
 Let value t := evaluate A A id (fun _ => 1) e 0 t.
 Let soundA : sound A := gradual_sound emin p1.
 Lemma e_ge0 k : 0 <= e k.
@@ -491,41 +491,43 @@ rewrite [X in _ <= X](bigID (mem (summands t))) /= -[X in X <= _]Rplus_0_r; appl
   by case: i {ini} => [k|] /=; rewrite ?Rmult_1_l; lra.
 by apply: rsum_ge0 => -[k|] _; [exact: e_ge0 | lra].
 Qed.
-Lemma value_small t : uniq (summands t) -> Some target \notin summands t -> 0 <= value t <= power (- p).
+Lemma gamma_ge0 : 0 <= gamma N (power (- p)).
 Proof.
-move=> us out; have u0 := power_gt0 (- p).
-have sz : (size (summands t) <= #|K|)%N.
-  have : (size (Some target :: summands t) <= #|{: option K}|)%N by rewrite -(card_uniqP _) ?max_card //= out.
-  by rewrite card_option.
-have [v0 le] := value_le (leq_trans (rounds_le t) sz); split=> //; apply: Rle_trans le _.
-have two : (1 + power (- p)) ^ #|K| <= 2.
-  apply: Rle_trans (power_le_gamma (n := #|K|) _ _) _; [lra | lra |].
-  have -> : 2 = 1 + / 2 / (1 - / 2) by field.
-  rewrite /gamma; apply: Rplus_le_compat_l; apply: Rmult_le_compat.
-  - by apply: Rmult_le_pos; [exact: pos_INR | lra].
-  - by apply/Rlt_le/Rinv_0_lt_compat; lra.
-  - exact: few.
-  - by apply: Rinv_le_contravar; lra.
-have := total_rest us out; have := total_ge0 t; have := rest_ge0; have := pow_R1_Rle (1 + power (- p)) #|K|.
-by move=> one r0 t0 le; have : 0 <= (1 + power (- p)) ^ #|K|; [apply: pow_le; lra | nra].
+have u0 := power_gt0 (- p); apply: Rmult_le_pos; first by apply: Rmult_le_pos; [exact: pos_INR | lra].
+by apply/Rlt_le/Rinv_0_lt_compat; lra.
 Qed.
-Lemma value_one t : uniq (summands t) -> Some target \in summands t -> value t = 1.
+Lemma value_small t : uniq (summands t) -> Some target \notin summands t -> (size (summands t) <= N)%N -> 0 <= value t <= power (- p).
+Proof.
+move=> us out sz; have u0 := power_gt0 (- p).
+have [v0 le] := value_le (leq_trans (rounds_le t) sz); split=> //; apply: Rle_trans le _.
+apply: Rle_trans tiny; apply: Rmult_le_compat; [apply: pow_le; lra | exact: total_ge0 | | exact: total_rest].
+by apply: power_le_gamma => //; lra.
+Qed.
+Lemma value_one t : uniq (summands t) -> Some target \in summands t -> (size (summands t) <= N.+1)%N -> value t = 1.
 Proof.
 have f1 := rounded_id (emin := emin) (p := p) format_1.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
 - by rewrite inE => _ /eqP [<-]; rewrite /value /= top Rmult_1_l.
-- rewrite cat_uniq mem_cat => /and3P [us /hasPn apart ut] /orP [ins|int].
+- rewrite cat_uniq mem_cat size_cat => /and3P [us /hasPn apart ut] ins_or sz.
+  have has1 r : Some target \in summands r -> (0 < size (summands r))%N by case: (summands r).
+  case/orP: ins_or => [ins|int].
     have out : Some target \notin summands t by apply/negP => /apart /negP; apply.
+    have szt : (size (summands t) <= N)%N by rewrite -ltnS; apply: leq_trans sz; rewrite -add1n leq_add2r; exact: has1.
+    have szs : (size (summands s) <= N.+1)%N by apply: leq_trans sz; exact: leq_addr.
     by rewrite /value /= -/(value s) -/(value t) IHs // one_and_less //; exact: value_small.
-  have out := apart _ int; rewrite /value /= -/(value s) -/(value t) IHt // Rplus_comm one_and_less //; exact: value_small.
-- rewrite inE => /andP [new ut] /orP [/eqP [E]|int]; rewrite /value /= -/(value t) Rmult_1_l.
-    rewrite -E top one_and_less //; apply: value_small => //; by rewrite E.
-  rewrite IHt // Rplus_comm one_and_less //; have ne : i != target by apply: contra new => /eqP ->.
+  have out := apart _ int.
+  have szs : (size (summands s) <= N)%N by rewrite -ltnS; apply: leq_trans sz; rewrite -addn1 leq_add2l; exact: has1.
+  have szt : (size (summands t) <= N.+1)%N by apply: leq_trans sz; exact: leq_addl.
+  by rewrite /value /= -/(value s) -/(value t) IHt // Rplus_comm one_and_less //; exact: value_small.
+- rewrite inE ltnS => /andP [new ut] ins_or sz; rewrite /value /= -/(value t) Rmult_1_l.
+  case/orP: ins_or => [/eqP [E]|int].
+    by rewrite -E top one_and_less //; apply: value_small => //; rewrite E.
+  rewrite IHt // 1?Rplus_comm ?one_and_less ?(leqW sz) //; have ne : i != target by apply: contra new => /eqP ->.
   split; first exact: ge0.
-  have : e i <= rest; last by have := rest_ge0; lra.
+  have : e i <= rest; last by have := Rmult_le_pos _ _ gamma_ge0 rest_ge0; lra.
   rewrite /rest (bigD1 i) //=; rewrite -[X in X <= _]Rplus_0_r; apply: Rplus_le_compat_l.
   by apply: rsum_ge0 => k /andP [/ge0].
-- by move=> us ins; rewrite /value /= -/(value t) IHt.
+- by move=> us ins sz; rewrite /value /= -/(value t) IHt.
 Qed.
 End OneHot.
 
@@ -540,7 +542,16 @@ have inT : Some target \in summands t.
   apply/negPn/negP => /out; rewrite /= top Rmult_1_l => E; lra.
 have ge0 j : j != target -> 0 <= e j by move=> /low [].
 have one : evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 t = 1.
-  by apply: (value_one (emin := emin) (p := p)) us inT => //; lia.
+  have sz : (size (summands t) <= #|K|.+1)%N by rewrite -card_option -(card_uniqP us); exact: max_card.
+  have u0 := power_gt0 (- p); have few' : INR #|K| * power (- p) < 1 by lra.
+  have tiny' : (1 + gamma #|K| (power (- p))) * \big[Rplus/0]_(k | k != target) e k <= power (- p).
+    apply: Rle_trans tiny; apply: Rmult_le_compat_r; first by apply: rsum_ge0 => j /ge0.
+    have -> : 2 = 1 + / 2 / (1 - / 2) by field.
+    rewrite /gamma; apply: Rplus_le_compat_l; apply: Rmult_le_compat => //.
+    - by apply: Rmult_le_pos; [exact: pos_INR | lra].
+    - by apply/Rlt_le/Rinv_0_lt_compat; lra.
+    - by apply: Rinv_le_contravar; lra.
+  exact: (value_one p1 range fe top ge0 few' tiny' us inT sz).
 rewrite /computed_softmax /quotient one /=.
 have f1 : rounded emin p 1 = 1 by apply: rounded_id => //; apply: format_1; lia.
 have -> : (if reciprocal then rounded emin p (e k * rounded emin p (1 / 1)) else rounded emin p (e k / 1)) = e k.
@@ -593,96 +604,6 @@ Lemma evaluation_ext A T cut kappa k n c m (I : finType) (w x x' : I -> R) b t :
 Proof.
 move=> E [[bias [us out] sz sw sa] [sk close]]; split; last by split=> // i; rewrite -E; exact: close.
 by split=> //; split=> // i /out; case: i => //= i; rewrite E.
-Qed.
-
-(** ** Heads that are not one-hot *)
-Lemma rsum_const (K : finType) (a : R) : \big[Rplus/0]_(k : K) a = INR #|K| * a.
-Proof.
-rewrite big_const; elim: #|K| => [|n IH]; first by rewrite /=; ring.
-by rewrite iterS IH S_INR; ring.
-Qed.
-Theorem softmax_error : FLOAT_softmax.
-Proof.
-move=> K s e w total d eta g lambda v mu [d0 eta0 [g0 g1] lambda0 v0] [top top0] near sumd quotients D least D1 least0.
-set Z := \sum_k exp (s k); set Ze := \sum_k e k in sumd.
-have Z1 : 1 <= Z.
-  apply: Rle_trans (_ : exp (s top) <= _); last exact: (@rsum_term K (fun k => exp (s k)) top (fun j => Rlt_le _ _ (exp_pos _))).
-  by rewrite -exp_0; case: top0 => [/exp_increasing/Rlt_le|<-] //; exact: Rle_refl.
-have n0 : 0 <= INR #|K| * eta by apply: Rmult_le_pos; [exact: pos_INR | ].
-have moved : \sum_k Rabs (e k - exp (s k)) <= D * Z.
-  apply: Rle_trans (_ : \sum_k (d * exp (s k) + eta) <= _); first by apply: rsum_le => k _; exact: (proj2 (near k)).
-  by rewrite big_split /= -big_distrr /= rsum_const -/Z /D; nra.
-have close : Rabs (Ze - Z) <= D * Z by rewrite /Ze /Z rsum_minus; apply: Rle_trans (rsum_abs _ _ _) moved.
-have [up down] : Ze <= (1 + D) * Z /\ (1 - D) * Z <= Ze.
-  by move: close; rewrite /Rabs; case: Rcase_abs; lra.
-have D0 : 0 <= D by rewrite /D; lra.
-have Ze0 : 0 <= Ze by apply: rsum_ge0 => k _; exact: (proj1 (near k)).
-have big : least * Z <= total.
-  have : (1 - g) * Ze - lambda <= total by move: sumd; rewrite /Rabs; case: Rcase_abs; lra.
-  have : (1 - g) * ((1 - D) * Z) <= (1 - g) * Ze by apply: Rmult_le_compat_l; lra.
-  have : lambda <= lambda * Z by nra.
-  by rewrite /least; lra.
-have lz : 0 < least * Z by apply: Rmult_lt_0_compat; lra.
-have t0 : 0 < total by lra. have i0 : 0 < / total by exact: Rinv_0_lt_compat.
-have each k : Rabs (w k - softmax s k)
-    <= v * (e k * / total) + mu + Rabs (e k - exp (s k)) * / total + exp (s k) * (Rabs (Z - total) * / (total * Z)).
-  have -> : w k - softmax s k = (w k - e k / total) + ((e k - exp (s k)) / total + exp (s k) * ((Z - total) / (total * Z))).
-    by rewrite /softmax -/Z; field; lra.
-  have q := quotients k; have iz : 0 < / (total * Z) by apply/Rinv_0_lt_compat/Rmult_lt_0_compat; lra.
-  apply: Rle_trans (Rabs_triang _ _) _; apply: Rle_trans (Rplus_le_compat_l _ _ _ (Rabs_triang _ _)) _.
-  rewrite [Rabs (_ / total)]Rabs_mult (Rabs_pos_eq (/ total)); last lra.
-  rewrite [Rabs (exp _ * _)]Rabs_mult (Rabs_pos_eq (exp _)); last exact/Rlt_le/exp_pos.
-  rewrite [Rabs (_ / (total * Z))]Rabs_mult (Rabs_pos_eq (/ (total * Z))); last lra.
-  by move: q; rewrite /Rdiv; lra.
-apply: Rle_trans (_ : \sum_k _ <= _); first by apply: rsum_le => k _; exact: each.
-rewrite !big_split /= rsum_const -big_distrr -!big_distrl /= -/Ze -/Z.
-have -> : Z * (Rabs (Z - total) * / (total * Z)) = Rabs (Z - total) * / total by field; lra.
-have far : Rabs (Z - total) <= D * Z + (g * Ze + lambda).
-  have := Rabs_triang (Z - Ze) (Ze - total); have -> : Z - Ze + (Ze - total) = Z - total by ring.
-  by rewrite (Rabs_minus_sym Z Ze) (Rabs_minus_sym Ze total); lra.
-set M := (v + g) * (1 + D) + 2 * D + lambda.
-have M0 : 0 <= M by rewrite /M; have := Rmult_le_pos (v + g) (1 + D); lra.
-have num : v * Ze + \sum_k Rabs (e k - exp (s k)) + Rabs (Z - total) <= M * Z.
-  have : (v + g) * Ze <= (v + g) * ((1 + D) * Z) by apply: Rmult_le_compat_l; lra.
-  have : lambda <= lambda * Z by nra.
-  by rewrite /M; lra.
-have : (v * Ze + \sum_k Rabs (e k - exp (s k)) + Rabs (Z - total)) * / total <= M / least; last lra.
-apply: Rle_trans (Rmult_le_compat_r _ _ _ (Rlt_le _ _ i0) num) _.
-have le_inv : / total <= / (least * Z) by apply: Rinv_le_contravar.
-apply: Rle_trans (Rmult_le_compat_l (M * Z) _ _ _ le_inv) _; first by apply: Rmult_le_pos; lra.
-by right; field; lra.
-Qed.
-Theorem soft_mixing : FLOAT_soft_mixing.
-Proof.
-move=> A T kappa k n c m ok cut K p w x t off range ev p0 p1 near small.
-have := sum_error_in_any_order ok ev; rewrite /magnitude Rabs_R0 !Rplus_0_r.
-set y := evaluate _ _ _ _ _ _ _; set G := growth _ _ _ _ _; set U := underflow _ _ _ _ _ => E.
-have r0 (i : K) : 0 <= range by apply: Rle_trans (Rabs_pos (x i)) (small i).
-have sumw : \sum_i Rabs (w i) * Rabs (x i) <= (1 + off) * range.
-  apply: Rle_trans (_ : \sum_i (p i + Rabs (w i - p i)) * range <= _).
-    apply: rsum_le => i _; apply: Rmult_le_compat; [exact: Rabs_pos | exact: Rabs_pos | | exact: small].
-    have := Rabs_triang (p i) (w i - p i); have -> : p i + (w i - p i) = w i by ring.
-    by rewrite (Rabs_pos_eq (p i)).
-  have [i _|none] := pickP (fun _ : K => true).
-    by rewrite -big_distrl /= big_split /= p1; apply: Rmult_le_compat_r; [exact: r0 i | lra].
-  by exfalso; move: p1; rewrite big_pred0 //; lra.
-have moved : Rabs (\sum_i w i * x i - \sum_i p i * x i) <= off * range.
-  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _.
-  apply: Rle_trans (_ : \sum_i Rabs (w i - p i) * range <= _).
-    apply: rsum_le => i _; have -> : w i * x i - p i * x i = (w i - p i) * x i by ring.
-    by rewrite Rabs_mult; apply: Rmult_le_compat_l; [exact: Rabs_pos | exact: small].
-  have [i _|none] := pickP (fun _ : K => true).
-    by rewrite -big_distrl /=; apply: Rmult_le_compat_r; [exact: r0 i | exact: near].
-  by exfalso; move: p1; rewrite big_pred0 //; lra.
-have g1 : 0 <= G - 1.
-  have [soundA soundT _ k0 sm] := ok; have [[u0 _ _] _] := soundA; have [[v0 _ _] _] := soundT.
-  have [_ _ K1 Kg] := factors soundA soundT k0 n c; have P := power_le_gamma u0 sm.
-  have : factor A T kappa n c <= G; last lra.
-  rewrite /factor /G /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
-  by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: P].
-have := Rmult_le_compat_l _ _ _ g1 sumw.
-have := Rabs_triang (y - \sum_i w i * x i) (\sum_i w i * x i - \sum_i p i * x i).
-by have -> : y - \sum_i w i * x i + (\sum_i w i * x i - \sum_i p i * x i) = y - \sum_i p i * x i; [ring | lra].
 Qed.
 
 (** ** The layers *)
@@ -791,7 +712,12 @@ have ge0 k : k != true -> 0 <= e k by case: k => // _; exact: Rlt_le.
 have p1 : (1 < 24)%Z by []. have r : (-149 <= - (24))%Z by [].
 move=> /(_ (-149)%Z 24%Z p1 r _ e true (pair_order true) false once fe erefl ge0 few tiny false).
 have sum1 : evaluate (gradual (-149) 24) (gradual (-149) 24) id (fun _ => 1) e 0 (pair_order true) = 1.
-  by apply: (value_one p1 r fe (target := true)).
+  have few1 : INR 1 * power (- (24)) < 1 by change (1 * / 16777216 < 1); lra.
+  have tiny1 : (1 + gamma 1 (power (- (24)))) * \big[Rplus/0]_(k | k != true) e k <= power (- (24)).
+    rewrite rest; have -> : gamma 1 (power (- (24))) = / 16777215.
+      by change (gamma 1 (/ 16777216) = / 16777215); rewrite /gamma /=; field.
+    by change ((1 + / 16777215) * / 1073741824 <= / 16777216); lra.
+  exact: (value_one p1 r fe (target := true) erefl ge0 few1 tiny1).
 rewrite /computed_softmax /quotient sum1 /= /Rdiv Rinv_1 Rmult_1_r /one_hot /= -/(power (-30)).
 by rewrite !rounded_id //; try exact: (fe false); lra.
 Qed.

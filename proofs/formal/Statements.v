@@ -590,24 +590,6 @@ Definition FLOAT_difference := forall A T kappa k n c m A' T' kappa' k' n' c' m'
   <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m
      + \sum_i Rabs (w i) * err i
      + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i) + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
-(** ** Heads that are not one-hot *)
-(** A softmax as computed, for scores of which one is at least 0 (the largest was subtracted): exponentials within a fraction
-    [d] and an amount [eta] (which also hold what the scores are off by), their sum within [g] and [lambda], each quotient,
-    as it is stored, within [v] and [mu]. *)
-Definition FLOAT_softmax := forall (K : finType) (s e w : K -> R) (total d eta g lambda v mu : R),
-  [/\ 0 <= d, 0 <= eta, 0 <= g <= 1, 0 <= lambda & 0 <= v] ->
-  (exists k, 0 <= s k) -> (forall k, 0 <= e k /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta) ->
-  (Rabs (total - \sum_k e k) <= g * (\sum_k e k) + lambda)%R ->
-  (forall k, Rabs (w k - e k / total) <= v * (e k / total) + mu) ->
-  let D := d + INR #|K| * eta in let least := (1 - g) * (1 - D) - lambda in D <= 1 -> 0 < least ->
-  \sum_k Rabs (w k - softmax s k) <= ((v + g) * (1 + D) + 2 * D + lambda) / least + INR #|K| * mu.
-(** A mean with weights [w] that are, in all, within [off] of probabilities [p]. *)
-Definition FLOAT_soft_mixing := forall A T kappa k n c m, limits A T kappa n ->
-  forall cut (K : finType) (p w x : K -> R) t off range, evaluation A T cut kappa k n c m w x 0 t ->
-  (forall i, 0 <= p i) -> \sum_i p i = 1 -> \sum_i Rabs (w i - p i) <= off -> (forall i, Rabs (x i) <= range) ->
-  Rabs (evaluate A T cut w x 0 t - \sum_i p i * x i)
-  <= off * range + (growth A T kappa n c - 1) * ((1 + off) * range) + growth A T kappa n c * underflow A T k n m.
-
 (** What tap [t] of output [q] reads of channel [c]: a pixel, or zero. *)
 Definition seen n (g : geometry n) (C : finType) (X : pixels g -> C -> R) (q : queries g) (t : taps g) (c : C) : R :=
   \big[Rplus/0]_(j | sees q t j) X j c.
@@ -639,6 +621,130 @@ Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' 
         - evaluate A' T' cut' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t')
   <= (growth A T 0 N C - 1 + (growth A' T' kappa' n' c' - 1)) * size
      + growth A T 0 N C * underflow A T k N M + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
+
+(** * SOFT: heads that are not exactly one-hot, as computed *)
+(** ** Two more laws of the arithmetics *)
+Definition monotone (A : arithmetic) := forall x y, x <= y -> fl A x <= fl A y.
+(** A number of the format is itself a candidate: adding [y] to it is off by at most [y]. *)
+Definition nearest (A : arithmetic) := sum_loss A <= loss A /\
+  forall x y, representable A x -> Rabs (fl A (x + y) - (x + y)) <= Rabs y + sum_loss A.
+Definition SOFT_arithmetics := forall emin p : Z, (1 < p)%Z ->
+  [/\ monotone (gradual emin p), monotone (flushing emin p), nearest (gradual emin p) & nearest (flushing emin p)].
+
+(** ** The softmax *)
+(** What the weights are off by in all: [N] keys, exponentials within a fraction [d] and an amount [eta], their sum within [g]
+    and [lambda], each quotient within [v] and [mu]. *)
+Definition softmax_bound (N d eta g lambda v mu : R) : R :=
+  let D := d + N * eta in ((v + g) * (1 + D) + 2 * D + lambda) / ((1 - g) * (1 - D) - lambda) + N * mu.
+(** For scores of which one is at least 0 (the largest was subtracted); [d] and [eta] also hold what the scores are off by, and
+    what is set to 0. *)
+Definition SOFT_softmax := forall (K : finType) (s e w : K -> R) (total d eta g lambda v mu : R),
+  [/\ 0 <= d, 0 <= eta, 0 <= g <= 1, 0 <= lambda & 0 <= v] ->
+  (exists k, 0 <= s k) -> (forall k, 0 <= e k /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta) ->
+  (Rabs (total - \sum_k e k) <= g * (\sum_k e k) + lambda)%R ->
+  (forall k, Rabs (w k - e k / total) <= v * (e k / total) + mu) ->
+  d + INR #|K| * eta <= 1 -> 0 < (1 - g) * (1 - (d + INR #|K| * eta)) - lambda ->
+  \sum_k Rabs (w k - softmax s k) <= softmax_bound (INR #|K|) d eta g lambda v mu.
+(** Exponentials as a device may give them, and their sum in an order that stores nothing. *)
+Definition exponentials (A : arithmetic) (K : finType) (s e : K -> R) (d eta : R) := (exists k, 0 <= s k) /\
+  forall k, representable A (e k) /\ 0 <= e k <= 2 /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta.
+Definition summed (K : finType) (e : K -> R) (t : order K) := [/\ each_once (fun _ => 1) e 0 t, None \notin summands t & stored_in_all t = 0%N].
+(** Summed and divided in [A], or multiplied with the reciprocal, and stored in [T], for [n] keys: what that makes of it. *)
+Definition computed_bound (A T : arithmetic) (n : nat) (d eta : R) : R :=
+  softmax_bound (INR n) d eta (gamma n (roundoff A)) ((1 + gamma n (roundoff A)) * (INR n * loss A + INR n * sum_loss A))
+    ((1 + roundoff A) ^ 2 * (1 + roundoff T) - 1) ((1 + roundoff T) * (3 + 2 * roundoff A) * loss A + loss T).
+Definition small_enough (A : arithmetic) (n : nat) (d eta : R) := [/\ 0 <= d, 0 <= eta & d + INR n * eta <= 1] /\
+  [/\ INR n * roundoff A < 1, gamma n (roundoff A) <= 1 &
+    0 < (1 - gamma n (roundoff A)) * (1 - (d + INR n * eta))
+        - (1 + gamma n (roundoff A)) * (INR n * loss A + INR n * sum_loss A)].
+Definition SOFT_computed := forall A T reciprocal, sound A -> sound T -> forall (K : finType) (s e : K -> R) (t : order K) d eta,
+  small_enough A #|K| d eta -> exponentials A s e d eta -> summed e t ->
+  \sum_k Rabs (computed_softmax A T reciprocal e t k - softmax s k) <= computed_bound A T #|K| d eta.
+
+(** ** How a sum of products is computed, and what that costs: the bound is [cost s] times the sum of absolute values, and [lost s] *)
+Record setting := Setting { sums : arithmetic; stores : arithmetic; cutting : R -> R; cut_by : R;
+  products : nat; terms : nat; casts : nat; stored_sums : nat }.
+Definition computed (s : setting) (I : Type) (w x : I -> R) (b : R) (t : order I) : R := evaluate (sums s) (stores s) (cutting s) w x b t.
+Definition as_set (s : setting) (I : finType) (w x : I -> R) b (t : order I) := limits (sums s) (stores s) (cut_by s) (terms s) /\
+  evaluation (sums s) (stores s) (cutting s) (cut_by s) (products s) (terms s) (casts s) (stored_sums s) w x b t.
+Definition growth_of (s : setting) : R := growth (sums s) (stores s) (cut_by s) (terms s) (casts s).
+Definition cost (s : setting) : R := growth_of s - 1.
+Definition lost (s : setting) : R := growth_of s * underflow (sums s) (stores s) (products s) (terms s) (stored_sums s).
+(** A mean with weights [w] that are, in all, within [off] of probabilities [p]. *)
+Definition SOFT_mixing := forall s (K : finType) (p w x : K -> R) t off range, as_set s w x 0 t ->
+  (forall i, 0 <= p i) -> \sum_i p i = 1 -> \sum_i Rabs (w i - p i) <= off -> (forall i, Rabs (x i) <= range) ->
+  Rabs (computed s w x 0 t - \sum_i p i * x i) <= (off + cost s * (1 + off)) * range + lost s.
+
+(** ** Heads that are almost one-hot *)
+(** If the target's exponential is 1, no weight is larger than its exponential as it is stored: dividing by the sum, which is at
+    least 1, enlarges nothing. *)
+Definition SOFT_leak := forall A T reciprocal, sound A -> monotone A -> monotone T -> sound T -> representable A 1 ->
+  forall (K : finType) (e : K -> R) (target : K) (t : order K), summed e t -> (forall k, representable A (e k) /\ 0 <= e k) ->
+  e target = 1 -> forall k, 0 <= computed_softmax A T reciprocal e t k <= fl T (e k).
+(** So what leaks in all is at most this, for at most [N] weights that are not 0. *)
+Definition SOFT_leak_in_all := forall A T reciprocal, sound A -> monotone A -> monotone T -> sound T -> representable A 1 ->
+  forall (K : finType) (s e : K -> R) (target : K) (t : order K) (few : pred K) (N : nat) d eta,
+  summed e t -> (forall k, representable A (e k) /\ 0 <= e k <= (1 + d) * exp (s k) + eta) -> e target = 1 -> 0 <= d -> 0 <= eta ->
+  (forall k, k \notin few -> computed_softmax A T reciprocal e t k = 0) -> (#|[pred k in few | k != target]| <= N)%N ->
+  \big[Rplus/0]_(k | k != target) computed_softmax A T reciprocal e t k
+  <= (1 + roundoff T) * (1 + d) * \big[Rplus/0]_(k | k != target) exp (s k) + INR N * ((1 + roundoff T) * eta + loss T).
+(** On the lattice: with scores of [- alpha] times squared distances what leaks weighs at most [theta^n - 1] of the target, and at
+    most [(2 r + 1)^n - 1] keys are within [r]. *)
+Definition SOFT_lattice := forall n (K : finType) (pos : K -> point n), grid pos -> forall target,
+  (forall alpha, 0 < alpha -> \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target))) <= theta_bound alpha ^ n - 1) /\
+  forall r : nat, (#|[pred k | (k != target) && (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z]| <= (r + r).+1 ^ n - 1)%N.
+(** The target's weight is exactly 1, in any order of summation, where the others, of which at most [N] are not 0, do not move a
+    sum of 1; and also where the quotient rounds to 1 as it is stored. *)
+Definition SOFT_one := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
+  forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal (few : pred K) (N : nat), summed e t ->
+  (forall k, in_format emin p (e k) /\ 0 <= e k) -> e target = 1 -> (forall k, k \notin few -> e k = 0) ->
+  (#|[pred k in few | k != target]| <= N)%N -> INR N.+1 * power (- p) < 1 ->
+  let rest := \big[Rplus/0]_(k | k != target) e k in
+  (1 + gamma N (power (- p))) * rest <= power (- p) \/
+  (1 - power (- p' - 1)) * ((1 + gamma N.+1 (power (- p))) * (1 + rest)) <= 1 - power (- p) ->
+  computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t target = 1.
+
+(** ** The layers *)
+(** The bound on the difference: [S] the sum of the weights of an output channel, [b] its bias, tokens of at most [range], read with
+    an error of [e]. *)
+Definition difference (S b range e : R) (first second : setting) : R :=
+  S * e + (cost first * (S * range + b) + lost first) + (cost second * (S * range + b + S * e) + lost second).
+(** If each head reads within [e] of what its tap reads, however it is mixed, the layer and the convolution as computed, each in
+    its own order and arithmetic, differ by at most that. *)
+Definition SOFT_tokens := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  forall range e, (forall k c, Rabs (zero_pad X k c) <= range) ->
+  forall (token : H -> queries g -> 'I_(G * ci) -> R), (forall h q c, Rabs (token h q c - seen X q (f h) c) <= e) ->
+  forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rabs (b o)) range e first second.
+(** A layer of soft heads: exponentials of given error, their sum and quotients, the leak in real arithmetic, the mixing, the
+    products, the bias. *)
+Definition SOFT := forall n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+    (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
+  forall range, (forall k c, Rabs (zero_pad X k c) <= range) ->
+  forall A T reciprocal, sound A -> sound T ->
+  forall (s e : H -> queries g -> keys g -> R) (over : H -> queries g -> order (keys g)) d eta leak,
+  small_enough A #|{: keys g}| d eta ->
+  (forall h q, exponentials A (s h q) (e h q) d eta /\ summed (e h q) (over h q)) ->
+  (forall h q k, reads q (f h) k -> 1 - softmax (s h q) k <= leak) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  let off := computed_bound A T #|{: keys g}| d eta in
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rabs (b o)) range
+       ((2 * leak + (off + cost mixing * (1 + off))) * range + lost mixing) first second.
 End Computed.
 
 (** * SPAN: certificates that the checker confirms *)

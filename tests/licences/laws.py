@@ -6,7 +6,7 @@ from functools import reduce
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
-from licences import encodings, geometry, layers, leaks, rounding, spans, thresholds
+from licences import encodings, geometry, layers, leaks, rounding, softmaxes, spans, thresholds
 
 from conv2attn.errors import Conv2AttnError
 from proofs import CLAIMS as NAMES
@@ -16,7 +16,7 @@ CLAIMS = [load(name, NAMES) for name in NAMES]
 CLAIMED = [(claim.name, name) for claim in CLAIMS for name in claim.licenses]
 LICENCES = {
     (claim, f"conv2attn.{name}"): licence
-    for module in (encodings, geometry, layers, leaks, rounding, spans, thresholds)
+    for module in (encodings, geometry, layers, leaks, rounding, softmaxes, spans, thresholds)
     for (claim, name), licence in module.LICENCES.items()
 }
 MUTANTS = [(*licence, mutant) for licence, checked in LICENCES.items() for mutant in checked.mutants]

@@ -45,12 +45,12 @@ def bounds_a_convolution(function, case):
 
 
 def bounds_a_difference(function, case):
-    weights, bias, radius, first, second, leak = case
-    reads = 2 * Fraction(leak) * Fraction(radius)
+    weights, bias, radius, first, second, leak, mixing = case
+    reads = (2 * Fraction(leak) + Fraction(mixing.factor)) * Fraction(radius) + Fraction(mixing.absolute)
     size, read = Fraction(weights) * Fraction(radius) + abs(Fraction(bias)), Fraction(weights) * reads
     proved = Fraction(first.factor) * size + Fraction(second.factor) * (size + read) + read
     proved += Fraction(first.absolute) + Fraction(second.absolute)
-    found = Fraction(function(weights, bias, radius, first, second, leak))
+    found = Fraction(function(*case))
     return proved <= found <= proved * (1 + Fraction(2) ** -49) + Fraction(2) ** -1000
 
 
@@ -109,16 +109,17 @@ LICENCES = {
         examples=200,
     ),
     ("FLOAT", "bounds.difference_bound"): Licence(
-        st.tuples(SIZES, st.floats(-8, 8, allow_subnormal=False), SIZES, BOUND, BOUND, FACTORS),
+        st.tuples(SIZES, st.floats(-8, 8, allow_subnormal=False), SIZES, BOUND, BOUND, FACTORS, BOUND),
         bounds_a_difference,
         {
-            "no bias": lambda s, b, r, f, g, leak: difference_bound(s, 0.0, r, f, g, leak),
-            "a signed bias": lambda s, b, r, f, g, leak: difference_bound(s, max(b, 0.0), r, f, g, leak),
-            "no leak": lambda s, b, r, f, g, leak: difference_bound(s, b, r, f, g),
-            "half of the leak": lambda s, b, r, f, g, leak: difference_bound(s, b, r, f, g, leak / 2),
-            "one side": lambda s, b, r, f, g, leak: difference_bound(s, b, r, f, NONE, leak),
-            "the other side": lambda s, b, r, f, g, leak: difference_bound(s, b, r, NONE, g, leak),
-            "sides swapped": lambda s, b, r, f, g, leak: difference_bound(s, b, r, g, f, leak),
+            "no bias": lambda s, b, *others: difference_bound(s, 0.0, *others),
+            "a signed bias": lambda s, b, *others: difference_bound(s, max(b, 0.0), *others),
+            "no leak": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, g, 0.0, mixing),
+            "half of the leak": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, g, leak / 2, mixing),
+            "exact mixing": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, g, leak),
+            "one side": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, f, NONE, leak, mixing),
+            "the other side": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, NONE, g, leak, mixing),
+            "sides swapped": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, g, f, leak, mixing),
         },
         examples=120,
     ),

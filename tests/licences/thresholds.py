@@ -1,4 +1,4 @@
-"""Licences of the thresholds of alpha: which weights round to 0 or to 1, by balls around the exponentials."""
+"""Licences of the thresholds of alpha: which weights round to 0, by balls around the exponentials."""
 
 import math
 
@@ -6,7 +6,7 @@ from flint import arb, ctx
 from hypothesis import strategies as st
 from licences.cases import Licence, ball
 
-from conv2attn.bounds import FORMATS, auto_alpha, one_hot_threshold, target_rounds_to_one_threshold
+from conv2attn.bounds import FORMATS, auto_alpha, one_hot_threshold
 from proofs.A46 import AUTO
 from proofs.A46 import FORMATS as PROVED
 
@@ -50,19 +50,6 @@ def is_automatic(function, name):
         return alpha == AUTO[STORED[name]] and rounds_to_zero(alpha, name) and flushed(alpha, name)
 
 
-def target_is_one(function, case):
-    """theta^n - 1 < 2^-p at alpha, so that the exact sum rounds to 1; and at 97 % of alpha it is not."""
-    name, n = case
-    alpha, bits = function(name, n), PROVED[STORED[name]][0]
-
-    def small(alpha):
-        series = 1 + 2 * sum(((-ball(alpha) * (m * m)).exp() for m in range(1, 9)), arb(0))
-        return bool(series**n - 1 < power_of_two(-bits))
-
-    with ctx.workprec(200):
-        return small(alpha) and not small(0.8 * alpha)
-
-
 def in_format(wanted, wrong):
     """`one_hot_threshold` with a mistake in one format."""
     return lambda name, flush: wrong(name, flush) if name == wanted else one_hot_threshold(name, flush)
@@ -100,18 +87,5 @@ LICENCES = {
             "no power of two": one_hot_threshold,
             "float32 for all": lambda name: auto_alpha("float32"),
         },
-    ),
-    ("A46", "bounds.target_rounds_to_one_threshold"): Licence(
-        st.tuples(NAMES, st.integers(1, 3)),
-        target_is_one,
-        {
-            "two axes for all": lambda name, n: target_rounds_to_one_threshold(name, 2),
-            "one axis for all": lambda name, n: target_rounds_to_one_threshold(name, 1),
-            "one less": lambda name, n: target_rounds_to_one_threshold(name, n) - 1,
-            "a bit less": lambda name, n: target_rounds_to_one_threshold(name, n) - 2 * math.log(2),
-            "float32 for all": lambda name, n: target_rounds_to_one_threshold("float32", n),
-            "twice": lambda name, n: 2 * target_rounds_to_one_threshold(name, n),
-        },
-        examples=40,
     ),
 }

@@ -22,7 +22,6 @@ from conv2attn.bounds import (
     softmax_error,
     target_rounds_to_one_threshold,
 )
-from conv2attn.bounds.alpha import _target_threshold
 from conv2attn.bounds.covariance import is_positive_definite
 from conv2attn.bounds.formats import accumulator_of, storage_of
 from conv2attn.bounds.hard import _lattice_points
@@ -68,25 +67,6 @@ def test_the_ball_around_the_rivals_of_an_axis(alpha, shift):
     assert abs(upper - expected[1]) <= blur
     truth = mpmath.nsum(lambda n: mpmath.exp(-a * (n * n - 2 * n * s)), [-60, 60]) - 1
     assert lower <= truth <= upper
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-@pytest.mark.parametrize("ulps", [2.0, 20.0])
-def test_the_threshold_where_the_target_is_one_solves_its_equation(name, dimensions, ulps):
-    """-ln q, with q the least that leaves 2 n q (1 + relative) + others within the budget, to first order."""
-    inner, storage = accumulator_of(name), storage_of(name)
-    u = mpf(inner.unit_roundoff)
-    budget = u if storage == inner else mpf(storage.unit_roundoff) / 2 - 2 * dimensions * u
-    q = budget / (2 * dimensions)
-    others = 4 * (2 * dimensions * (dimensions - 1) * q**2 + 4 * dimensions * q**3)
-    others *= mpmath.root(others / mpf(inner.smallest_subnormal), inner.precision - 2)
-    nearest = 2 * dimensions * q * (1 + 2 * (2 * dimensions + 2 * mpf(ulps)) * u)
-    exact = mpmath.log((nearest + others) / budget / q)
-    lower, upper = ends(_target_threshold(storage, inner, dimensions, ulps))
-    assert nearly(lower, exact)
-    assert nearly(upper, exact)
-    assert 0 <= target_rounds_to_one_threshold(name, dimensions, ulps) - exact <= 2 * storage.unit_roundoff * exact
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,0 +1,566 @@
+(** * SOFT: heads that are not exactly one-hot, as computed
+
+    Claim: a softmax as computed, from exponentials of given error, summed in any order, divided or multiplied with the
+    reciprocal and stored, is in all within [computed_bound] of its real value. Where the target's exponential is 1, no weight
+    is larger than its exponential as stored, what leaks in all is bounded, and the target's weight is exactly 1 once the others
+    do not move the sum, or the quotient rounds to 1. So a layer of soft heads and the convolution, each as computed, differ by at most [difference].
+    Source: Blanchard, Higham and Higham 2021 for the softmax; this project for the rest.
+    Does not show: the mean of a target of weight 1, off by what the others weigh; anything with overflow, infinities or NaN; the error of a device's exponential, which is a hypothesis;
+    fused kernels that divide after mixing; the sharper theta series, of which the formal bound is [theta_bound].
+    Licenses: conv2attn.bounds.softmax_error, soft_mixing_bound, computed_leak, hard_mixing_bound, target_rounds_to_one_threshold. *)
+From Coq Require Import Reals ZArith Lra Lia.
+From Flocq Require Import Core.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums L1 L2c T1 FLOAT.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+(** ** Laws of the arithmetics *)
+Section Formats.
+Variables emin p : Z.
+Hypothesis p1 : (1 < p)%Z.
+Instance prec : Prec_gt_0 p. Proof. by rewrite /Prec_gt_0; lia. Qed.
+Lemma nearer x z : in_format emin p x -> Rabs (rounded emin p z - z) <= Rabs (x - z).
+Proof. by move=> fx; have [_ best] := round_N_pt radix2 (FLT_exp emin p) (fun t => negb (Z.even t)) z; exact: best. Qed.
+Lemma near_sum x y : in_format emin p x -> Rabs (rounded emin p (x + y) - (x + y)) <= Rabs y.
+Proof. move=> fx; apply: Rle_trans (nearer (x + y) fx) _; have -> : x - (x + y) = - y by ring.
+by rewrite Rabs_Ropp; exact: Rle_refl. Qed.
+Lemma gradual_laws : monotone (gradual emin p) /\ nearest (gradual emin p).
+Proof.
+split=> [x y|]; first exact: rounded_le.
+by split=> [|x y fx] /=; [exact: Rlt_le (power_gt0 _) | rewrite Rplus_0_r; exact: near_sum].
+Qed.
+Lemma flushing_laws : monotone (flushing emin p) /\ nearest (flushing emin p).
+Proof.
+have s0 := power_gt0 (emin + p - 1); split=> [x y xy|].
+  have := @rounded_le emin p p1 x y xy; rewrite /= /flush.
+  do 2 case: Rlt_bool_spec; rewrite /Rabs; do ?case: Rcase_abs; move=> *; lra.
+split=> [|x y [fx _]] /=; first exact: Rle_refl.
+have near := near_sum y fx; rewrite /flush; case: Rlt_bool_spec => [small|_]; last lra.
+have := Rabs_triang (- rounded emin p (x + y)) (rounded emin p (x + y) - (x + y)); rewrite Rabs_Ropp.
+by have -> : - rounded emin p (x + y) + (rounded emin p (x + y) - (x + y)) = 0 - (x + y); [ring | lra].
+Qed.
+End Formats.
+Theorem arithmetics : SOFT_arithmetics.
+Proof. by move=> emin p p1; have [a b] := gradual_laws emin p1; have [c d] := flushing_laws emin p1. Qed.
+
+Lemma growth_ge1 A T kappa n c : limits A T kappa n -> 1 <= growth A T kappa n c.
+Proof.
+move=> [soundA soundT _ k0 sm]; have [[u0 _ _] _] := soundA; have [[v0 _ _] _] := soundT.
+have [_ _ K1 Kg] := factors soundA soundT k0 n c; have P := power_le_gamma u0 sm.
+apply: Rle_trans K1 (Rle_trans _ _ _ Kg _); rewrite /factor /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
+by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: P].
+Qed.
+Lemma stored_le (I : Type) (t : order I) : (stored_on_a_way t <= stored_in_all t)%N.
+Proof.
+elim: t => //= s IHs t IHt; rewrite geq_max; apply/andP; split.
+  by apply: leq_trans IHs _; exact: leq_addr.
+by apply: leq_trans IHt _; exact: leq_addl.
+Qed.
+
+(** ** Heads that are not one-hot *)
+Lemma rsum_const (K : finType) (a : R) : \big[Rplus/0]_(k : K) a = INR #|K| * a.
+Proof.
+rewrite big_const; elim: #|K| => [|n IH]; first by rewrite /=; ring.
+by rewrite iterS IH S_INR; ring.
+Qed.
+Theorem softmax_error : SOFT_softmax.
+Proof.
+move=> K s e w total d eta g lambda v mu [d0 eta0 [g0 g1] lambda0 v0] [top top0] near sumd quotients D1 least0; rewrite /softmax_bound.
+set D := d + INR #|K| * eta in D1 least0 *; set least := _ - lambda in least0 *.
+set Z := \sum_k exp (s k); set Ze := \sum_k e k in sumd.
+have Z1 : 1 <= Z.
+  apply: Rle_trans (_ : exp (s top) <= _); last exact: (@rsum_term K (fun k => exp (s k)) top (fun j => Rlt_le _ _ (exp_pos _))).
+  by rewrite -exp_0; case: top0 => [/exp_increasing/Rlt_le|<-] //; exact: Rle_refl.
+have n0 : 0 <= INR #|K| * eta by apply: Rmult_le_pos; [exact: pos_INR | ].
+have moved : \sum_k Rabs (e k - exp (s k)) <= D * Z.
+  apply: Rle_trans (_ : \sum_k (d * exp (s k) + eta) <= _); first by apply: rsum_le => k _; exact: (proj2 (near k)).
+  by rewrite big_split /= -big_distrr /= rsum_const -/Z /D; nra.
+have close : Rabs (Ze - Z) <= D * Z by rewrite /Ze /Z rsum_minus; apply: Rle_trans (rsum_abs _ _ _) moved.
+have [up down] : Ze <= (1 + D) * Z /\ (1 - D) * Z <= Ze.
+  by move: close; rewrite /Rabs; case: Rcase_abs; lra.
+have D0 : 0 <= D by rewrite /D; lra.
+have Ze0 : 0 <= Ze by apply: rsum_ge0 => k _; exact: (proj1 (near k)).
+have big : least * Z <= total.
+  have : (1 - g) * Ze - lambda <= total by move: sumd; rewrite /Rabs; case: Rcase_abs; lra.
+  have : (1 - g) * ((1 - D) * Z) <= (1 - g) * Ze by apply: Rmult_le_compat_l; lra.
+  have : lambda <= lambda * Z by nra.
+  by rewrite /least; lra.
+have lz : 0 < least * Z by apply: Rmult_lt_0_compat; lra.
+have t0 : 0 < total by lra. have i0 : 0 < / total by exact: Rinv_0_lt_compat.
+have each k : Rabs (w k - softmax s k)
+    <= v * (e k * / total) + mu + Rabs (e k - exp (s k)) * / total + exp (s k) * (Rabs (Z - total) * / (total * Z)).
+  have -> : w k - softmax s k = (w k - e k / total) + ((e k - exp (s k)) / total + exp (s k) * ((Z - total) / (total * Z))).
+    by rewrite /softmax -/Z; field; lra.
+  have q := quotients k; have iz : 0 < / (total * Z) by apply/Rinv_0_lt_compat/Rmult_lt_0_compat; lra.
+  apply: Rle_trans (Rabs_triang _ _) _; apply: Rle_trans (Rplus_le_compat_l _ _ _ (Rabs_triang _ _)) _.
+  rewrite [Rabs (_ / total)]Rabs_mult (Rabs_pos_eq (/ total)); last lra.
+  rewrite [Rabs (exp _ * _)]Rabs_mult (Rabs_pos_eq (exp _)); last exact/Rlt_le/exp_pos.
+  rewrite [Rabs (_ / (total * Z))]Rabs_mult (Rabs_pos_eq (/ (total * Z))); last lra.
+  by move: q; rewrite /Rdiv; lra.
+apply: Rle_trans (_ : \sum_k _ <= _); first by apply: rsum_le => k _; exact: each.
+rewrite !big_split /= rsum_const -big_distrr -!big_distrl /= -/Ze -/Z.
+have -> : Z * (Rabs (Z - total) * / (total * Z)) = Rabs (Z - total) * / total by field; lra.
+have far : Rabs (Z - total) <= D * Z + (g * Ze + lambda).
+  have := Rabs_triang (Z - Ze) (Ze - total); have -> : Z - Ze + (Ze - total) = Z - total by ring.
+  by rewrite (Rabs_minus_sym Z Ze) (Rabs_minus_sym Ze total); lra.
+set M := (v + g) * (1 + D) + 2 * D + lambda.
+have M0 : 0 <= M by rewrite /M; have := Rmult_le_pos (v + g) (1 + D); lra.
+have num : v * Ze + \sum_k Rabs (e k - exp (s k)) + Rabs (Z - total) <= M * Z.
+  have : (v + g) * Ze <= (v + g) * ((1 + D) * Z) by apply: Rmult_le_compat_l; lra.
+  have : lambda <= lambda * Z by nra.
+  by rewrite /M; lra.
+have : (v * Ze + \sum_k Rabs (e k - exp (s k)) + Rabs (Z - total)) * / total <= M / least; last lra.
+apply: Rle_trans (Rmult_le_compat_r _ _ _ (Rlt_le _ _ i0) num) _.
+have le_inv : / total <= / (least * Z) by apply: Rinv_le_contravar.
+apply: Rle_trans (Rmult_le_compat_l (M * Z) _ _ _ le_inv) _; first by apply: Rmult_le_pos; lra.
+by right; field; lra.
+Qed.
+Lemma summed_size (K : finType) (e : K -> R) t : summed e t -> (size (summands t) <= #|K|)%N.
+Proof.
+move=> [[us _] none _]; have : (size (None :: summands t) <= #|{: option K}|)%N.
+  by rewrite -(card_uniqP _) ?max_card //= none.
+by rewrite card_option.
+Qed.
+Theorem computed_softmax_error : SOFT_computed.
+Proof.
+move=> A T reciprocal soundA soundT K s e t d eta [[d0 eta0 D1] [small g1 least0]] [[top top0] each] sumd.
+have sz := summed_size sumd; have [once none stored] := sumd.
+have [[u0 sl0 l0] [z0 img keep _ any]] := soundA; have [[v0 _ lT0] [_ _ _ _ anyT]] := soundT.
+set u := roundoff A in small g1 least0 u0 any; set uT := roundoff T in v0 anyT.
+have g0 : 0 <= gamma #|K| u.
+  apply: Rmult_le_pos; first by apply: Rmult_le_pos => //; exact: pos_INR.
+  by apply/Rlt_le/Rinv_0_lt_compat; lra.
+set g := gamma #|K| u in g1 least0 g0; set N := INR #|K| in small D1 least0.
+have N0 : 0 <= N by exact: pos_INR.
+set lambda := (1 + g) * (N * loss A + N * sum_loss A) in least0.
+have lam0 : 0 <= lambda.
+  by apply: Rmult_le_pos; [lra | have := Rmult_le_pos _ _ N0 l0; have := Rmult_le_pos _ _ N0 sl0; lra].
+set total := evaluate A A id (fun _ => 1) e 0 t.
+have close : Rabs (total - \sum_k e k) <= g * (\sum_k e k) + lambda.
+  have ok : limits A A 0 #|K| by split=> //; first [exact: small | exact: Rle_refl].
+  have ev : evaluation A A id 0 #|K| #|K| 0 0 (fun _ => 1) e 0 t.
+    split; first by split=> //; [rewrite -stored; exact: stored_le | rewrite stored].
+    split=> [|i]; first by apply: leq_trans (count_size _ _) sz.
+    by rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
+  have := sum_error_in_any_order ok ev; rewrite /magnitude /growth /underflow -/total -/u -/g -/N Rabs_R0 /=.
+  have -> : \sum_i 1 * e i = \sum_i e i by apply: eq_bigr => i _; ring.
+  have -> : \sum_i Rabs 1 * Rabs (e i) = \sum_i e i.
+    by apply: eq_bigr => i _; rewrite Rabs_R1 Rmult_1_l Rabs_pos_eq //; case: (each i) => _ [[]].
+  have -> : (1 + 0) * ((1 + 0) * 1) * (1 + g) * 1 * (N * loss A + N * sum_loss A + 0 * loss A) = lambda by rewrite /lambda; ring.
+  have -> : (1 + 0) * ((1 + 0) * 1) * (1 + g) * 1 - 1 = g by ring.
+  by rewrite !Rplus_0_r.
+have near k : 0 <= e k /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta by have [_ [[]]] := each k.
+have t0 : 0 < total.
+  have Z1 : 1 <= \sum_k exp (s k).
+    apply: Rle_trans (_ : exp (s top) <= _); last exact: (@rsum_term K (fun k => exp (s k)) top (fun j => Rlt_le _ _ (exp_pos _))).
+    by rewrite -exp_0; case: top0 => [/exp_increasing/Rlt_le|<-] //; exact: Rle_refl.
+  set Z := \sum_k exp (s k) in Z1.
+  have moved : Rabs (\sum_k e k - Z) <= d * Z + N * eta.
+    rewrite /Z rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _.
+    apply: Rle_trans (_ : \sum_k (d * exp (s k) + eta) <= _); first by apply: rsum_le => k _; exact: (proj2 (near k)).
+    by rewrite big_split /= -big_distrr /= rsum_const; exact: Rle_refl.
+  set Ze := \sum_k e k in close moved; have n0 := Rmult_le_pos _ _ N0 eta0.
+  have low : 1 - (d + N * eta) <= Ze.
+    have P : 0 <= (1 - d) * (Z - 1) by apply: Rmult_le_pos; lra.
+    by move: moved; rewrite /Rabs; case: Rcase_abs => up down; lra.
+  have : (1 - g) * (1 - (d + N * eta)) <= (1 - g) * Ze by apply: Rmult_le_compat_l; lra.
+  have gz : 0 <= g * Ze by apply: Rmult_le_pos; lra.
+  by move: close; rewrite /Rabs; case: Rcase_abs => up down; lra.
+set v := (1 + u) ^ 2 * (1 + uT) - 1; set mu := (1 + uT) * (3 + 2 * u) * loss A + loss T.
+have quotients k : Rabs (computed_softmax A T reciprocal e t k - e k / total) <= v * (e k / total) + mu.
+  have [_ [[e0 e2] _]] := each k; rewrite /computed_softmax /quotient -/total.
+  set x := e k / total; have x0 : 0 <= x by apply: Rmult_le_pos => //; exact/Rlt_le/Rinv_0_lt_compat.
+  set y := if reciprocal then _ else _; have y_near : Rabs (y - x) <= ((1 + u) ^ 2 - 1) * x + (3 + 2 * u) * loss A.
+    rewrite /y; clear y; case: reciprocal.
+      set r := fl A (1 / total).
+      have r_near : Rabs (e k * r - x) <= u * x + 2 * loss A.
+        have -> : e k * r - x = e k * (r - 1 / total) by rewrite /x /Rdiv; ring.
+        rewrite Rabs_mult (Rabs_pos_eq (e k)) //.
+        apply: Rle_trans (Rmult_le_compat_l _ _ _ e0 (any _)) _; rewrite Rabs_pos_eq; last first.
+          by rewrite /Rdiv Rmult_1_l; exact/Rlt_le/Rinv_0_lt_compat.
+        have -> : e k * (u * (1 / total) + loss A) = u * x + e k * loss A by rewrite /x /Rdiv; ring.
+        by apply: Rplus_le_compat_l; apply: Rmult_le_compat_r.
+      have er : Rabs (e k * r) <= (1 + u) * x + 2 * loss A.
+        have := Rabs_triang (e k * r - x) x; have -> : e k * r - x + x = e k * r by ring.
+        by rewrite (Rabs_pos_eq x) //; lra.
+      have := Rabs_triang (fl A (e k * r) - e k * r) (e k * r - x).
+      have -> : fl A (e k * r) - e k * r + (e k * r - x) = fl A (e k * r) - x by ring.
+      have := any (e k * r); have := Rmult_le_compat_l _ _ _ u0 er; lra.
+    have := any x; rewrite (Rabs_pos_eq x) //; have := Rmult_le_pos _ _ u0 x0.
+    have := Rmult_le_pos _ _ u0 (Rmult_le_pos _ _ u0 x0); have := Rmult_le_pos _ _ u0 l0; lra.
+  have ay : Rabs y <= (1 + u) ^ 2 * x + (3 + 2 * u) * loss A.
+    by have := Rabs_triang (y - x) x; have -> : y - x + x = y; [ring | rewrite (Rabs_pos_eq x) //; lra].
+  have := Rabs_triang (fl T y - y) (y - x); have -> : fl T y - y + (y - x) = fl T y - x by ring.
+  by have := anyT y; have := Rmult_le_compat_l _ _ _ v0 ay; rewrite /v /mu; lra.
+have v_ge0 : 0 <= v.
+  have : 1 <= (1 + u) ^ 2 by apply: pow_R1_Rle; lra.
+  by rewrite /v => one; nra.
+apply: (softmax_error (g := g) (lambda := lambda) (v := v) (mu := mu) _ _ near close quotients) => //.
+by exists top.
+Qed.
+
+(** ** Sums without the summands that are zero *)
+Section Pruned.
+Variables (I : eqType) (drop : pred I).
+Fixpoint pruned (t : order I) : order I :=
+  match t with
+  | Product i => if drop i then @Zero I else t
+  | Plus s t => Plus (pruned s) (pruned t)
+  | Fused i t => if drop i then pruned t else Fused i (pruned t)
+  | Stored t => Stored (pruned t)
+  | _ => t
+  end.
+Definition stays (i : option I) := if i is Some i then ~~ drop i else true.
+Lemma pruned_summands t : summands (pruned t) = [seq i <- summands t | stays i].
+Proof. by elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?filter_cat ?IHs ?IHt //; case: ifP => //= _; rewrite ?IHt. Qed.
+Lemma pruned_way t : (stored_on_a_way (pruned t) <= stored_on_a_way t)%N.
+Proof.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; try by case: ifP.
+by rewrite geq_max !leq_max IHs IHt orbT.
+Qed.
+Lemma pruned_all t : stored_in_all (pruned t) = stored_in_all t.
+Proof. by elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?IHs ?IHt //; case: ifP. Qed.
+Variables (A T : arithmetic) (cut : R -> R) (w x : I -> R) (b : R).
+Hypotheses (soundA : sound A) (soundT : sound T) (wider : forall z, representable T z -> representable A z).
+Hypotheses (bias : representable A b) (zeros : forall i, drop i -> cut (w i) * cut (x i) = 0).
+Lemma pruned_value t : evaluate A T cut w x b (pruned t) = evaluate A T cut w x b t.
+Proof.
+have [_ [zero img keep _ _]] := soundA.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite -?IHs -?IHt //.
+  by case: ifP => // /zeros ->; rewrite keep.
+case: ifP => [/zeros ->|_] //=; rewrite Rplus_0_l keep //; exact: (value_representable cut w x soundA soundT wider bias).
+Qed.
+End Pruned.
+Lemma pruned_once (I : finType) (drop : pred I) (w x : I -> R) b (t : order I) : (forall i, drop i -> w i * x i = 0) ->
+  each_once w x b t -> each_once w x b (pruned drop t).
+Proof.
+move=> zeros [us out]; rewrite /each_once pruned_summands; split; first exact: filter_uniq.
+move=> i; rewrite mem_filter negb_and => /orP [|/out //]; case: i => //= i; rewrite negbK; exact: zeros.
+Qed.
+Lemma pruned_size (I : finType) (few : pred I) (t : order I) : uniq (summands t) -> None \notin summands t ->
+  (size (summands (pruned (fun i => i \notin few) t)) <= #|few|)%N.
+Proof.
+move=> us none; rewrite pruned_summands.
+have sub : {subset [seq i <- summands t | stays (fun i => i \notin few) i] <= [seq Some i | i <- enum few]}.
+  move=> [i|]; rewrite mem_filter /=; last by move=> ins; rewrite ins in none.
+  by rewrite negbK => /andP [f _]; apply: map_f; rewrite mem_enum.
+by have := uniq_leq_size (filter_uniq _ us) sub; rewrite size_map -cardE.
+Qed.
+
+(** ** What leaks *)
+Section Leak.
+Variables (A T : arithmetic) (reciprocal : bool).
+Hypotheses (soundA : sound A) (monoA : monotone A) (monoT : monotone T) (soundT : sound T) (one : representable A 1).
+Variables (K : finType) (e : K -> R) (target : K).
+Hypotheses (fe : forall k, representable A (e k) /\ 0 <= e k) (top : e target = 1).
+Let value t := evaluate A A id (fun _ => 1) e 0 t.
+Lemma fl_ge0 x : 0 <= x -> 0 <= fl A x.
+Proof. by have [_ [zero _ keep _ _]] := soundA => /monoA; rewrite keep. Qed.
+Lemma fl_ge1 x : 1 <= x -> 1 <= fl A x.
+Proof. by have [_ [_ _ keep _ _]] := soundA => /monoA; rewrite keep. Qed.
+Lemma value_ge0 t : 0 <= value t.
+Proof.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt]; rewrite /value /= -/(value _); try exact: Rle_refl; apply: fl_ge0.
+- by have [_] := fe i; rewrite Rmult_1_l.
+- by rewrite -/(value s) -/(value t); lra.
+- by have [_] := fe i; rewrite Rmult_1_l; lra.
+- exact: IHt.
+Qed.
+Lemma value_ge1 t : Some target \in summands t -> 1 <= value t.
+Proof.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite /value /= -/(value _).
+- by rewrite inE => /eqP [<-]; apply: fl_ge1; rewrite top; lra.
+- rewrite mem_cat -/(value s) -/(value t); have := value_ge0 s; have := value_ge0 t.
+  by move=> t0 s0 /orP [/IHs|/IHt] le; apply: fl_ge1; lra.
+- have [_ e0] := fe i; have := value_ge0 t; rewrite inE Rmult_1_l => t0 /orP [/eqP [E]|/IHt le]; apply: fl_ge1; last lra.
+  by rewrite -E top; lra.
+- by move=> /IHt; exact: fl_ge1.
+Qed.
+Lemma weight_le t : summed e t -> forall k, 0 <= computed_softmax A T reciprocal e t k <= fl T (e k).
+Proof.
+move=> [[us out] _ _] k; have [_ [zero _ keep _ _]] := soundA; have [_ [zeroT _ keepT _ _]] := soundT.
+have t1 : 1 <= value t.
+  by apply: value_ge1; apply/negPn/negP => /out; rewrite /= top Rmult_1_l => E; lra.
+have [fk e0] := fe k; have i0 : 0 < / value t by apply: Rinv_0_lt_compat; lra.
+have i1 : / value t <= 1 by rewrite -Rinv_1; apply: Rinv_le_contravar; lra.
+have down x : 0 <= x <= e k -> 0 <= fl A x <= e k.
+  by move=> [x0 xe]; split; [exact: fl_ge0 | rewrite -(keep _ fk); exact: monoA].
+rewrite /computed_softmax /quotient -/(value t); set y := if reciprocal then _ else _.
+have [y0 ye] : 0 <= y <= e k.
+  rewrite /y; case: reciprocal; apply: down; last by rewrite /Rdiv; split; nra.
+  have r0 : 0 <= fl A (1 / value t) by apply: fl_ge0; rewrite /Rdiv; lra.
+  have r1 : fl A (1 / value t) <= 1 by have := @monoA (1 / value t) 1; rewrite (keep _ one) => le; apply: le; rewrite /Rdiv; lra.
+  by split; nra.
+by split; [rewrite -(keepT _ zeroT); exact: monoT | exact: monoT].
+Qed.
+End Leak.
+Theorem leak : SOFT_leak.
+Proof. move=> A T r sA mA mT sT one K e target t sumd fe top; exact: (weight_le r sA mA mT sT one fe top sumd). Qed.
+Theorem leak_in_all : SOFT_leak_in_all.
+Proof.
+move=> A T r sA mA mT sT one K s e target t few N d eta sumd fe top d0 eta0 out cnt.
+have fe' k : representable A (e k) /\ 0 <= e k by have [f [e0 _]] := fe k.
+have le := weight_le r sA mA mT sT one fe' top sumd.
+have [[v0 _ l0] [_ _ _ _ any]] := sT; set C := (1 + roundoff T) * eta + loss T.
+have C0 : 0 <= C by rewrite /C; nra.
+have each k : computed_softmax A T r e t k <= (1 + roundoff T) * (1 + d) * exp (s k) + (if k \in few then C else 0).
+  have x0 := exp_pos (s k); case: ifPn => [_|/out ->]; last by have := Rmult_le_pos (1 + roundoff T) ((1 + d) * exp (s k)); nra.
+  have [_ up] := le k; have [_ [e0 eu]] := fe k; apply: Rle_trans up _.
+  have := any (e k); rewrite (Rabs_pos_eq (e k)) // /C => /(Rle_trans _ _ _ (Rle_abs _)) E.
+  have := Rmult_le_compat_l (1 + roundoff T) _ _ _ eu; lra.
+apply: Rle_trans (_ : \big[Rplus/0]_(k | k != target) ((1 + roundoff T) * (1 + d) * exp (s k) + (if k \in few then C else 0)) <= _).
+  by apply: rsum_le => k _; exact: each.
+rewrite big_split /= -big_distrr /=; apply: Rplus_le_compat_l.
+have -> : \big[Rplus/0]_(k | k != target) (if k \in few then C else 0) = INR #|[pred k in few | k != target]| * C.
+  rewrite -big_mkcondr /= -[RHS]/(_ * C) big_const.
+  rewrite (eq_card (B := [pred k in few | k != target])) => [|k]; last by rewrite !inE andbC.
+  by elim: #|_| => [|m IH]; rewrite ?iterS ?IH ?S_INR /=; ring.
+by apply: Rmult_le_compat_r => //; apply/le_INR/leP.
+Qed.
+Theorem lattice : SOFT_lattice.
+Proof.
+move=> n K pos inj target; split=> [alpha a0|r].
+  have := partition_le a0 inj (pos target); rewrite (bigD1 target) //= weight_diag // /L2c.weight; lra.
+pose near := [pred k | (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z].
+have self : target \in near.
+  rewrite inE /distance big1 => [|a _]; last by rewrite Z.sub_diag.
+  by apply/Z.leb_spec0; lia.
+pose code k : {ffun 'I_n -> 'I_(r + r).+1} := [ffun i => inord (Z.to_nat (pos k i - pos target i + Z.of_nat r))].
+have range k i : k \in near -> (Z.abs (pos k i - pos target i) <= Z.of_nat r)%Z.
+  rewrite inE /distance => /Z.leb_spec0; rewrite (bigD1 i) //= of_natM.
+  have : (0 <= \big[Z.add/0]_(j < n | j != i) ((pos k j - pos target j) * (pos k j - pos target j)))%Z.
+    by elim/big_ind: _ => // [x y|j _]; [lia | exact: Z.square_nonneg].
+  by set S := bigop _ _ _; move: (pos k i - pos target i)%Z (Z.of_nat r) (Zle_0_nat r) => y m m0 S0 le; nia.
+have codeK k i : k \in near -> (Z.of_nat (code k i) - Z.of_nat r = pos k i - pos target i)%Z.
+  move=> /(range k i); rewrite ffunE; move: (pos k i - pos target i)%Z => y le.
+  by rewrite inordK ?ltnS //; first lia; apply/leP; rewrite -plusE; lia.
+have inj' : {in near &, injective code}.
+  by move=> k k' nk nk' E; apply: inj => i; have := codeK _ i nk; have := codeK _ i nk'; rewrite E; lia.
+have : (#|near| <= (r + r).+1 ^ n)%N.
+  by rewrite -(card_in_imset inj'); apply: leq_trans (max_card _) _; rewrite card_ffun !card_ord.
+rewrite (cardD1 target) self add1n => le; rewrite -ltnS subn1 prednK ?expn_gt0 //; apply: leq_trans le.
+Qed.
+
+Theorem mixing : SOFT_mixing.
+Proof.
+case=> A T cut kappa k n c m K p w x t off range [/= ok ev] p0 p1 near small; rewrite /cost /lost /growth_of /computed /=.
+have := sum_error_in_any_order ok ev; rewrite /magnitude Rabs_R0 !Rplus_0_r.
+set y := evaluate _ _ _ _ _ _ _; set G := growth _ _ _ _ _; set U := underflow _ _ _ _ _ => E.
+have r0 (i : K) : 0 <= range by apply: Rle_trans (Rabs_pos (x i)) (small i).
+have sumw : \sum_i Rabs (w i) * Rabs (x i) <= (1 + off) * range.
+  apply: Rle_trans (_ : \sum_i (p i + Rabs (w i - p i)) * range <= _).
+    apply: rsum_le => i _; apply: Rmult_le_compat; [exact: Rabs_pos | exact: Rabs_pos | | exact: small].
+    have := Rabs_triang (p i) (w i - p i); have -> : p i + (w i - p i) = w i by ring.
+    by rewrite (Rabs_pos_eq (p i)).
+  have [i _|none] := pickP (fun _ : K => true).
+    by rewrite -big_distrl /= big_split /= p1; apply: Rmult_le_compat_r; [exact: r0 i | lra].
+  by exfalso; move: p1; rewrite big_pred0 //; lra.
+have moved : Rabs (\sum_i w i * x i - \sum_i p i * x i) <= off * range.
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _.
+  apply: Rle_trans (_ : \sum_i Rabs (w i - p i) * range <= _).
+    apply: rsum_le => i _; have -> : w i * x i - p i * x i = (w i - p i) * x i by ring.
+    by rewrite Rabs_mult; apply: Rmult_le_compat_l; [exact: Rabs_pos | exact: small].
+  have [i _|none] := pickP (fun _ : K => true).
+    by rewrite -big_distrl /=; apply: Rmult_le_compat_r; [exact: r0 i | exact: near].
+  by exfalso; move: p1; rewrite big_pred0 //; lra.
+have g1 : 0 <= G - 1 by have := growth_ge1 c ok; rewrite -/G; lra.
+have := Rmult_le_compat_l _ _ _ g1 sumw.
+have := Rabs_triang (y - \sum_i w i * x i) (\sum_i w i * x i - \sum_i p i * x i).
+have -> : y - \sum_i w i * x i + (\sum_i w i * x i - \sum_i p i * x i) = y - \sum_i p i * x i by ring.
+by move: E; lra.
+Qed.
+
+
+(** ** A target whose weight is exactly 1 *)
+Lemma just_below_one emin p : (1 < p)%Z -> (emin <= - p)%Z -> rounded emin p (1 - power (- p - 1)) = 1.
+Proof.
+move=> p1 range; have h0 := power_gt0 (- p - 1); have h1 : power (- p - 1) <= power (-2) by apply: bpow_le; lia.
+have q : power (-2) = / 4 by [].
+have mag0 : mag radix2 (1 - power (- p - 1)) = 0%Z :> Z.
+  apply: mag_unique_pos; change (bpow radix2 (0 - 1)) with (/ 2); change (bpow radix2 0) with 1; lra.
+have exp0 : cexp radix2 (FLT_exp emin p) (1 - power (- p - 1)) = (- p)%Z by rewrite /cexp mag0 /FLT_exp; lia.
+have pp : bpow radix2 p = IZR (2 ^ p) by rewrite -(IZR_Zpower radix2) //; lia.
+have scaled : scaled_mantissa radix2 (FLT_exp emin p) (1 - power (- p - 1)) = IZR (2 ^ p - 1) + / 2.
+  rewrite /scaled_mantissa exp0 Z.opp_involutive Rmult_minus_distr_r Rmult_1_l /power -bpow_plus.
+  have -> : (- p - 1 + p = -1)%Z by ring.
+  by rewrite pp minus_IZR; change (bpow radix2 (-1)) with (/ 2); lra.
+rewrite /rounded /Generic_fmt.round scaled /ZnearestE /Znearest exp0.
+have floor : Zfloor (IZR (2 ^ p - 1) + / 2) = (2 ^ p - 1)%Z by apply: Zfloor_imp; rewrite plus_IZR; lra.
+rewrite floor Rcompare_Eq; last by ring.
+have odd : Z.even (2 ^ p - 1) = false.
+  by rewrite Z.even_sub Z.even_pow //; lia.
+rewrite odd /= Zceil_floor_neq floor; last first.
+  by move=> E; have : IZR (2 ^ p - 1) + / 2 = IZR (2 ^ p - 1) by []; lra.
+have -> : (2 ^ p - 1 + 1 = 2 ^ p)%Z by ring.
+by rewrite /F2R /= -pp -bpow_plus; have -> : (p + - p = 0)%Z by ring.
+Qed.
+Theorem target_is_one : SOFT_one.
+Proof.
+move=> emin p emin' p' pp ee range K e target t reciprocal few N [once none stored] fe top out cnt small rest enough.
+have p1 : (1 < p)%Z by lia. have p1' : (1 < p')%Z by lia.
+have u0 := power_gt0 (- p); have sA := gradual_sound emin p1; have sT := gradual_sound emin' p1'.
+have [mA _] := gradual_laws emin p1; have [mT _] := gradual_laws emin' p1'.
+have one : in_format emin p 1 by apply: format_1; lia.
+have one' : in_format emin' p' 1 by apply: format_1; lia.
+have f1 := rounded_id (emin := emin) (p := p) one; have f1' := rounded_id (emin := emin') (p := p') one'.
+have fe' k : in_format emin p (e k) by case: (fe k).
+have ge0 k : k != target -> 0 <= e k by move=> _; case: (fe k).
+have intarget : target \in few by apply/negPn/negP => /out; rewrite top => E; lra.
+have size_few : (#|few| <= N.+1)%N.
+  rewrite (cardD1 target) intarget add1n ltnS; apply: leq_trans cnt; apply: subset_leq_card.
+  by apply/subsetP => k; rewrite !inE andbC.
+have zeros k : k \notin few -> id 1 * id (e k) = 0 by move=> /out /= ->; rewrite Rmult_0_r.
+set r := pruned (fun k => k \notin few) t.
+have value : evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 t
+    = evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 r.
+  by rewrite /r (@pruned_value _ _ _ _ id _ _ _ sA sA (fun z H => H) (format0 emin p) zeros).
+have [us outr] : each_once (fun _ => 1) e 0 r by apply: pruned_once once => k /out ->; rewrite Rmult_0_r.
+have int : Some target \in summands r by apply/negPn/negP => /outr; rewrite /= top Rmult_1_l => E; lra.
+have sz : (size (summands r) <= N.+1)%N.
+  by apply: leq_trans size_few; case: once => ut _; exact: pruned_size.
+have rest0 : 0 <= rest by apply: rsum_ge0 => k /ge0.
+rewrite /computed_softmax /quotient value top /=.
+set total := evaluate _ _ _ _ _ _ r.
+have t1 : 1 <= total.
+  by apply: (value_ge1 sA mA one (fun k => conj (fe' k) (proj2 (fe k))) top int).
+have i0 : 0 < / total by apply: Rinv_0_lt_compat; lra.
+have i1 : / total <= 1 by rewrite -Rinv_1; apply: Rinv_le_contravar; lra.
+have twice : rounded emin p (1 * rounded emin p (1 / total)) = rounded emin p (1 / total).
+  by rewrite Rmult_1_l rounded_id //; exact: rounded_format.
+have -> : (if reciprocal then rounded emin p (1 * rounded emin p (1 / total)) else rounded emin p (1 / total)) = rounded emin p (1 / total).
+  by case: reciprocal.
+rewrite /Rdiv Rmult_1_l; case: enough => [tiny|cast].
+  have few' : INR N * power (- p) < 1 by move: small; rewrite S_INR; lra.
+  have -> : total = 1 by exact: (value_one p1 range fe' top ge0 few' tiny us int sz).
+  by rewrite Rinv_1 f1 f1'.
+have up : total <= (1 + gamma N.+1 (power (- p))) * (1 + rest).
+  have [_ le] := value_le p1 fe' top ge0 (leq_trans (rounds_le r) sz); apply: Rle_trans le _.
+  have exact : exact_value (fun _ => 1) e 0 r = 1 + rest.
+    rewrite exact_sum (sum_once us outr) Rplus_0_r (bigD1 target) //= top Rmult_1_l; congr (_ + _).
+    by apply: eq_bigr => k _; rewrite Rmult_1_l.
+  by rewrite exact; apply: Rmult_le_compat_r; [lra | apply: power_le_gamma; lra].
+have h0 := power_gt0 (- p' - 1); have h4 : power (- p' - 1) <= / 4.
+  by have <- : power (-2) = / 4; [ | apply: bpow_le; lia].
+have inv : (1 - power (- p' - 1)) * / (1 - power (- p)) <= / total.
+  have P : (1 - power (- p' - 1)) * total <= 1 - power (- p) by apply: Rle_trans cast; apply: Rmult_le_compat_l; lra.
+  have d0 : 0 < 1 - power (- p) by nra.
+  apply: (Rmult_le_reg_r (total * (1 - power (- p)))); first nra.
+  by have -> : (1 - power (- p' - 1)) * / (1 - power (- p)) * (total * (1 - power (- p))) = (1 - power (- p' - 1)) * total;
+    [field; lra | have -> : / total * (total * (1 - power (- p))) = 1 - power (- p); [field; lra | ]].
+have d0 : 0 < 1 - power (- p) by nra.
+have d1 : 1 <= / (1 - power (- p)) by rewrite -{1}Rinv_1; apply: Rinv_le_contravar; lra.
+have half : / 2 <= / total by nra.
+have y1 : rounded emin p (/ total) <= 1 by rewrite -f1; exact: rounded_le.
+have yl : 1 - power (- p' - 1) <= rounded emin p (/ total).
+  have norm : power (emin + p - 1) <= Rabs (/ total).
+    rewrite (Rabs_pos_eq (/ total)); last lra; apply: Rle_trans half.
+    by have <- : power (-1) = / 2; [ | apply: bpow_le; lia].
+  have := normal_error p1 norm; rewrite (Rabs_pos_eq (/ total)); last lra.
+  rewrite /Rabs; case: Rcase_abs => D E; have M := Rmult_le_compat_l (1 - power (- p)) _ _ (Rlt_le _ _ d0) inv;
+    have Q : (1 - power (- p)) * ((1 - power (- p' - 1)) * / (1 - power (- p))) = 1 - power (- p' - 1) by field; lra.
+  - by rewrite Q in M; lra.
+  - by rewrite Q in M; have := Rmult_le_pos _ _ (Rlt_le _ _ u0) (Rlt_le _ _ i0); lra.
+apply: Rle_antisym; first by rewrite -f1'; exact: rounded_le.
+by rewrite -(just_below_one p1' (proj2 ee)); exact: rounded_le.
+Qed.
+
+(** ** The layers *)
+Theorem tokens_read : SOFT_tokens.
+Proof.
+move=> n g ok G ci co H f weight b X bij range e small token near first second q o t t' [ok1 ev] [ok2 ev'].
+have E := sum_error_in_any_order ok1 ev; have E' := sum_error_in_any_order ok2 ev'.
+have over_heads (F : taps g -> 'I_(G * ci) -> R) : \big[Rplus/0]_(h : H) \big[Rplus/0]_c F (f h) c = \sum_t \sum_c F t c.
+  by rewrite [RHS](reindex f) //=; exact: onW_bij.
+set S := \sum_t \sum_c _.
+have seen_le s c : Rabs (seen X q s c) <= range by rewrite /seen -(@zero_pad_key reals n g ok _ X q s c); exact: small.
+have W0 s c : 0 <= Rabs (tap weight s c o) by exact: Rabs_pos.
+have m1 : magnitude (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) <= S * range + Rabs (b o).
+  apply: Rplus_le_compat_r; rewrite -(pair_bigA _ (fun s c => Rabs (tap weight s c o) * Rabs (seen X q s c))) /=.
+  rewrite /S big_distrl; apply: rsum_le => s _; rewrite big_distrl; apply: rsum_le => c _.
+  exact: Rmult_le_compat_l.
+have m2 : magnitude (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) <= S * range + Rabs (b o) + S * e.
+  have -> : S * range + Rabs (b o) + S * e = S * (range + e) + Rabs (b o) by ring.
+  apply: Rplus_le_compat_r; rewrite -(pair_bigA _ (fun h c => Rabs (tap weight (f h) c o) * Rabs (token h q c))) /=.
+  rewrite /S -(over_heads (fun s c => Rabs (tap weight s c o))) big_distrl; apply: rsum_le => h _; rewrite big_distrl; apply: rsum_le => c _.
+  apply: Rmult_le_compat_l => //; have := Rabs_triang (token h q c - seen X q (f h) c) (seen X q (f h) c).
+  have -> : token h q c - seen X q (f h) c + seen X q (f h) c = token h q c by ring.
+  by have := near h q c; have := seen_le (f h) c; lra.
+have moved : Rabs ((\sum_i tap weight (f i.1) i.2 o * token i.1 q i.2 + b o) - (\sum_i tap weight i.1 i.2 o * seen X q i.1 i.2 + b o)) <= S * e.
+  rewrite -(pair_bigA _ (fun h c => tap weight (f h) c o * token h q c)) -(pair_bigA _ (fun s c => tap weight s c o * seen X q s c)) /=.
+  rewrite -(over_heads (fun s c => tap weight s c o * seen X q s c)) /S -(over_heads (fun s c => Rabs (tap weight s c o))).
+  have -> : forall y z v : R, y + v - (z + v) = y - z by move=> y z v; ring.
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; rewrite big_distrl; apply: rsum_le => h _.
+  rewrite rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; rewrite big_distrl; apply: rsum_le => c _ /=.
+  by rewrite -Rmult_minus_distr_l Rabs_mult; apply: Rmult_le_compat_l.
+rewrite /difference /cost /lost /growth_of /computed.
+have g1 := growth_ge1 (casts first) ok1; have g2 := growth_ge1 (casts second) ok2.
+have c1 := Rmult_le_compat_l (growth (sums first) (stores first) (cut_by first) (terms first) (casts first) - 1) _ _ _ m1.
+have c2 := Rmult_le_compat_l (growth (sums second) (stores second) (cut_by second) (terms second) (casts second) - 1) _ _ _ m2.
+move: E E' moved c1 c2; set y := evaluate (sums first) _ _ _ _ _ t; set y' := evaluate (sums second) _ _ _ _ _ t'.
+set s := _ + b o; set s' := _ + b o => E E' moved c1 c2.
+have := Rabs_triang (y' - s') (s' - s + (s - y)); have -> : y' - s' + (s' - s + (s - y)) = y' - y by ring.
+have := Rabs_triang (s' - s) (s - y); move: E; rewrite (Rabs_minus_sym y s) => E.
+by have := c1 ltac:(lra); have := c2 ltac:(lra); lra.
+Qed.
+Theorem layer_and_convolution : SOFT.
+Proof.
+move=> n g ok G ci co H f weight b X bij range small A T reciprocal sA sT s e over d eta leaked enough given leaks attention way mix
+  as_mixed token first second q o t t' set1 set2 off.
+apply: (tokens_read ok bij small) set1 set2 => // h q' c.
+have [ex sumd] := given h q'; set k0 := key ok q' (f h).
+have W := computed_softmax_error reciprocal sA sT enough ex sumd.
+have p0 i : 0 <= softmax (s h q') i by apply/Rlt_le/softmax_gt0.
+have p1 := softmax_sum1 (s h q') k0.
+have M := mixing (as_mixed h q' c) p0 p1 W (fun k => small k c).
+have spread (c' : 'I_(G * ci)) k k' : Rabs (zero_pad X k c' - zero_pad X k' c') <= 2 * range.
+  have := Rabs_triang (zero_pad X k c') (- zero_pad X k' c'); rewrite Rabs_Ropp; have := small k c'; have := small k' c'.
+  by move=> a1 a2 a3; apply: Rle_trans a3 _; lra.
+have near := @head_error unit_finType _ _ (fun _ => softmax (s h q')) (fun _ => k0) (fun k c => zero_pad X k c) (fun _ => 2 * range)
+  (fun _ => p0) (fun _ => p1) spread tt c.
+have l : 1 - softmax (s h q') k0 <= leaked by apply: (leaks h q'); rewrite (readsE ok) eqxx.
+have r0 : 0 <= range by apply: Rle_trans (Rabs_pos _) (small k0 c).
+have le2 : (1 - softmax (s h q') k0) * (2 * range) <= leaked * (2 * range) by apply: Rmult_le_compat_r; lra.
+have -> : seen X q' (f h) c = zero_pad X k0 c by rewrite /seen -(@zero_pad_key reals n g ok _ X q' (f h) c).
+move: M near; rewrite -/off /token /=; set y := computed _ _ _ _ _; set z := \sum_i _ => M near.
+have := Rabs_triang (y - z) (z - zero_pad X k0 c); have -> : y - z + (z - zero_pad X k0 c) = y - zero_pad X k0 c by ring.
+lra.
+Qed.
+
+(** ** Instance: exponentials 1 and 2^-30 in float32: the target's weight is exactly 1, though the other is not 0 *)
+Definition two (k : bool) : R := if k then 1 else power (-30).
+Lemma summed_pair (e : bool -> R) : summed e (pair_order true).
+Proof. by split=> //; split=> // -[[]|]. Qed.
+Theorem instance : computed_softmax (gradual (-149) 24) (gradual (-149) 24) false two (pair_order true) true = 1.
+Proof.
+have p1 : (1 < 24 <= 24)%Z by []. have r1 : (-149 <= -149 <= - 24)%Z by []. have r2 : (-149 <= - 24)%Z by [].
+have one : power 0 = 1 by [].
+have fe k : in_format (-149) 24 (two k) /\ 0 <= two k.
+  by rewrite /two -one; case: k; split; try exact/Rlt_le/power_gt0; exact: format_power.
+have cnt : (#|[pred k in predT | k != true]| <= 1)%N by rewrite (eq_card (B := pred1 false)) ?card1 // => -[].
+have few : INR 2 * power (- (24)) < 1 by change ((1 + 1) * / 16777216 < 1); lra.
+have all (k : bool) : k \notin predT -> two k = 0 by [].
+have done := target_is_one p1 r1 r2 false (summed_pair two) fe (erefl : two true = 1) all cnt few; apply: done; left.
+have -> : \big[Rplus/0]_(k | k != true) two k = power (-30) by rewrite big_mkcond big_bool /= Rplus_0_l.
+have -> : gamma 1 (power (- (24))) = / 16777215.
+  by change (gamma 1 (/ 16777216) = / 16777215); rewrite /gamma /=; field.
+by change ((1 + / 16777215) * / 1073741824 <= / 16777216); lra.
+Qed.
+
+(** ** Mutant: the target's weight is 1 whatever the others weigh *)
+Definition mutant := forall (K : finType) (e : K -> R) (target : K) (t : order K), summed e t ->
+  (forall k, in_format (-149) 24 (e k) /\ 0 <= e k) -> e target = 1 ->
+  computed_softmax (gradual (-149) 24) (gradual (-149) 24) false e t target = 1.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+have p1 : (1 < 24)%Z by []. have one : power 0 = 1 by []. have f0 : in_format (-149) 24 (power 0) by exact: format_power.
+move=> /(_ _ (fun _ : bool => power 0) true (pair_order true) (summed_pair _)) H.
+have {H} := H (fun _ => conj f0 (Rlt_le _ _ (power_gt0 0))) one.
+have two2 : power 0 + power 0 = power 1 by rewrite one; change (1 + 1 = 2); ring.
+have half : power 0 / power 1 = power (-1) by rewrite one; change (1 / 2 = / 2); field.
+rewrite /computed_softmax /quotient /= !Rmult_1_l !(rounded_id (emin := -149) (p := 24) f0) two2.
+have r2 : rounded (-149) 24 (power 1) = power 1 by rewrite rounded_id //; exact: format_power.
+have rh : rounded (-149) 24 (power (-1)) = power (-1) by rewrite rounded_id //; exact: format_power.
+rewrite r2 half !rh.
+by change (/ 2 = 1 -> False); lra.
+Qed.
