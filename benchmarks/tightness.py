@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from conv2attn import convert, set_engine
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.computed.rounding import difference_bounds
-from conv2attn.equivalence.readings.reading import reading_of
+from conv2attn.equivalence.bases import Pair
+from conv2attn.equivalence.error_analysis import difference_bounds
 from conv2attn.report.markup import markdown_table
 
 SHORT = 500  # terms up to which the median ratio is held under 100
@@ -104,7 +104,7 @@ def measure(channels: int, size: int, alpha: float, count: int, seed: int = 0) -
     orders = [set_engine(convert(layer, alpha=alpha), "separable")]
     orders += [set_engine(shuffled(convert(layer, alpha=alpha), generator), "separable") for _ in range(3)]
     sides = (2 * size + 2, 2 * size + 3)
-    bounds = difference_bounds(reading_of(layer), reading_of(orders[0]), 1.0, sides)
+    bounds = difference_bounds(Pair.of(layer, orders[0]), 1.0, sides)
     assert bounds is not None
     return Tightness(channels * size**2, alpha, max(bounds), worst_difference(layer, orders, count, seed))
 

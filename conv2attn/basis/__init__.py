@@ -4,6 +4,7 @@ from conv2attn.basis.basis import Basis, as_affine_map, as_basis, basis_of
 from conv2attn.basis.composition import compose, merged
 from conv2attn.basis.evaluation import cheapest_order, evaluate, order_costs
 from conv2attn.basis.filters import compose_filters
+from conv2attn.basis.form import Form
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.basis.numbers import Numbers
@@ -36,6 +37,7 @@ from conv2attn.basis.operators import (
     cut_softmax,
     entries,
     inner_products,
+    offsets,
     output_sides,
     terms,
     weighted_sum,
@@ -55,6 +57,7 @@ __all__ = [
     "Dense",
     "Diagonal",
     "EnumeratedSoftmax",
+    "Form",
     "GeneralisedSoftmax",
     "Graph",
     "Kronecker",
@@ -94,6 +97,7 @@ __all__ = [
     "gcn",
     "inner_products",
     "merged",
+    "offsets",
     "order_costs",
     "output_sides",
     "pattern_of",

@@ -8,8 +8,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.grid import Sides, Sites
-from conv2attn.basis.operators import Composition, as_matrix, output_sides
+from conv2attn.basis.form import Form
+from conv2attn.basis.grid import Offset, Sides, Sites
+from conv2attn.basis.operators import Composition, as_matrix, offsets, output_sides
 from conv2attn.basis.padding import Padding
 from conv2attn.basis.weights import Weights
 from conv2attn.errors import UnsupportedError
@@ -39,6 +40,17 @@ class Basis:
     def mixing(self) -> Composition:
         """The family of the `P_k`."""
         return Composition((self.sites, self.operators, self.padding))
+
+    @property
+    def form(self) -> Form:
+        """Which pixels the outputs copy, at every size."""
+        return Form.of(self.padding, self.sites)
+
+    @property
+    def starts(self) -> tuple[Offset, ...]:
+        """For each operator with a target, where output 0 reads, counted from the first pixel."""
+        first = [b - p for b, p in zip(self.sites.before, self.padding.before, strict=True)]
+        return tuple(tuple(f + o for f, o in zip(first, offset, strict=True)) for offset in offsets(self.operators))
 
 
 def basis_of(operators: Any, weights: Weights, dimensions: int) -> Basis:

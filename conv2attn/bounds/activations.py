@@ -14,7 +14,7 @@ LIBRARY = 64  # roundings that one exp, erf, log1p or tanh stands for: 20 ulps, 
 @final
 @dataclass(frozen=True)
 class Activation:
-    """What is known of a function f of the real numbers, for every x and x'.
+    """Bounds on a function f of the real numbers, for every x and x'.
 
     Args:
         slope: |f(x) - f(x')| <= slope |x - x'|.

@@ -21,8 +21,8 @@ from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.equivalence import Certificate, Replay, certify, replay
-from conv2attn.equivalence.evidence.recheck import sha256
-from conv2attn.equivalence.evidence.replay import REMEDY
+from conv2attn.equivalence.checker import architecture_in, sha256
+from conv2attn.equivalence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
 from conv2attn.theorem import STOCK
@@ -97,7 +97,8 @@ def verify_files(
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
-    told = [*files.items(), *hashes.items(), ("command", command)]
+    named = {f"{key} architecture": text for key, path in files.items() if (text := architecture_in(path))}
+    told = [*files.items(), *hashes.items(), *named.items(), ("command", command)]
     with progress("verifying"):
         found = certify(first, second, **inputs(running, first, reading), tolerance=tolerance, circumstances=told)
     if save_witness and found.witnesses:

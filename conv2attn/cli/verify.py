@@ -84,5 +84,9 @@ def replay_line(context: click.Context, kept: str) -> str:
     for parameter in main.commands["replay"].params:
         value = context.params.get(str(parameter.name))
         if isinstance(parameter, click.Option) and parameter.name not in WRITING:
-            words += [] if value in (None, parameter.get_default(context)) else [parameter.opts[0], str(value)]
+            default = value in (None, (), parameter.get_default(context))
+            values: tuple[Any, ...] = () if default else value if isinstance(value, tuple) else (value,)
+            words += [
+                word for each in values for word in (parameter.opts[0], *([] if parameter.is_flag else [str(each)]))
+            ]
     return shlex.join(words)

@@ -1,4 +1,4 @@
-"""What a certificate may be asked for: an argument of the wrong kind is refused in a sentence, before anything runs."""
+"""Checks of the arguments of `certify`: a wrong one is refused in a sentence, before anything runs."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.equivalence.computed.returned import is_dense
+from conv2attn.equivalence.outputs import is_dense
 from conv2attn.errors import UsageError
 
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

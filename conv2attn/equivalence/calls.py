@@ -9,11 +9,10 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
-from conv2attn.equivalence.computed.faithful import departure_of
-from conv2attn.equivalence.computed.gaps import most_different
-from conv2attn.equivalence.computed.measure import FAILURES, Measured, out_of_memory, reason, run
-from conv2attn.equivalence.computed.outputs import largest_difference, other_kind
-from conv2attn.equivalence.readings.reading import Reading, reading_of, reading_of_convolution
+from conv2attn.equivalence.bases import Pair, comparable_basis
+from conv2attn.equivalence.differential import FAILURES, Measured, departure_of, out_of_memory, reason, run
+from conv2attn.equivalence.gaps import most_different
+from conv2attn.equivalence.outputs import largest_difference, other_kind
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution
@@ -42,16 +41,16 @@ class MetCall:
             image, result, theirs = image[number], result[number], theirs[number]
         self.worst = image.detach().clone(), result.detach().double().cpu(), theirs.detach().double().cpu()
 
-    def readings(self) -> tuple[Reading, Reading]:
-        """The convolution and its attention in the form that is compared.
+    def pair(self) -> Pair:
+        """The bases of the convolution and of its attention.
 
         Raises:
             UnsupportedError: the attention cannot be read.
         """
         convolution = self.convolution
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
-        first = reading_of_convolution(convolution, transposed="transpose" in self.name)
-        return first, reading_of(self.layer, weights)
+        scattered = "transpose" in self.name, False
+        return Pair(comparable_basis(convolution), comparable_basis(self.layer, weights), scattered)
 
     @property
     def signature(self) -> str:

@@ -1,13 +1,13 @@
-"""What was found, as values: a row a layer, the structure between, the measured outputs."""
+"""A certificate as values: one row per layer, the findings on the context, the measured outputs."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
 
 from conv2attn.equivalence import document
-from conv2attn.equivalence.computed.outputs import Outputs
-from conv2attn.equivalence.evidence.inputs import Witness
-from conv2attn.equivalence.readings.finding import Finding
+from conv2attn.equivalence.counterexample import Witness
+from conv2attn.equivalence.finding import Finding
+from conv2attn.equivalence.outputs import Outputs
 from conv2attn.report import Cell, Document, Report
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
@@ -33,7 +33,7 @@ class FormEvidence:
 @final
 @dataclass(frozen=True)
 class ContextEvidence:
-    """The hashes of both graphs, empty where there is none, and the sizes of input that the graphs hold for."""
+    """The hashes of both graphs, empty where there is none, and the sizes of input for which the graphs hold."""
 
     digests: tuple[str, str]
     conditions: tuple[str, ...] = ()
@@ -124,6 +124,15 @@ class Certificate(Report):
         """The worst of all rows and of what is between; undecided where no layer was checked."""
         verdicts = [row.verdict for row in self.counted] + [finding.verdict for finding in self.between]
         return worst_verdict([*verdicts, *([] if self.counted else [Verdict.UNDECIDED])])
+
+    @property
+    def holding_tolerance(self) -> float | None:
+        """The smallest tolerance known to hold for an undecided certificate of which a bound is known; else None."""
+        every = [*self.between, *(finding for row in self.counted for finding in row.findings)]
+        undecided = {finding.part for finding in every if finding.verdict is not Verdict.HOLDS}
+        if self.verdict is not Verdict.UNDECIDED or not undecided <= {"leak", "tolerance"} or self.outputs is None:
+            return None
+        return self.outputs.bound
 
     @property
     def strength(self) -> Strength:

@@ -1,4 +1,4 @@
-"""What a certificate holds for: versions, device, dtype, the kernels used."""
+"""The circumstances that a certificate holds for: versions, device, dtypes, kernels."""
 
 import platform
 from importlib.metadata import version
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.probes import indirect_convolution
-from conv2attn.equivalence.computed.arithmetic import Arithmetic
+from conv2attn.equivalence.arithmetic import Arithmetic
 
 
 def machine(original: nn.Module, images: Tensor) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""The layers of two networks, compared: rows, readings, and what both networks returned."""
+"""The layers of two networks, compared: their rows, their bases, and the outputs of both networks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.equivalence.bases import Pair
 from conv2attn.equivalence.calls import MetCall, compare_calls
 from conv2attn.equivalence.certificate import Row
-from conv2attn.equivalence.computed.measure import Measured, by_true_softmax, measure, reason, refusal, run_second
-from conv2attn.equivalence.computed.overflow import overflow
-from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.equivalence.counterexample import Witness
+from conv2attn.equivalence.differential import Measured, by_true_softmax, measure, reason, refusal, run_second
 from conv2attn.equivalence.domain import Carried, LayerRule
-from conv2attn.equivalence.evidence.inputs import Witness
-from conv2attn.equivalence.evidence.witness import find_witness
-from conv2attn.equivalence.readings.finding import Finding
-from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.equivalence.error_analysis import difference_bounds, overflow
+from conv2attn.equivalence.finding import Finding
+from conv2attn.equivalence.layer_search import find_witness
 from conv2attn.equivalence.rows import pair_layers, row_of, row_of_call, rows_of_the_rest, rows_of_the_unmet
 from conv2attn.equivalence.tolerance import judge_layer, layer_rule
 from conv2attn.errors import UsageError
@@ -30,10 +29,10 @@ MOST_WITNESSES = 4
 @final
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What became of each pair of layers, and the outputs of both networks; the second may have failed to run."""
+    """The results for each pair of layers, and the outputs of both networks; the second may have failed to run."""
 
     pairs: Mapping[str, tuple[nn.Module, nn.Module]]
-    readings: Mapping[str, tuple[Reading, Reading]]
+    bases: Mapping[str, Pair]
     seen: Mapping[str, Measured]
     rows: dict[str, Row]
     first: Any
@@ -43,7 +42,7 @@ class Compared:
 
     def sides(self, name: str) -> tuple[int, ...]:
         """The padded sides that a pair met."""
-        return tuple(self.readings[name][1].padding.sides(self.seen[name].sides))
+        return tuple(self.bases[name].converted.padding.sides(self.seen[name].sides))
 
     def bounded(self, name: str) -> bool:
         """Whether the bound of a pair holds: the geometry is the same, and the first is a direct sum."""
@@ -51,16 +50,16 @@ class Compared:
 
     def overflow(self) -> str:
         """Where the original overflows first on the inputs met, and why; empty where it does not."""
-        met = ((name, self.readings[name][0], self.seen[name]) for name in self.readings if self.seen[name].calls)
-        found = ((name or "(root)", overflow(reading, seen.input_range)) for name, reading, seen in met)
+        met = ((name, self.bases[name], self.seen[name]) for name in self.bases if self.seen[name].calls)
+        found = ((name or "(root)", overflow(pair, 0, seen.input_range)) for name, pair, seen in met)
         return next((f"{name}: {reason}" for name, reason in found if reason), "")
 
     def rules(self, numbers: Mapping[str, int]) -> dict[int, LayerRule]:
         """By the number of each pair whose geometry is the same: how it carries a bound on, the worst of several."""
-        usable = [name for name in self.readings if self.seen[name].calls and self.bounded(name)]
-        known = {number: [name for name in self.readings if numbers.get(name) == number] for number in numbers.values()}
+        usable = [name for name in self.bases if self.seen[name].calls and self.bounded(name)]
+        known = {number: [name for name in self.bases if numbers.get(name) == number] for number in numbers.values()}
         return {
-            number: worst_of([layer_rule(self.readings[name], self.sides(name)) for name in names])
+            number: worst_of([layer_rule(self.bases[name], self.sides(name)) for name in names])
             for number, names in known.items()
             if names and all(name in usable for name in names)
         }
@@ -68,21 +67,21 @@ class Compared:
     def judge_layer(self, tolerance: float, input_range: float) -> tuple[Finding, tuple[Witness, ...]]:
         """The finding on the tolerance of a single layer, and the input that exceeds it, if one was found."""
         bounds = None
-        if "" in self.readings and self.bounded("") and not overflow(self.readings[""][0], input_range):
-            bounds = difference_bounds(*self.readings[""], input_range, self.sides(""))
+        if "" in self.bases and self.bounded("") and not overflow(self.bases[""], 0, input_range):
+            bounds = difference_bounds(self.bases[""], input_range, self.sides(""))
         worst = max(bounds, default=0.0) if bounds is not None else None
-        witness = self.witness("", input_range, tolerance) if "" in self.readings else None
+        witness = self.witness("", input_range, tolerance) if "" in self.bases else None
         return judge_layer(worst, tolerance, witness), () if witness is None else (witness,)
 
     def witnesses(self, input_range: float) -> tuple[Witness, ...]:
         """An input that shows it, for the first layers that are refuted."""
-        refuted = [name for name in self.readings if self.rows[name or "(root)"].verdict is Verdict.REFUTED]
+        refuted = [name for name in self.bases if self.rows[name or "(root)"].verdict is Verdict.REFUTED]
         found = (self.witness(name, input_range) for name in refuted[:MOST_WITNESSES])
         return tuple(witness for witness in found if witness is not None)
 
     def witness(self, name: str, input_range: float, tolerance: float | None = None) -> Witness | None:
         """The worst input constructed for a pair."""
-        return find_witness(name or "(root)", self.pairs[name], self.readings[name], input_range, tolerance)
+        return find_witness(name or "(root)", self.pairs[name], self.bases[name], input_range, tolerance)
 
 
 def worst_of(rules: Sequence[LayerRule]) -> LayerRule:
@@ -113,23 +112,23 @@ def compare_layers(
             met.max_error, met.trouble = math.inf, refused
     told = {row.name: row for row in conversion_rows(network)}
     rows: dict[str, Row] = {}
-    readings: dict[str, tuple[Reading, Reading]] = {}
+    bases: dict[str, Pair] = {}
     for name, (ours, theirs) in pairs.items():
         skipped = name in told and told[name].outcome == SKIPPED
         row, both = row_of(name, ours, theirs, seen[name], skipped=skipped, exactly=exactly)
         rows[row.name] = row
-        readings |= {name: both} if both else {}
+        bases |= {name: both} if both else {}
     calls: dict[str, MetCall] = {}
     for call in compare_calls(original, softmax, images):
         name = distinct(call.name, rows)
         rows[name], calls[name] = row_of_call(name, call, exactly=exactly), call
     rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
     rows |= {row.name: row for row in rows_of_the_unmet(original, softmax, rows)}
-    return Compared(pairs, readings, seen, rows, first, second, failure, calls)
+    return Compared(pairs, bases, seen, rows, first, second, failure, calls)
 
 
 def conversion_rows(network: nn.Module) -> Sequence[Any]:
-    """What the conversion says of each convolution, if `network` comes from one."""
+    """The rows of the conversion that made `network`; none if it was made otherwise."""
     conversion = remembered(network)
     return conversion.rows if conversion else ()
 

@@ -26,14 +26,14 @@ def sizes_in(guard: str, count: int) -> str:
 
 
 def axis_name(axis: int, count: int) -> str:
-    """What an axis of the images is called."""
+    """The name of an axis of the images."""
     if axis == 0:
         return "batch"
     return AXES[count - 2][axis - 2] if count - 2 in AXES else f"axis {axis}"
 
 
 def in_words(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, Any]) -> tuple[str, ...]:
-    """What the code asked of the sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
+    """The conditions of the code on the sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
     count = images.ndim
     guards = list(getattr(program, "_guards_code", None) or [])
     told = [NOT_EMPTY if NONEMPTY.fullmatch(guard) else sizes_in(guard, count) for guard in guards]

@@ -11,16 +11,24 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
+from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.certificate import ContextEvidence
-from conv2attn.equivalence.computed.leak import check_leaks
-from conv2attn.equivalence.computed.measure import alone, reason, run
-from conv2attn.equivalence.computed.outputs import leaves
-from conv2attn.equivalence.graph import Graph, Unexported, different_constants, first_difference, graphs_of
+from conv2attn.equivalence.differential import alone, reason, run
+from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
+from conv2attn.equivalence.graph import (
+    Graph,
+    Unexported,
+    different_constants,
+    first_difference,
+    first_pair,
+    graphs_of,
+)
 from conv2attn.equivalence.layer import strength_of
-from conv2attn.equivalence.opaque import Calls
-from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided, unsupported
-from conv2attn.equivalence.readings.maps import compare_maps
-from conv2attn.equivalence.readings.reading import Reading, reading_of, reading_of_convolution
+from conv2attn.equivalence.layers import compare_maps
+from conv2attn.equivalence.leak import check_leaks
+from conv2attn.equivalence.node_values import both_values
+from conv2attn.equivalence.opaque import Calls, form_arguments
+from conv2attn.equivalence.outputs import leaves
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.functional import FUNCTIONS
@@ -29,7 +37,7 @@ from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength, Verdict, weakest_strength
 
 IMAGES = 2  # as many as batch normalisation in training mode needs
-Pairs = Mapping[str, tuple[nn.Module, nn.Module]]
+Modules = Mapping[str, tuple[nn.Module, nn.Module]]
 
 
 @final
@@ -63,8 +71,8 @@ class Context:
 def compare_context(
     original: nn.Module,
     network: nn.Module,
-    pairs: Pairs,
-    readings: Mapping[str, tuple[Reading, Reading]],
+    pairs: Modules,
+    bases: Mapping[str, Pair],
     images: Tensor,
 ) -> Context:
     """Whether the same happens between the layers of both, for every input of the sizes that the graphs hold for.
@@ -73,13 +81,13 @@ def compare_context(
     in both: other bits refute it, and equal bits leave it undecided.
 
     Args:
-        pairs, readings: the compared layers by name, as modules and as values.
+        pairs, bases: the compared layers by name, as modules and as values.
     """
-    if set(pairs) - set(readings):
-        missing = sorted(set(pairs) - set(readings))[0] or "the layer"
+    if set(pairs) - set(bases):
+        missing = sorted(set(pairs) - set(bases))[0] or "the layer"
         unread = Unexported(f"{missing} cannot be read, so the context is not compared")
         return Context(undecided("structure", "C2A405", unread.reason), (unread, unread))
-    calls, layers = Calls(), opaque_layers(pairs, readings)
+    calls, layers = Calls(), opaque_layers(pairs, bases)
     numbers = {name: number for name, (number, _) in layers.items()}
     first, second = graphs_of((original, network), layers, images, calls)
     graphs, sentence = (first, second), difference_in_words(first, second)
@@ -87,6 +95,7 @@ def compare_context(
         return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))
     if moved := constants_in_words(*graphs):
         return Context(refuted("structure", "C2A405", moved), graphs, numbers)
+    sentence += numbers_in_words(graphs, original, numbers, calls, images)
     shown = departure(original, network, pairs, images)
     told = f"{sentence}; with the layers of the first in both, {shown}" if shown else sentence
     finding = refuted("structure", "C2A405", told) if shown else undecided("structure", "C2A405", told)
@@ -104,6 +113,25 @@ def difference_in_words(first: Graph | Unexported, second: Graph | Unexported) -
     return f"in the second {where}" if where else ""
 
 
+def numbers_in_words(
+    graphs: tuple[Graph | Unexported, Graph | Unexported],
+    original: nn.Module,
+    numbers: Mapping[str, int],
+    calls: Calls,
+    images: Tensor,
+) -> str:
+    """The numbers of both graphs at the first node that differs; empty if there is no such node."""
+    first, second = graphs
+    if isinstance(first, Unexported) or isinstance(second, Unexported):
+        return ""
+    nodes = first_pair(first, second)
+    if nodes is None:
+        return ""
+    copied = copy_network(original)
+    layers = {number: copied.get_submodule(name) for name, number in numbers.items()}
+    return both_values((first, second), (nodes[0].name, nodes[1].name), layers, calls, images[:IMAGES])
+
+
 def constants_in_words(first: Graph | Unexported, second: Graph | Unexported) -> str:
     """Which numbers differ where the graphs are of the same operators; empty if that is not all that differs."""
     if isinstance(first, Unexported) or isinstance(second, Unexported):
@@ -111,9 +139,7 @@ def constants_in_words(first: Graph | Unexported, second: Graph | Unexported) ->
     return different_constants(first, second)
 
 
-def opaque_layers(
-    pairs: Pairs, readings: Mapping[str, tuple[Reading, Reading]]
-) -> dict[str, tuple[int, tuple[Any, ...]]]:
+def opaque_layers(pairs: Modules, bases: Mapping[str, Pair]) -> dict[str, tuple[int, tuple[Any, ...]]]:
     """For each name of a layer its number and its form; layers that are one module on either side share a number."""
     numbers: dict[int, int] = {}
     found: dict[str, tuple[int, tuple[Any, ...]]] = {}
@@ -122,9 +148,8 @@ def opaque_layers(
         mine = min([number, *known])
         numbers |= {layer: mine for layer, other in numbers.items() if other in known}
         numbers |= {id(layer): mine for layer in both}
-        original = readings[name][0]
-        form = original.geometry
-        found[name] = mine, (list(form.stride), list(form.room), list(form.spacing), original.channels[1])
+        original = bases[name].original
+        found[name] = mine, form_arguments(original.form, original.weights.d_out)
     return {name: (numbers[id(pairs[name][0])], form) for name, (_, form) in found.items()}
 
 
@@ -147,8 +172,8 @@ def strength_for_all_weights(convolution: Convolution, layer_for: Callable[[Conv
     layer = layer_for(plain)
     assert isinstance(layer, MultiHeadSelfAttention)
     try:
-        first = reading_of_convolution(plain)
-        second = reading_of(layer, Weights(None, plain.taps(), None, plain.groups))
+        first = comparable_basis(plain)
+        second = comparable_basis(layer, Weights(None, plain.taps(), None, plain.groups))
     except Conv2AttnError:
         return Strength.SAMPLED
     findings = (*compare_maps(first, second), check_leaks(first, second)[0])
@@ -156,11 +181,11 @@ def strength_for_all_weights(convolution: Convolution, layer_for: Callable[[Conv
     return strength_of(findings) if right else Strength.SAMPLED
 
 
-def departure(original: nn.Module, network: nn.Module, pairs: Pairs, images: Tensor) -> str:
-    """What `network` does otherwise on these images though it has the layers of `original`; empty if nothing is seen.
+def departure(original: nn.Module, network: nn.Module, pairs: Modules, images: Tensor) -> str:
+    """The difference on these images between `original` and `network` with its layers; empty if none is seen.
 
-    Nothing is said where `original` does not repeat itself, nor where a layer of `network` stands for two, nor of a
-    network without parameters, such as an ONNX model, that stands for one with them: it rounds in an order of its own.
+    Empty too where `original` does not repeat itself, where a layer of `network` is in the place of two, and where
+    `network` has no parameters and `original` has some, as an ONNX model: its order of rounding is its own.
     """
     if next(original.parameters(), None) is not None and next(network.parameters(), None) is None:
         return ""
@@ -181,7 +206,7 @@ def departure(original: nn.Module, network: nn.Module, pairs: Pairs, images: Ten
     return "" if all_same(first, second) else "the outputs are other numbers"
 
 
-def with_layers_of(original: nn.Module, network: nn.Module, pairs: Pairs) -> nn.Module | None:
+def with_layers_of(original: nn.Module, network: nn.Module, pairs: Modules) -> nn.Module | None:
     """A copy of `network` whose layers and functional convolutions are those of `original`; None if one is two."""
     ours, trial = copy_network(original), copy_network(network)
     named = dict(trial.named_modules(remove_duplicate=False))

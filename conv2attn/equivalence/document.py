@@ -6,9 +6,9 @@ from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.equivalence.computed.outputs import Outputs
-from conv2attn.equivalence.evidence.inputs import Witness
-from conv2attn.equivalence.readings.finding import CLAIMS, Finding
+from conv2attn.equivalence.counterexample import Witness
+from conv2attn.equivalence.finding import CLAIMS, Finding
+from conv2attn.equivalence.outputs import Outputs
 from conv2attn.report import Document, Notes, Table, Verbatim, gathered, show
 from conv2attn.verdicts import Verdict
 
@@ -58,18 +58,30 @@ def repeating(certificate: "Certificate") -> tuple[str, ...]:
 
 
 def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
-    """What is claimed of the context, what was measured end to end, and what was assumed: in full where `verbose`."""
+    """The claim on the context, the measured outputs, and the assumptions, in full where `verbose`."""
     structure = [each for each in certificate.between if each.part == "structure"]
     same = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
     between = "the graphs are equal, node by node" if same else "the graphs are not known to be equal"
     lines = [f"between the convolutions {between}"] if certificate.counted else ["nothing was checked"]
     if certificate.outputs:
         lines += outputs_in_words(certificate.outputs, verbose)
+    if certificate.holding_tolerance is not None:
+        lines.append(f"smallest tolerance known to hold: --tolerance {rounded_up(certificate.holding_tolerance)}")
     lines.append(f"claim: {certificate.claim}")
     if verbose:
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
     brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
     return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
+
+
+def rounded_up(number: float) -> str:
+    """A number with three digits, rounded up.
+
+    >>> rounded_up(0.00123401), rounded_up(0.5)
+    ('0.00124', '0.5')
+    """
+    shown = f"{number:.3g}"
+    return shown if float(shown) >= number else f"{number * 1.005:.3g}"
 
 
 def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:

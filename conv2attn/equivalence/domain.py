@@ -1,4 +1,4 @@
-"""What is known of a tensor in both networks, and how rounding adds to it."""
+"""The abstract domain: a bound on a tensor, and on its difference between two networks; rounding adds to both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Carried:
 
     @staticmethod
     def of_constant(tensor: Tensor) -> "Carried":
-        """What both networks have alike."""
+        """The bounds of a tensor that is the same in both networks."""
         size = tensor.detach().cpu().double().abs()
         return Carried(size, torch.zeros((1,) * size.ndim, dtype=torch.float64))
 
@@ -53,15 +53,15 @@ class Carried:
         return self.along(lambda each: each.amax(tuple(axes), keepdim=True) if axes else each)
 
     def with_axes(self, count: int) -> "Carried":
-        """The same with axes of length 1 in front, so that there are `count`."""
+        """These bounds with axes of length 1 in front, so that there are `count`."""
         return self.along(lambda each: each.reshape((1,) * (count - each.ndim) + tuple(each.shape)))
 
     def expanded(self, shape: Sequence[int]) -> "Carried":
-        """The same for each number of a tensor of this shape."""
+        """These bounds for each number of a tensor of this shape."""
         return self.along(lambda each: each.expand(tuple(shape)).contiguous())
 
     def rounded(self, operations: int, dtype: torch.dtype, of: Tensor | None = None) -> "Carried":
-        """The same after each side rounded its exact numbers: by gamma_operations of `of`, by default of themselves.
+        """These bounds after each side rounded its exact numbers by gamma_operations of `of`, by default of themselves.
 
         `of` bounds, for both sides, the sum of the absolute values of all that was added up. Below the normal numbers
         each operation loses less than the smallest of these.
@@ -80,7 +80,7 @@ class Carried:
         return Carried((self.size + one_side) * SLACK, (self.error + 2 * one_side) * SLACK)
 
     def below_overflow(self, factor: float, dtype: torch.dtype) -> "Carried":
-        """The same, of numbers from which others are computed on the way that are up to `factor` times as large.
+        """These bounds, of numbers from which others up to `factor` times as large are computed on the way.
 
         Half types compute in float32.
         """
@@ -90,7 +90,7 @@ class Carried:
         return self
 
     def at_most(self, size: float, error: float) -> "Carried":
-        """The same of numbers known to be no larger, nor further apart."""
+        """These bounds, of numbers known to be no larger, nor further apart."""
         return Carried(self.size.clamp(max=size), self.error.clamp(max=error))
 
 

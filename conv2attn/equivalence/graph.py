@@ -1,4 +1,4 @@
-"""What stands between the compared layers of a network, as a graph of ATen operators that holds for all input sizes.
+"""The context of the compared layers of a network, as a graph of ATen operators that holds for all input sizes.
 
 Two networks whose graphs are equal, node by node and constant by constant, compute the same from the same layers:
 hooks, modes, buffers, replaced forwards and functional convolutions are nodes of the graph or no part of the map.
@@ -28,17 +28,19 @@ from conv2attn.report import counted
 class Node:
     """One operator: `key` says what it computes of which earlier nodes and constants, `label` and `where` for people.
 
-    `constants` are those that it reads, each with its name and its bits; `operator` is the key without these bits.
+    `constants` are those that it reads, each with its name and its bits; `operator` is the key without these bits;
+    `name` is what the exported program calls it.
     """
 
     key: str
     label: str
     where: str = ""
     constants: tuple[tuple[str, str], ...] = ()
+    name: str = ""
 
     @property
     def operator(self) -> str:
-        """What it computes, whatever its constants are."""
+        """The key without the bits of its constants."""
         return reduce(lambda key, constant: key.replace(constant[1], "<>"), self.constants, self.key)
 
 
@@ -175,7 +177,7 @@ def walk(
         arguments, keywords = (named(item, place) for item in (read_arguments(node), node.kwargs))
         key = f"{node.op} {target} {arguments!r} {sorted(keywords.items())!r}"
         known = tuple((names[each.name], place[each]) for each in read)
-        yield Node(key, label_of(node), own_line(node.meta), known)
+        yield Node(key, label_of(node), own_line(node.meta), known, node.name)
         place[node], count = f"%{count}", count + 1
 
 
@@ -227,11 +229,16 @@ def label_of(node: fx.Node) -> str:
     return f"{name} in {inside}" if inside else name
 
 
+def first_pair(first: Graph, second: Graph) -> tuple[Node, Node] | None:
+    """The first nodes at the same place of two graphs that differ."""
+    pairs = zip(first.nodes, second.nodes, strict=False)
+    return next(((ours, theirs) for ours, theirs in pairs if ours.key != theirs.key), None)
+
+
 def first_difference(first: Graph, second: Graph) -> str:
-    """Where two graphs part: the first node that differs, its module and its line; empty if they are equal."""
-    for ours, theirs in zip(first.nodes, second.nodes, strict=False):
-        if ours.key != theirs.key:
-            return describe(ours, theirs)
+    """The first node at which two graphs differ, with its module and its line; empty if they are equal."""
+    if pair := first_pair(first, second):
+        return describe(*pair)
     longer = max((first.nodes, second.nodes), key=len)
     if len(first.nodes) != len(second.nodes):
         node = longer[min(len(first.nodes), len(second.nodes))]

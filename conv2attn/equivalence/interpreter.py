@@ -6,7 +6,7 @@ error passes through each operator by a rule of its own, and each side rounds. O
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor, fx
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of
-from conv2attn.equivalence.computed.arithmetic import gradual_underflow
-from conv2attn.equivalence.computed.outputs import leaves
+from conv2attn.equivalence.arithmetic import gradual_underflow
 from conv2attn.equivalence.domain import SLACK, Carried, LayerRule, Stop
 from conv2attn.equivalence.graph import Graph, Unexported, module_of
 from conv2attn.equivalence.opaque import LAYER
+from conv2attn.equivalence.outputs import leaves
 from conv2attn.equivalence.rules import RULES, Call
 from conv2attn.equivalence.rules.registry import name_of, tensors_in
 from conv2attn.errors import UsageError
@@ -98,7 +98,7 @@ class Run:
         return math.inf if any(map(math.isnan, errors)) else max(errors)
 
     def bounds(self, tensor: Tensor) -> Carried:
-        """What is known of a tensor; one that does not come from the image is the same in both networks."""
+        """The bounds of a tensor; one that does not come from the image is the same in both networks."""
         found = self.known.get(id(tensor))
         return Carried.of_constant(tensor) if found is None else found
 
@@ -113,14 +113,15 @@ class Run:
             raise Stop(f"the roundings of {name_of(node.target)}") from None
 
     def carried(self, node: fx.Node) -> Any:
-        """What an operator returns; its bounds are noted."""
+        """Runs an operator and notes the bounds of its result."""
         args: Any
         kwargs: Any
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: self.values[each])
         function, name = node.target, name_of(node.target)
         computed = [tensor for tensor in tensors_in((args, kwargs)) if id(tensor) in self.known]
         written = tensors_written(function, args, kwargs)
-        if any(all(tensor is not each for each in computed) for tensor in written):
+        constant = [tensor for tensor in written if all(tensor is not each for each in computed)]
+        if constant and (computed or self.shares_memory(constant)):
             raise Stop("a change in place of what does not come from the image")
         value = function(*args, **kwargs)  # type: ignore[operator]
         if function is LAYER:
@@ -158,6 +159,13 @@ class Run:
         if tensor.dtype in FORMATS and bounds.reach > format_of(FORMATS[tensor.dtype]).largest:
             raise Stop(f"numbers of up to {bounds.reach:.3g}, beyond {FORMATS[tensor.dtype]}")
         self.known[id(tensor)] = bounds
+
+    def shares_memory(self, written: Sequence[Tensor]) -> bool:
+        """Whether a tensor is in the memory of the network's own, or of one that comes from the image."""
+        held = [tensor for value in self.values.values() for tensor in tensors_in(value) if id(tensor) in self.known]
+        owned = [tensor for tensor in self.graph.constants.values() if isinstance(tensor, Tensor)]
+        places = {tensor.untyped_storage().data_ptr() for tensor in (*held, *owned)}
+        return any(tensor.untyped_storage().data_ptr() in places for tensor in written)
 
     def forget_views(self, changed: Tensor) -> None:
         """Stops where something else that is still to be read shares memory with a tensor that is changed in place."""

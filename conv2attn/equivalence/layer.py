@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import final
 
 from conv2attn.attention.probes import SPIKE, indirect_convolution
-from conv2attn.equivalence.computed.leak import check_leaks
-from conv2attn.equivalence.computed.measure import Measured
-from conv2attn.equivalence.computed.overflow import overflow
-from conv2attn.equivalence.computed.rounding import difference_bounds
-from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided
-from conv2attn.equivalence.readings.maps import compare_maps
-from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.equivalence.bases import Pair
+from conv2attn.equivalence.differential import Measured
+from conv2attn.equivalence.error_analysis import difference_bounds, overflow
+from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
+from conv2attn.equivalence.layers import compare_maps
+from conv2attn.equivalence.leak import check_leaks
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -32,11 +31,12 @@ class LayerCertificate:
         return max(self.bounds, default=None)
 
 
-def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exactly: bool = True) -> LayerCertificate:
-    """Whether `converted` is the same map as `original`, beside what was measured and the bound on it.
+def certify_layer(pair: Pair, seen: Measured, *, exactly: bool = True) -> LayerCertificate:
+    """Whether two layers are the same map, and whether the measured difference is within its bound.
 
     Unless `exactly`, weights and leak do not decide: only the geometry has to be the same.
     """
+    original, converted = pair.original, pair.converted
     maps = compare_maps(original, converted)
     leaking, leak = check_leaks(original, converted)
     findings = [*maps, leaking] if exactly else [each for each in maps if len(maps) == 1 or each.part == "geometry"]
@@ -44,11 +44,11 @@ def certify_layer(original: Reading, converted: Reading, seen: Measured, *, exac
         return LayerCertificate(tuple(findings), leak)
     placed = maps[0].verdict is Verdict.HOLDS
     sides = tuple(converted.padding.sides(seen.sides))
-    beyond = overflow(original, seen.input_range)
+    beyond = overflow(pair, 0, seen.input_range)
     if not beyond and math.isfinite(seen.max_error):
-        beyond = overflow(converted, seen.input_range, "the second")
+        beyond = overflow(pair, 1, seen.input_range)
     usable = placed and not beyond
-    bounds = difference_bounds(original, converted, seen.input_range, sides) if usable else None
+    bounds = difference_bounds(pair, seen.input_range, sides) if usable else None
     bound = max(bounds, default=0.0) if bounds is not None else None
     findings.append(judge_measured(seen, bound, placed, beyond))
     kept = () if seen.spread > 0 else tuple(bounds or ())

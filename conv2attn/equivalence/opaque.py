@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.basis import Padding, Sites
+from conv2attn.basis import Form
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution
 from conv2attn.models.conversion.redirection import AttendingCalls, geometry_of
@@ -59,12 +59,9 @@ for _name, _function in (("layer", blank), ("call", blank_call)):
 LAYER, CALL = torch.ops.conv2attn.layer.default, torch.ops.conv2attn.call.default
 
 
-def form_of(padding: Padding, sites: Sites, d_out: int) -> tuple[list[int], list[int], list[int], int]:
-    """The arguments of the operators that give the sides of the output as affine forms in those of the input."""
-    gained = [b + a for b, a in zip(padding.before, padding.after, strict=True)]
-    spent = [b + a for b, a in zip(sites.before, sites.after, strict=True)]
-    room = [g - s for g, s in zip(gained, spent, strict=True)]
-    return list(sites.stride), room, list(padding.spacing), d_out
+def form_arguments(form: Form, d_out: int) -> tuple[list[int], list[int], list[int], int]:
+    """The arguments of the operators that give the channels and the sides of the output."""
+    return list(form.stride), list(form.room), list(form.spacing), d_out
 
 
 @final
@@ -89,7 +86,7 @@ class Calls:
 
     def node(self, convolution: Convolution, image: Tensor) -> Tensor:
         """The opaque node of one call."""
-        form = form_of(convolution.padding, convolution.sites, convolution.d_out)
+        form = form_arguments(Form.of(convolution.padding, convolution.sites), convolution.d_out)
         result: Tensor = CALL(image, convolution.weight, convolution.bias, self.index(convolution), *form)
         return result
 

@@ -5,16 +5,17 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
-from conv2attn.basis import AttentionGrid
+from conv2attn.basis import AttentionGrid, Basis, EnumeratedSoftmax
+from conv2attn.equivalence.arithmetic import spread_of
+from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.calls import MetCall
 from conv2attn.equivalence.certificate import FormEvidence, Row
-from conv2attn.equivalence.computed.arithmetic import spread_of
-from conv2attn.equivalence.computed.measure import Measured
+from conv2attn.equivalence.differential import Measured
+from conv2attn.equivalence.finding import Finding, unsupported
+from conv2attn.equivalence.heads import heads_out_of_bounds
 from conv2attn.equivalence.layer import LayerCertificate, certify_layer, strength_of
-from conv2attn.equivalence.readings.finding import Finding, unsupported
-from conv2attn.equivalence.readings.reading import Reading, reading_of
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
 from conv2attn.models.conversion.redirection import CHILD
@@ -46,51 +47,53 @@ def pair_layers(original: nn.Module, network: nn.Module) -> dict[str, tuple[nn.M
 def readable(layer: nn.Module) -> bool:
     """Whether `layer` can be read as a convolution or position-only attention."""
     try:
-        return bool(reading_of(layer).starts)
+        return bool(comparable_basis(layer).starts)
     except Conv2AttnError:
         return False
 
 
 def row_of(
     name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, *, skipped: bool, exactly: bool
-) -> tuple[Row, tuple[Reading, Reading] | None]:
-    """The row of a pair of layers, and their readings; skipped on request only where nothing is amiss."""
+) -> tuple[Row, Pair | None]:
+    """The row of a pair of layers, and their bases; skipped on request only where nothing is amiss."""
     attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
     label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
     if weight_moves(ours) or weight_moves(theirs):
         told = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
         return Row(label, signature, (unsupported("C2A106", told),)), None
     try:
-        first, second = reading_of(ours), reading_of(theirs)
+        pair = Pair.of(ours, theirs)
     except Conv2AttnError as error:
         return Row(label, signature, (unsupported(error.code, error.found),)), None
     if isinstance(ours, STOCK) and seen.calls:
-        seen.spread = spread_of(ours, first, seen)
-    found = certify_layer(first, second, seen, exactly=exactly)
+        seen.spread = spread_of(ours, pair.original, seen)
+    found = certify_layer(pair, seen, exactly=exactly)
     row = filled(label, signature, found, attention, seen, strength_of(found.findings))
-    row = replace(row, forms=(evidence_of(first), evidence_of(second)))
+    row = replace(
+        row, forms=(evidence_of(pair.original, pair.scattered[0]), evidence_of(pair.converted, pair.scattered[1]))
+    )
     if skipped and row.verdict is Verdict.HOLDS:
         row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
-    return row, (first, second)
+    return row, pair
 
 
-def evidence_of(reading: Reading) -> FormEvidence:
+def evidence_of(basis: Basis, transposed: bool) -> FormEvidence:
     """The geometry of a layer as a stored report has it."""
-    form, padding = reading.geometry, reading.padding
+    form, padding = basis.form, basis.padding
     return FormEvidence(
-        *(form.stride, form.room, form.spacing, padding.before, padding.after, padding.mode, reading.starts),
-        groups=reading.weights.groups,
-        transposed=reading.partial_sums > 0,
+        *(form.stride, form.room, form.spacing, padding.before, padding.after, padding.mode, basis.starts),
+        groups=basis.weights.groups,
+        transposed=transposed,
     )
 
 
 def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
     """The row of a functional call: what is known of it is known of the geometries met."""
     try:
-        first, second = call.readings()
+        pair = call.pair()
     except Conv2AttnError as error:
         return Row(name, call.signature, (unsupported(error.code, error.found),))
-    found = certify_layer(first, second, call.seen, exactly=exactly)
+    found = certify_layer(pair, call.seen, exactly=exactly)
     return filled(name, call.signature, found, call.layer, call.seen, Strength.SAMPLED)
 
 
@@ -135,22 +138,28 @@ def signature_of(layer: nn.Module) -> str:
 
 
 def avoided(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> str:
-    """What the attention of one image would take, were it materialised: heads x queries x keys."""
+    """The bytes of the dense attention of one image: heads x queries x keys."""
     queries, keys = AttentionGrid(layer.padding.sides(sides), layer.sites).shape
     itemsize = 8 if next(layer.encoding.parameters()).dtype.itemsize == 8 else 4
     return bytes_for_people(layer.heads * queries * keys * itemsize)
 
 
-def engine_limits(network: nn.Module, readings: Mapping[str, tuple[Reading, Reading]]) -> Iterator[str]:
-    """For each compared attention layer whose engine refuses some sizes of input, a sentence that says so."""
-    for name, (_, reading) in readings.items():
+def engine_limits(network: nn.Module, bases: Mapping[str, Pair]) -> str:
+    """The sizes of input that a claim leaves out, since the engine of a compared layer may refuse them; or nothing."""
+    limited: dict[str, list[str]] = {}
+    for name, pair in bases.items():
         layer = network.get_submodule(name)
         if not isinstance(layer, MultiHeadSelfAttention):
             continue
-        enumerated, stray = isinstance(layer.encoding, EnumeratedEncoding), bool(reading.strays)
-        limited = layer.engine in ("dense", "sdpa") or (stray and (enumerated or layer.engine == "conv"))
-        if limited or (enumerated and isinstance(hard_offsets(layer.encoding.operators(), reading.dtype), str)):
-            yield f"inputs that {name or 'the layer'} takes: its engine {layer.engine} refuses some sizes"
+        heads = pair.converted.operators
+        enumerated, outside = isinstance(heads, EnumeratedSoftmax), bool(heads_out_of_bounds(pair.converted))
+        refuses = layer.engine in ("dense", "sdpa") or (outside and (enumerated or layer.engine == "conv"))
+        if refuses or (enumerated and isinstance(hard_offsets(heads, pair.converted.weights.stored.dtype), str)):
+            limited.setdefault(layer.engine, []).append(name or "the layer")
+    told = {
+        engine: f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}" for engine, names in limited.items()
+    }
+    return "".join(f", of sizes that the engine {engine} does not refuse in {where}" for engine, where in told.items())
 
 
 def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:

@@ -4,34 +4,35 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from conv2attn.equivalence.computed.outputs import Outputs
-from conv2attn.equivalence.computed.rounding import difference_bounds
+from conv2attn.basis import Basis
+from conv2attn.equivalence.bases import Pair, taps_of
+from conv2attn.equivalence.counterexample import Witness
 from conv2attn.equivalence.domain import SLACK, Carried, LayerRule, affine
-from conv2attn.equivalence.evidence.inputs import Witness
-from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided
-from conv2attn.equivalence.readings.places import single, summed
-from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.equivalence.error_analysis import difference_bounds
+from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
+from conv2attn.equivalence.outputs import Outputs
+from conv2attn.equivalence.tap_sums import is_plain, summed
 from conv2attn.verdicts import Strength
 
 
 def claim(tolerance: float, input_range: float, size: Sequence[int]) -> str:
-    """What is certified, in words; a bound that is carried through a network is one for images of one size."""
+    """The claim for a tolerance; a bound that is carried through a network holds for images of one size."""
     inputs = f"finite inputs {'x'.join(map(str, size))} within +-{input_range:g}"
     return f"the outputs differ by at most {tolerance:g} for all {inputs}"
 
 
-def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> LayerRule:
+def layer_rule(pair: Pair, sides: tuple[int, ...]) -> LayerRule:
     """How a pair of layers carries a bound on, for images with these padded sides."""
-    original, converted = readings
+    original = pair.original
     blocks = absolute_blocks(original) * SLACK
 
     def rule(given: Carried) -> Carried:
         grid = range(given.size.ndim - len(sides), given.size.ndim)
         channels = given.largest_over(grid).expanded(
-            [*given.size.shape[: -len(sides) - 1], original.channels[0], *[1 for _ in grid]]
+            [*given.size.shape[: -len(sides) - 1], original.weights.d_in, *[1 for _ in grid]]
         )
         passed = affine(blocks, original.weights.bias, channels.along(Tensor.flatten), 0.0, 0.0)
-        added = difference_bounds(original, converted, given.reach, sides)
+        added = difference_bounds(pair, given.reach, sides)
         own = passed.error.new_tensor(added if added is not None else [float("inf")])
         shape = [-1 if axis == grid[0] - 1 else 1 for axis in range(given.size.ndim)]
         both = Carried((passed.size + own) * SLACK, (passed.error + own) * SLACK)
@@ -40,12 +41,12 @@ def layer_rule(readings: tuple[Reading, Reading], sides: tuple[int, ...]) -> Lay
     return rule
 
 
-def absolute_blocks(reading: Reading) -> Tensor:
-    """The sum over all places of |the weights there|: its diagonal blocks, (groups, outputs, inputs) of a group."""
-    if single(reading):
-        assert reading.taps is not None
-        return reading.taps.cpu().double().abs().sum(0).unflatten(0, (reading.weights.groups, -1))
-    return summed(reading, tuple(dict.fromkeys(reading.starts))).abs().sum(0)[None]
+def absolute_blocks(basis: Basis) -> Tensor:
+    """The sum over all starts of |the sum of taps|, in diagonal blocks: (groups, outputs, inputs) of a group."""
+    taps = taps_of(basis)
+    if taps is not None and is_plain(basis):
+        return taps.cpu().double().abs().sum(0).unflatten(0, (basis.weights.groups, -1))
+    return summed(basis, tuple(dict.fromkeys(basis.starts))).abs().sum(0)[None]
 
 
 def judge_layer(bound: float | None, tolerance: float, witness: Witness | None) -> Finding:

@@ -1,6 +1,7 @@
 """Laws of certificates: what differs never holds, what is the same is proved, and a guess is never a proof."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -66,6 +67,18 @@ def test_a_hook_that_changes_no_number_is_undecided_since_the_graphs_differ():
     report = certify(original, converted, images=IMAGES)
     assert report.verdict is Verdict.UNDECIDED
     assert "add in norm" in report.between[0].sentence
+
+
+def test_the_first_node_that_differs_is_shown_with_both_values():
+    original, converted = pair_of(ERRORS["slope of an activation"])
+    sentence = certify(original, converted, images=IMAGES).between[0].sentence
+    hidden = original.norm(original.first(IMAGES))
+    place = tuple(int(i) for i in torch.unravel_index(hidden.argmin(), hidden.shape))
+    ours, theirs = (hidden.min().item() * slope for slope in (0.1, 0.11))
+    assert sentence.startswith("in the second leaky_relu (cases.py:")
+    found = re.search(r"\(at (.*) it computes (.*), not (.*)\);", sentence).groups()
+    assert found[0] == str(place)
+    assert [float(number) for number in found[1:]] == pytest.approx([theirs, ours], rel=1e-6)
 
 
 def test_the_users_networks_are_as_they_were():

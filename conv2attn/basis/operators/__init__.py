@@ -10,6 +10,7 @@ from conv2attn.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.basis.operators.geometry import Padding, Sites
 from conv2attn.basis.operators.kronecker import Kronecker
 from conv2attn.basis.operators.learned import LearnedSoftmax
+from conv2attn.basis.operators.offsets import offsets
 from conv2attn.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.basis.operators.polynomials import Chebyshev, Powers
 from conv2attn.basis.operators.quadratic import QuadraticSoftmax
@@ -73,6 +74,7 @@ __all__ = [
     "entries",
     "heads",
     "inner_products",
+    "offsets",
     "output_sides",
     "terms",
     "weighted_sum",

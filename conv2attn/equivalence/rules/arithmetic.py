@@ -104,7 +104,7 @@ def _(call: Call) -> Carried:
 
 @rule("max", "min")
 def _(call: Call) -> Carried:
-    """Of two tensors, of all numbers, or along an axis; where the largest stands is not known."""
+    """The largest or smallest of two tensors, of all numbers, or along an axis; its place is not known."""
     second = call.argument("dim", call.argument("other"))
     if isinstance(second, Tensor):
         first, other = call.given, call.bounds(second)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import convolution_bound
-from conv2attn.equivalence.computed.arithmetic import Arithmetic
+from conv2attn.equivalence.arithmetic import Arithmetic
 from conv2attn.equivalence.domain import SLACK, Carried, Stop, affine
 from conv2attn.equivalence.rules.registry import Call, rule
 

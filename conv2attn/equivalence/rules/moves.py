@@ -23,7 +23,7 @@ MOVING = (
 
 @rule(*MOVING)
 def _(call: Call) -> Carried | list[Carried]:
-    """The same function of the sizes and of the errors; which numbers it takes depends on none of them."""
+    """One function for the sizes and the errors; the numbers that it moves do not depend on their values."""
     given = dict(call.arguments)
     if any(isinstance(each, torch.dtype) for each in given.values()):
         raise Stop(f"{call.name} as another dtype")

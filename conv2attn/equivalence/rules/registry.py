@@ -89,7 +89,7 @@ def name_of(function: Any) -> str:
 
 
 def stored(number: float, dtype: torch.dtype) -> list[float]:
-    """What a number may become beside tensors of a dtype: itself, rounded to the dtype, or to what this computes in."""
+    """The values of a number beside tensors of a dtype: itself, or rounded to the dtype or to its accumulator."""
     kinds = (dtype, torch.promote_types(dtype, torch.float32))
     return [number, *(torch.tensor(number, dtype=kind).item() for kind in kinds)]
 

@@ -8,13 +8,16 @@ import shutil
 
 import pytest
 import torch
+from click.testing import CliRunner
 from equivalence.planted import ulp
 from equivalence.soft import SOFT, line
 from torch import nn
 
 import conv2attn
+from conv2attn.cli import main
 from conv2attn.equivalence import certify, recheck
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Strength, Verdict
 
 with torch.random.fork_rng():
@@ -61,11 +64,21 @@ class Stored:
         other.sign()
         return other
 
+    def name_architecture(self, which):
+        """Adds the architecture in a file to the certificate, as verify does, unless it names one already."""
+        try:
+            content = torch.load(self.paths[which], weights_only=True)
+            named = json.dumps(content["architecture"], sort_keys=True, default=str)
+        except Exception:
+            return
+        self.body["circumstances"].setdefault(f"{which} architecture", named)
+
     def sign(self):
         """Writes the certificate, with the hashes that the files have now."""
         for which in ("original", "converted"):
             digest = hashlib.sha256(self.paths[which].read_bytes()).hexdigest()
             self.body["circumstances"] |= {which: str(self.paths[which]), f"{which} sha256": digest}
+            self.name_architecture(which)
         self.paths["certificate"].write_text(json.dumps(self.body))
 
     def forge(self, change, which="converted"):
@@ -480,6 +493,7 @@ NETWORKS = {
     "a bias that is gone": (without("0.bias"), "original", False),
     "a tensor more": (lambda content: content.update(more=torch.ones(1)), "original", False),
     "two heads": (state("0.encoding.center", lambda center: center.flip(0)), "converted", False),
+    "another architecture": (lambda content: content.update(architecture="another"), "converted", False),
     "a layer of another name": (
         lambda content: content["layers"].update(a=content["layers"].pop("2")),
         "converted",
@@ -494,6 +508,23 @@ def test_what_stands_between_the_layers_is_the_same_bit_for_bit(network, name):
     found = network.forge(change, which).look()
     assert found.verdict is (Verdict.HOLDS if same else Verdict.REFUTED), found
     assert found.checked == 2 or not same
+
+
+def test_verify_stores_the_architecture_and_recheck_finds_another(tmp_path, monkeypatch):
+    """The stem decides on a pooling that no tensor shows."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")).state_dict(), "net.pt")
+    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "net.attn.pt")
+    asked = ["verify", "net.pt", "net.attn.pt", "--input-size", "3x12x10", "--report", "c.json"]
+    assert CliRunner().invoke(main, asked).exit_code == 0
+    assert recheck("c.json").verdict is Verdict.HOLDS
+    content = torch.load("net.attn.pt", weights_only=True)
+    content["architecture"][1].update(stem="imagenet")
+    torch.save(content, "net.attn.pt")
+    body = json.loads((tmp_path / "c.json").read_text())
+    body["circumstances"]["converted sha256"] = hashlib.sha256((tmp_path / "net.attn.pt").read_bytes()).hexdigest()
+    (tmp_path / "c.json").write_text(json.dumps(body))
+    assert recheck("c.json").wrong == ("the converted has another architecture than the certificate",)
 
 
 @pytest.mark.parametrize("which", ["original", "converted"])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from conv2attn.equivalence import Certificate, Outputs, Row
-from conv2attn.equivalence.evidence.inputs import Witness
-from conv2attn.equivalence.readings.finding import holds, refuted, undecided
+from conv2attn.equivalence.counterexample import Witness
+from conv2attn.equivalence.finding import holds, refuted, undecided
 from conv2attn.verdicts import Strength
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -150,6 +150,13 @@ def swapped(tensor):
     return other
 
 
+def counted(tensor):
+    count = torch.zeros(4, 1, 1)
+    count[1:].add_(2.0)
+    count += 1
+    return tensor * count
+
+
 STOPPED = {
     "a sum along an axis": lambda y, x: torch.cumsum(y, 1),
     "a quotient by the image": lambda y, x: y / x[:, :1],
@@ -170,6 +177,7 @@ CARRIED = {
     "a scaled summand": lambda y, x: torch.sub(1.0 * y, y, alpha=1000),
     "a product in place": lambda y, x: y.mul_(1000.0).add_(1),
     "itself as out": lambda y, x: torch.mul(y, 1000.0, out=y),
+    "constants changed in place": lambda y, x: counted(y),
 }
 
 
@@ -219,3 +227,18 @@ def test_the_bound_is_carried_on_grids_of_one_axis_or_three_and_in_groups(kind, 
     report = certify(original, converted, input_size=(2, *sides), tolerance=9.0)
     expected = 0.5 * second.weight.detach().abs().flatten(1).sum(1).max().item()
     assert (report.verdict, report.outputs.bound) == (HOLDS, pytest.approx(expected, rel=1e-3))
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_an_undecided_certificate_names_a_tolerance_that_holds(single):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(3, 4, 3)
+    original = layer if single else nn.Sequential(layer, nn.ReLU())
+    converted = conv2attn.convert(original, alpha=30.0)
+    report = certify(original, converted, input_size=(3, 8, 9), tolerance=1.0)
+    assert (report.verdict, report.holding_tolerance) == (HOLDS, None)
+    report = certify(original, converted, input_size=(3, 8, 9), tolerance=report.outputs.bound / 2)
+    assert (report.verdict, report.holding_tolerance) == (UNDECIDED, report.outputs.bound)
+    named = report.to_text().partition("--tolerance ")[2].partition("\n")[0]
+    assert report.outputs.bound <= float(named) <= 1.01 * report.outputs.bound
+    assert certify(original, converted, input_size=(3, 8, 9), tolerance=float(named)).verdict is HOLDS

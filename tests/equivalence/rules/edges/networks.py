@@ -35,6 +35,26 @@ STOPS = {
 }
 
 
+class Counting(nn.Module):
+    """Counts its calls in a buffer, and scales by their number."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.ones(()))
+
+    def forward(self, image):
+        self.calls.add_(1)
+        return image * self.calls
+
+
+def test_the_networks_own_numbers_are_not_changed_by_the_interpreter():
+    network = Counting()
+    bound, stop = carried_through(network, 1.0, 0.1)
+    assert bound is None
+    assert "a change in place" in stop
+    assert network.calls == 1
+
+
 @pytest.mark.parametrize("reason", sorted(STOPS))
 def test_where_no_rule_exists_it_stops_and_says_so(reason):
     bound, stop = carried_through(STOPS[reason], 1.0, 0.1)

@@ -1,4 +1,4 @@
-"""An input, and what two layers or two networks make of it at the place where they differ most."""
+"""Counterexamples: an input, and both outputs at the place where they differ most."""
 
 from dataclasses import dataclass
 from typing import final
@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.equivalence.computed.axes import GRID, axis_names
+from conv2attn.equivalence.outputs import GRID, axis_names
 from conv2attn.report import counted
 
 NETWORK = "(network)"  # in place of a layer's name
@@ -72,7 +72,7 @@ class Witness:
 
     @property
     def numbers(self) -> str:
-        """What both are there and how many differ so; empty where there is no place."""
+        """Both numbers at the place, and how many differ; empty where there is no place."""
         if not self.where:
             return ""
         many = f" ({counted(self.count, 'number')} off)" if self.count else ""
@@ -80,12 +80,12 @@ class Witness:
 
     @property
     def premise(self) -> str:
-        """What both have in common where they are looked at, in words."""
+        """What the two networks have in common in this comparison, as the beginning of a sentence."""
         return "with the layers of the first in both, " if self.part == STRUCTURE and self.allowed is not None else ""
 
     @property
     def fact(self) -> str:
-        """What is not the same, in words."""
+        """The difference in words."""
         return self.premise + "; ".join(filter(None, [self.told, self.numbers]))
 
     def in_words(self) -> str:

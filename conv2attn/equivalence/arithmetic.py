@@ -1,4 +1,4 @@
-"""The arithmetic that a device really computes in, from its settings; and whether its convolutions are direct sums."""
+"""The arithmetic of a device as its settings have it, and whether its convolutions are direct sums."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from conv2attn.attention.probes import float32_precisions, spread_of_spike
-from conv2attn.basis import Sides
-from conv2attn.equivalence.computed.measure import Measured, alone
-from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.basis import Basis, Sides
+from conv2attn.equivalence.differential import Measured, alone
 from conv2attn.models.conversion.discovery import copy_network
 
 CUT = {"bf16": "bf32", "tf32": "tf32"}  # what torch calls them: float32 multiplied in so few bits; the coarsest first
@@ -67,37 +66,39 @@ def gradual_underflow() -> Iterator[bool]:
         torch.set_flush_denormal(flushing)
 
 
-def spread_of(layer: nn.Module, reading: Reading, seen: Measured) -> float:
-    """`spread_of_spike` for a convolution on inputs of the shapes and device that it met, the largest of all.
+def spread_of(layer: nn.Module, basis: Basis, measured: Measured) -> float:
+    """The largest `spread_of_spike` of a convolution over the shapes of the inputs observed, on their device.
 
-    0 also where none was met, and where the padding copies the middle of so small an image to the border.
+    0 also without inputs, and where the padding copies the middle of so small an image to the border.
     """
-    if seen.like is None:
+    if measured.like is None:
         return 0.0
-    shapes = [shape for shape in dict.fromkeys((*seen.earlier, seen.shape)) if is_asked(reading, shape)]
-    device = seen.like.device.type
+    shapes = [shape for shape in dict.fromkeys((*measured.earlier, measured.shape)) if has_blind_outputs(basis, shape)]
+    device = measured.like.device.type
     bare = partial(alone, copy_network(layer))
-    found = [spread_of_spike(bare, torch.Size(s), reading.dtype, device, seeing(reading, s[2:])) for s in shapes]
+    found = [
+        spread_of_spike(bare, torch.Size(s), basis.weights.stored.dtype, device, seeing(basis, s[2:])) for s in shapes
+    ]
     return max((spread for spread in found if spread > 0), default=0.0)
 
 
-def is_asked(reading: Reading, shape: Sequence[int]) -> bool:
-    """Whether inputs of this shape have a batch, and a middle that only the outputs around it see."""
-    return len(shape) == len(reading.geometry.stride) + 2 and not padding_copies_middle(reading, tuple(shape[2:]))
+def has_blind_outputs(basis: Basis, shape: Sequence[int]) -> bool:
+    """Whether inputs of this shape have a batch, and a pixel in the middle that most outputs do not see."""
+    return len(shape) == len(basis.form.stride) + 2 and not padding_copies_middle(basis, tuple(shape[2:]))
 
 
-def seeing(reading: Reading, sides: Sequence[int]) -> tuple[slice, ...]:
+def seeing(basis: Basis, sides: Sequence[int]) -> tuple[slice, ...]:
     """For each axis, outputs among which are all that see the pixel in the middle."""
-    form, around = reading.geometry, []
+    form, starts, around = basis.form, basis.starts, list[slice]()
     for axis, side in enumerate(sides):
         at = form.spacing[axis] * (side // 2)
-        outputs = [(at - start[axis]) // form.stride[axis] for start in reading.starts]
+        outputs = [(at - start[axis]) // form.stride[axis] for start in starts]
         around.append(slice(max(0, min(outputs)), max(0, max(outputs) + 2)))
     return tuple(around)
 
 
-def padding_copies_middle(reading: Reading, sides: Sides) -> bool:
+def padding_copies_middle(basis: Basis, sides: Sides) -> bool:
     """Whether the padding may copy the pixel in the middle."""
-    padding = reading.padding
+    padding = basis.padding
     amounts = zip(padding.before, padding.after, sides, strict=True)
     return padding.mode != "zeros" and any(max(b, a) >= (side - 1) // 2 for b, a, side in amounts)

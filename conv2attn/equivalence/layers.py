@@ -1,41 +1,43 @@
-"""Whether two readings are the same map for every input of every size: geometry and weights, decided exactly."""
+"""Whether two layers are the same map for every input of every size: geometry and weights, decided exactly."""
 
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Offset
-from conv2attn.equivalence.readings.exact import finite
-from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided, unsupported
-from conv2attn.equivalence.readings.places import different_sums, entry, nearest_float, places_used, summed
-from conv2attn.equivalence.readings.reading import Reading
-from conv2attn.equivalence.readings.strays import judge_strays
+from conv2attn.basis import Basis, Offset, offsets
+from conv2attn.equivalence.bases import channels
+from conv2attn.equivalence.exact_sums import all_finite
+from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
+from conv2attn.equivalence.heads import heads_out_of_bounds
+from conv2attn.equivalence.out_of_bounds import judge_out_of_bounds
+from conv2attn.equivalence.tap_sums import different_sums, entry, nearest_float, starts_in_use, summed
 from conv2attn.report import counted
 
 
-def compare_maps(original: Reading, converted: Reading) -> list[Finding]:
+def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     """The findings on geometry and weights: one of each, or one that says why neither is asked."""
-    if not finite([original.weights.value, original.weights.output, original.weights.bias]):
+    if not all_finite([original.weights.value, original.weights.output, original.weights.bias]):
         return [unsupported("C2A408", "a weight of the original is not finite: there is no map to compare with")]
-    if not finite([converted.weights.value, converted.weights.output, converted.weights.bias]):
+    if not all_finite([converted.weights.value, converted.weights.output, converted.weights.bias]):
         return [refuted("weights", "C2A402", "a weight is not finite, and the original's all are")]
     form = compare_forms(original, converted)
     if form is not None:
         return [form]
-    if original.dtype != converted.dtype:
-        return [refuted("weights", "C2A402", f"weights are {converted.dtype}, not {original.dtype}")]
+    dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
+    if dtypes[0] != dtypes[1]:
+        return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]
     places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
     wrong = different_sums(original, converted, places)
     geometry = compare_places(original, converted, places, wrong)
     return [geometry, compare_weights(original, converted, places, wrong)]
 
 
-def compare_forms(original: Reading, converted: Reading) -> Finding | None:
-    """What differs before any head is looked at, or None."""
-    ours, theirs = original.geometry, converted.geometry
-    if original.channels != converted.channels:
-        return refuted("geometry", "C2A401", f"channels are {converted.channels}, not {original.channels}")
+def compare_forms(original: Basis, converted: Basis) -> Finding | None:
+    """The finding where channels or affine forms differ, or None."""
+    ours, theirs = original.form, converted.form
+    if channels(original) != channels(converted):
+        return refuted("geometry", "C2A401", f"channels are {channels(converted)}, not {channels(original)}")
     if len(ours.stride) != len(theirs.stride):
         return refuted("geometry", "C2A401", f"there are {len(theirs.stride)} axes, not {len(ours.stride)}")
     ratios = [[Fraction(p, s) for p, s in zip(side.spacing, side.stride, strict=True)] for side in (ours, theirs)]
@@ -48,72 +50,76 @@ def compare_forms(original: Reading, converted: Reading) -> Finding | None:
     return None
 
 
-def compare_places(original: Reading, converted: Reading, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
-    """Whether both copy the same pixels, beyond the border too; heads whose weights add up to zero copy nothing."""
+def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+    """Whether both copy the same pixels, beyond the border too; heads whose taps add up to zero copy nothing.
+
+    Args:
+        places: all starts of both layers.
+        wrong: where the sums of their taps differ, (places, d_out, d_in / groups).
+    """
+    taps, heads = offsets(original.operators), offsets(converted.operators)
+    ours, theirs = original.starts, converted.starts
     amiss = {place for place, bad in zip(places, wrong.flatten(1).any(1).tolist(), strict=True) if bad}
-    extra = [(h, s) for h, s in enumerate(converted.starts) if s in amiss and s not in original.starts]
-    missing = [
-        offset
-        for offset, s in zip(original.offsets, original.starts, strict=True)
-        if s in amiss and s not in converted.starts
-    ]
+    extra = [head for head, start in enumerate(theirs) if start in amiss and start not in ours]
+    missing = [tap for tap, start in zip(taps, ours, strict=True) if start in amiss and start not in theirs]
     if extra:
-        head = extra[0][0]
         needs = f"the convolution needs {missing[0]}" if missing else "the convolution has no tap there"
         many = counted(len(extra), "head")
-        return refuted("geometry", "C2A401", f"head {head} attends to {converted.offsets[head]}; {needs} ({many} off)")
+        return refuted("geometry", "C2A401", f"head {extra[0]} attends to {heads[extra[0]]}; {needs} ({many} off)")
     if missing:
         many = counted(len(missing), "tap")
         return refuted("geometry", "C2A401", f"no head attends to {missing[0]} ({many} without a head)")
-    out = [start for start in original.starts if original.geometry.reaches_out(start)]
-    ours, theirs = original.padding, converted.padding
-    if converted.strays or original.strays:
-        return judge_strays(original, converted)
+    form, first, second = original.form, original.padding, converted.padding
+    out = [start for start in ours if form.reaches_out(start)]
+    if heads_out_of_bounds(converted) or heads_out_of_bounds(original):
+        return judge_out_of_bounds(original, converted)
     if refused := refused_sides(original, converted):
         return refuted("geometry", "C2A401", refused)
-    if any(s in places_used(original) for s in out) and ours.mode != theirs.mode:
-        return refuted("geometry", "C2A401", f"beyond the pixels there is {theirs.mode} padding, not {ours.mode}")
-    if ours.mode != "zeros" and out and (ours.before, ours.after) != (theirs.before, theirs.after):
-        sizes = f"{theirs.before} and {theirs.after}, not {ours.before} and {ours.after}"
-        return undecided("geometry", "C2A401", f"{ours.mode} padding is by {sizes}: other sizes of input fit it")
+    used = starts_in_use(original)
+    if any(start in used for start in out) and first.mode != second.mode:
+        return refuted("geometry", "C2A401", f"beyond the pixels there is {second.mode} padding, not {first.mode}")
+    if first.mode != "zeros" and out and (first.before, first.after) != (second.before, second.after):
+        sizes = f"{second.before} and {second.after}, not {first.before} and {first.after}"
+        return undecided("geometry", "C2A401", f"{first.mode} padding is by {sizes}: other sizes of input fit it")
     return holds("geometry")
 
 
-def refused_sides(original: Reading, converted: Reading) -> str:
+def refused_sides(original: Basis, converted: Basis) -> str:
     """The smallest input that the padding of the second refuses and the original takes, in words; empty if none."""
-    for axis in range(len(original.geometry.stride)):
+    for axis in range(len(original.form.stride)):
         ours, theirs = (smallest_side(side, axis) for side in (original, converted))
         if theirs > ours:
             return f"{converted.padding.mode} padding refuses a side of {ours} pixels, which the original takes"
     return ""
 
 
-def smallest_side(reading: Reading, axis: int) -> int:
+def smallest_side(basis: Basis, axis: int) -> int:
     """The fewest pixels along an axis that the padding accepts and that give an output."""
-    padding, form = reading.padding, reading.geometry
+    padding, form = basis.padding, basis.form
     most = max(padding.before[axis], padding.after[axis])
     needed = {"reflect": most + 1, "circular": most}.get(padding.mode, 1)
     return max(1, needed, 1 + -(form.room[axis] // form.spacing[axis]) if form.room[axis] < 0 else 1)
 
 
-def compare_weights(original: Reading, converted: Reading, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
-    """Whether at each place that both have the weights add up to the same, and biases are equal, as real numbers."""
-    both = torch.tensor([place in original.starts and place in converted.starts for place in places])
+def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:
+    """Whether the taps at each common start add up to the same real numbers, and the biases are equal."""
+    taps, heads = original.starts, converted.starts
+    both = torch.tensor([place in taps and place in heads for place in places])
     amiss = wrong & both[:, None, None]
     if amiss.any():
         place, out, inp = worst_weight(original, converted, places, amiss)
         theirs, ours = (entry(side, places[place], out, inp) for side in (converted, original))
-        tap = original.offsets[original.starts.index(places[place])]
-        heads = [head for head, s in enumerate(converted.starts) if s == places[place]]
+        tap = offsets(original.operators)[taps.index(places[place])]
+        there = [head for head, start in enumerate(heads) if start == places[place]]
         return refuted(
             "weights",
             "C2A402",
             f"{counted(int(amiss.sum()), 'weight')} off, the worst in the tap at {tap} "
-            f"(head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}), output channel {out}, input channel {inp}: "
+            f"(head{'s' * (len(there) > 1)} {', '.join(map(str, there))}), output channel {out}, input channel {inp}: "
             f"{nearest_float(theirs)!r}, not {nearest_float(ours)!r}"
             f" (off by {nearest_float(theirs - ours):.3g})",
         )
-    zero = torch.zeros(original.channels[1], dtype=original.dtype)
+    zero = torch.zeros(original.weights.d_out, dtype=original.weights.stored.dtype)
     biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
     if biases[0].shape != biases[1].shape or biases[0].dtype != biases[1].dtype:
         return refuted("weights", "C2A402", f"the bias is {biases[0].dtype} {tuple(biases[0].shape)}")
@@ -127,13 +133,11 @@ def compare_weights(original: Reading, converted: Reading, places: tuple[Offset,
     return holds("weights")
 
 
-def worst_weight(
-    original: Reading, converted: Reading, places: tuple[Offset, ...], amiss: Tensor
-) -> tuple[int, int, int]:
-    """The place, output and input channel where weights `amiss` differ most, to the rounding of float64 sums."""
+def worst_weight(original: Basis, converted: Basis, places: tuple[Offset, ...], amiss: Tensor) -> tuple[int, int, int]:
+    """The index of the place, the output and the input channel where the weights differ most, up to rounding."""
     found = amiss.nonzero()
     if original.weights.groups == converted.weights.groups:
-        width_out, width_in = (channels // original.weights.groups for channels in reversed(original.channels))
+        width_out, width_in = (width // original.weights.groups for width in reversed(channels(original)))
         found[:, 2] += found[:, 1] // width_out * width_in
     ours, theirs = (summed(side, places)[tuple(found.T)] for side in (original, converted))
     place, out, inp = found[(ours - theirs).abs().nan_to_num(torch.inf).argmax()].tolist()

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.equivalence.computed.measure import by_true_softmax, reason
-from conv2attn.equivalence.evidence.images import Look
-from conv2attn.equivalence.evidence.inputs import NETWORK, PARTS, TOLERANCE, Witness
-from conv2attn.equivalence.evidence.witness import computed
-from conv2attn.equivalence.readings.reading import reading_of
+from conv2attn.equivalence.bases import Pair
+from conv2attn.equivalence.counterexample import NETWORK, PARTS, TOLERANCE, Witness
+from conv2attn.equivalence.differential import by_true_softmax, reason
+from conv2attn.equivalence.layer_search import computed
+from conv2attn.equivalence.network_search import Look
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.report import Document, Notes, Report, counted
 from conv2attn.verdicts import Verdict, worst_verdict
@@ -24,7 +24,7 @@ REMEDY = "Write one by verify --save-witness."
 @final
 @dataclass(frozen=True)
 class Shown:
-    """What became of one saved input: refuted if it still shows a difference, else undecided; a sentence on it."""
+    """The result for one saved input: refuted if it still shows a difference, else undecided; with a sentence."""
 
     layer: str
     verdict: Verdict
@@ -34,7 +34,7 @@ class Shown:
 @final
 @dataclass(frozen=True, repr=False)
 class Replay(Report):
-    """What became of the inputs in a file; that none shows a difference says nothing of other inputs."""
+    """The results for the inputs in a file; if none shows a difference, nothing follows for other inputs."""
 
     file: str
     shown: tuple[Shown, ...]
@@ -105,7 +105,7 @@ def is_saved(entry: object) -> bool:
 def show(
     entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
 ) -> Shown:
-    """What one saved input shows now."""
+    """The result for one saved input of a layer."""
     name, image, place = entry["layer"], entry["image"], entry["place"]
     tolerance = tolerance if name == "(root)" else None
     try:
@@ -113,11 +113,11 @@ def show(
         layers = original.get_submodule(path), network.get_submodule(path)
     except AttributeError as error:
         raise UsageError("C2A001", f"{file} is of a layer {name}, which these networks have not") from error
-    readings = reading_of(layers[0]), reading_of(layers[1])
-    if readings[0].dtype != image.dtype:
-        raise UsageError("C2A001", f"{file} holds {image.dtype}, and {name} is {readings[0].dtype}", "Pass --dtype.")
-    weights = readings[0].weights
-    image = image.to(next(w.device for w in (weights.output, weights.value) if w is not None))
+    pair = Pair.of(*layers)
+    weight = pair.original.weights.stored
+    if weight.dtype != image.dtype:
+        raise UsageError("C2A001", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", "Pass --dtype.")
+    image = image.to(weight.device)
     try:
         with torch.no_grad():
             fits = all(i < side for i, side in zip(place, layers[0](image[None]).shape[1:], strict=True))
@@ -127,7 +127,7 @@ def show(
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
     try:
-        found = computed(name, layers, readings, image, place, tolerance)
+        found = computed(name, layers, pair, image, place, tolerance)
     except (Conv2AttnError, RuntimeError, IndexError) as error:
         return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
     if found is None:
@@ -138,7 +138,7 @@ def show(
 def show_network(
     entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
 ) -> Shown:
-    """What one saved image of the whole networks shows now.
+    """The result for one saved image of the whole networks.
 
     It refutes by what it does in a certificate (see `images`), never by numbers that merely round differently.
     """

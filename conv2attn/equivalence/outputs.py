@@ -1,20 +1,22 @@
-"""What two networks return, side by side: tensors, or nested tuples, lists and mappings of tensors."""
+"""Outputs of two networks side by side: dense tensors in nested tuples, lists and mappings, and plain values."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from conv2attn.equivalence.computed.axes import in_axes
-from conv2attn.equivalence.computed.returned import is_dense
-from conv2attn.equivalence.readings.finding import Finding, holds, refuted, undecided
+from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
 CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small
+PLAIN = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
+REMEDY = "only dense tensors in nested tuples, lists and mappings are compared"
+GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
+OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2, 3)}}
 
 
 @final
@@ -150,3 +152,57 @@ def compare_outputs(
 def is_vacuous(bound: float | None, largest: float) -> bool | None:
     """Whether a bound on the difference says less than the outputs' own size."""
     return None if bound is None else not bound <= largest
+
+
+def is_dense(thing: object) -> bool:
+    """Whether something is a tensor whose numbers can be read one by one: not sparse, quantised or nested."""
+    if not isinstance(thing, Tensor) or thing.is_nested:
+        return False
+    return thing.layout == torch.strided and not thing.is_quantized
+
+
+def rest(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
+    """The parts of an output that are no dense tensors, each with the path to it; empty containers are such parts."""
+    if isinstance(output, Mapping) and output:
+        for key, item in output.items():
+            yield from rest(item, f"{where}[{key!r}]")
+    elif isinstance(output, list | tuple) and output:
+        for index, item in enumerate(output):
+            yield from rest(item, f"{where}[{index}]")
+    elif not is_dense(output):
+        yield where, output
+
+
+def findings_returned(first: Any, second: Any, failure: str) -> list[Finding]:
+    """A finding on each thing in either output that is no dense tensor, unless it is plain and the same in both.
+
+    None refutes: a number or a name that was read off a tensor may turn with its rounding.
+    """
+    if failure:
+        return []
+    ours, theirs = dict(rest(first)), dict(rest(second))
+    told = (difference(where, ours, theirs) for where in {**ours, **theirs})
+    return [undecided("outputs", "C2A407", sentence) for sentence in told if sentence]
+
+
+def difference(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Why what stands at a place is not known to be the same in both, or nothing where it is."""
+    sides = [side[where] for side in (ours, theirs) if where in side]
+    for thing in sides:
+        if not isinstance(thing, (*PLAIN, Mapping, list, tuple)):
+            return f"{where} is of the kind {type(thing).__name__}, and {REMEDY}"
+    if len(sides) == 1:
+        return f"{where} is {sides[0]!r} in one of the two, and another kind of thing or nothing in the other"
+    if type(sides[0]) is not type(sides[1]) or repr(sides[0]) != repr(sides[1]):
+        return f"{where} is {sides[1]!r}, not {sides[0]!r}, and {REMEDY}"
+    return ""
+
+
+def axis_names(axes: int) -> tuple[str, ...]:
+    """The axes of an output by torch's convention: images, then classes, or channels and the axes of a grid."""
+    return ("image", *OUTPUT.get(axes, [f"axis {axis}" for axis in range(1, axes)]))[:axes]
+
+
+def in_axes(place: Sequence[int]) -> str:
+    """A place in an output, its axes named."""
+    return ", ".join(f"{name} {number}" for name, number in zip(axis_names(len(place)), place, strict=True))

@@ -132,8 +132,8 @@ def is_prime(odd: int) -> bool:
     return odd > 1 and all(odd % divisor for divisor in range(3, int(odd**0.5) + 1, 2))
 
 
-def dense(weights: Weights) -> Weights:
-    """The same factors with their zero blocks, in one group."""
+def block_diagonal(weights: Weights) -> Weights:
+    """The factors with their zero blocks, as those of one group."""
 
     def blocks(factor: Tensor | None) -> Tensor | None:
         if factor is None or weights.groups == 1:
@@ -143,7 +143,7 @@ def dense(weights: Weights) -> Weights:
     return Weights(blocks(weights.value), blocks(weights.output), weights.bias, 1)
 
 
-def finite(tensors: Sequence[Tensor | None]) -> bool:
+def all_finite(tensors: Sequence[Tensor | None]) -> bool:
     """Whether all numbers are: the extremes of a tensor with a NaN are NaN."""
     present = (tensor for tensor in tensors if tensor is not None and tensor.numel())
     return all(math.isfinite(extreme) for tensor in present for extreme in torch.aminmax(tensor))

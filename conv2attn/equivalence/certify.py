@@ -1,4 +1,4 @@
-"""The certificate of two networks: the conjunction of their layers', and of all between them being untouched."""
+"""The certificate of two networks: the conjunction of the verdicts on their layers and on their context."""
 
 import math
 from collections.abc import Sequence
@@ -11,13 +11,12 @@ from conv2attn.equivalence.arguments import check_arguments
 from conv2attn.equivalence.certificate import SAME_MAP, Certificate, Row
 from conv2attn.equivalence.circumstances import machine
 from conv2attn.equivalence.compared import Compared, compare_layers
-from conv2attn.equivalence.computed.outputs import compare_outputs, judge
-from conv2attn.equivalence.computed.returned import findings_returned
 from conv2attn.equivalence.conditions import NOT_EMPTY
 from conv2attn.equivalence.context import Context, compare_context, compiled
-from conv2attn.equivalence.evidence.images import search
 from conv2attn.equivalence.interpreter import propagate
 from conv2attn.equivalence.layer import strength_of
+from conv2attn.equivalence.network_search import search
+from conv2attn.equivalence.outputs import compare_outputs, findings_returned, judge
 from conv2attn.equivalence.rows import engine_limits
 from conv2attn.equivalence.tolerance import claim, judge_network
 from conv2attn.errors import UsageError
@@ -85,7 +84,7 @@ def certify(
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
     largest = images.abs().max().item()
     reach = input_range if largest <= input_range else largest
-    context = compare_context(original, network, compared.pairs, compared.readings, images)
+    context = compare_context(original, network, compared.pairs, compared.bases, images)
     bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     returned = findings_returned(compared.first, compared.second, compared.failure)
@@ -106,12 +105,13 @@ def certify(
     refuted += [name for name in compared.calls if rows[name].verdict is Verdict.REFUTED]
     shown, unshown = search(original, network, images, compared, refuted, tolerance)
     asked = claim(tolerance, input_range, images.shape[1:]) if tolerance is not None else SAME_MAP
+    claimed = asked + sizes(context.conditions) + engine_limits(network, compared.bases)
     return Certificate(
         tuple(rows.values()),
         tuple(between),
         outputs,
-        (*ASSUMPTIONS, *engine_limits(network, compared.readings)),
-        asked + sizes(context.conditions) + (f"; of networks {read}" if read else ""),
+        ASSUMPTIONS,
+        claimed + (f"; of networks {read}" if read else ""),
         circumstances=told,
         witnesses=(*witnesses, *shown),
         unshown=unshown,
@@ -140,12 +140,12 @@ def sizes(conditions: Sequence[str]) -> str:
 
 
 def read_as(original: nn.Module, network: nn.Module) -> str:
-    """What was assumed about the files that the networks were read from, in words; empty if nothing was."""
+    """The assumptions under which files were read as these networks; empty if there are none."""
     return "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
 
 
 def at_most_bounded(strength: Strength | None) -> Strength:
-    """What a bound leaves of a strength."""
+    """The strength, but not above bounded."""
     return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
 
 

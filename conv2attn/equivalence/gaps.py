@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.equivalence.computed.outputs import leaves, other_kind, wide
+from conv2attn.equivalence.outputs import leaves, other_kind, wide
 
 
 @final

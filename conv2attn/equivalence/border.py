@@ -1,8 +1,8 @@
-"""What the queries of a grid read near its border, where targets are beyond the keys: the nearest key, one axis each.
+"""Which pixel the queries near the border read where their target is out of bounds: the nearest key, axis by axis.
 
-Along one axis a pixel is a function of how far the query is from either border; beyond the largest start, padding and
-room twice over from both, nothing depends on the size any more, but for the remainder that a stride leaves at the far
-end. So finitely many sizes show all that can be read.
+Along one axis the pixel depends on how far the query is from either border. Farther from both than twice the largest
+start, padding and room, it does not depend on the size any more, except for the remainder that a stride leaves at the
+far end. So finitely many sizes show all pixels that can be read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from typing import final
 
 import numpy as np
 
-from conv2attn.basis import Offset, Padding, Sides
+from conv2attn.basis import Basis, Offset, Padding, Sides
 from conv2attn.basis.padding import ZERO
-from conv2attn.equivalence.readings.reading import Reading
+from conv2attn.equivalence.heads import is_enumerated
 from conv2attn.errors import GeometryError
 
 NOTHING: Offset = ()
@@ -22,7 +22,7 @@ NOTHING: Offset = ()
 @final
 @dataclass(frozen=True)
 class Pattern:
-    """What each start reads for one query of one axis, in both layers: a pixel, or `ZERO`."""
+    """The pixel, or `ZERO`, that each start reads for one query of one axis, in both layers."""
 
     ours: tuple[int, ...]
     theirs: tuple[int, ...]
@@ -30,20 +30,20 @@ class Pattern:
     query: int
 
 
-def farthest(original: Reading, converted: Reading, starts: Sequence[Offset]) -> int:
-    """By how much starts, paddings and rooms reach out, at most."""
-    amounts = [original.geometry.room, *starts]
+def farthest(original: Basis, converted: Basis, starts: Sequence[Offset]) -> int:
+    """The largest magnitude of all starts, paddings and rooms, in pixels."""
+    amounts = [original.form.room, *starts]
     amounts += [amount for each in (original, converted) for amount in (each.padding.before, each.padding.after)]
     return max(abs(number) for amount in amounts for number in amount)
 
 
-def patterns(original: Reading, converted: Reading, axis: int, starts: Sequence[int]) -> list[Pattern]:
-    """Along one axis, all that queries read on inputs of any side; one example of each kind.
+def patterns(original: Basis, converted: Basis, axis: int, starts: Sequence[int]) -> list[Pattern]:
+    """Along one axis, every pattern of pixels that queries read on inputs of any side, with one example of each.
 
     Raises:
         GeometryError: a padding does not fit an input that the other layer takes.
     """
-    form = original.geometry
+    form = original.form
     reach, stride, spacing = (
         farthest(original, converted, [(s,) for s in starts]),
         form.stride[axis],
@@ -56,7 +56,7 @@ def patterns(original: Reading, converted: Reading, axis: int, starts: Sequence[
         if count < 1:
             continue
         keys = places[None] + stride * np.arange(count)[:, None]
-        ours, theirs = (read(each.padding, axis, side, keys) for each in (original, converted))
+        ours, theirs = (pixels_read(each.padding, axis, side, keys) for each in (original, converted))
         if ours is None:
             continue
         if theirs is None:
@@ -66,8 +66,8 @@ def patterns(original: Reading, converted: Reading, axis: int, starts: Sequence[
     return list(found.values())
 
 
-def read(padding: Padding, axis: int, side: int, places: np.ndarray) -> np.ndarray | None:
-    """The pixels that copies of `places`, counted from the first pixel, come from, or None if the side does not fit."""
+def pixels_read(padding: Padding, axis: int, side: int, places: np.ndarray) -> np.ndarray | None:
+    """The pixels that are read at `places`, counted from the first pixel, or None if the padding refuses the side."""
     try:
         source = padding.source(axis, side).numpy()
     except GeometryError:
@@ -76,13 +76,13 @@ def read(padding: Padding, axis: int, side: int, places: np.ndarray) -> np.ndarr
 
 
 def kind(row: Sequence[int]) -> tuple[int, ...]:
-    """Which of the numbers are the same, and which are `ZERO`: alike for queries that read alike."""
+    """Which of the numbers are equal, and which are `ZERO`: equal for queries that read the same pattern."""
     first: dict[int, int] = {ZERO: ZERO}
     return tuple(first.setdefault(pixel, len(first)) for pixel in row)
 
 
 def halves(row: Sequence[int], index: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What both layers read, start by start, of a row that holds each place of the axis once for each layer."""
+    """The pixels that either layer reads, per start, from a row with each place of the axis once per layer."""
     middle = len(row) // 2
     return tuple(row[i] for i in index), tuple(row[middle + i] for i in index)
 
@@ -93,12 +93,12 @@ def pixels(combination: Sequence[Pattern], which: str) -> list[Offset]:
     return [NOTHING if ZERO in pixel else pixel for pixel in along]
 
 
-def nearest(reading: Reading, sides: Sides, at: Offset, start: Offset) -> Offset:
+def nearest(basis: Basis, sides: Sides, at: Offset, start: Offset) -> Offset:
     """The pixel that a query at `at`, counted from the first pixel, reads through `start`."""
-    padding = reading.padding
+    padding = basis.padding
     keys = padding.sides(sides)
     target = [s + x + before for s, x, before in zip(start, at, padding.before, strict=True)]
-    if reading.positions and reading.positions.by_enumeration:
+    if is_enumerated(basis):
         radix = [int(np.prod([2 * side - 1 for side in keys[axis + 1 :]])) for axis in range(len(keys))]
         away = sum(
             np.arange(side).reshape([-1 if axis == other else 1 for other in range(len(keys))]) * r - r * x

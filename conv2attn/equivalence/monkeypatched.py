@@ -1,4 +1,4 @@
-"""Whether the code that runs is the code that is read: objects of our own classes, with nothing put in their way."""
+"""Whether a layer was monkeypatched: its parts must be of conv2attn's own classes, and no method of theirs replaced."""
 
 import types
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ KNOWN = (MultiHeadSelfAttention, *ENCODINGS.values(), Padding, Sites)
 TRUSTED = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
 
 
-def foreign(layer: MultiHeadSelfAttention) -> str:
-    """What makes `layer` compute something else than its class does, in words; empty if nothing does.
+def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
+    """The part of `layer` that was replaced, so that it may compute something else than its class; empty if none was.
 
-    Hooks on the layer itself are no part of it: they are compared with those of the other side. Functions of modules
-    that somebody replaced, and what lies below torch, are trusted.
+    Hooks on the layer itself belong to the context, which is compared as a graph. Functions of modules that somebody
+    replaced, and the code below torch, are trusted.
     """
     parts = {"": layer, "encoding": layer.encoding, "padding": layer.padding, "sites": layer.sites}
     for name, part in parts.items():
         if type(part) not in KNOWN:
             return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
-        replaced = next(methods_in_the_way(part), None)
+        replaced = next(replaced_methods(part), None)
         if replaced is not None:
             return f"{name + '.' if name else ''}{replaced} was replaced"
     for part in (layer, layer.encoding):
@@ -43,29 +43,29 @@ def a_kind(held: object) -> str:
     return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
 
 
-def methods_in_the_way(part: object) -> Iterator[str]:
-    """The names under which an object, or its class, holds code that conv2attn and torch did not put there.
+def replaced_methods(part: object) -> Iterator[str]:
+    """The names under which an object, or its class, holds code that is neither conv2attn's nor torch's.
 
-    What others add to a class of torch under a name that torch looks up nowhere is called by nobody, and no matter.
+    Methods that others add to a class of torch count only under names that torch itself looks up: no other is called.
     """
     kind = type(part)
     yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
     for base in kind.__mro__:
-        ours = home_of(base) == "conv2attn"
-        foreign_names = (
-            key for key, held in vars(base).items() if callable(body(held)) and home_of(held) not in TRUSTED
+        ours = package_of(base) == "conv2attn"
+        unknown_names = (
+            key for key, held in vars(base).items() if callable(function_of(held)) and package_of(held) not in TRUSTED
         )
-        yield from (key for key in foreign_names if ours or is_special(key) or key in names_that_torch_looks_up())
+        yield from (key for key in unknown_names if ours or is_special(key) or key in names_in_torch_code())
 
 
-def body(held: object) -> object:
+def function_of(held: object) -> object:
     """The function behind a property, a static method or a class method; anything else as it is."""
     return held.fget if isinstance(held, property) else getattr(held, "__func__", held)
 
 
-def home_of(held: object) -> str:
-    """The package in which a function or a class was written, whatever it says that it wraps."""
-    function = body(held)
+def package_of(held: object) -> str:
+    """The package in which a function or a class was written, whatever it claims to wrap."""
+    function = function_of(held)
     if isinstance(function, types.FunctionType):
         return str(function.__globals__["__name__"]).partition(".")[0]
     return str((function if isinstance(function, type) else type(function)).__module__).partition(".")[0]
@@ -77,10 +77,10 @@ def is_special(name: str) -> bool:
 
 
 @cache
-def names_that_torch_looks_up() -> frozenset[str]:
+def names_in_torch_code() -> frozenset[str]:
     """All names and strings in the code of torch.nn.Module."""
-    bodies = [body(held) for held in vars(nn.Module).values()]
-    waiting = [f.__code__ for f in bodies if isinstance(f, types.FunctionType) and home_of(f) == "torch"]
+    bodies = [function_of(held) for held in vars(nn.Module).values()]
+    waiting = [f.__code__ for f in bodies if isinstance(f, types.FunctionType) and package_of(f) == "torch"]
     names: set[str] = set()
     while waiting:
         code = waiting.pop()

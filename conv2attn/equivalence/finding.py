@@ -1,4 +1,4 @@
-"""What each part of a certificate found: a verdict of its own, and the statements of proofs/ that license it."""
+"""Findings: the verdict on one part of a certificate, and the statements of proofs/ that license it."""
 
 from dataclasses import dataclass
 from typing import final
@@ -9,7 +9,7 @@ from conv2attn.verdicts import Strength, Verdict
 @final
 @dataclass(frozen=True)
 class Finding:
-    """What one part found: a verdict and its strength, and for all but `holds` the rule and a sentence.
+    """The verdict on one part and its strength; for all but `holds`, the rule and a sentence.
 
     `part` is geometry, weights, leak, measured or tolerance; `support` says that there was nothing to ask.
     """

@@ -19,13 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equivalence.compared import Compared, compare_layers
-from conv2attn.equivalence.computed.gaps import most_different, widest_gap
-from conv2attn.equivalence.computed.measure import run, run_second
-from conv2attn.equivalence.computed.outputs import judge
 from conv2attn.equivalence.context import all_same, copies, with_layers_of
-from conv2attn.equivalence.evidence.inputs import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
-from conv2attn.equivalence.evidence.pointwise import rounding_allowed
-from conv2attn.equivalence.evidence.witness import at_worst
+from conv2attn.equivalence.counterexample import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
+from conv2attn.equivalence.differential import run, run_second
+from conv2attn.equivalence.gaps import most_different, widest_gap
+from conv2attn.equivalence.layer_search import at_worst, rounding_allowed
+from conv2attn.equivalence.outputs import judge
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.report import counted
@@ -54,7 +53,7 @@ class Look:
         return Look(original, network, image, compare_layers(original, network, image[None], described, exactly=True))
 
     def witness(self, part: str, tolerance: float | None = None) -> Witness:
-        """What the image shows of what `part` refutes: of the networks, or else of the functional call of that name."""
+        """The counterexample for a refuted `part` of the networks, or for the functional call of that name."""
         if part in self.compared.calls:
             return self.of_call(part)
         first, second, failure = self.compared.first, self.compared.second, self.compared.failure
@@ -69,7 +68,7 @@ class Look:
     def of_outputs(
         self, part: str, first: Any, second: Any, failure: str, allowed: float | None = None, overflow: str = ""
     ) -> Witness:
-        """What two outputs show that may differ by `allowed`; None if that is not known."""
+        """The counterexample of two outputs that may differ by `allowed`; None if that is not known."""
         found = judge(first, second, failure, overflow)
         told = found.sentence if found.verdict is Verdict.REFUTED else ""
         gap = widest_gap(first, second, sys.float_info.max if allowed is None else allowed)
@@ -87,19 +86,19 @@ class Look:
         return with_layers_of(self.original, self.network, self.compared.pairs)
 
     def of_call(self, name: str) -> Witness:
-        """What the image shows of a functional call: where it differs most beyond what rounding allows."""
+        """The counterexample for a functional call: where it differs most beyond what rounding allows."""
         call = self.compared.calls[name]
         shown = Witness(name, self.image, part=CALL, told=call.seen.trouble)
         if call.worst is None:
             return shown
         given, first, second = call.worst
         try:
-            readings = call.readings()
-            limits = rounding_allowed(call.convolution, readings[0], given) or [torch.inf] * len(first)
+            pair = call.pair()
+            limits = rounding_allowed(call.convolution, pair, given) or [torch.inf] * len(first)
         except Conv2AttnError:
             return shown
         place = tuple(int(i) for i in torch.unravel_index((second - first).abs().argmax(), first.shape))
-        found = at_worst(name, (first, second), readings, given, place, limits, by_rounding=True)
+        found = at_worst(name, (first, second), pair, given, place, limits, by_rounding=True)
         return replace(found, image=self.image, part=CALL, told=call.seen.trouble)
 
 

@@ -1,4 +1,4 @@
-"""Both layers, and both networks, on the same inputs: the largest difference seen, beside the range of the inputs."""
+"""Differential tests: both layers, and both networks, on the same inputs; the largest difference and the range."""
 
 import math
 from collections.abc import Mapping
@@ -9,22 +9,28 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.equivalence.computed.faithful import departure
-from conv2attn.equivalence.computed.outputs import largest_difference, other_kind
-from conv2attn.errors import UsageError
+from conv2attn.equivalence.outputs import largest_difference, other_kind
+from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.conversion.discovery import copy_network
-from conv2attn.models.conversion.replacement import reparametrisations
+from conv2attn.models.conversion.replacement import present, reparametrisations
+from conv2attn.theorem import STOCK, Convolution
 
+HALF = (torch.float16, torch.bfloat16)
+SUMS = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
 FAILURES = (Exception,)  # a network's own code may raise anything
 
 
 @final
 @dataclass
 class Measured:
-    """What was seen of one layer: the error is NaN if the first's output was, and infinite if only the second's was,
-    or shapes or dtypes differ, or the second did not run, which `trouble` tells. `spread` is above 0 where the first is
-    no direct sum, and `departure` is what it is off by from its own formula, where that was asked. `shape` is that of
-    the last input, and `earlier` are the others'.
+    """The measurements of one pair of layers.
+
+    Args:
+        max_error: NaN if an output of the first is not finite; infinite if only that of the second is not, if shapes or
+            dtypes differ, or if the second did not run, for the reason in `trouble`.
+        spread: above 0 where the first is no direct sum.
+        departure: the largest difference of the first from its own formula, where that was computed.
+        shape, earlier: the shape of the last input, and those of the others.
     """
 
     max_error: float = 0.0
@@ -40,7 +46,7 @@ class Measured:
     earlier: tuple[tuple[int, ...], ...] = ()
 
     def departs(self, off: float) -> None:
-        """Counts that the first was off from its own formula by so much."""
+        """Counts one more difference of the first from its own formula."""
         self.departure = self.departure if off <= self.departure else off
 
     def add(self, error: float, image: Tensor, output: Tensor, axes: int) -> None:
@@ -84,7 +90,7 @@ class Watch:
 
 
 def alone(layer: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
-    """What a layer makes of its input without its hooks, but for those that compute a weight."""
+    """The output of a layer without its hooks, except for those that compute a weight."""
     for hook in reparametrisations(layer).values():
         hook(layer, ())
     output: Tensor = layer.forward(*args, **kwargs)
@@ -92,7 +98,7 @@ def alone(layer: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def refusal(layer: nn.Module, seen: Measured) -> str:
-    """Why attention refuses inputs like those seen by the engine that it is set to; empty where it takes them."""
+    """Why the engine that attention is set to refuses inputs like the measured ones; empty where it takes them."""
     if not isinstance(layer, MultiHeadSelfAttention) or layer.engine == "auto" or seen.like is None:
         return ""
     why = layer.why_engine(seen.like.new_zeros(1, layer.d_in, *seen.sides))[layer.engine]
@@ -100,7 +106,7 @@ def refusal(layer: nn.Module, seen: Measured) -> str:
 
 
 def axes_of(layer: nn.Module) -> int:
-    """Of how many axes the images of a convolution or attention layer are."""
+    """The number of axes of the images of a convolution or attention layer."""
     return layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else len(layer.kernel_size)  # type: ignore
 
 
@@ -122,9 +128,9 @@ def run(network: nn.Module, images: Any) -> Any:
 
 
 def measure(original: nn.Module, layers: Mapping[str, nn.Module], images: Any) -> tuple[dict[str, Measured], Any]:
-    """What was seen of each of `layers`, by the name that it has in `original`, and the output of `original`.
+    """The measurements of each of `layers`, by its name in `original`, and the output of `original`.
 
-    A copy of `original` is run, so that layers which count what they see stay as they are.
+    A copy of `original` is run, so that layers which count their calls stay as they are.
     """
     trial = copy_network(original)
     watches = {name: Watch(layer) for name, layer in layers.items()}
@@ -158,3 +164,41 @@ def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
                 "C2A001", "the second needs more memory than there is", "Pass smaller images."
             ) from failure
         return None, f"{type(failure).__name__}: {reason(failure)}"
+
+
+def departure(layer: nn.Module, image: Tensor, output: Tensor) -> float:
+    """`departure_of` for what a convolution layer made of an image; 0 for other layers and where it cannot be read."""
+    if not isinstance(layer, STOCK) or not is_checkable(output):
+        return 0.0
+    try:
+        with present(layer) as convolution:
+            return departure_of(convolution, image, output)
+    except (Conv2AttnError, RuntimeError):
+        return 0.0
+
+
+def departure_of(convolution: Convolution, image: Tensor, output: Tensor) -> float:
+    """max |output - what a half-precision convolution on a CPU computes in float32|; 0 where it is not asked.
+
+    In bfloat16 with channels innermost oneDNN, as of torch 2.13, reads beyond the image for some strides and dilations.
+    """
+    if not is_checkable(output):
+        return 0.0
+    axes = len(convolution.kernel_size)
+    batched = image.float() if image.ndim == axes + 2 else image.float().unsqueeze(0)
+    with torch.no_grad():
+        exact = SUMS[axes](
+            convolution.padding.pad(batched).contiguous(),
+            convolution.weight.float().contiguous(),
+            None if convolution.bias is None else convolution.bias.float(),
+            stride=convolution.stride,
+            dilation=convolution.dilation,
+            groups=convolution.groups,
+        )
+    exact = exact if image.ndim == batched.ndim else exact.squeeze(0)
+    return largest_difference(exact, output.float()) if exact.shape == output.shape else 0.0
+
+
+def is_checkable(output: Tensor) -> bool:
+    """Whether kernels are known to fail in the dtype and on the device of this output."""
+    return output.dtype in HALF and output.device.type == "cpu"

@@ -1,1 +1,0 @@
-"""What a device makes of a layer: its arithmetic, the rounding of it, and outputs side by side."""

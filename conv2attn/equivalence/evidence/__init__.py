@@ -1,1 +1,0 @@
-"""Inputs that show a difference, and stored certificates, looked at again."""

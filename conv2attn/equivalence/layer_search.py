@@ -1,0 +1,215 @@
+"""Counterexamples of layers: constructed, not searched for, since both layers are affine in their input."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.basis import Basis, Sides
+from conv2attn.equivalence.bases import Pair, comparable_basis, taps_of
+from conv2attn.equivalence.counterexample import Witness
+from conv2attn.equivalence.error_analysis import difference_bounds, differences
+from conv2attn.equivalence.heads import heads_out_of_bounds
+from conv2attn.equivalence.leak import check_leak
+from conv2attn.equivalence.tap_sums import nearest_float
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion.replacement import present
+from conv2attn.theorem import STOCK, Convolution, attention_for
+
+CHANNELS = 16  # output channels tried, those whose weights differ most
+
+
+def find_witness(
+    name: str,
+    layers: tuple[nn.Module, nn.Module],
+    pair: Pair,
+    reach: float,
+    tolerance: float | None = None,
+) -> Witness | None:
+    """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
+
+    For one output the difference is affine in the input, so its sign-aligned input, +-reach by the sign of the
+    gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by. A difference
+    counts if it exceeds the `tolerance`; without one, if it exceeds what rounding allows or is one in exact arithmetic.
+    """
+    best: Witness | None = None
+    try:
+        for image, place in candidates(layers, pair, reach):
+            found = witness_on(name, layers, pair, image[0].detach(), place, tolerance)
+            if found is not None and (best is None or rank(found) > rank(best)):
+                best = found
+    except (Conv2AttnError, RuntimeError, IndexError):
+        return best
+    return best
+
+
+def rank(witness: Witness) -> tuple[bool, float]:
+    """Which of two witnesses to keep: one whose numbers speak, then the larger difference."""
+    return witness.exceeds, witness.difference
+
+
+def witness_on(
+    name: str,
+    layers: tuple[nn.Module, nn.Module],
+    pair: Pair,
+    image: Tensor,
+    place: tuple[int, ...],
+    tolerance: float | None = None,
+) -> Witness | None:
+    """The counterexample `image` (channels, *sides): where most is beyond what is allowed, else at `place`; or None.
+
+    Raises:
+        Conv2AttnError, RuntimeError: a layer does not run on it.
+    """
+    found = computed(name, layers, pair, image, place, tolerance)
+    return found if found is not None and found.shows else None
+
+
+def computed(
+    name: str,
+    layers: tuple[nn.Module, nn.Module],
+    pair: Pair,
+    image: Tensor,
+    place: tuple[int, ...],
+    tolerance: float | None = None,
+) -> Witness | None:
+    """The numbers of both layers on `image` at the place that differs most; None where the shapes differ."""
+    with torch.no_grad():
+        first, second = (layer(image[None])[0].double().cpu() for layer in layers)
+    if first.shape != second.shape:
+        return None
+    allowed = None if tolerance is not None else rounding_allowed(layers[0], pair, image)
+    limits = [tolerance] * len(first) if tolerance is not None else allowed or [torch.inf] * len(first)
+    return at_worst(name, (first, second), pair, image, place, limits, by_rounding=tolerance is None)
+
+
+def at_worst(
+    name: str,
+    outputs: tuple[Tensor, Tensor],
+    pair: Pair,
+    image: Tensor,
+    place: tuple[int, ...],
+    limits: Sequence[float],
+    *,
+    by_rounding: bool,
+) -> Witness:
+    """Where two outputs (channels, *grid) differ most beyond the limits of their channels, or else `place`."""
+    first, second = outputs
+    limit = torch.tensor(limits, dtype=torch.float64).reshape(-1, *[1] * (first.ndim - 1))
+    excess = (second - first).abs().nan_to_num(torch.inf) - limit
+    excess[~first.isfinite()] = -torch.inf
+    worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
+    place = worst if excess[worst] > 0 else place
+    known = None if limits[place[0]] == torch.inf else limits[place[0]]
+    exact = None
+    if by_rounding and not excess[place] > 0:
+        values = [exact_value(basis, image, place) for basis in (pair.original, pair.converted)]
+        exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
+    numbers, count = (first[place].item(), second[place].item()), int((excess > 0).sum())
+    return Witness(name, image.clone(), place, *numbers, known, exact, count)
+
+
+def candidates(
+    layers: tuple[nn.Module, nn.Module], pair: Pair, reach: float
+) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Zero, and the worst input for some outputs: the corner, middle and end queries of the channels that differ most.
+
+    Each with the output that it is the worst for; zero with that of the largest difference.
+    """
+    original, like = pair.original, pair.original.weights.stored
+    image = torch.zeros(1, original.weights.d_in, *small_sides(original), dtype=like.dtype, device=like.device)
+    image.requires_grad_()
+    first, second = (layer(image) for layer in layers)
+    difference = (second.double() - first.double())[0]
+    largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
+    yield image, tuple(int(i) for i in largest)
+    weights, biases = differences(pair)
+    for channel in (weights + biases).topk(min(CHANNELS, difference.shape[0])).indices.tolist():
+        queries = difference[channel].flatten()
+        for query in {0, middle(difference.shape[1:]), queries.numel() - 1}:
+            (weight,) = torch.autograd.grad(queries[query], image, retain_graph=True)
+            if bool(weight.any()):
+                at = torch.unravel_index(torch.tensor(query), difference.shape[1:])
+                yield weight.sign() * reach, (channel, *(int(i) for i in at))
+
+
+def middle(sides: torch.Size) -> int:
+    """The row-major index of the query in the middle."""
+    index = 0
+    for side in sides:
+        index = index * side + side // 2
+    return index
+
+
+def small_sides(basis: Basis) -> Sides:
+    """Sides of a small image on which the layer has outputs away from the border: unequal, and wide enough to pad."""
+    form, every, sides = basis.form, basis.starts, list[int]()
+    for axis, (stride, room) in enumerate(zip(form.stride, form.room, strict=True)):
+        starts = [start[axis] for start in every]
+        span = max(starts) - min(starts) + 1
+        padded = max(basis.padding.before[axis], basis.padding.after[axis], 0)
+        sides.append(max(span, 1 - room, padded + 1) + 2 * stride + 1 + axis)
+    return tuple(sides)
+
+
+def exact_value(basis: Basis, image: Tensor, place: tuple[int, ...]) -> Fraction | None:
+    """The output at `place` (output channel, then the query) in exact arithmetic, for a finite image without a batch.
+
+    None where heads are not one-hot or look off the grid, so that it is no rational number of the weights.
+    """
+    channel, *query = place
+    keys, padding = basis.padding.pad(image.detach()).cpu(), basis.padding
+    if check_leak(basis)[1] > 0 or heads_out_of_bounds(basis):
+        return None
+    bias, stride = basis.weights.bias, basis.form.stride
+    total = Fraction(0) if bias is None else Fraction(bias[channel].item())
+    for head, start in enumerate(basis.starts):
+        steps = zip(start, padding.before, stride, query, strict=True)
+        pixel: tuple[Any, ...] = tuple(s + before + step * q for s, before, step, q in steps)
+        if not all(0 <= at < side for at, side in zip(pixel, keys.shape[1:], strict=True)):
+            return None
+        column = [Fraction(x) for x in keys[(slice(None), *pixel)].tolist()]
+        total += contribution(basis, head, channel, column)
+    return total
+
+
+def contribution(basis: Basis, head: int, channel: int, column: list[Fraction]) -> Fraction:
+    """The summand of one head in an output channel, for the pixel `column` (input channels)."""
+    weights, taps = basis.weights, taps_of(basis)
+    width_out, width_in = (n // weights.groups for n in (weights.d_out, weights.d_in))
+    group = channel // width_out
+    inputs = column[group * width_in : (group + 1) * width_in]
+    if taps is not None:
+        return dot(taps[head, channel], inputs)
+    assert weights.output is not None
+    assert weights.value is not None
+    width = weights.output.shape[2]
+    values = weights.value[head, group * width : (group + 1) * width]
+    return dot(weights.output[head, channel], [dot(row, inputs) for row in values])
+
+
+def dot(row: Tensor, column: list[Fraction]) -> Fraction:
+    """The exact inner product of floats and rational numbers."""
+    return sum((Fraction(w) * x for w, x in zip(row.tolist(), column, strict=True) if w and x), Fraction(0))
+
+
+def rounding_allowed(layer: nn.Module | Convolution, pair: Pair, image: Tensor) -> list[float] | None:
+    """For each output channel, the largest difference on `image` that rounding explains, if the conversion is right.
+
+    Args:
+        layer: the original of the pair.
+    """
+    reach = image.abs().max().item() if image.numel() else 0.0
+    try:
+        right = pair.original
+        if isinstance(layer, Convolution):
+            right = comparable_basis(attention_for(layer))
+        elif isinstance(layer, STOCK):
+            with present(layer) as convolution:
+                right = comparable_basis(attention_for(convolution))
+        ideal = Pair(pair.original, right, (pair.scattered[0], False))
+        return difference_bounds(ideal, reach, tuple(right.padding.sides(tuple(image.shape[1:]))))
+    except Conv2AttnError:
+        return None
