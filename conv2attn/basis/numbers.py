@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from torch import Tensor
+
 Center = tuple[float, ...]
 
 
@@ -22,6 +24,11 @@ class Numbers:
     axes: int = 0
     reach: float = 0.0
     sharpness: float = 0.0
+
+    @staticmethod
+    def read(center: Tensor, alpha: Tensor) -> "Numbers":
+        """Those of heads with these centres (heads, axes) and sharpness (heads)."""
+        return Numbers(tuple(map(tuple, center.tolist())), tuple(alpha.tolist()))
 
     @property
     def finite(self) -> bool:

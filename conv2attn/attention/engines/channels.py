@@ -1,5 +1,8 @@
 """The channel product that ends every engine: all heads in one matrix product."""
 
+import math
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -15,6 +18,8 @@ def project(mixed: Tensor, weights: Weights, direct: bool) -> Tensor:
     Args:
         direct: whether the device computes such a convolution as a plain sum of products.
     """
+    if weights.value is not None and weights.output is not None and cheaper_in_turn(mixed, weights):
+        mixed, weights = in_heads(mixed, weights), replace(weights, value=None)
     columns, matrix = mixed.flatten(1, 2).flatten(2), weights.taps().permute(1, 2, 0).flatten(1)
     if direct:
         kernel, one, none = matrix[:, :, None], (1,), (0,)
@@ -30,6 +35,26 @@ def project_tokens(mixed: Tensor, weights: Weights) -> Tensor:
     tokens = mixed.movedim(1, -2)
     matrix = weights.taps().permute(1, 0, 2).flatten(1)
     return torch.nn.functional.linear(tokens.flatten(-2), matrix, weights.bias).movedim(-1, 1).contiguous()
+
+
+def cheaper_in_turn(mixed: Tensor, weights: Weights) -> bool:
+    """Whether value and output cost less one after the other than their products do: for few tokens.
+
+    Only where heads are no wider than their inputs, so that a sum has no more terms than by the products, and not in
+    half precision, which would round between the two.
+    """
+    if torch.compiler.is_compiling() or mixed.dtype not in (torch.float32, torch.float64):
+        return False
+    d_in, d_head, d_out = (size // weights.groups for size in (weights.d_in, weights.d_head, weights.d_out))
+    tokens = mixed.shape[0] * math.prod(mixed.shape[3:])
+    return d_head <= d_in and tokens * d_head * (d_in + d_out) < d_in * d_out * (d_head + tokens)
+
+
+def in_heads(mixed: Tensor, weights: Weights) -> Tensor:
+    """`W_val^h x_h` for mixed (batch, d_in, heads, *queries): (batch, d_head, heads, *queries)."""
+    assert weights.value is not None
+    groups = weights.value.unflatten(1, (weights.groups, -1)), mixed.unflatten(1, (weights.groups, -1)).flatten(4)
+    return torch.einsum("hgki,bgihn->bgkhn", *groups).flatten(1, 2).unflatten(3, mixed.shape[3:])
 
 
 def with_flat_positions(result: Tensor, operators: Softmax) -> Tensor:

@@ -6,10 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.grid import AttentionGrid
 from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import mixed_by_matrix, whole_matrix
 
 
 @final
@@ -39,7 +37,7 @@ class EnumeratedSoftmax:
 
     def numbers(self) -> Numbers:
         """Centres and sharpness as they are now."""
-        return Numbers(tuple(map(tuple, self.center.tolist())), tuple(self.alpha.tolist()))
+        return Numbers.read(self.center, self.alpha)
 
     def enumeration(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """t for some queries against all keys: int64, (queries, keys)."""
@@ -74,23 +72,3 @@ def radix(grid: AttentionGrid) -> list[int]:
     for side in reversed(grid.keys[1:]):
         factors.insert(0, factors[0] * (2 * side - 1))
     return factors
-
-
-@terms.register
-def _(operator: EnumeratedSoftmax) -> int:
-    return operator.heads
-
-
-@output_sides.register
-def _(operator: EnumeratedSoftmax, sides: Sides) -> Sides:
-    return sides
-
-
-@as_matrix.register
-def _(operator: EnumeratedSoftmax, sides: Sides) -> Tensor:
-    return whole_matrix(operator, sides)
-
-
-@apply.register
-def _(operator: EnumeratedSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    return mixed_by_matrix(operator, image, sides)

@@ -6,10 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.grid import AttentionGrid
 from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import additive_scores, mixed_by_matrix, whole_matrix
+from conv2attn.basis.operators.softmax import additive_scores
 
 
 @final
@@ -95,23 +94,3 @@ def outer(parts: list[Tensor]) -> Tensor:
     for part in parts[1:]:
         total = (total[..., None] * part[..., None, :]).flatten(-2)
     return total
-
-
-@terms.register
-def _(operator: GeneralisedSoftmax) -> int:
-    return operator.heads
-
-
-@output_sides.register
-def _(operator: GeneralisedSoftmax, sides: Sides) -> Sides:
-    return sides
-
-
-@as_matrix.register
-def _(operator: GeneralisedSoftmax, sides: Sides) -> Tensor:
-    return whole_matrix(operator, sides)
-
-
-@apply.register
-def _(operator: GeneralisedSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    return mixed_by_matrix(operator, image, sides)

@@ -6,10 +6,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.grid import AttentionGrid
 from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import additive_scores, mixed_by_matrix, whole_matrix
+from conv2attn.basis.operators.softmax import additive_scores
 from conv2attn.errors import GeometryError
 
 
@@ -81,23 +80,3 @@ class LearnedSoftmax:
     def position_bias(self, grid: AttentionGrid) -> Tensor:
         """`W_hat_key^T v` of each head: (heads, axes * width)."""
         return self.bias.flatten(1)
-
-
-@terms.register
-def _(operator: LearnedSoftmax) -> int:
-    return operator.heads
-
-
-@output_sides.register
-def _(operator: LearnedSoftmax, sides: Sides) -> Sides:
-    return sides
-
-
-@as_matrix.register
-def _(operator: LearnedSoftmax, sides: Sides) -> Tensor:
-    return whole_matrix(operator, sides)
-
-
-@apply.register
-def _(operator: LearnedSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    return mixed_by_matrix(operator, image, sides)

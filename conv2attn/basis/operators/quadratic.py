@@ -9,8 +9,8 @@ from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import additive_scores, cut_softmax, whole_matrix
+from conv2attn.basis.operators.rules import apply
+from conv2attn.basis.operators.softmax import additive_scores, cut_softmax
 
 
 @final
@@ -38,7 +38,7 @@ class QuadraticSoftmax:
 
     def numbers(self) -> Numbers:
         """Centres and sharpness as they are now."""
-        return Numbers(tuple(map(tuple, self.center.tolist())), tuple(self.alpha.tolist()))
+        return Numbers.read(self.center, self.alpha)
 
     def axis_scores(
         self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
@@ -70,21 +70,6 @@ class QuadraticSoftmax:
     def position_bias(self, grid: AttentionGrid) -> Tensor:
         """`W_hat_key^T v = -alpha (1, -2 center)`: (heads, axes + 1)."""
         return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -2 * self.center], -1)
-
-
-@terms.register
-def _(operator: QuadraticSoftmax) -> int:
-    return operator.heads
-
-
-@output_sides.register
-def _(operator: QuadraticSoftmax, sides: Sides) -> Sides:
-    return sides
-
-
-@as_matrix.register
-def _(operator: QuadraticSoftmax, sides: Sides) -> Tensor:
-    return whole_matrix(operator, sides)
 
 
 @apply.register

@@ -7,11 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.grid import AttentionGrid
 from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators.learned import LearnedSoftmax
-from conv2attn.basis.operators.rules import apply, as_matrix, output_sides, terms
-from conv2attn.basis.operators.softmax import mixed_by_matrix, whole_matrix
 
 PERIOD = 10_000.0
 
@@ -72,23 +70,3 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
     steps = torch.arange(0, width, 2, device=places.device, dtype=torch.float64)
     angles = places.double()[..., None] * torch.exp(-math.log(PERIOD) / width * steps)
     return torch.cat([angles.sin(), angles.cos()], -1)
-
-
-@terms.register
-def _(operator: SinusoidalSoftmax) -> int:
-    return operator.heads
-
-
-@output_sides.register
-def _(operator: SinusoidalSoftmax, sides: Sides) -> Sides:
-    return sides
-
-
-@as_matrix.register
-def _(operator: SinusoidalSoftmax, sides: Sides) -> Tensor:
-    return whole_matrix(operator, sides)
-
-
-@apply.register
-def _(operator: SinusoidalSoftmax, image: Tensor, sides: Sides) -> Tensor:
-    return mixed_by_matrix(operator, image, sides)

@@ -84,9 +84,3 @@ def whole_matrix(family: Softmax, sides: Sides) -> Tensor:
     grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
     scores = family.scores(grid, torch.arange(math.prod(sides)), torch.float64)
     return cut_softmax(scores)[0]
-
-
-def mixed_by_matrix(family: Softmax, image: Tensor, sides: Sides) -> Tensor:
-    """Each operator of a family applied to `image` (..., *sides) through its whole matrix: (terms, ..., *sides)."""
-    matrix = whole_matrix(family, sides).to(image)
-    return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, sides)

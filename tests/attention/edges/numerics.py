@@ -9,8 +9,10 @@ from torch import nn
 from conv2attn import convert, load, save, set_engine
 from conv2attn.attention import hardness
 from conv2attn.attention.probes import exponential_underflows
+from conv2attn.basis import evaluate
 from conv2attn.errors import AlphaError, CheckpointError, GeometryError
 from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.testing import assert_same
 
 
 @pytest.mark.parametrize("alpha", [0, -1, math.nan, math.inf, 1e39, 1e-46, 10**400, "46", None, -math.inf])
@@ -131,3 +133,25 @@ def test_what_is_not_finite_spreads_as_far_as_the_engine_looks(engine, number):
         spoiled, expected = (~layer(image).isfinite() for layer in (converted, original))
         assert expected.sum() == 9 * 4
         assert spoiled.all() if everywhere else torch.equal(spoiled, expected)
+
+
+@pytest.mark.parametrize("engine", ["dense", "separable"])
+@pytest.mark.parametrize(
+    ("conv", "side"),
+    [
+        (nn.Conv2d(16, 16, 3, padding=1, groups=2), 2),
+        (nn.Conv2d(3, 8, 7, stride=2, padding=3), 12),
+        (nn.Conv2d(8, 12, 3, stride=2), 6),
+        (nn.Conv2d(12, 8, 3, padding=1), 2),
+    ],
+)
+def test_trained_factors_in_either_order_are_the_sum_of_the_basis(engine, conv, side):
+    """Few tokens go through value and output in turn, many through their products; gradients are those of the sum."""
+    torch.manual_seed(0)
+    layer = set_engine(convert(conv.double(), trainable=True, alpha=3.0), engine)
+    image = torch.randn(2, conv.in_channels, side, side + 1, dtype=torch.float64, requires_grad=True)
+    inputs = [image, *layer.parameters()]
+    outputs = [layer(image), evaluate(layer.basis(), image)]
+    assert_same(outputs[0].detach(), outputs[1].detach(), 1e-11)
+    for ours, expected in zip(*(torch.autograd.grad(y.square().sum(), inputs) for y in outputs), strict=True):
+        assert_same(ours, expected, 1e-11 * (1 + expected.abs().max().item()))
