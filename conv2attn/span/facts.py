@@ -263,7 +263,7 @@ def facts_of(
         matrices = matrices_by_response(network, name, inputs, rows.heads)
         notes = notes if matrices is None else (*notes, "its values and outputs were read by its response")
     found: tuple[NearestConvolution, ...] = ()
-    if not isinstance(layer, MultiHeadSelfAttention) and rows.grid.queries != rows.grid.keys:
+    if not isinstance(layer, MultiHeadSelfAttention | PositionAttention) and rows.grid.queries != rows.grid.keys:
         matrices, notes = None, (*notes, "its queries are not its keys: no nearest convolution")
     elif matrices is None:
         notes = (*notes, "its values and outputs were not read: no nearest convolution")
@@ -272,8 +272,17 @@ def facts_of(
     bias = None if matrices is None or matrices[1] is None else matrices[1].numpy()
     kept = tuple(fact for fact in spans if fact is not None)
     baseline = float(random.shares[0].mean())
+    if network is not None and windowed(network, name):
+        notes = (*notes, "it attends in windows: each window counts as an image, and its borders as those of the grid")
     whole = LayerFacts(name, rows.grid.keys, rows.images, tuple(facts), kept, baseline, found, notes=tuple(notes))
     return replace(whole, bias=bias, mass=seen.mass / seen.rows)
+
+
+def windowed(network: nn.Module, name: str) -> bool:
+    """Whether a layer, or what holds it, says that it attends in windows."""
+    parts = [] if name in ("", "(root)") else name.split("#")[0].split(".")
+    holders = [".".join(parts[:count]) for count in range(len(parts), 0, -1)][:2]
+    return any(getattr(network.get_submodule(each), "window_size", None) for each in holders)
 
 
 def own_matrices(layer: Any) -> Any:
