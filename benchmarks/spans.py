@@ -3,7 +3,8 @@
 Every measurement is made in a fresh process of one thread, which asks for the 3x3 offsets; `python -m benchmarks.spans
 HEADS SIDE` prints one as JSON. HEADS are "soft" (nine, quadratic, alpha 0.9, in float32, whose attention is computed
 chunk by chunk), "sharp" (the same at alpha 46, which hold in the interior), "hard" (a converted 3x3 convolution), or
-"stem" (a converted 7x7 convolution of stride 2, 49 heads).
+"stem" (a converted 7x7 convolution of stride 2, 49 heads). "facts" are those of `conv2attn.heads`, for 12 layers of 12
+random heads on 14x14, over SIDE images.
 """
 
 import json
@@ -17,7 +18,7 @@ import torch
 from torch import nn
 
 from benchmarks.memory import MIB, peak_bytes
-from conv2attn import MultiHeadSelfAttention, check_span, convert
+from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.report.markup import markdown_table
 
@@ -26,16 +27,17 @@ CASES = (
     *(("sharp", side) for side in (14, 28, 56, 64)),
     *(("hard", side) for side in (14, 56, 224)),
     ("stem", 224),
+    *(("facts", images) for images in (2, 4, 8)),
 )
-QUICK = (("soft", 7), ("hard", 14), ("stem", 28))
+QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts", 1))
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
-def layer_of(heads: str) -> MultiHeadSelfAttention:
+def layer_of(kind: str) -> MultiHeadSelfAttention:
     """The layer that a name stands for."""
-    match heads:
+    match kind:
         case "soft" | "sharp":
-            alpha = {"soft": 0.9, "sharp": 46.0}[heads]
+            alpha = {"soft": 0.9, "sharp": 46.0}[kind]
             return MultiHeadSelfAttention(1, 1, QuadraticEncoding(torch.tensor(SHIFTS, dtype=torch.float32), alpha))
         case "stem":
             return convert(nn.Conv2d(3, 64, 7, stride=2, padding=3))
@@ -43,21 +45,36 @@ def layer_of(heads: str) -> MultiHeadSelfAttention:
             return convert(nn.Conv2d(64, 64, 3, padding=1))
 
 
-def measure(heads: str, side: int) -> dict[str, Any]:
+def measure(kind: str, side: int) -> dict[str, Any]:
     """Measures here, after a small grid, so that what libraries allocate once is not counted."""
     torch.set_num_threads(1)
-    layer = layer_of(heads)
+    if kind == "facts":
+        return measure_facts(side)
+    layer = layer_of(kind)
     check_span(layer, grid=(8, 8))
     before, began, busy = peak_bytes(), time.perf_counter(), time.process_time()
     row = check_span(layer, grid=(side, side)).rows[0]
     spent, worked = time.perf_counter() - began, time.process_time() - busy
-    found = {"heads": heads, "side": side, "queries": row.conditions[1].queries, "verdict": row.verdict.value}
+    found = {"heads": kind, "side": side, "queries": row.conditions[1].queries, "verdict": row.verdict.value}
     return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 
 
-def apart(heads: str, side: int) -> dict[str, Any]:
+def measure_facts(images: int) -> dict[str, Any]:
+    """Measures `heads` on attention that is random."""
+    drawn = torch.Generator().manual_seed(0)
+    scores = torch.randn(12, images, 12, 196, 196, generator=drawn)
+    network = {f"layer {place}": torch.softmax(2 * each, -1) for place, each in enumerate(scores)}
+    before, began, busy = peak_bytes(), time.perf_counter(), time.process_time()
+    report = heads(network)
+    spent, worked = time.perf_counter() - began, time.process_time() - busy
+    found = {"heads": f"facts, {images} images", "side": 14, "queries": 12 * images * 196, "verdict": "-"}
+    assert len(report.layers) == 12
+    return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
+
+
+def apart(kind: str, side: int) -> dict[str, Any]:
     """Measures in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.spans", heads, str(side)]
+    command = [sys.executable, "-m", "benchmarks.spans", kind, str(side)]
     single = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, env=single).stdout)
     return found
