@@ -157,8 +157,8 @@ MUTANTS = {
     ),
     "operators not compared": Mutant(
         "equivalence/graph.py",
-        "        if ours.key != theirs.key:\n            return describe(ours, theirs)",
-        "        if not ours.key:\n            return describe(ours, theirs)",
+        "for ours, theirs in pairs if ours.key != theirs.key)",
+        "for ours, theirs in pairs if not ours.key)",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[slope of an activation]",
     ),
     "sizes not compared": Mutant(
