@@ -34,7 +34,6 @@ EXAMPLES = {
     "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9)))",
     "C2A405": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Tanh()), input_size=(3, 9, 9)))",
-    "C2A406": "$ conv2attn convert resnet18.pt -o none.pt --skip '*'",
     "C2A407": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.Flatten()), input_size=(3, 9, 9)))",
     "C2A408": ">>> conv = nn.Conv2d(3, 4, 3); conv.weight.data[0] = torch.nan; "
