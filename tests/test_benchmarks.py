@@ -66,8 +66,8 @@ def test_spans_are_measured_in_processes_of_their_own():
     assert done.returncode == 0, done.stderr
     head, _, *rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in (head, *rows)}) == 1
-    assert [row.split("|")[1].strip() for row in rows] == ["soft", "hard", "stem"]
-    assert [row.split("|")[4].strip() for row in rows] == ["refuted", "holds", "holds"]
+    assert [row.split("|")[1].strip() for row in rows] == ["soft", "hard", "stem", "facts, 1 images"]
+    assert [row.split("|")[4].strip() for row in rows] == ["refuted", "holds", "holds", "-"]
 
 
 def test_training_steps_are_measured():
