@@ -7,9 +7,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import EnumeratedEncoding, GeneralisedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Weights, as_basis
+from conv2attn.equivalence.covariances import shifts_of
 from conv2attn.equivalence.monkeypatched import monkeypatch_of
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.replacement import present
@@ -74,6 +75,9 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
     encoding, used = layer.encoding, weights or layer.weights
+    if type(encoding) is GeneralisedEncoding:
+        shifts = shifts_of(encoding.operators(), layer.sites, used.stored.dtype, layer.name)
+        return Basis(shifts, without_identities(used), layer.padding, layer.sites)
     if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding):
         raise UnsupportedError(
             "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"

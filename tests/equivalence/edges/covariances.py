@@ -1,0 +1,75 @@
+"""Heads with full covariances: proved where they are one-hot on the grid, and never certified or refuted elsewhere."""
+
+import pytest
+import torch
+from torch import nn
+
+import conv2attn
+from conv2attn.attention import GeneralisedEncoding
+from conv2attn.verdicts import Strength, Verdict
+
+
+def generalised(conv, sharpness, move=0.0, angle=0.7):
+    """The converted convolution, its heads with a turned covariance whose root has these singular values."""
+    layer = conv2attn.convert(conv)
+    axes = len(sharpness)
+    turn = torch.matrix_exp(angle * (torch.ones(axes, axes).triu(1) - torch.ones(axes, axes).tril(-1)))
+    root = turn @ torch.diag(torch.tensor(sharpness)) @ turn.T
+    layer.encoding = GeneralisedEncoding(layer.encoding.center.detach() + move, root.to(conv.weight.dtype))
+    return layer.prepare()
+
+
+@pytest.mark.parametrize(
+    ("conv", "sharpness", "dtype"),
+    [
+        (nn.Conv2d(3, 4, 3, padding=1), (16.0, 90.0), torch.float32),
+        (nn.Conv2d(4, 2, (2, 3), stride=2, padding=1, groups=2), (20.0, 20.0), torch.float32),
+        (nn.Conv1d(2, 3, 3, padding=2, padding_mode="circular"), (45.0,), torch.float64),
+        (nn.Conv3d(1, 2, 2), (15.0, 18.0, 25.0), torch.float32),
+    ],
+)
+def test_one_hot_covariances_are_proved_and_are_the_convolution(conv, sharpness, dtype):
+    torch.manual_seed(0)
+    conv = conv.to(dtype)
+    layer, sides = generalised(conv, sharpness), (6, 7, 5)[: len(sharpness)]
+    certificate = conv2attn.certify(conv, layer, input_size=(conv.in_channels, *sides))
+    assert certificate.verdict is Verdict.HOLDS, certificate.to_text()
+    assert certificate.rows[0].strength is Strength.PROVED
+    image = torch.randint(-4, 5, (2, conv.in_channels, *sides)).to(dtype)
+    with torch.no_grad():
+        for numbers in conv.parameters():
+            numbers.copy_(torch.randint(-4, 5, numbers.shape))
+        assert torch.equal(generalised(conv, sharpness)(image), conv(image))
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "move"),
+    [((14.0, 90.0), 0.0), ((3.0, 3.0), 0.0), ((16.0, 1e9), 0.0), ((16.0, 1e30), 0.0), ((16.0, 90.0), 0.25)],
+)
+def test_covariances_that_are_not_known_to_be_one_hot_decide_nothing(sharpness, move):
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    certificate = conv2attn.certify(conv, generalised(conv, sharpness, move), input_size=(3, 6, 7))
+    assert certificate.verdict is Verdict.UNSUPPORTED, certificate.to_text()
+
+
+def test_targets_off_the_grid_decide_nothing():
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    certificate = conv2attn.certify(conv, generalised(conv, (16.0, 90.0), 1.0), input_size=(3, 6, 7))
+    assert certificate.verdict is Verdict.UNSUPPORTED
+    assert "off the grid" in certificate.to_text()
+
+
+@pytest.mark.parametrize("planted", ["heads", "tap", "bias"])
+def test_planted_errors_of_one_hot_covariances_are_refuted(planted):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    layer = generalised(conv, (16.0, 90.0))
+    with torch.no_grad():
+        match planted:
+            case "heads":
+                layer.encoding.center[[0, 1]] = layer.encoding.center[[1, 0]]
+            case "tap":
+                next(w for w in (layer.value, layer.output) if w is not None)[0, 0, 4] += 1e-3
+            case "bias":
+                layer.bias[1] += 1e-3
+    assert conv2attn.certify(conv, layer, input_size=(3, 6, 7)).verdict is Verdict.REFUTED
