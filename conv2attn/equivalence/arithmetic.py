@@ -11,6 +11,7 @@ from torch import nn
 
 from conv2attn.attention.probes import float32_precisions, spread_of_spike
 from conv2attn.basis import Basis, Sides
+from conv2attn.bounds import RoundingBound, convolution_bound
 from conv2attn.equivalence.differential import Measured, alone
 from conv2attn.models.conversion.discovery import copy_network
 
@@ -23,12 +24,14 @@ class Arithmetic:
     """The settings that decide how products are formed and summed, as recorded where a certificate was made.
 
     `convolution` and `product` are torch's `fp32_precision` of each: what is allowed counts as done, though not every
-    kernel does it. `stored_sums` are the half types whose partial sums of products may be stored as such numbers.
+    kernel does it. `stored_sums` are the half types whose partial sums of products may be stored as such numbers, and
+    `truncated_sums` those whose additions may truncate, as on tensor cores.
     """
 
     convolution: str
     product: str
     stored_sums: frozenset[str] = frozenset()
+    truncated_sums: frozenset[str] = frozenset()
 
     @staticmethod
     def of(device: str) -> "Arithmetic":
@@ -39,19 +42,24 @@ class Arithmetic:
             "float16": cublas.allow_fp16_reduced_precision_reduction or cublas.allow_fp16_accumulation,
         }
         stored = frozenset(name for name in reduced if device == "cuda" and reduced[name])
-        return Arithmetic(*float32_precisions(device), stored)
+        return Arithmetic(*float32_precisions(device), stored, frozenset(reduced if device == "cuda" else ()))
 
     def format(self, stored: str) -> str:
         """The format whose rounding counts for numbers stored as `stored`: the coarsest allowed for float32."""
         allowed = {self.convolution, self.product}
         return next((CUT[each] for each in CUT if each in allowed), stored) if stored == "float32" else stored
 
-    def casts(self, stored: str, terms: int) -> int:
-        """How often a partial sum on the way of one of so many products may be stored, for `convolution_bound`.
+    def rounding(self, kind: str, terms: int, added: int = 0) -> RoundingBound:
+        """`convolution_bound` of so many products and a bias, where partial sums are stored `added` times besides.
 
-        The product and the bias apart; and every sum where that is allowed, twice since it may be truncated.
+        The product and the bias are cast apart; and every sum where that is allowed, twice since it may be truncated.
         """
-        return 2 + (2 * terms if stored in self.stored_sums else 0)
+        casts = 2 + added + (2 * terms if kind in self.stored_sums else 0)
+        return convolution_bound(terms, kind, casts=casts, truncating=kind in self.truncated_sums)
+
+    def bounds_means(self, kind: str) -> bool:
+        """Whether the rounding of the weighted means of heads is known: not where sums are stored or truncated."""
+        return kind not in self.stored_sums | self.truncated_sums
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis import Basis
-from conv2attn.bounds import RoundingBound, convolution_bound, difference_bound, format_of
+from conv2attn.bounds import RoundingBound, difference_bound, format_of
 from conv2attn.equivalence.arithmetic import Arithmetic, gradual_underflow
 from conv2attn.equivalence.bases import Pair, format_of_weights, taps_of
 from conv2attn.equivalence.mixing import lost, mixing_bound, product_error
@@ -22,8 +22,8 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
 
     Counts the rounding of both layers, the leak, and the differences of taps and biases; for every engine, on grids of
     up to `padded_sides`, which matter only where a head is soft. Assumes equal forms, direct summation and no overflow.
-    None where the sums are so long that nothing can be said, and where soft heads mix in sums that may be stored in
-    half precision on the way.
+    None where the sums are so long that nothing can be said, and where soft heads mix in sums that may be truncated,
+    or stored in half precision on the way.
 
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
@@ -43,14 +43,13 @@ def bounds_with_subnormals(
     added = [count if scattered else 0 for count, scattered in zip(counts, pair.scattered, strict=True)]
     try:
         mixings = [mixing_bound(side, padded_sides, kind) for side in bases]
-        casts = [settings.casts(kind, n) + more for n, more in zip(terms, added, strict=True)]
-        bounds = [convolution_bound(n, kind, bias=True, casts=c) for n, c in zip(terms, casts, strict=True)]
+        bounds = [settings.rounding(kind, n, more) for n, more in zip(terms, added, strict=True)]
         products = [product_error(side, kind) for side in bases]
     except UsageError:
         return None
     leak = (mixings[0][0] + mixings[1][0]) * SLACK
     mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
-    if kind in settings.stored_sums and mixing != RoundingBound(0.0, 0.0):
+    if not settings.bounds_means(kind) and mixing != RoundingBound(0.0, 0.0):
         return None
     sums = pair.magnitudes
     largest = torch.maximum(sums[0], sums[1]) * SLACK

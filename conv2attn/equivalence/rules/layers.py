@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.bounds import convolution_bound
 from conv2attn.equivalence.arithmetic import Arithmetic
 from conv2attn.equivalence.domain import SLACK, Carried, Stop, affine
 from conv2attn.equivalence.rules.registry import Call, rule
@@ -16,7 +15,7 @@ def _(call: Call) -> Carried:
     if any(call.computed(each) for each in (weight, bias) if each is not None):
         raise Stop("linear with a weight that is computed")
     settings, stored, terms = Arithmetic.of(weight.device.type), FORMATS[weight.dtype], weight.shape[1]
-    rounding = convolution_bound(terms, settings.format(stored), casts=settings.casts(stored, terms))
+    rounding = settings.rounding(settings.format(stored), terms)
     given = call.given.along(lambda each: each.expand(*each.shape[:-1], terms).flatten())
     rows = weight.detach().cpu().double().abs()[None]
     return affine(rows, bias, given, rounding.factor, rounding.absolute)

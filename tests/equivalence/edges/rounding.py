@@ -1,6 +1,7 @@
 """The bound of a row, in the arithmetic of this machine: never exceeded, close, and larger with all that rounds."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from benchmarks.tightness import CASES, SHORT, measure, shuffled, table
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
 from conv2attn.bounds import convolution_bound, gamma, leaked_mass
 from conv2attn.equivalence import certify
+from conv2attn.equivalence.arithmetic import Arithmetic
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -246,6 +248,15 @@ def test_products_that_may_be_cut_are_counted_by_the_coarsest_setting(precisions
         place.fp32_precision = value
     assert bound(original, converted) >= PRECISIONS[chosen] * plain
     assert bound(*one_of(torch.float64)) == double
+
+
+def test_half_precision_sums_on_a_gpu_may_truncate():
+    for dtype in ("bfloat16", "float16"):
+        there, here = Arithmetic.of("cuda"), Arithmetic.of("cpu")
+        assert there.rounding(dtype, 36).factor > replace(there, truncated_sums=frozenset()).rounding(dtype, 36).factor
+        assert here.rounding(dtype, 36) == convolution_bound(36, dtype, casts=2)
+        assert here.bounds_means(dtype)
+        assert not replace(there, stored_sums=frozenset()).bounds_means(dtype)
 
 
 def test_a_subnormal_weight_that_may_be_cut_to_nothing_is_counted(precisions):
