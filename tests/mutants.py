@@ -246,7 +246,8 @@ def run(folder: Path, test: str) -> int:
     """The exit code of a test on the package in `folder`, in a fork, which imports it anew and torch not again."""
     child = os.fork()
     if child == 0:
-        arguments = [str(folder / test), f"--rootdir={folder}", "-q", "-x", "-p", "no:cacheprovider", "--tb=no"]
+        arguments = [str(folder / test), f"--rootdir={folder}", "-q", "-x", "--tb=no"]
+        arguments += ["-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
         code = 70
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         try:

@@ -133,5 +133,5 @@ def test_only_quadratic_heads_have_circles():
 
     for name, count in (("quadratic", 2), ("learned", 0)):
         layers = attention_layers(conv2attn.load(EXAMPLES / f"attention-{name}.pt"))
-        panels = plots.draw([plots.heads_around(key, layer, (7, 7)) for key, layer in layers.items()]).axes
+        panels = plots.draw([plots.heads_around(key, layer, (4, 4)) for key, layer in layers.items()]).axes
         assert [len(panel.patches) for panel in panels] == [count] * 36

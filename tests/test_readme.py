@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-OUTPUTS = re.findall(r"```\n(.*?)```", README.partition("## Four uses")[2], re.S)
+OUTPUTS = re.findall(r"\n\n```\n(.*?)\n```", README.partition("## Four uses")[2], re.S)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
 

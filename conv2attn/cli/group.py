@@ -103,7 +103,7 @@ class Group(click.Group):
             sys.exit(70)
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("conv2attn", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="conv2attn")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(debug: bool) -> None:

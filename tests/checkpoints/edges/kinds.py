@@ -74,6 +74,6 @@ def test_an_interrupted_command_exits_130(monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("conv2attn.cli.claims.emit", interrupt)
+    monkeypatch.setattr("conv2attn.cli.reports.Showing.finish", interrupt)
     result = CliRunner().invoke(main, ["prove", "L1", "--format", "json"])
     assert (result.exit_code, json.loads("[]")) == (130, [])

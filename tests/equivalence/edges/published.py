@@ -97,7 +97,8 @@ def test_the_page_names_options_links_and_codes_that_there_are():
 
 
 def test_every_option_of_verify_is_in_a_page():
-    known = "".join((ROOT / name).read_text() for name in ("README.md", "docs/certificates.md", "docs/check-span.md"))
+    pages = ("README.md", "docs/certificates.md", "docs/check-span.md", "docs/files.md")
+    known = "".join((ROOT / name).read_text() for name in pages)
     missing = [each.opts[0] for each in main.commands["verify"].params if not any(o in known for o in each.opts)]
     assert [name for name in missing if name.startswith("--")] == []
 
