@@ -128,7 +128,4 @@ sides; tests/attention/laws.py holds each line of it.
 A layer is one node of `conv2attn.attention.tracing.symbolic_trace`. `python -m benchmarks.compiled` times compiled and
 eager networks, the cost of one call, and a training step; `python -m benchmarks.training` times trained heads, forward
 and backward ([training.md](training.md)).
-
-A step of the trainable ResNet-18 at alpha 5 (batch 4, 64x64, one thread of a shared machine) took 3.9 times that of the
-native network, 567 against 145 ms; before factors were applied in turn where tokens are few, 8.3 times.
 """

@@ -333,6 +333,12 @@ def test_every_command_stands_once_in_the_help_on_a_line_that_is_not_cut():
     assert "..." not in text.partition("Options:")[2]
 
 
+@pytest.mark.parametrize("wrong", ["--mean abc --std 1", "--mean 0.5", "--mean 0 --std 0", "--allow Name"])
+def test_wrong_options_are_refused_though_no_image_and_no_pickle_is_read(folder, wrong):
+    refused("convert", "net.pt", "-o", "wrong.pt", *wrong.split(), *SMALL, match="C2A001")
+    assert not (folder / "wrong.pt").exists()
+
+
 def test_wrong_words_are_one_sentence():
     refused("convert", match="C2A001 Missing argument 'MODEL'. See conv2attn convert --help")
     refused("convert", "net.pt", "--no-such-option", match="C2A001 No such option")

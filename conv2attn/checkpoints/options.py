@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from conv2attn.checkpoints.architectures import parse_arguments
 from conv2attn.checkpoints.images import images
 from conv2attn.checkpoints.loading import load
+from conv2attn.checkpoints.pixels import Preparation
 from conv2attn.errors import UsageError
 
 GIB = 1 << 30
@@ -36,6 +37,9 @@ class Reading:
         """
         if not 0 < self.max_size < float("inf"):
             raise UsageError("C2A001", f"--max-size {self.max_size:g} is not a positive number of GiB")
+        if nameless := [name for name in self.allow if "." not in name]:
+            raise UsageError("C2A001", f"--allow {nameless[0]} names no package", "Write package.Class.")
+        Preparation.asked(numbers(self.mean, "--mean"), numbers(self.std, "--std"))
         arguments = parse_arguments(self.arch_args)
         size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
         return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
