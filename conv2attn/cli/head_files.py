@@ -86,7 +86,7 @@ def facts_of_network(
             return heads(network, images, grid=sides, extra_tokens=extra_tokens, progress=progress)
     if own:
         parts = positions_in(network, sides)
-        reports = [heads(part, grid=inside) for part, inside, _ in parts]
+        reports = [heads(part.layers, grid=part.sides) for part in parts]
         return HeadsReport(tuple(layer for report in reports for layer in report.layers))
     if not attends(network):
         found = f"{type(network).__name__} has no layer that is known to attend"

@@ -1,11 +1,13 @@
 """What `check-span` does, between its options and the report."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Sides
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.cli.reports import progress
@@ -13,7 +15,7 @@ from conv2attn.cli.span_files import Part, arrays, attention_in, network_in, pos
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.models.provenance import assumed_of
-from conv2attn.span import SpanReport, check_span
+from conv2attn.span import SpanReport, SpanRow, check_span
 from conv2attn.span.certificate import certificates
 from conv2attn.span.questions import rows_of
 from conv2attn.span.sources.reading import MEMORY_LIMIT
@@ -61,39 +63,48 @@ def check_file(
         found = "--inputs" if inputs else "an array"
         raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
     if network is None:
-        parts: list[Part] = [(arrays(path), sides, {})]
+        parts = [Part(arrays(path), sides)]
     else:
         parts = positions_in(network, sides) if position_only else attention_in(network, path, sides, inputs, reading)
-    parts = [(chosen(part, only), sides, extra) for part, sides, extra in parts]
-    if not any(part for part, _, _ in parts):
+    parts = [replace(part, layers=chosen(part.layers, only)) for part in parts]
+    if not any(part.layers for part in parts):
         raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
-    ours = [name for part, _, _ in parts for name, given in part.items() if isinstance(given, ON_PIXELS)]
+    ours = [name for part in parts for name, given in part.layers.items() if isinstance(given, ON_PIXELS)]
     if extra_tokens and ours:
         raise UsageError("C2A001", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
     if extra_tokens is not None:
-        parts = [(part, sides, dict.fromkeys(part, extra_tokens)) for part, sides, _ in parts]
+        parts = [replace(part, extra=dict.fromkeys(part.layers, extra_tokens)) for part in parts]
     reports = [
-        check_span(part, grid=sides, extra_tokens=extra, progress=progress, **asked) for part, sides, extra in parts
+        check_span(part.layers, grid=part.sides, extra_tokens=part.extra, progress=progress, **asked) for part in parts
     ]
+    read = [(part, row) for report, part in zip(reports, parts, strict=True) for row in report.rows if row.heads]
     if plot:
         layers = [
-            plots.heads_around(row.name, part[row.name], sides or row.grid, extra.get(row.name, 0))
-            for report, (part, sides, extra) in zip(reports, parts, strict=True)
-            for row in report.rows
-            if row.heads
+            plots.heads_around(row.name, part.layers[row.name], sides_of(part, row), part.extra.get(row.name, 0))
+            for part, row in read
         ]
         plots.write(plots.draw(layers), plot, force)
     if certificate:
         memory, exact = limits.get("memory_limit", MEMORY_LIMIT), bool(limits.get("exact"))
         texts = []
-        for report, (part, sides, extra) in zip(reports, parts, strict=True):
-            for row in (row for row in report.rows if row.heads):
-                tokens = extra.get(row.name, 0)
-                held = rows_of(row.name, part[row.name], sides, len(row.grid), tokens, memory, None, exact)
-                texts.append(certificates(row, held))
+        for part, row in read:
+            given = (part.layers[row.name], sides_of(part, row), len(row.grid), part.extra.get(row.name, 0))
+            texts.append(certificates(row, rows_of(row.name, *given, memory, None, exact)))
         write_text_atomically(certificate, "".join(texts), force)
-    rows, read = tuple(row for report in reports for row in report.rows), assumed_of(network)
-    return SpanReport(rows, reports[0].asked + (f"; network {read}" if read else ""))
+    rows = tuple(noted(part, row) for report, part in zip(reports, parts, strict=True) for row in report.rows)
+    assumed = assumed_of(network)
+    return SpanReport(rows, reports[0].asked + (f"; network {assumed}" if assumed else ""))
+
+
+def sides_of(part: Part, row: SpanRow) -> Sides:
+    """The grid on which a row was judged, as `check_span` takes it: of a layer of this project that of its input."""
+    ours = isinstance(part.layers[row.name], MultiHeadSelfAttention)
+    return part.sides if ours and part.sides is not None else row.grid
+
+
+def noted(part: Part, row: SpanRow) -> SpanRow:
+    """The row with what its network says of it."""
+    return replace(row, notes=(*row.notes, part.notes[row.name])) if row.name in part.notes else row
 
 
 def chosen(part: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +17,22 @@ from conv2attn.models import attention_layers
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import position_attention
 from conv2attn.models.positions.reading import ATTENDS, position_part
+from conv2attn.models.windows import said_of_windows, windowed_among
 from conv2attn.span.sources.prefix import leading_in, prefix_of
 
 NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
-Part = tuple[dict[str, Any], Sides | None, dict[str, int]]
-"""Attention by name, the sides of its grid where they are known, and by name the leading tokens that are no pixels."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Attention by name, the sides of its grid where they are known; by name the leading tokens that are no pixels, and
+    what else the network says of a layer."""
+
+    layers: dict[str, Any]
+    sides: Sides | None = None
+    extra: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def attention_in(
@@ -39,9 +51,11 @@ def attention_in(
             seen = capture(network, images)
         prefix = prefix_of(network)
         sizes = {name: each.shape[-1] for name, each in seen.items() if isinstance(each, Tensor)}
-        return [(dict(seen), sides, {name: leading_in(size, prefix, sides) for name, size in sizes.items()})]
+        extra = {name: leading_in(size, prefix, sides) for name, size in sizes.items()}
+        notes = dict.fromkeys(windowed_among(network, seen, images), said_of_windows())
+        return [Part(dict(seen), sides, extra, notes)]
     given = [sides] * len(layers) if sides else grids(network, layers, images)
-    return [({name or "(root)": layer}, at, {}) for (name, layer), at in zip(layers.items(), given, strict=True)]
+    return [Part({name or "(root)": layer}, at) for (name, layer), at in zip(layers.items(), given, strict=True)]
 
 
 def attends(network: nn.Module) -> bool:
@@ -71,12 +85,12 @@ def positions_in(network: nn.Module, sides: Sides | None) -> list[Part]:
     found = position_attention(network, sides)
     own = {name: layer for name, layer in found.items() if isinstance(layer, MultiHeadSelfAttention)}
     others = {name: layer for name, layer in found.items() if name not in own}
-    return [(part, at, {}) for part, at in ((own, sides), (others, None)) if part]
+    return [Part(layers, at) for layers, at in ((own, sides), (others, None)) if layers]
 
 
 def own_by_position(name: str, layer: MultiHeadSelfAttention, sides: Sides) -> Part:
     """A layer of ours for inputs with these sides; only its encoding, where it reads content too."""
-    return ({name: position_part(layer, sides)}, None, {}) if layer.has_content else ({name: layer}, sides, {})
+    return Part({name: position_part(layer, sides)}) if layer.has_content else Part({name: layer}, sides)
 
 
 def grids(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], images: Tensor | None) -> list[Sides]:

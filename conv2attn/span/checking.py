@@ -25,6 +25,7 @@ from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.questions import rows_of
 from conv2attn.span.report import SpanReport, SpanRow
 from conv2attn.span.sources.arguments import as_offsets, as_sides, axes_named, check_extent
+from conv2attn.span.sources.grids import sides_among
 from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength
@@ -64,7 +65,8 @@ def check_span(
             such; any network with `position_only`.
         kernel_size, dilation: of the kernel, a number or one for each axis.
         offsets: instead of them, explicit offsets (key - query).
-        grid: sides of the tokens of an array; of the input of a layer. Inferred where it is a square.
+        grid: sides of the tokens of an array; of the input of a layer. Inferred where it is a square, or where layers
+            of a network have as many times fewer along each axis as one that has these.
         condition: the one that decides the verdict.
         eps: the residual that counts as none; by default what the rounding of the attention lets through.
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
@@ -100,14 +102,15 @@ def check_span(
         raise UsageError("C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1")
     if max_phi is not None and max_phi > MOST_PHI:
         raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
-    asked, layers, extra = {}, {}, {}
+    asked, layers, extra, sides = {}, {}, {}, {}
     for name, layer in given.items():
         if structure is not None or isinstance(layer, Unread):
             dimensions = axes_named(grid) or 1
         else:
             dimensions = axes_of(layer, kernel_size, offsets, grid, read_as)
         extra[name] = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
-        layers[name] = unread_if_apart(layer, grid, dimensions, extra[name])
+        sides[name] = sides_among(as_sides(grid, dimensions), layer, extra[name], given.values())
+        layers[name] = unread_if_apart(layer, sides[name], dimensions, extra[name])
         if structure is not None or isinstance(layers[name], Unread):
             continue
         own = read_as.offsets if read_as is not None and offsets is None else None
@@ -118,9 +121,11 @@ def check_span(
             progress(list(layers).index(name) + 1, len(layers), name)
         if isinstance(layers[name], Unread):
             return unread_row(name, layers[name], "joint" if structure is not None else condition)
-        sides = None if position_only and isinstance(layers[name], PositionAttention) else grid
+        at = None if position_only and isinstance(layers[name], PositionAttention) else sides[name]
         axes = len(asked[name][0]) if name in asked else axes_named(grid) or 1
-        found = rows_of(name, layers[name], sides, axes, extra[name], memory_limit, sampled, exact)
+        found = rows_of(name, layers[name], at, axes, extra[name], memory_limit, sampled, exact)
+        if at is not None and isinstance(grid, Sequence) and at != tuple(grid):
+            found = replace(found, notes=(*found.notes, f"grid {'x'.join(map(str, at))} inferred from another layer's"))
         limits = limits_for(found, eps, max_phi)
         targets = operators_of(structure, found.grid) if structure is not None else shifts(found.grid, asked[name])
         conditions = 2 + (found.images + 1) * (found.images > 1) + bool(found.extra) + (read_as is not None)

@@ -17,6 +17,7 @@ from conv2attn.models.positions import PositionAttention, Unread, position_atten
 from conv2attn.models.positions.reading import position_part
 from conv2attn.models.response import matrices_by_response
 from conv2attn.models.values import matrices_of
+from conv2attn.models.windows import said_of_windows, windowed_among
 from conv2attn.report import Document, Report
 from conv2attn.span import facts_document
 from conv2attn.span.conditions.problem import Array
@@ -32,6 +33,7 @@ from conv2attn.span.measures import (
 from conv2attn.span.positions import as_layers, unread_if_apart
 from conv2attn.span.questions import axes, rows_of
 from conv2attn.span.sources.arguments import as_sides
+from conv2attn.span.sources.grids import sides_among
 from conv2attn.span.sources.prefix import leading_in, prefix_of
 from conv2attn.span.sources.reading import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict
@@ -162,7 +164,8 @@ def heads(
         model: a network, whose attention on `inputs` is captured, or without inputs read by position alone; a layer of
             this project; an array (heads, queries, keys) or (images, heads, queries, keys); or a mapping of names.
         inputs: what the network takes.
-        grid: sides of the tokens. Inferred where they are a square, behind the leading tokens of the network.
+        grid: sides of the tokens, behind the leading ones of the network. Inferred where they are a square, or where
+            layers of a network have as many times fewer along each axis as one that has these.
         extra_tokens: leading tokens that are no pixels, of all layers or by name; as the network says by default.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
@@ -172,6 +175,7 @@ def heads(
     network = model if isinstance(model, nn.Module) else None
     found = layers_of(model, inputs, grid)
     known = prefix_of(network) if extra_tokens is None else extra_tokens
+    windows = set() if network is None or inputs is None else windowed_among(network, found, inputs)
     facts = []
     for place, (name, given) in enumerate(found.items(), 1):
         if progress is not None:
@@ -180,12 +184,14 @@ def heads(
         extra = 0 if own else known.get(name, 0) if isinstance(known, Mapping) else known
         if extra_tokens is None and extra and not own:
             extra = leading_in(given.shape[-1], extra, grid)
-        layer = unread_if_apart(given, grid, axes(grid), extra)
+        sides = sides_among(as_sides(grid, axes(grid)), given, extra, found.values())
+        layer = unread_if_apart(given, sides, axes(grid), extra)
         if isinstance(layer, Unread):
             facts.append(LayerFacts(name, (), 0, unread=layer.reason))
             continue
-        sides = None if isinstance(layer, PositionAttention) else grid
-        facts.append(facts_of(name, layer, sides, extra, memory_limit, network, inputs))
+        sides = None if isinstance(layer, PositionAttention) else sides
+        read = facts_of(name, layer, sides, extra, memory_limit, network, inputs)
+        facts.append(replace(read, notes=(*read.notes, said_of_windows())) if name in windows else read)
     return HeadsReport(tuple(facts))
 
 
@@ -272,17 +278,8 @@ def facts_of(
     bias = None if matrices is None or matrices[1] is None else matrices[1].numpy()
     kept = tuple(fact for fact in spans if fact is not None)
     baseline = float(random.shares[0].mean())
-    if network is not None and windowed(network, name):
-        notes = (*notes, "it attends in windows: each window counts as an image, and its borders as those of the grid")
     whole = LayerFacts(name, rows.grid.keys, rows.images, tuple(facts), kept, baseline, found, notes=tuple(notes))
     return replace(whole, bias=bias, mass=seen.mass / seen.rows)
-
-
-def windowed(network: nn.Module, name: str) -> bool:
-    """Whether a layer, or what holds it, says that it attends in windows."""
-    parts = [] if name in ("", "(root)") else name.split("#")[0].split(".")
-    holders = [".".join(parts[:count]) for count in range(len(parts), 0, -1)][:2]
-    return any(getattr(network.get_submodule(each), "window_size", None) for each in holders)
 
 
 def own_matrices(layer: Any) -> Any:

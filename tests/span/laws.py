@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 from conv2attn.span.conditions.limits import Limits, limits_for
 from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.confirmation import confirm
+from conv2attn.span.programme import search
 from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.sources.reading import read_array
@@ -66,8 +67,10 @@ def conditions(attention, bound, offset):
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_verdicts_at_the_border_are_those_of_an_independent_programme(part):
+def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monkeypatch):
     undecided = total = 0
+    if part % 2:
+        monkeypatch.setattr(search, "LARGE", 0)
     for seed in range(12 * part, 12 * (part + 1)):
         attention, bound = problem(seed)
         side, offset = attention.shape[1], seed % 3 - 1

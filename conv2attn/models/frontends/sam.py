@@ -11,6 +11,7 @@ from conv2attn.models.frontends.registry import relative
 from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread
 from conv2attn.models.positions.biases import dtype_of
 from conv2attn.models.positions.places import Place
+from conv2attn.models.windows import said_of_windows
 
 HOW = "decomposed relative positions, met by queries that are their bias; q . k held at zero"
 
@@ -32,11 +33,8 @@ def sam(place: Place) -> PositionAttention | Unread:
     sizes = [met(table.abs(), bias.abs()).max() for table in tables]
     doubt = gamma(bias.shape[1] + 2, UNIT) * float(sum(sizes))
     grid = AttentionGrid(sides, Sites.everywhere(2))
-    note = (
-        f"in windows of {'x'.join(map(str, sides))}: judged inside one, and at its borders, beyond which no head reads"
-    )
-    scores = scores.flatten(3, 4).flatten(1, 2)
-    return PositionAttention(scores, grid, dtype_of(place), HOW, doubt, (note,) if windowed(place, sides) else ())
+    notes = (said_of_windows(sides),) if any(place.held("window_size")) else ()
+    return PositionAttention(scores.flatten(3, 4).flatten(1, 2), grid, dtype_of(place), HOW, doubt, notes)
 
 
 def met(table: Tensor, queries: Tensor) -> Tensor:
@@ -44,8 +42,3 @@ def met(table: Tensor, queries: Tensor) -> Tensor:
     side = (len(table) + 1) // 2
     away = torch.arange(side)[:, None] - torch.arange(side) + side - 1
     return torch.einsum("hc,qkc->hqk", queries, table[away])
-
-
-def windowed(place: Place, sides: tuple[int, ...]) -> bool:
-    """Whether the block around the layer cuts the image into windows."""
-    return any(held for held in place.held("window_size"))

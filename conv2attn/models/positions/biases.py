@@ -11,6 +11,7 @@ from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread, leading
 from conv2attn.models.positions.places import Place
+from conv2attn.models.windows import said_of_windows
 
 BIAS = "relative position bias, with q . k held at zero"
 
@@ -29,9 +30,7 @@ def square(table: Tensor, index: Tensor) -> Tensor:
 def in_windows(scores: Tensor, sides: Sequence[int], place: Place, doubt: float = 0.0) -> PositionAttention:
     """Of a layer that attends within windows: what a window does that the edge of the image does not cut."""
     grid = AttentionGrid(tuple(sides), Sites.everywhere(2))
-    notes = [
-        f"in windows of {'x'.join(map(str, sides))}: judged inside one, and at its borders, beyond which no head reads"
-    ]
+    notes = [said_of_windows(sides)]
     shift = next(place.held("shift_size"), 0)
     if max(shift) if isinstance(shift, Sequence) else shift:
         notes.append("shifted windows that the edge of the image cuts also mask pixels, which is not part of this")

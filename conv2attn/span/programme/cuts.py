@@ -3,6 +3,7 @@
 At a mixing p, the signs s of `r_q = e_q - p A_q` give `|e_q - phi A_q|_1 >= |r_q|_1 - <A_q s, phi - p>` for every phi.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.bounds import gamma
-from conv2attn.span.conditions.portions import Portion, shared
-from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
+from conv2attn.span.conditions.portions import Portion
+from conv2attn.span.conditions.problem import Array, Targets
 
 UNIT = 2.0**-53
 CANDIDATES = 4
@@ -67,31 +68,27 @@ def left_by(portion: Portion, coefficients: Array, mixings: Array) -> Array:
 
 
 def look(
-    attention: AttentionRows,
-    targets: Targets,
-    chosen: NDArray[np.bool_],
-    mixings: Array,
-    wanted: NDArray[np.int64],
-    most: int,
+    seen: Iterable[Portion], targets: Targets, width: int, mixings: Array, wanted: NDArray[np.int64], most: int
 ) -> tuple[Array, list[list[Cut]]]:
-    """What each mixing (candidates, heads), for target `wanted[c]`, leaves at the worst chosen query, rounded up.
+    """What each mixing (candidates, heads), for target `wanted[c]`, leaves at the worst query of these portions.
 
-    With it come the cuts of the at most `most` queries where it leaves most.
+    It is rounded up. With it come the cuts of the at most `most` queries where it leaves most. `width` is the number of
+    keys of the grid.
     """
-    worst, row_sum, width = np.zeros(len(mixings)), 0.0, 1
+    worst, row_sum = np.zeros(len(mixings)), 0.0
     cuts: list[list[Cut]] = [[] for _ in mixings]
-    for portion in shared(attention, targets, chosen):
-        row_sum, width = max(row_sum, float(portion.attention.sum(-1).max())), portion.attention.shape[2]
-        step = CANDIDATES * attention.heads
+    per_image = targets.places.shape[1]
+    for portion in seen if len(mixings) else ():
+        row_sum, width = max(row_sum, float(portion.attention.sum(-1).max())), max(width, portion.attention.shape[2])
+        step = CANDIDATES * mixings.shape[-1]
         for start in range(0, len(mixings), step):
             part = slice(start, start + step)
             left = left_by(portion, targets.coefficients[wanted[part]], mixings[part])
             sizes = np.abs(left).sum(-1)
             worst[part] = np.maximum(worst[part], sizes.max(-1))
             for place, size in enumerate(sizes if most else ()):
-                cuts[start + place] = merged(cuts[start + place], portion, left[place], size, most, chosen.size)
+                cuts[start + place] = merged(cuts[start + place], portion, left[place], size, most, per_image)
     coefficients, asked = targets.coefficients[wanted], targets.largest[wanted]
-    width = max(width, attention.width)
     return rounded_up(worst, mixings, coefficients, asked, row_sum * (1 + 1e-9), width), cuts
 
 

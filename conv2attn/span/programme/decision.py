@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from conv2attn.bounds import down, up
 from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Target
 from conv2attn.span.conditions.limits import Limits
+from conv2attn.span.conditions.portions import shared
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
 from conv2attn.span.programme.cuts import look
 from conv2attn.span.programme.factors import NEGLIGIBLE, factors_of
@@ -40,7 +41,14 @@ def decide(
     left = dict(
         zip(
             settled,
-            look(attention, targets, chosen, factors.bounded[settled], np.array(settled, int), 0)[0],
+            look(
+                shared(attention, targets, chosen),
+                targets,
+                attention.width,
+                factors.bounded[settled],
+                np.array(settled, int),
+                0,
+            )[0],
             strict=True,
         )
     )

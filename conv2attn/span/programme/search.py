@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from conv2attn.bounds import down
 from conv2attn.span.conditions.integer_rows import Coefficients
 from conv2attn.span.conditions.limits import Limits
+from conv2attn.span.conditions.portions import Portion, shared
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
 from conv2attn.span.programme.cuts import Cut, look
 from conv2attn.span.programme.dual import (
@@ -34,8 +35,13 @@ TIGHT = 0.7
 """A dual is weighed when the programme's lower end is this share of its upper one, and in any case now and then."""
 NEAR = 0.999
 """A search ends where a dual as near as this to the upper end does not refute."""
-LARGE = 10**9
-"""Products of a pass from which a verdict is enough, and its interval is not made narrower."""
+LARGE = 10**7
+"""Entries of attention from which most passes look at the worst queries alone, and a verdict is enough: its interval is
+not made narrower."""
+SHORT = 8
+"""Passes of which one is over all queries where there are so many entries."""
+HELD = 64
+"""Queries that the others look at."""
 CUTS = 6
 """Queries that a pass adds for a mixing; the first adds three more than there are heads, so as to bound all of them."""
 
@@ -66,10 +72,10 @@ class Search:
     weighed: int = 0
     points: list[Array] = field(default_factory=list)
 
-    def seen(self, mixing: Array, residual: float, cuts: list[Cut]) -> None:
-        """What a pass has found at a mixing."""
+    def seen(self, mixing: Array, residual: float, cuts: list[Cut], whole: bool) -> None:
+        """What a pass, over the `whole` of the queries or over some, has found at a mixing."""
         norm = float(np.abs(mixing).sum())
-        if norm <= self.limits.max_phi:
+        if whole and norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)
             if fits > self.holds or (fits == self.holds and residual < self.residual):
                 self.mixing, self.residual, self.holds = mixing, residual, fits
@@ -91,12 +97,12 @@ class Search:
         spent = self.weighed > 0 and self.lower >= NEAR * self.residual
         return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
 
-    def wants_weighing(self, step: int, quickly: bool) -> bool:
-        """Whether its dual may refute now."""
+    def wants_weighing(self, step: int, large: bool) -> bool:
+        """Whether its dual may refute now: where it is near, but of a large problem only before the next long pass."""
         if self.weights is None or self.lower <= self.limits.allowed(0.0):
             return False
-        near = self.lower >= TIGHT * self.residual or (quickly and step > 1)
-        return self.closed or (near and self.weighed < 1) or step in (7, 15, 31) or self.lower >= NEAR * self.residual
+        near = self.lower >= TIGHT * self.residual and self.weighed < 1 and not large
+        return self.closed or near or step in (7, 15, 31) or self.lower >= NEAR * self.residual
 
     def direction(self, width: int) -> dict[int, Array]:
         """The numbers y of the programme's dual, at the rows that have any."""
@@ -131,21 +137,27 @@ def run(
         return {}
     queries = int(chosen.sum()) * attention.images
     searches = begin(targets, factors, limits, wanted, queries)
-    quickly = attention.heads * queries * attention.width * len(searches) > LARGE
+    large = attention.heads * queries * attention.width > LARGE
+    held: list[Portion] = []
     open_still = list(searches)
     for each in open_still:
         near = np.round(each.mixing)
-        whole = [near] if np.abs(near - each.mixing).max() <= NEAR_INTEGERS else []
-        each.points = [each.mixing, *whole, np.zeros_like(each.mixing)]
+        rounded = [near] if np.abs(near - each.mixing).max() <= NEAR_INTEGERS else []
+        each.points = [each.mixing, *rounded, np.zeros_like(each.mixing)]
     for step in range(STEPS):
         most = CUTS if step else attention.heads + 3
         points = [(each, point) for each in open_still for point in each.points]
         if not points:
             break
         places = np.array([each.target for each, _ in points])
-        residuals, cuts = look(attention, targets, chosen, np.array([point for _, point in points]), places, most)
+        whole = not large or step % SHORT == 0
+        seen = shared(attention, targets, chosen) if whole else held
+        mixings = np.array([point for _, point in points])
+        residuals, cuts = look(seen, targets, attention.width, mixings, places, most)
         for (each, point), residual, found in zip(points, residuals, cuts, strict=True):
-            each.seen(point, float(residual), found)
+            each.seen(point, float(residual), found, whole)
+        if large and whole:
+            held = worst_rows(attention, targets, chosen, [cut for found in cuts for cut in found])
         if not step:
             for each in open_still:
                 scale = each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0
@@ -153,12 +165,27 @@ def run(
         open_still = [each for each in open_still if not each.holds]
         for each, answer in zip(open_still, solve([each.master for each in open_still]), strict=True):
             each.next(answer)
-        weigh(attention, targets, [each for each in open_still if each.wants_weighing(step, quickly)])
+        weigh(attention, targets, [each for each in open_still if each.wants_weighing(step, large)])
         open_still = [each for each in open_still if not each.closed]
     weigh(
         attention, targets, [each for each in searches if not (each.holds or each.refuted) and each.weights is not None]
     )
     return {each.target: each for each in searches}
+
+
+def worst_rows(
+    attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], cuts: Sequence[Cut]
+) -> list[Portion]:
+    """The queries at which these cuts leave most, to be looked at again without a pass over all."""
+    left: dict[int, float] = {}
+    for cut in cuts:
+        left[cut.row] = max(cut.left, left.get(cut.row, 0.0))
+    wanted, per_image = sorted(left, key=lambda row: -left[row])[:HELD], targets.places.shape[1]
+    found = []
+    for portion in shared(attention, targets, chosen):
+        mine = np.flatnonzero(np.isin(portion.image * per_image + portion.queries, wanted))
+        found += [portion.only(mine)] if len(mine) else []
+    return found
 
 
 def weigh(attention: AttentionRows, targets: Targets, searches: Sequence[Search]) -> None:

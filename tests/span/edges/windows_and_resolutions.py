@@ -1,0 +1,90 @@
+"""Layers of a network that attend within windows, or on grids of different resolution: `--grid` once, and all said."""
+
+import numpy as np
+import pytest
+import torch
+from attentions import OFFSETS, hard
+from click.testing import CliRunner
+from torch import nn
+
+from conv2attn import check_span, heads
+from conv2attn.cli import main
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Verdict
+
+SAID = "in windows: judged inside one, and at its borders, beyond which no head reads"
+
+
+class WindowAttention(nn.Module):
+    """Self-attention within windows of so many pixels a side, or all of the image."""
+
+    num_heads = 2
+
+    def __init__(self, window_size):
+        super().__init__()
+        self.window_size = (window_size, window_size)
+
+    def forward(self, image):
+        side = self.window_size[0]
+        windows = image.unfold(2, side, side).unfold(3, side, side).permute(0, 2, 3, 4, 5, 1)
+        tokens = windows.reshape(-1, side * side, image.shape[1]).unflatten(-1, (2, -1)).transpose(1, 2)
+        nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)
+        return image
+
+
+class Hierarchy(nn.Module):
+    """Attention on the image, then on it pooled."""
+
+    def __init__(self, window_size=None):
+        super().__init__()
+        self.first = WindowAttention(window_size) if window_size else nn.MultiheadAttention(4, 2, batch_first=True)
+        self.second = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, image):
+        for layer in (self.first, self.second):
+            tokens = image.flatten(2).mT
+            layer(image) if isinstance(layer, WindowAttention) else layer(tokens, tokens, tokens)
+            image = nn.functional.avg_pool2d(image, 2)
+        return image
+
+
+@pytest.mark.parametrize(("side", "windows"), [(4, True), (8, False)])
+def test_a_windowed_layer_says_so(side, windows):
+    network, images = Hierarchy(side), torch.randn(2, 4, 8, 8)
+    report = heads(network, images)
+    assert [SAID in layer.notes for layer in report.layers] == [windows, False]
+
+
+def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("images.npy", np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32))
+    torch.save(windowed_by_four().state_dict(), "network.pt")
+    given = ["check-span", "network.pt", "--arch", f"{__file__}:windowed_by_four", "--inputs", "images.npy"]
+    result = CliRunner().invoke(main, [*given, "--grid", "4x4"], env={"COLUMNS": "160"})
+    assert result.exit_code == 1, result.output
+    assert f"first: {SAID}" in result.stdout
+    assert f"second: {SAID}" not in result.stdout
+
+
+def windowed_by_four():
+    """What the command calls to build the network."""
+    return Hierarchy(4)
+
+
+@pytest.mark.parametrize("grid", [(6, 8), (3, 4)])
+def test_one_grid_serves_layers_of_other_resolutions(grid):
+    first, second = hard((6, 8), OFFSETS), hard((3, 4), OFFSETS)
+    report = check_span({"first": first, "second": second}, grid=grid)
+    assert [(row.verdict, row.grid) for row in report.rows] == [(Verdict.HOLDS, (6, 8)), (Verdict.HOLDS, (3, 4))]
+    assert "inferred from another layer's" in report.to_text()
+    assert [layer.grid for layer in heads({"first": first, "second": second}, grid=grid).layers] == [(6, 8), (3, 4)]
+
+
+def test_a_grid_that_no_layer_has_is_refused():
+    with pytest.raises(UsageError, match="C2A503"):
+        check_span({"first": hard((6, 8), OFFSETS), "second": hard((3, 4), OFFSETS)}, grid=(5, 5))
+
+
+def test_a_layer_of_no_whole_resolution_is_named():
+    with pytest.raises(UsageError, match="second: a grid 6x8"):
+        check_span({"first": hard((6, 8), OFFSETS), "second": hard((7, 1), OFFSETS[1:2])}, grid=(6, 8))
