@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,9 @@ from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
+from conv2attn.span.conditions.problem import shifts
+from conv2attn.span.programme.memory import least_limit
+from conv2attn.span.sources.reading import MEMORY_LIMIT, read_array
 from conv2attn.verdicts import Strength, Verdict
 
 MIB = 2**20
@@ -66,6 +70,14 @@ def test_memory_stays_under_the_least_limit_that_is_accepted(offsets, kernel_siz
 def test_a_limit_that_was_exceeded_is_refused(offsets, kernel_size, sides, limit):
     with pytest.raises(UsageError, match="MiB of memory"):
         check_span(two_images(offsets, sides), kernel_size, grid=sides, memory_limit=limit * MIB)
+
+
+@pytest.mark.parametrize(("images", "heads", "kernel_size"), [(64, 12, 7), (1, 16, 9), (300, 9, 3)])
+def test_the_default_limit_is_enough_for_problems_of_an_ordinary_size(images, heads, kernel_size):
+    one = read_array("x", np.full((1, 196, 196), 1 / 196), grid=(14, 14), dimensions=2, memory_limit=MIB)
+    around = range(-(kernel_size // 2), kernel_size // 2 + 1)
+    asked = shifts(one.grid, list(product(around, repeat=2)))
+    assert least_limit(replace(one, images=images, heads=heads), asked, 3 + images) <= MEMORY_LIMIT
 
 
 def test_the_limit_is_an_option(tmp_path, monkeypatch):

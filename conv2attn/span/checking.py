@@ -72,7 +72,7 @@ def check_span(
         max_phi: the largest sum of absolute values of a row of Phi; 1e6 in float64, 1e3 in float32 by default.
         convolution: whose combinations the kernel condition asks for, and whose offsets all do.
         extra_tokens: leading tokens that are not pixels, of all layers or by name: keys of which targets ask nothing.
-        memory_limit: bytes of all arrays beside the attention itself: half for chunks of it, half for what is kept.
+        memory_limit: bytes of all arrays beside the attention: a quarter for chunks of it, the rest for what is kept.
         sampled: whether the images are samples of more; by default, whether attention varies over them.
         exact: the numbers of the arrays are the operator itself: fractions, whole weights (each row is divided by its
             sum), or floats as the rationals that they are. Then nothing is rounded, and `eps` is 0 by default.

@@ -16,8 +16,12 @@ SOLVING = 100
 """Bytes that the solver takes for each slope."""
 
 
+EXACT = 56
+"""Bytes of an exact integer: its place, and what it needs beyond 62 bits."""
+
+
 def least_limit(attention: AttentionRows, targets: Targets, conditions: int) -> int:
-    """Bytes for what is kept (mixings of each query, duals, cuts, rows in exact numbers), and as much for chunks.
+    """Bytes for what is kept (mixings of each query, duals, cuts, rows in exact numbers), and a third of it for chunks.
 
     One-hot rows are kept as few patterns, whose chunks are small, and need no duals.
     """
@@ -27,8 +31,8 @@ def least_limit(attention: AttentionRows, targets: Targets, conditions: int) -> 
         return mixings
     duals = 8 * conditions * asked * (heads + 1) * width
     cuts = asked * (3 * (heads + 3) + 2 * CUTS * PASSES) * (width + 8 * heads + OVERHEAD)
-    exact = 3 * 8 * max(ROWS, heads + 1) * heads * width
-    return 2 * (3 * mixings + duals + cuts + exact + SOLVING * AT_ONCE)
+    exact = EXACT * max(ROWS, heads + 1) * heads * width
+    return (3 * mixings + duals + cuts + exact + SOLVING * AT_ONCE) * 4 // 3
 
 
 def check_memory(attention: AttentionRows, targets: Targets, conditions: int, memory_limit: int) -> None:

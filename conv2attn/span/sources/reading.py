@@ -16,8 +16,9 @@ from conv2attn.span.conditions.problem import AttentionRows, Piece
 from conv2attn.span.sources.arguments import as_array
 from conv2attn.span.sources.grids import grid_of, noted
 
-COPIES = 32
-"""Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted."""
+COPIES = 12
+"""Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,
+as measured."""
 MEMORY_LIMIT = 512 * 2**20
 CHUNK = 2**16
 """Entries of a chunk and head beyond which more speed nothing up."""
@@ -89,8 +90,8 @@ def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
-    """Queries of a chunk, whose copies take half of the limit."""
-    return max(1, min(CHUNK // keys, memory_limit // (2 * 8 * COPIES * heads * keys)))
+    """Queries of a chunk, whose copies take a quarter of the limit."""
+    return max(1, min(CHUNK // keys, memory_limit // (4 * 8 * COPIES * heads * keys)))
 
 
 def chunks(whole: NDArray[Any], memory_limit: int, images: Sequence[int] = (), leading: int = 0) -> Iterator[Piece]:
