@@ -69,7 +69,7 @@ def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
             torch.cat([weights, weights.new_full(bare.shape, loop)]),
         )
     scale = inverse(degree(edges[1], weights, graph.nodes).sqrt())
-    return Sparse.from_edges(edges, scale[edges[0]] * weights * scale[edges[1]], graph.nodes)
+    return Sparse.from_edges(edges, at(scale, edges[0]) * weights * at(scale, edges[1]), graph.nodes)
 
 
 def chebyshev(
@@ -90,9 +90,9 @@ def chebyshev(
     diagonal = degrees if normalisation is None else torch.ones_like(degrees)
     if normalisation == "sym":
         scale = inverse(degrees.sqrt())
-        weights = scale[edges[0]] * weights * scale[edges[1]]
+        weights = at(scale, edges[0]) * weights * at(scale, edges[1])
     elif normalisation == "rw":
-        weights = inverse(degrees)[edges[0]] * weights
+        weights = at(inverse(degrees), edges[0]) * weights
     if largest is None:
         largest = 2 * torch.cat([-weights, diagonal, diagonal.new_zeros(1)]).max()
     scaled = torch.cat([-weights, diagonal]) * inverse(torch.as_tensor(largest, dtype=weights.dtype)) * 2
@@ -107,8 +107,8 @@ def random_walks(graph: Graph, order: int) -> Concatenation:
     A step along an edge is `D_out^-1 W`: a node reads the nodes that its edges lead to. It is `D_in^-1 W^T` against.
     """
     source, target = graph.edges
-    along = graph.weight * inverse(degree(source, graph.weight, graph.nodes))[source]
-    against = graph.weight * inverse(degree(target, graph.weight, graph.nodes))[target]
+    along = graph.weight * at(inverse(degree(source, graph.weight, graph.nodes)), source)
+    against = graph.weight * at(inverse(degree(target, graph.weight, graph.nodes)), target)
     forward = Sparse.from_edges(graph.edges.flip(0), along, graph.nodes)
     return Concatenation((Powers(forward, order), Powers(Sparse.from_edges(graph.edges, against, graph.nodes), order)))
 
@@ -123,7 +123,7 @@ def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Con
     for kind in range(count):
         edges, weights = graph.edges[:, kinds == kind], graph.weight[kinds == kind]
         if mean:
-            weights = weights * inverse(degree(edges[1], torch.ones_like(weights), graph.nodes))[edges[1]]
+            weights = weights * at(inverse(degree(edges[1], torch.ones_like(weights), graph.nodes)), edges[1])
         found.append(Sparse.from_edges(edges, weights, graph.nodes))
     return Concatenation(tuple(found))
 
@@ -131,6 +131,11 @@ def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Con
 def degree(index: Tensor, weights: Tensor, nodes: int) -> Tensor:
     """The sum of the weights at each node, (nodes)."""
     return weights.new_zeros(nodes).index_add(0, index, weights)
+
+
+def at(numbers: Tensor, index: Tensor) -> Tensor:
+    """The number of each node in `index`; several times faster than `numbers[index]` where there are many."""
+    return numbers.index_select(0, index)
 
 
 def inverse(numbers: Tensor) -> Tensor:

@@ -39,8 +39,15 @@ class Pattern:
             if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < count:
                 worst = int(index.min()) if int(index.min()) < 0 else int(index.max())
                 raise GeometryError("C2A122", f"an edge has the {name} {worst}, and there are {count}")
-        order = torch.argsort(queries, stable=True)
-        return Pattern(queries[order], keys[order], shape), order
+        return Pattern.in_bounds(queries, keys, shape)
+
+    @staticmethod
+    def in_bounds(queries: Tensor, keys: Tensor, shape: tuple[int, int]) -> "tuple[Pattern, Tensor]":
+        """`Pattern.sorted` of pairs that are known to have tokens."""
+        # Half as many bytes are sorted in about two thirds of the time.
+        narrow = queries.int() if shape[0] <= torch.iinfo(torch.int32).max else queries
+        ordered, order = torch.sort(narrow, stable=True)
+        return Pattern(ordered.long(), keys.index_select(0, order), shape), order
 
     @cached_property
     def starts(self) -> Tensor:
@@ -51,7 +58,7 @@ class Pattern:
     @cached_property
     def transposed(self) -> "tuple[Pattern, Tensor]":
         """The pattern in which keys ask and queries answer, and its order of these pairs."""
-        return Pattern.sorted(self.keys, self.queries, (self.shape[1], self.shape[0]))
+        return Pattern.in_bounds(self.keys, self.queries, (self.shape[1], self.shape[0]))
 
 
 def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:

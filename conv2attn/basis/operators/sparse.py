@@ -35,7 +35,7 @@ class Sparse:
         pattern, order = Pattern.sorted(edges[1], edges[0], (queries, keys))
         if weights.shape[-1:] != order.shape:
             raise GeometryError("C2A122", f"{len(order)} edges have weights {tuple(weights.shape)}")
-        return Sparse(pattern, torch.atleast_2d(weights)[:, order], (queries,))
+        return Sparse(pattern, torch.atleast_2d(weights).index_select(1, order), (queries,))
 
     @staticmethod
     def from_matrix(matrix: Tensor) -> "Sparse":
@@ -47,7 +47,7 @@ class Sparse:
     def transposed(self) -> "Sparse":
         """The adjoint of each term, on a graph."""
         back, order = self.pattern.transposed
-        return Sparse(back, self.weights[:, order], (back.shape[0],))
+        return Sparse(back, self.weights.index_select(1, order), (back.shape[0],))
 
 
 @terms.register

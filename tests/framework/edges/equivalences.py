@@ -1,5 +1,7 @@
 """What the framework says to be the same layer is one, both ways, with a certificate where both sides are linear."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from conv2attn import convert
 from conv2attn.basis import (
     Chebyshev,
     Combination,
+    Dense,
     Graph,
     Padding,
     Shift,
@@ -97,12 +100,66 @@ def test_nothing_else_passes_for_the_same_map():
     with pytest.raises(UsageError, match="C2A001 tolerance=nan"):
         compare(one, one, (4,), float("nan"))
     nan = basis_of(Shift(((0,),)), Weights(None, taps * torch.nan), 1)
-    assert compare(nan, one, (4,)).verdict is not Verdict.HOLDS
-    assert compare(one, nan, (4,), 1e9).verdict is not Verdict.HOLDS
-    factored = basis_of(Shift(((0,),)), Weights(taps / 3, taps), 1)
-    found = compare(factored, basis_of(Shift(((0,),)), Weights(None, factored.weights.taps()), 1), (4,))
-    assert (found.verdict, found.strength) == (Verdict.UNDECIDED, Strength.BOUNDED)  # products may have been rounded
-    assert 0 < found.error < 1e-14
+    for pair in ((nan, one), (one, nan), (nan, nan)):
+        assert compare(*pair, (4,), 1e9).verdict is Verdict.UNDECIDED
+
+
+def heads(value, output, groups=1, offsets=((0,), (1,))):
+    return basis_of(Shift(offsets), Weights(value, output, None, groups), 1)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_products_of_two_factors_are_compared_exactly(groups):
+    """Heads in another basis of their channels, in another order and split in two are one map; the next float is not.
+
+    Planted: one entry of one factor is the next float, which the product rounded to float64 need not show.
+    """
+    value, output = torch.randn(2, 4, 6 // groups).double(), torch.randn(2, 4, 4 // groups).double()
+    layer, scale = heads(value, output, groups), torch.tensor([2.0, -0.25, 8.0, 1.0]).double()
+    columns = scale.reciprocal().reshape(groups, 1, -1)
+    scaled = (output.unflatten(1, (groups, -1)) * columns).flatten(1, 2)
+    flipped = heads((scale[:, None] * value).flip(0), scaled.flip(0), groups, ((1,), (0,)))
+    assert answer(compare(flipped, layer, (5,))) == HOLDS
+    if groups == 1:
+        halves = heads(
+            torch.cat([value[:, :2], value[:, 2:]]), torch.cat([output[..., :2], output[..., 2:]]), 1, ((0,), (1,)) * 2
+        )
+        assert answer(compare(halves, layer, (5,))) == HOLDS
+    for factor in (value, output):
+        moved = factor.clone()
+        moved[1, 0, 0] = torch.nextafter(moved[1, 0, 0], torch.tensor(9.0).double())
+        other = heads(*(moved if each is factor else each for each in (value, output)), groups)
+        found = compare(other, layer, (5,))
+        assert (found.verdict, found.strength) == (Verdict.REFUTED, Strength.BOUNDED)
+        assert 0 < found.floor <= found.error < 1e-13
+
+
+def test_the_tolerance_is_compared_exactly_too():
+    """A difference that equals the tolerance holds, and one above it by the last bit does not."""
+    third = 1 / 3
+    layer = heads(
+        torch.full((1, 1, 2), third, dtype=torch.float64), torch.full((1, 1, 1), 0.5, dtype=torch.float64), 1, ((0,),)
+    )
+    zero = heads(None, torch.zeros(1, 1, 2, dtype=torch.float64), 1, ((0,),))
+    assert answer(compare(layer, zero, (3,), third)) == (Verdict.HOLDS, Strength.BOUNDED, third)
+    assert compare(layer, zero, (3,), math.nextafter(third, 0)).verdict is Verdict.REFUTED
+    mean = basis_of(
+        Dense(torch.full((1, 2, 2), 0.5, dtype=torch.float64), (2,)),
+        Weights(None, torch.ones(1, 1, 1, dtype=torch.float64)),
+        1,
+    )
+    both = torch.stack([torch.eye(2), torch.eye(2).flip(0)]).double()
+    parts = basis_of(Dense(both, (2,)), Weights(None, torch.full((2, 1, 1), 0.5, dtype=torch.float64)), 1)
+    assert answer(compare(mean, parts, (2,))) == HOLDS  # other operators, the same map
+
+
+def test_numbers_beyond_float64_are_compared():
+    large = torch.full((1, 1, 1), 1e200, dtype=torch.float64)
+    layer, again = heads(large, large, 1, ((0,),)), heads(2 * large, large / 2, 1, ((0,),))
+    assert answer(compare(layer, again, (3,))) == HOLDS
+    assert compare(layer, heads(None, large, 1, ((0,),)), (3,), 1.0).verdict is Verdict.REFUTED
+    tiny = torch.full((1, 1, 1), 1e-200, dtype=torch.float64)
+    assert compare(heads(tiny, tiny, 1, ((0,),)), heads(None, 0 * tiny, 1, ((0,),)), (3,)).verdict is Verdict.REFUTED
 
 
 def test_a_composition_and_its_merged_form_are_one_map():
