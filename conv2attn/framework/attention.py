@@ -1,7 +1,7 @@
 """Convolutions whose basis is computed from content (Andreoli 2019, Def. 5 and Eq. 10)."""
 
 import math
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from conv2attn.errors import UsageError
 from conv2attn.framework.convolution import BasisConvolution
 from conv2attn.framework.mechanisms import Mechanism, as_parameter
 from conv2attn.framework.pairs import AllPairs, Edges
+
+Join = Literal["sum", "mean", "concatenation"]
 
 
 @final
@@ -24,7 +26,7 @@ class AttentionConvolution(nn.Module):
         value: (heads, d_head, d_in).
         output: (heads, d_out, d_head), or None for the identity: the heads are added up.
         bias: (d_out), or None.
-        concatenate: without `output`, put the heads side by side: d_out = heads * d_head.
+        join: of heads without `output`: their sum, their mean, or all of them side by side, d_out = heads * d_head.
         of_values: the mechanism reads `value x` of its own head, as in graph attention networks, and not x.
         given: the heads with a given basis.
     """
@@ -36,15 +38,17 @@ class AttentionConvolution(nn.Module):
         output: Tensor | None = None,
         bias: Tensor | None = None,
         *,
-        concatenate: bool = False,
+        join: Join = "sum",
         of_values: bool = False,
         given: BasisConvolution | None = None,
     ):
         super().__init__()
-        if concatenate and output is not None:
-            raise UsageError("C2A001", "heads with an output matrix are added up, not concatenated")
+        if join not in ("sum", "mean", "concatenation") or (output is not None and join != "sum"):
+            raise UsageError(
+                "C2A001", f"join={join!r} is none of sum, mean, concatenation, or is not that of an output"
+            )
         self.mechanism, self.value, self.output = mechanism, nn.Parameter(value), as_parameter(output)
-        self.bias, self.concatenate, self.of_values, self.given = as_parameter(bias), concatenate, of_values, given
+        self.bias, self.join, self.of_values, self.given = as_parameter(bias), join, of_values, given
 
     def weights(self, image: Tensor, other: Tensor | None = None, mask: Tensor | Pattern | None = None) -> Tensor:
         """The `a_k`: (batch, heads, queries, keys), or (batch, heads, pairs) under a `Pattern`."""
@@ -55,10 +59,12 @@ class AttentionConvolution(nn.Module):
         if len(image) != 1:
             raise UsageError("C2A120", f"the basis depends on the image, and there are {len(image)}")
         weights, _, pairs = self.attend(image, other, mask)
-        output = self.output
-        if self.concatenate:
-            heads, size = self.value.shape[:2]
+        heads, size = self.value.shape[:2]
+        output: Tensor | None = self.output
+        if self.join == "concatenation":
             output = torch.eye(heads * size).to(self.value).unflatten(1, (heads, size)).movedim(1, 0)
+        elif self.join == "mean":
+            output = (torch.eye(size).to(self.value) / heads).expand(heads, -1, -1)
         return basis_of(pairs.operator(weights[0]), Weights(self.value, output, self.bias), image.ndim - 2)
 
     def forward(
@@ -77,10 +83,10 @@ class AttentionConvolution(nn.Module):
         """
         weights, values, pairs = self.attend(image, other, mask)
         heads = pairs.mix(weights, values)
-        if self.concatenate:
+        if self.join == "concatenation":
             tokens = heads.movedim(1, 2).flatten(2)
         elif self.output is None:
-            tokens = heads.sum(1)
+            tokens = heads.mean(1) if self.join == "mean" else heads.sum(1)
         else:
             tokens = torch.einsum("bhqd,hod->bqo", heads, self.output)
         if self.bias is not None:

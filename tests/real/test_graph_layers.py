@@ -10,7 +10,23 @@ from scipy.io import loadmat
 from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
 from torch_geometric.utils import from_networkx
 
-from conv2attn.basis import Graph, as_basis, as_matrix, cheapest_order, evaluate, pattern_of
+from conv2attn.basis import (
+    Composition,
+    Graph,
+    Shift,
+    Weights,
+    adjacency,
+    as_basis,
+    as_matrix,
+    basis_of,
+    cheapest_order,
+    evaluate,
+    gcn,
+    pattern_of,
+    random_walks,
+    relations,
+    terms,
+)
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework import compare, from_torch
 from conv2attn.framework.geometric import to_geometric
@@ -178,12 +194,58 @@ def test_linear_layers_come_back_and_are_certified_to_be_the_same_map(name, kind
     assert compare(as_basis(back, graph), basis, (graph.nodes,), 1e-6).verdict is Verdict.HOLDS
 
 
-def test_graph_attention_comes_back():
-    layer, graph = GATConv(D_IN, D_OUT, heads=3, negative_slope=0.3), structures()["club"]
-    back, features = to_geometric(from_torch(layer)), torch.randn(34, D_IN)
+@pytest.mark.parametrize("options", [{}, {"concat": False}, {"concat": False, "bias": False, "negative_slope": 0.5}])
+def test_graph_attention_comes_back_after_training_too(options):
+    layer, graph = GATConv(D_IN, D_OUT, heads=3, **options), structures()["club"]
+    ours, features = from_torch(layer), torch.randn(34, D_IN)
+    back = to_geometric(ours)
     assert torch.equal(back(features, graph.edges), layer(features, graph.edges))
-    for options in ({"concat": False}, {"negative_slope": 0.3, "concat": False}):
-        with pytest.raises(UnsupportedError, match="C2A110 a GATConv has leaky sums"):
-            to_geometric(from_torch(GATConv(D_IN, D_OUT, heads=2, **options)))
-    with pytest.raises(UnsupportedError, match="C2A110 no graph layer has the operators of a Concatenation"):
-        to_geometric(as_basis(RGCNConv(2, 2, 1), graph, graph.edges[0] * 0))
+    optimiser = torch.optim.SGD(ours.parameters(), 0.1)
+    ours(features.mT[None], mask=pattern_of(graph)).square().mean().backward()
+    optimiser.step()
+    expected = ours(features.mT[None], mask=pattern_of(graph))[0].mT.detach()
+    assert_same(to_geometric(ours)(features, graph.edges).detach(), expected, ROUNDING)
+    with pytest.raises(AssertionError, match="output differs in"):
+        assert_same(back(features, graph.edges).detach(), expected, ROUNDING)
+
+
+@pytest.mark.parametrize("options", RELATIONAL.values(), ids=RELATIONAL)
+def test_relational_layers_come_back_and_are_certified_to_be_the_same_map(options):
+    graph = structures()["directed, weighted"]
+    kinds = torch.arange(graph.edges.shape[1]) % 4
+    layer = RGCNConv(6, 6, 5, **options)
+    basis = as_basis(layer, graph, kinds)
+    back = to_geometric(basis, aggr=layer.aggr)
+    assert (type(back), back.num_relations) == (RGCNConv, 5)
+    found = compare(as_basis(back, graph, kinds), basis, (35,))
+    assert (found.verdict, found.strength, found.error) == (Verdict.HOLDS, Strength.PROVED, 0.0)
+    features = torch.randn(35, 6)
+    assert_same(back(features, graph.edges, kinds).detach(), layer(features, graph.edges, kinds).detach(), ROUNDING)
+    with torch.no_grad():
+        back.weight[3, 0, 0] += 1e-9
+    assert compare(as_basis(back, graph, kinds), basis, (35,)).verdict is Verdict.REFUTED
+
+
+def test_what_torch_geometric_has_no_layer_for_is_refused():
+    graph = structures()["club"]
+    ours = from_torch(GATConv(2, 2, heads=2))
+    ours.join = "sum"
+    with pytest.raises(UnsupportedError, match="C2A110 a GATConv scores its values"):
+        to_geometric(ours)
+    single, both = adjacency(graph), relations(graph, graph.edges[0] % 2, 2)
+    attended = as_basis(GATConv(2, 2, heads=2), graph, torch.randn(34, 2)).operators
+    families = {
+        "a Sparse of 2 terms": attended,
+        "a Composition of 4 terms": Composition((both, both)),
+        "a Shift of 2 terms": Shift(((0,), (1,))),
+        "a Composition of 1 terms": Composition((single, gcn(graph))),
+    }
+    for what, family in families.items():
+        with pytest.raises(UnsupportedError, match=f"C2A110 no graph layer has the operators of {what}"):
+            to_geometric(basis_of(family, Weights(None, torch.ones(terms(family), 2, 2)), 1))
+    with pytest.raises(UnsupportedError, match="C2A110 an RGCNConv has one term a relation"):
+        to_geometric(basis_of(random_walks(graph, 1), Weights(None, torch.ones(4, 2, 2)), 1))
+    with pytest.raises(UnsupportedError, match="C2A110 no graph layer has a bias for each node"):
+        to_geometric(basis_of(single, Weights(None, torch.ones(1, 2, 2), torch.ones(2, 34)), 1))
+    with pytest.raises(UnsupportedError, match="C2A110 Linear is no layer"):
+        to_geometric(torch.nn.Linear(1, 1))

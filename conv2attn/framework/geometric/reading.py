@@ -113,13 +113,10 @@ def _(layer: GATConv) -> AttentionConvolution:
     require_plain(layer, refused=layer.edge_dim is not None or layer.res is not None or layer.lin is None)
     mechanism = BiAffine(from_key=layer.att_src.detach()[0].clone(), from_query=layer.att_dst.detach()[0].clone())
     value = layer.lin.weight.detach().clone().unflatten(0, (layer.heads, -1))
-    size = layer.out_channels
-    mean = None if layer.concat else (torch.eye(size).to(value) / layer.heads).expand(layer.heads, size, size)
     return AttentionConvolution(
         mechanism.leaky_relu(layer.negative_slope).softmax(),
         value,
-        None if mean is None else mean.contiguous(),
-        None if layer.bias is None else layer.bias.detach().clone(),
-        concatenate=layer.concat,
+        bias=None if layer.bias is None else layer.bias.detach().clone(),
+        join="concatenation" if layer.concat else "mean",
         of_values=True,
     )

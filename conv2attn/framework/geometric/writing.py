@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import ChebConv, GATConv, GCNConv, SGConv, TAGConv
+from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
 
-from conv2attn.basis import Basis, Chebyshev, Composition, Powers, Sparse
+from conv2attn.basis import Basis, Chebyshev, Composition, Concatenation, Powers, Shift, Sparse, terms
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework.attention import AttentionConvolution
 from conv2attn.framework.mechanisms import BiAffine, LeakyReLU, Mechanism, Normalised
@@ -21,9 +21,9 @@ def to_geometric(layer: object, **options: Any) -> nn.Module:
     """The same map as a layer of torch_geometric, with parameters of its own; `compare` certifies it on a graph.
 
     Args:
-        layer: the basis of a graph convolution (GCNConv, SGConv, TAGConv or ChebConv, by its operators), or an
-            `AttentionConvolution` that is a graph attention (GATConv).
-        options: how that layer is to make its operators of a graph, such as `normalization="rw"`.
+        layer: the basis of a graph convolution (GCNConv, SGConv, TAGConv, ChebConv or RGCNConv, by its operators), or
+            an `AttentionConvolution` that is a graph attention (GATConv).
+        options: how that layer is to make its operators of a graph, such as `normalization="rw"` or `aggr="add"`.
     Raises:
         UnsupportedError: torch_geometric has no such layer (C2A110).
     """
@@ -33,13 +33,19 @@ def to_geometric(layer: object, **options: Any) -> nn.Module:
 @to_geometric.register
 def _(layer: Basis, **options: Any) -> nn.Module:
     operators, weights = layer.operators, layer.weights
-    if type(operators) not in KINDS or weights.groups != 1:
-        raise UnsupportedError("C2A110", f"no graph layer has the operators of a {type(operators).__name__}, or groups")
-    kind, taps = KINDS[type(operators)], weights.taps().detach()
+    taps, biased = weights.dense().detach(), weights.bias is not None
+    if weights.bias is not None and weights.bias.ndim > 1:
+        raise UnsupportedError("C2A110", "no graph layer has a bias for each node")
+    if isinstance(operators, Concatenation):
+        return relational(operators, taps, weights.bias, **options)
+    if not one_step(operators):
+        what = f"{type(operators).__name__} of {terms(operators)} terms"
+        raise UnsupportedError("C2A110", f"no graph layer has the operators of a {what}")
+    kind = KINDS[type(operators)]
     order = {TAGConv: len(taps) - 1, ChebConv: len(taps)}.get(kind)
     order = len(operators.factors) if kind is SGConv else order
     sizes = {} if order is None else {"K": order}
-    made = kind(weights.d_in, weights.d_out, bias=weights.bias is not None, **sizes, **options).to(taps)
+    made = kind(weights.d_in, weights.d_out, bias=biased, **sizes, **options).to(taps)
     linear = made.lins if kind in (TAGConv, ChebConv) else [made.lin]
     fill([each.weight for each in linear], list(taps))
     if weights.bias is not None:
@@ -47,13 +53,48 @@ def _(layer: Basis, **options: Any) -> nn.Module:
     return made
 
 
+def one_step(operators: object) -> bool:
+    """Whether the operators are a single one, a product of it with itself, or its polynomials."""
+    match operators:
+        case Sparse():
+            return terms(operators) == 1
+        case Composition((first, *others)):
+            return isinstance(first, Sparse) and one_step(first) and all(each is first for each in others)
+        case Powers(operator) | Chebyshev(operator):
+            return terms(operator) == 1
+        case Composition(()):
+            return True
+        case _:
+            return False
+
+
+def relational(operators: Concatenation, taps: Tensor, bias: Tensor | None, **options: Any) -> nn.Module:
+    """An RGCNConv with a free matrix for each relation, and one for the node itself if that is the last term."""
+    relations, own = operators, Shift(((0,),))
+    rooted = len(operators.families) == 2 and operators.families[1] == own
+    if rooted and isinstance(operators.families[0], Concatenation):
+        relations = operators.families[0]
+    if not all(isinstance(family, Sparse) and terms(family) == 1 for family in relations.families):
+        raise UnsupportedError("C2A110", "an RGCNConv has one term a relation, and perhaps one for the node itself")
+    count, sizes = len(relations.families), taps.shape[:0:-1]
+    made = RGCNConv(*sizes, count, root_weight=len(taps) > count, bias=bias is not None, **options).to(taps)
+    fill([made.weight], [taps[:count].mT])
+    if made.root is not None:
+        fill([made.root], [taps[count].mT])
+    if bias is not None:
+        fill([made.bias], [bias])
+    return made
+
+
 @to_geometric.register
 def _(layer: AttentionConvolution, **options: Any) -> nn.Module:
     scored, slope = additive(layer.mechanism)
-    if scored is None or not layer.of_values or layer.given is not None or not layer.concatenate:
-        raise UnsupportedError("C2A110", "a GATConv has leaky sums of scores of its values, and its heads side by side")
+    joined = layer.output is None and layer.join != "sum"
+    if scored is None or not layer.of_values or layer.given is not None or not joined:
+        raise UnsupportedError("C2A110", "a GATConv scores its values by leaky sums, and joins its heads or their mean")
     heads, size, channels = layer.value.shape
-    made = GATConv(channels, size, heads, negative_slope=slope, bias=layer.bias is not None, **options).to(layer.value)
+    options |= {"negative_slope": slope, "bias": layer.bias is not None, "concat": layer.join != "mean"}
+    made = GATConv(channels, size, heads, **options).to(layer.value)
     assert scored.from_key is not None
     assert scored.from_query is not None
     targets = [made.lin.weight, made.att_src[0], made.att_dst[0]]
