@@ -19,7 +19,7 @@ def prefix_of(network: nn.Module | None) -> int:
             kind = str(getattr(config, "model_type", ""))
             plain = {"vit": 1, "beit": 1, "deit": 2, "dinov2": 1, "vit_mae": 1, "clip_vision_model": 1}
             return plain.get(kind, 0) + int(getattr(config, "num_register_tokens", 0) or 0)
-        if hasattr(module, "class_token"):
+        if any(isinstance(getattr(module, name, None), nn.Parameter) for name in ("class_token", "cls_token")):
             return 1
     return 0
 
@@ -28,5 +28,6 @@ def leading_in(tokens: int, prefix: int, grid: Sequence[int] | int | None) -> in
     """The leading tokens of a layer with so many: those of the network, unless only all of its tokens fit the grid."""
     sides = as_sides(grid, 2)
     pixels = int(np.prod(sides)) if sides is not None else None
-    fits = tokens - prefix == pixels if pixels is not None else round((tokens - prefix) ** 0.5) ** 2 == tokens - prefix
+    left = max(0, tokens - prefix)
+    fits = left == pixels if pixels is not None else left > 0 and round(left**0.5) ** 2 == left
     return prefix if fits else 0

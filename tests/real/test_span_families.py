@@ -1,0 +1,95 @@
+"""Families whose attention is captured: it equals what each model reports of itself, and its heads are read."""
+
+import pytest
+import torch
+import transformers as hf
+from transformers.models.sam.modeling_sam import SamVisionEncoder
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+from conv2attn import heads
+from conv2attn.models.capture import capture
+from conv2attn.span import check_span
+from conv2attn.verdicts import Verdict
+
+STAGES = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [8, 16], "num_attention_heads": [1, 2]}
+STAGES |= {"mlp_ratios": [2, 2], "attn_implementation": "eager"}
+PLAIN = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "attn_implementation": "eager"}
+VISION = {"image_size": 28, "patch_size": 7, **PLAIN}
+SOUND = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "num_mel_bins": 8}
+SOUND |= {"max_source_positions": 16, "attn_implementation": "eager"}
+IN_WINDOWS = {"image_size": 32, "patch_size": 4, "window_size": 4, "global_attn_indexes": [1], "mlp_dim": 32}
+
+
+def segformer():
+    """Keys of the first stage are pooled in cells of 2x2."""
+    given = {"sr_ratios": [2, 1], "patch_sizes": [3, 3], "strides": [2, 2]}
+    return hf.SegformerModel(hf.SegformerConfig(**given, **STAGES))
+
+
+def pvt():
+    """Pooled keys at first, and in the last stage a class token."""
+    given = {"image_size": 32, "sequence_reduction_ratios": [2, 1], "patch_sizes": [4, 2], "strides": [4, 2]}
+    return hf.PvtModel(hf.PvtConfig(**given, **STAGES))
+
+
+CASES = {
+    "segformer": (segformer, (3, 16, 16), [(4, 4), (4, 4)]),
+    "pvt": (pvt, (3, 32, 32), [(4, 4), (4, 4)]),
+    "dinov2": (lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION)), (3, 28, 28), [(4, 4)] * 2),
+    "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 2),
+    "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 3),
+    "whisper": (lambda: WhisperEncoder(hf.WhisperConfig(**SOUND)), (8, 32), [(16,)] * 2),
+    "sam": (lambda: SamVisionEncoder(hf.SamVisionConfig(**IN_WINDOWS, **PLAIN)), (3, 32, 32), [(4, 4), (8, 8)]),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    """The model, two inputs, and the grids of its layers."""
+    build, shape, grids = CASES[request.param]
+    torch.manual_seed(0)
+    return build().eval(), torch.randn(2, *shape), grids
+
+
+@torch.no_grad()
+def reported(network, inputs):
+    """The attention that the model's own modules return beside their outputs, in the order in which they run."""
+    found = []
+
+    def keep(module, given, returned):
+        maps = [each for each in returned if isinstance(each, torch.Tensor)] if isinstance(returned, tuple) else []
+        averaged = isinstance(module, torch.nn.MultiheadAttention)
+        if "Attention" in type(module).__name__ and not averaged and len(maps) == 2 and maps[1].ndim in (3, 4):
+            found.append(maps[1].unflatten(0, (-1, 2)) if maps[1].ndim == 3 else maps[1])
+
+    handles = [module.register_forward_hook(keep) for module in network.modules()]
+    network(inputs, output_attentions=True)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def test_what_is_captured_is_what_the_model_reports(case):
+    network, inputs, grids = case
+    own, captured = reported(network, inputs), capture(network, inputs)
+    assert len(own) >= 2
+    for attention in own:
+        same = [torch.equal(attention, each) for each in captured.values() if each.shape == attention.shape]
+        assert any(same)
+    assert len(captured) == len(grids)
+
+
+def test_heads_of_each_family_are_read_on_their_grids(case):
+    network, inputs, grids = case
+    report = heads(network, inputs, grid=(16,) if inputs.ndim == 3 else None)
+    assert report.verdict is Verdict.HOLDS
+    assert [layer.grid for layer in report.layers] == grids
+    for layer in report.layers:
+        assert all(abs(head.relative + head.absolute + head.content - 1) < 1e-9 for head in layer.heads)
+        assert all(found.error >= 0 for found in layer.convolutions)
+
+
+def test_random_attention_on_pooled_keys_is_refuted():
+    torch.manual_seed(0)
+    seen = capture(segformer().eval(), torch.randn(2, 3, 16, 16))
+    assert [row.verdict for row in check_span(seen, grid=(8, 8)).rows] == [Verdict.REFUTED] * 2
