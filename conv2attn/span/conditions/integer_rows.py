@@ -67,8 +67,13 @@ def integer_rows(attention: AttentionRows, targets: Targets, chosen: NDArray[np.
         return
     for image, queries, block in selected(attention, chosen):
         for at, query in enumerate(map(int, queries)):
-            unit, whole = over_power_of_two(block[:, at])
-            yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
+            yield integer_row(image, query, block[:, at], targets)
+
+
+def integer_row(image: int, query: int, heads: Array, targets: Targets) -> QueryRows:
+    """The floats (heads, keys) at one query as the exact numbers that they are."""
+    unit, whole = over_power_of_two(heads)
+    return QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
 
 
 def integer_rows_at(
@@ -80,9 +85,7 @@ def integer_rows_at(
         for _, rows, block in attention.pieces(image) if attention.images > 1 else attention.pieces():
             for query in range(rows.start, rows.stop):
                 if (image, query) in wanted:
-                    unit, whole = over_power_of_two(block[:, query - rows.start])
-                    tapped = tuple(targets.places[:, query].tolist())
-                    yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tapped)
+                    yield integer_row(image, query, block[:, query - rows.start], targets)
 
 
 def hot_rows_at(attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]) -> Iterator[QueryRows]:

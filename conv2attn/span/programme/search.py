@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.bounds import down
-from conv2attn.span.conditions.integer_rows import Coefficients
+from conv2attn.span.conditions.integer_rows import Coefficients, QueryRows, integer_row
 from conv2attn.span.conditions.limits import Limits
 from conv2attn.span.conditions.portions import Portion, shared
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
@@ -165,11 +165,10 @@ def run(
         open_still = [each for each in open_still if not each.holds]
         for each, answer in zip(open_still, solve([each.master for each in open_still]), strict=True):
             each.next(answer)
-        weigh(attention, targets, [each for each in open_still if each.wants_weighing(step, large)])
+        weigh(attention, targets, [each for each in open_still if each.wants_weighing(step, large)], held)
         open_still = [each for each in open_still if not each.closed]
-    weigh(
-        attention, targets, [each for each in searches if not (each.holds or each.refuted) and each.weights is not None]
-    )
+    left = [each for each in searches if not (each.holds or each.refuted) and each.weights is not None]
+    weigh(attention, targets, left, held)
     return {each.target: each for each in searches}
 
 
@@ -188,8 +187,21 @@ def worst_rows(
     return found
 
 
-def weigh(attention: AttentionRows, targets: Targets, searches: Sequence[Search]) -> None:
-    """Weighs the duals of these searches exactly, some at a time, on the rows that they need, fetched in one pass."""
+def rows_held(
+    attention: AttentionRows, targets: Targets, wanted: Sequence[int], held: Sequence[Portion]
+) -> dict[int, QueryRows]:
+    """The exact attention at these rows: of those that are held from there, of the others in one pass."""
+    found, per_image = {}, targets.places.shape[1]
+    for portion in held if not attention.exact and attention.hot is None else ():
+        for at, query in enumerate(map(int, portion.queries)):
+            if (row := portion.image * per_image + query) in wanted:
+                found[row] = integer_row(portion.image, query, portion.attention[:, at], targets)
+    missing = [row for row in wanted if row not in found]
+    return found | (rows_at(attention, targets, missing) if missing else {})
+
+
+def weigh(attention: AttentionRows, targets: Targets, searches: Sequence[Search], held: Sequence[Portion] = ()) -> None:
+    """Weighs the duals of these searches exactly, some at a time, on the rows that they need."""
     coefficients, left = Coefficients.exactly(targets.coefficients), list(searches)
     while left:
         group = [left.pop(0)]
@@ -197,7 +209,7 @@ def weigh(attention: AttentionRows, targets: Targets, searches: Sequence[Search]
         while left and sum(map(len, directions)) < ROWS:
             group.append(left.pop(0))
             directions.append(group[-1].direction(attention.width))
-        rows = rows_at(attention, targets, [row for found in directions for row in found])
+        rows = rows_held(attention, targets, [row for found in directions for row in found], held)
         for each, found in zip(group, directions, strict=True):
             if found:
                 weigh_one(each, rows, found, coefficients)
