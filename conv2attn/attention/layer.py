@@ -144,11 +144,8 @@ class MultiHeadSelfAttention(nn.Module):
             basis = replace(
                 basis, padding=padding_for(self.padding, self.sites, tuple(image.shape[2:]), output_size, self.name)
             )
-        device = image.device.type
-        if device != "meta" and torch.is_autocast_enabled(device):
-            result = self.under_autocast(basis, image)
-        else:
-            result = self.evaluate(basis, image)
+        dtype = autocast_dtype(image)
+        result = self.evaluate(basis, image) if dtype is None else self.under_autocast(basis, image, dtype)
         if self.stride_by == "pooling" and max(self.sites.stride) > 1:
             every: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.sites.stride])
             result = result[every].contiguous()
@@ -174,14 +171,11 @@ class MultiHeadSelfAttention(nn.Module):
             )
         return image
 
-    def under_autocast(self, basis: Basis, image: Tensor) -> Tensor:
+    def under_autocast(self, basis: Basis, image: Tensor, dtype: torch.dtype) -> Tensor:
         """The output as the convolution's under autocast: all in its dtype, scores and softmax in float32."""
-        device = image.device.type
-        if image.dtype != torch.float64:
-            dtype = torch.get_autocast_dtype(device)
-            image, basis = image.to(dtype), replace(basis, weights=basis.weights.to(dtype))
-        with torch.autocast(device, enabled=False):
-            return self.evaluate(basis, image)
+        basis = replace(basis, weights=basis.weights.to(dtype))
+        with torch.autocast(image.device.type, enabled=False):
+            return self.evaluate(basis, image.to(dtype))
 
     def evaluate(self, basis: Basis, image: Tensor) -> Tensor:
         """The output for an image with a batch, by the engine that is set."""
@@ -280,8 +274,7 @@ class MultiHeadSelfAttention(nn.Module):
         if image is None:
             image = self.like.new_zeros(1, self.d_in, *self.checked_sides(sides))
         image, basis = self.batched(image), self.basis()
-        if torch.is_autocast_enabled(image.device.type) and image.dtype != torch.float64:
-            image = image.to(torch.get_autocast_dtype(image.device.type))
+        image = image.to(autocast_dtype(image) or image.dtype)
         step = dense.queries_per_chunk(self.question(basis, image))
         yield from dense.attention_chunks(basis, basis.padding.pad(image), step)
 
@@ -318,6 +311,14 @@ class MultiHeadSelfAttention(nn.Module):
             parts.append(f"groups={self.groups}")
         parts += [f"{name}=identity" for name in ("value", "output") if getattr(self, name) is None]
         return ", ".join([*parts, f"bias={self.bias is not None}", f"engine={self.engine}"])
+
+
+def autocast_dtype(image: Tensor) -> torch.dtype | None:
+    """The dtype to which autocast casts `image` now, or None: it leaves float64 alone, and the meta device has none."""
+    device = image.device.type
+    if device == "meta" or image.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
 
 
 def plain_copy(tensor: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from conv2attn.checkpoints.contents import Contents
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models.conversion.assembly import substituted
+from conv2attn.models.conversion.chains import ChainPlan, build_chain
 from conv2attn.models.conversion.described_calls import attend_to_calls
 from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, remember
 from conv2attn.models.provenance import Provenance, with_provenance
@@ -27,6 +28,7 @@ MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, build),
     "classifier": (ClassifierPlan, AttentionClassifier),
+    "chain": (ChainPlan, build_chain),
 }
 REGISTRIES = ("torchvision:", "timm:")
 GIVE_MODEL = "Pass that network with load(path, model=...), or --arch file.py:factory."
@@ -65,7 +67,7 @@ class Foreign:
 class SavedPlan:
     """What a file says of its network: the architecture, the attention layers in it, and how they came about."""
 
-    architecture: ResNetPlan | ClassifierPlan | Foreign | None
+    architecture: ResNetPlan | ClassifierPlan | ChainPlan | Foreign | None
     layers: dict[str, dict[str, Any]]
     conversion: Conversion | None
     refuted: bool

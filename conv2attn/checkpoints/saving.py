@@ -18,6 +18,7 @@ from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encod
 from conv2attn.checkpoints.writing import replacing, write_torch
 from conv2attn.errors import CheckpointError
 from conv2attn.models import attention_layers
+from conv2attn.models.conversion.chains import chain_of
 from conv2attn.models.conversion.described_calls import describe_calls
 from conv2attn.models.conversion.outcomes import remembered
 from conv2attn.models.conversion.redirection import CHILD
@@ -110,6 +111,8 @@ def architecture_of(network: nn.Module) -> Any:
         return plan
     if isinstance(network, MultiHeadSelfAttention):
         return None
+    if (chain := chain_of(network)) is not None:
+        return chain
     kind, source = f"{type(network).__module__}.{type(network).__qualname__}", provenance_of(network)
     if source is None:
         return Foreign(kind)

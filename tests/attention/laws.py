@@ -58,7 +58,9 @@ def test_no_value_is_read_on_an_accelerator(name, engine):
     image = torch.empty(2, layer.d_in, 9, 12, device="meta", requires_grad=True)
     with OneDevice():
         layer(image).sum().backward()
+        attention = layer.attention(image)
     assert image.grad.shape == image.shape
+    assert attention.shape[:2] == (1, layer.heads)
 
 
 @pytest.mark.parametrize("engine", ["auto", "separable", "dense"])

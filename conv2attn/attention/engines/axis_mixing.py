@@ -14,7 +14,7 @@ from conv2attn.basis import AttentionGrid, LearnedSoftmax, Numbers, QuadraticSof
 from conv2attn.basis.operators.softmax import cut_depth
 
 AxisSoftmax = QuadraticSoftmax | LearnedSoftmax
-BAND_COST = 8  # measured: one weighted, shifted pass over the image costs about this many columns of a matrix product
+BAND_COST = 16  # measured: one weighted, shifted pass over the image costs about this many columns of a matrix product
 
 
 @final
