@@ -1,6 +1,7 @@
 """Writes what follows from something else: `python docs/generate.py`.
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
+- `docs/*.schema.json`, from the types of the JSON documents;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
 
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from conv2attn.cli.code_examples import EXAMPLES
+from conv2attn.equivalence.stored import StoredCertificate
 from conv2attn.errors import RULES
+from conv2attn.report.stored import schema_of
+from conv2attn.span.stored import StoredSpan
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+SCHEMAS = {"certificate": StoredCertificate, "span": StoredSpan}
 KINDS = {
     "0": "Arguments",
     "1": "Convolutions and layers",
@@ -26,6 +31,11 @@ KINDS = {
     "5": "Attention and spans",
     "6": "Training",
 }
+
+
+def schema(name: str) -> str:
+    """The JSON Schema of a document."""
+    return json.dumps(schema_of(SCHEMAS[name]), indent=1) + "\n"
 
 
 def error_codes() -> str:
@@ -85,6 +95,8 @@ def notebook_of(guide: Path) -> Path:
 def main() -> None:
     """Writes all of it."""
     (ROOT / "docs" / "errors.md").write_text(error_codes())
+    for name in SCHEMAS:
+        (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))
     for guide in GUIDES:
         notebook_of(guide).write_text(notebook(guide, outputs(guide)))
         print(f"wrote {notebook_of(guide).relative_to(ROOT)}", file=sys.stderr)

@@ -3,7 +3,7 @@
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
 UNDERSTOOD = {
     *("$schema", "$defs", "$ref", "title", "type", "required", "additionalProperties", "properties", "items"),
-    *("anyOf", "enum", "const"),
+    *("anyOf", "enum", "description", "discriminator"),
 }
 
 
@@ -15,7 +15,7 @@ def complaints(value, schema, root=None, where="report"):
         return complaints(value, root["$defs"][schema["$ref"].rpartition("/")[2]], root, where)
     if "anyOf" in schema:
         return min((complaints(value, option, root, where) for option in schema["anyOf"]), key=len)
-    if ("const" in schema and value != schema["const"]) or ("enum" in schema and value not in schema["enum"]):
+    if "enum" in schema and value not in schema["enum"]:
         return [f"{where} is {value!r}"]
     kind = schema.get("type")
     if kind == "null":

@@ -45,8 +45,8 @@ class Row:
     """One layer. `max_error` was measured on inputs up to `input_range`; `bound` holds for all of that range.
 
     `forms` are the geometries of both layers, evidence for whoever checks the stored report again. `findings` are those
-    of its parts; the worst decides. `leak` is the largest off-target mass of a head. A `skipped`
-    row was left out on request and does not count.
+    of its parts; the worst decides. `memory_saved` counts the bytes of the dense attention of one image. `leak` is the
+    largest off-target mass of a head. A `skipped` row was left out on request and does not count.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Row:
     d_head: int | None = None
     alpha: float | None = None
     parameters: int | None = None
-    attention_avoided: str | None = None
+    memory_saved: int | None = None
     leak: float | None = None
     input_range: float | None = None
     max_error: float | None = None

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from conv2attn.equivalence.counterexample import Witness
 from conv2attn.equivalence.finding import CLAIMS, Finding
 from conv2attn.equivalence.outputs import Outputs
+from conv2attn.equivalence.stored import SCHEMA, StoredCertificate
 from conv2attn.report import Document, Notes, Table, Verbatim, gathered, show
+from conv2attn.report.stored import checked
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
     from conv2attn.equivalence.certificate import Certificate, Row
 
-SCHEMA = "conv2attn.certificate/2"
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 SPARE = ("grid", "alpha", "convolution", "heads", "strength")
 
@@ -103,8 +104,8 @@ def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
 
 
 def to_dict(certificate: "Certificate") -> dict[str, Any]:
-    """The report for a program; its schema is docs/certificate.schema.json."""
-    return {
+    """The report for a program; `stored.py` has its types, and docs/certificate.schema.json is their schema."""
+    body = {
         "schema": SCHEMA,
         "claim": certificate.claim,
         "verdict": certificate.verdict.value,
@@ -119,6 +120,7 @@ def to_dict(certificate: "Certificate") -> dict[str, Any]:
         "unshown": list(certificate.unshown),
         "context": plain(certificate.context),
     }
+    return checked(body, StoredCertificate)
 
 
 def plain_row(row: "Row") -> dict[str, Any]:

@@ -20,7 +20,6 @@ from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
 from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.models.conversion.replacement import weight_moves
-from conv2attn.report import bytes_for_people
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Strength, Verdict
 
@@ -116,7 +115,7 @@ def filled(
         attention.d_head if attention else None,
         sharpness(attention) if attention else None,
         sum(parameter.numel() for parameter in attention.parameters()) if attention else None,
-        avoided(attention, seen.sides) if attention and seen.calls else None,
+        dense_memory(attention, seen.sides) if attention and seen.calls else None,
         found.leak,
         found.input_range,
         found.max_error,
@@ -137,11 +136,11 @@ def signature_of(layer: nn.Module) -> str:
     return f"attention {layer.d_in}->{layer.d_out}"
 
 
-def avoided(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> str:
+def dense_memory(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> int:
     """The bytes of the dense attention of one image: heads x queries x keys."""
     queries, keys = AttentionGrid(layer.padding.sides(sides), layer.sites).shape
     itemsize = 8 if next(layer.encoding.parameters()).dtype.itemsize == 8 else 4
-    return bytes_for_people(layer.heads * queries * keys * itemsize)
+    return layer.heads * queries * keys * itemsize
 
 
 def engine_limits(network: nn.Module, bases: Mapping[str, Pair]) -> str:

@@ -8,14 +8,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, gathered, show
+from conv2attn.report.stored import checked
 from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Mixings, NullVector, Witness
 from conv2attn.span.pictures import LEGEND, picture
+from conv2attn.span.stored import SCHEMA, StoredSpan
 from conv2attn.verdicts import Strength, Verdict
 
 if TYPE_CHECKING:
     from conv2attn.span.report import SpanReport, SpanRow
 
-SCHEMA = "conv2attn.span/2"
 KINDS = {Mixing: "mixing", NullVector: "null vector", Counting: "counting"}
 HEADER = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
@@ -135,8 +136,8 @@ def totals(report: "SpanReport") -> list[str]:
 
 
 def to_dict(report: "SpanReport") -> dict[str, Any]:
-    """The report for a program; its schema is docs/span.schema.json."""
-    return {
+    """The report for a program; `stored.py` has its types, and docs/span.schema.json is their schema."""
+    body = {
         "schema": SCHEMA,
         "asked": report.asked,
         "verdict": report.verdict.value,
@@ -146,11 +147,15 @@ def to_dict(report: "SpanReport") -> dict[str, Any]:
             {**plain(row), "verdict": row.verdict.value, "strength": row.deciding.strength.value} for row in report.rows
         ],
     }
+    return checked(body, StoredSpan)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON takes it: fractions and what is not finite as strings. What is too long is counted, rows of Phi
-    for every query, or left out, the numbers of a dual at the rows that are named."""
+    """A value as JSON takes it: fractions and what is not finite as strings, numpy's floats as Python's.
+
+    What is too long is counted, rows of Phi for every query, or left out, the numbers of a dual at the rows that are
+    named.
+    """
     if isinstance(value, Mixings):
         return {"kind": "mixings", "target": value.target, "rows": len(value.rows)}
     if isinstance(value, DualVector):
@@ -167,4 +172,6 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Fraction) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
+    if isinstance(value, float):
+        return float(value)
     return value

@@ -36,7 +36,7 @@ def test_a_network_computes_itself():
     report = certify(network(), network(), images=image())
     assert outcome(report) == PROVED
     assert [row.max_error for row in report.rows] == [0.0, 0.0, 0.0]
-    told = {(row.heads, row.d_head, row.alpha, row.parameters, row.attention_avoided) for row in report.rows}
+    told = {(row.heads, row.d_head, row.alpha, row.parameters, row.memory_saved) for row in report.rows}
     assert told == {(None,) * 5}
 
 
@@ -201,7 +201,7 @@ def test_functional_convolutions_have_rows(name):
     report = certify(original, conv2attn.convert(original, example_input=image(), **options), images=image())
     counted = [row.name for row in report.rows if not row.skipped and row.verdict is not UNSUPPORTED]
     assert counted == expected, report.to_text()
-    assert all(row.max_error <= row.bound and row.attention_avoided for row in report.rows if row.name in expected)
+    assert all(row.max_error <= row.bound and row.memory_saved for row in report.rows if row.name in expected)
     assert outcome(report) == PROVED or name in ("inside one that fails", "one that is none of ours"), report.to_text()
 
 
@@ -255,7 +255,7 @@ class Idle(nn.Module):
 def test_a_layer_that_no_input_met_is_compared_and_not_measured():
     original = Idle()
     (row,) = certify(original, conv2attn.convert(original), images=image()).rows
-    assert (row.grid, row.attention_avoided, row.max_error, row.bound, row.heads) == (None, None, None, None, 9)
+    assert (row.grid, row.memory_saved, row.max_error, row.bound, row.heads) == (None, None, None, None, 9)
     assert [finding.part for finding in row.findings] == ["geometry", "weights", "leak"]
 
 
@@ -334,7 +334,7 @@ def test_a_row_has_all_its_numbers():
     assert (row.convolution, row.grid, row.heads, row.d_head) == ("Conv2d 2->3 k3 s2x1", (63, 254), 9, converted.d_head)
     assert row.alpha == 50.0
     assert row.parameters == sum(parameter.numel() for parameter in converted.parameters())
-    assert row.attention_avoided == f"{9 * 63 * 254 * 128 * 256 * 4 / 2**30:.1f} GiB"
+    assert row.memory_saved == 9 * 63 * 254 * 128 * 256 * 4
     assert 0 < row.leak < 1e-15
     assert row.max_error <= row.bound
 

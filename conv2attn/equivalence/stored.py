@@ -1,0 +1,119 @@
+"""The JSON document of a certificate as types; docs/certificate.schema.json is written from them."""
+
+from typing import Literal
+
+from conv2attn.report.stored import Number, Stored
+from conv2attn.verdicts import Strength, Verdict
+
+SCHEMA = "conv2attn.certificate/3"
+
+
+class StoredFinding(Stored, frozen=True):
+    """What was decided of one part, and the statements of proofs/ that license it."""
+
+    part: Literal["geometry", "weights", "leak", "measured", "tolerance", "structure", "outputs", "support"]
+    verdict: Verdict
+    strength: Strength
+    code: str
+    sentence: str
+    licensed_by: list[str]
+
+
+class StoredForm(Stored, frozen=True):
+    """The geometry of a layer as affine forms in the size of the input."""
+
+    stride: list[int]
+    room: list[int]
+    spacing: list[int]
+    before: list[int]
+    after: list[int]
+    mode: Literal["zeros", "reflect", "replicate", "circular"]
+    starts: list[list[int]]
+    groups: int
+    transposed: bool
+
+
+class StoredLicences(Stored, frozen=True):
+    """The statements of proofs/ that license the bound and the leak of a layer."""
+
+    bound: list[str]
+    leak: list[str]
+
+
+class StoredLayer(Stored, frozen=True):
+    """One layer: its verdict with all findings, and its numbers. `memory_saved` is in bytes."""
+
+    name: str
+    convolution: str
+    verdict: Verdict
+    findings: list[StoredFinding]
+    strength: Strength | None
+    skipped: bool
+    forms: list[StoredForm] | None
+    grid: list[int] | None
+    heads: int | None
+    d_head: int | None
+    parameters: int | None
+    alpha: Number | None
+    memory_saved: int | None
+    leak: Number | None
+    input_range: Number | None
+    max_error: Number | None
+    bound: Number | None
+    licensed_by: StoredLicences
+
+
+class StoredOutputs(Stored, frozen=True):
+    """The outputs of both networks on some images."""
+
+    images: str
+    count: int
+    max_difference: Number
+    largest_output: Number
+    same_top1: int | None
+    correct: list[int] | None
+    stable: int | None
+    bound: Number | None
+    vacuous: bool | None
+    stable_by_bound: int | None
+
+
+class StoredWitness(Stored, frozen=True):
+    """An input on which the networks differ, and by how much; the input itself is saved apart."""
+
+    layer: str
+    part: Literal["", "outputs", "structure", "tolerance", "call"]
+    image: int | None
+    output: str
+    place: dict[str, int]
+    count: int
+    told: str
+    original: Number | None
+    converted: Number | None
+    allowed: Number | None
+    exact: Number | None
+
+
+class StoredContext(Stored, frozen=True):
+    """The hashes of both graphs, and the input sizes for which they hold."""
+
+    digests: list[str]
+    conditions: list[str]
+
+
+class StoredCertificate(Stored, frozen=True):
+    """Whether the second network computes the first."""
+
+    schema: Literal["conv2attn.certificate/3"]
+    claim: str
+    verdict: Verdict
+    strength: Strength
+    exit_code: Literal[0, 1, 3]
+    layers: list[StoredLayer]
+    between: list[StoredFinding]
+    outputs: StoredOutputs | None
+    assumptions: list[str]
+    circumstances: dict[str, str]
+    witnesses: list[StoredWitness]
+    unshown: list[str]
+    context: StoredContext
