@@ -74,14 +74,14 @@ class Rule:
 RULES: dict[str, Rule] = {
     "C2A001": Rule(
         "argument out of range",
-        "An argument has a value that the call cannot mean anything by.",
+        "An argument has a value that the call does not accept.",
         "See what it takes: --help on the command line, help() in Python.",
     ),
     "C2A101": Rule(
         "not a convolution",
-        "Only torch.nn.Conv1d/2d/3d and their transposed forms, with their own forward, are one convolution by "
-        "their attributes.",
-        "Pass such a layer, or a model with an example_input so that what its forward does can be seen.",
+        "Only layers of torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms are read, and only with "
+        "torch's own forward.",
+        "Pass such a layer, or a whole model with an example_input, so that the convolutions in its forward are seen.",
     ),
     "C2A102": Rule(
         "dtype without a softmax",
@@ -95,7 +95,8 @@ RULES: dict[str, Rule] = {
     ),
     "C2A104": Rule(
         "unknown padding mode",
-        "Padding is an explicit linear map in front of the keys; four of them are known.",
+        "Padding must be a linear map in front of the keys. Four modes are known: zeros, reflect, replicate "
+        "and circular.",
         "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
     ),
     "C2A105": Rule(
@@ -106,7 +107,7 @@ RULES: dict[str, Rule] = {
     ),
     "C2A106": Rule(
         "forward of its own",
-        "A subclass with its own forward may pad, standardise or mask: its attributes do not tell what it computes.",
+        "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes.",
         "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
     ),
     "C2A107": Rule(
@@ -126,7 +127,7 @@ RULES: dict[str, Rule] = {
     ),
     "C2A110": Rule(
         "no rule for this operator",
-        "An operation on operators was asked of a type that has no rule registered for it.",
+        "The operation has no rule for operators of this type.",
         "Register a rule, or pass the operator as Dense.",
     ),
     "C2A111": Rule(
@@ -136,7 +137,7 @@ RULES: dict[str, Rule] = {
     ),
     "C2A120": Rule(
         "input does not fit the layer",
-        "The number of channels or axes is not the layer's.",
+        "The input has another number of channels or axes than the layer.",
         "Pass (batch, channels, *sides), or (channels, *sides) for a single image.",
     ),
     "C2A121": Rule(
@@ -156,18 +157,21 @@ RULES: dict[str, Rule] = {
     ),
     "C2A131": Rule(
         "alpha leaks",
-        "Below 46, the paper's own value, a head leaves to other keys a share of its attention that is worth knowing.",
+        "At a small alpha a head leaks: a part of its attention falls on other keys than its target. The "
+        "warning comes below 46, the value in the paper.",
         'Pass alpha="auto" for exactly one-hot attention.',
     ),
     "C2A132": Rule(
         "positions do not learn",
-        "A head's centre and sharpness learn through the attention that leaves its target, at most about exp(-alpha): "
-        "their gradients are exactly 0 at alpha=128, 1e-20 at 46, 1e-9 at 20, 1e-5 at 10 and 7e-4 at 5.",
+        "A head's centre and sharpness get their gradients through the attention that leaks, which is about "
+        "exp(-alpha). The gradients are exactly 0 at alpha=128, 1e-20 at 46, 1e-9 at 20, 1e-5 at 10 and 7e-4 "
+        "at 5.",
         "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then.",
     ),
     "C2A201": Rule(
         "engine not exact for this layer",
-        "Each engine is one order of evaluation, exact for some layers only, as decided from their present parameters.",
+        "An engine is an order of evaluation. Each is exact for some layers only, which is decided from the "
+        "present parameters.",
         'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
     ),
     "C2A202": Rule(
@@ -188,17 +192,18 @@ RULES: dict[str, Rule] = {
     ),
     "C2A303": Rule(
         "file of another kind",
-        "Only state dicts that torch.load(weights_only=True) accepts are read; nothing in a file is ever executed.",
+        "Files that can be read are state dicts, pickled modules of known classes, safetensors, torch.export "
+        "and ONNX programs, and Hugging Face folders. Reading executes nothing in a file.",
         "Save the model with torch.save(model.state_dict(), path).",
     ),
     "C2A304": Rule(
         "architecture not recognised",
         "The keys and shapes of the state dict are not those of an architecture known here.",
-        "Build the model in Python and call conv2attn.convert(model).",
+        "Name the architecture with --arch, or build the model in Python and call conv2attn.convert(model).",
     ),
     "C2A305": Rule(
         "file exists",
-        "An existing file is never overwritten without being asked.",
+        "Existing files are not overwritten unless you ask for it.",
         "Choose another name, or pass --force.",
     ),
     "C2A306": Rule(
@@ -213,37 +218,44 @@ RULES: dict[str, Rule] = {
     ),
     "C2A308": Rule(
         "unknown suffix",
-        "The suffix says what kind of file is written, and nothing is written under a name that says something else.",
+        "The suffix chooses the format of a file, and this suffix is not known.",
         "Name the file .pt, .safetensors, .pt2 or .onnx.",
     ),
     "C2A309": Rule(
         "network not exported",
-        "An exported program is run from its file and compared with the network; one that differs is not kept.",
+        "Every exported program is run from its file and compared with the network. A file that differs is not kept.",
         "Save it as .pt, or export the part that returns one tensor, with another --engine.",
     ),
-    "C2A401": Rule("geometry differs", "Heads and taps are not in bijection at every input size.", "Convert again."),
+    "C2A401": Rule(
+        "geometry differs",
+        "At some input size the heads do not read the pixels that the taps of the convolution read.",
+        "Convert again.",
+    ),
     "C2A310": Rule(
         "saved in a form that loses attention",
         "save_pretrained stores weights and a config, from which from_pretrained builds the original class, with its "
         "convolutions and without the attention.",
         "Use conv2attn.save(network, path) and conv2attn.load(path).",
     ),
-    "C2A402": Rule("weights differ", "A product W_val W_out, or a bias, is not its tap exactly.", "Convert again."),
+    "C2A402": Rule(
+        "weights differ",
+        "A product W_val W_out is not exactly the matrix of its tap, or the biases differ.",
+        "Convert again.",
+    ),
     "C2A403": Rule(
         "attention leaks",
-        "The off-target mass of a head exceeds the unit roundoff.",
+        "A head puts more attention off its target than the unit roundoff of the dtype.",
         "Raise alpha, or convert again with --alpha auto.",
     ),
     "C2A404": Rule(
         "measured difference",
-        "On an input the difference exceeds its bound, or there is nothing to hold it against: no bound is known, or "
-        "the original is not finite there.",
+        "The measured difference exceeds its bound, no bound is known, or the original is not finite on the input.",
         "Keep the input with --save-witness if there is one; where the original overflows, lower --input-range.",
     ),
     "C2A405": Rule(
         "structure differs",
-        "What stands between the convolutions is not the same, or is not known to be.",
-        "Convert again; leave what is named as it is in the original.",
+        "The operations between the convolutions differ, or are not known to be equal.",
+        "Convert again, and change nothing else in the network.",
     ),
     "C2A407": Rule(
         "outputs differ in kind",
@@ -252,17 +264,17 @@ RULES: dict[str, Rule] = {
     ),
     "C2A409": Rule(
         "tolerance exceeded",
-        "The difference is above the tolerance, or not shown to be below.",
+        "The outputs differ by more than the tolerance, or are not known to differ by less.",
         "Raise --tolerance, or leave it out to ask for the same map.",
     ),
     "C2A408": Rule(
         "weights are not finite",
-        "NaN and infinity are outside the claims: there is no affine map.",
+        "A layer with NaN or infinity among its weights is not an affine map, so no claim covers it.",
         "Train or load it again.",
     ),
     "C2A501": Rule(
         "no attention seen",
-        "Nothing that attends was called while the model ran on the given inputs.",
+        "No attention was called while the model ran on the inputs.",
         "Pass inputs on which the model attends, or the attention itself as an array.",
     ),
     "C2A502": Rule(
@@ -272,27 +284,28 @@ RULES: dict[str, Rule] = {
     ),
     "C2A503": Rule(
         "grid unknown",
-        "Shifts are between pixels, so the sides of the grid that the tokens form must be known.",
+        "Offsets are counted in pixels, so the sides of the grid of tokens must be known.",
         "Pass its sides with grid (--grid HxW), and the number of leading class tokens with extra_tokens.",
     ),
     "C2A504": Rule(
         "offsets do not fit the grid",
-        "An offset has one integer for each axis of the grid, and none comes twice.",
+        "An offset needs one integer for each axis of the grid, and no offset may occur twice.",
         "Pass kernel_size and dilation, or offsets, with as many axes as the grid.",
     ),
     "C2A505": Rule(
         "not attention by position alone",
-        "Attention that depends on the image is another map for each image, and near to no one convolution.",
+        "Attention that depends on the image is a different map for each image, so no single convolution is "
+        "nearest to it.",
         "Recover a layer without query and key, or check_span its attention on images.",
     ),
     "C2A601": Rule(
         "training diverged",
-        "The loss is infinite or not a number: no step from there leads anywhere.",
+        "The loss is infinite or NaN, so training cannot continue.",
         "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
     ),
     "C2A602": Rule(
         "heads cannot be removed",
-        "Heads are removed from attention classifiers whose layers keep at least one.",
+        "Heads are removed only from attention classifiers, and each layer must keep one.",
         "Choose other thresholds, or name the heads to remove.",
     ),
     "C2A603": Rule(

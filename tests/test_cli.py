@@ -354,7 +354,7 @@ def test_an_interrupted_command_exits_with_130(folder, monkeypatch):
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
-@pytest.mark.parametrize("suffix", ["json", "md", "html", "tex", "csv", "txt"])
+@pytest.mark.parametrize("suffix", ["json", "md", "html", "svg", "tex", "csv", "txt"])
 def test_a_report_is_written_in_the_form_that_its_suffix_names(folder, suffix):
     form = {"md": "markdown", "tex": "latex", "txt": "text"}.get(suffix, suffix)
     shown = call("inspect", "net.pt", "--format", form, "--report", f"report.{suffix}", "--wide")

@@ -16,7 +16,10 @@ from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Shift, as_matrix
 from conv2attn.cli import main
+from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.verdicts import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -44,15 +47,22 @@ def darkest(panel):
     return tuple(round(coordinate, 9) for coordinate in place)
 
 
-@pytest.mark.parametrize("suffix", STARTS)
-def test_the_command_writes_what_the_suffix_says(tmp_path, suffix):
-    file = tmp_path / f"heads.{suffix}"
-    plain = call(EXAMPLES / "attention-quadratic.pt")
-    drawn = call(EXAMPLES / "attention-quadratic.pt", "--plot", file)
+def test_the_command_writes_a_picture_beside_its_report(tmp_path):
+    heads, file = tmp_path / "heads.npy", tmp_path / "heads.svg"
+    np.save(heads, shifting_heads([(0, 1)], (5, 5)))
+    plain = call(heads, "--grid", "5x5")
+    drawn = call(heads, "--grid", "5x5", "--plot", file)
     assert (drawn.exit_code, drawn.stdout) == (plain.exit_code, plain.stdout)
-    assert file.read_bytes().startswith(STARTS[suffix])
-    assert call(EXAMPLES / "attention-quadratic.pt", "--plot", file).exit_code == 2
-    assert call(EXAMPLES / "attention-quadratic.pt", "--plot", file, "--force").exit_code == 1
+    assert file.read_bytes().startswith(STARTS["svg"])
+    assert call(heads, "--grid", "5x5", "--plot", file).exit_code == 2
+    assert call(heads, "--grid", "5x5", "--plot", file, "--force").exit_code == 1
+
+
+@pytest.mark.parametrize("suffix", STARTS)
+def test_a_picture_is_what_its_suffix_says(tmp_path, suffix):
+    figure = plots.draw([plots.heads_around("layer", shifting_heads([(0, 1)], (3, 4)), (3, 4))])
+    plots.write(figure, tmp_path / f"heads.{suffix}")
+    assert (tmp_path / f"heads.{suffix}").read_bytes().startswith(STARTS[suffix])
 
 
 def test_arrays_are_drawn_without_their_extra_tokens(tmp_path):
@@ -135,3 +145,39 @@ def test_only_quadratic_heads_have_circles():
         layers = attention_layers(conv2attn.load(EXAMPLES / f"attention-{name}.pt"))
         panels = plots.draw([plots.heads_around(key, layer, (4, 4)) for key, layer in layers.items()]).axes
         assert [len(panel.patches) for panel in panels] == [count] * 36
+
+
+def certificate(alpha):
+    """Of a padded and an unpadded convolution; at a small alpha it is refuted."""
+    torch.manual_seed(0)
+    original = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(3, 2, 1))
+    return conv2attn.certify(original, conv2attn.convert(original, alpha=alpha), input_size=(2, 6, 7))
+
+
+@pytest.mark.parametrize("alpha", ["auto", 2.0])
+def test_a_certificate_is_drawn_as_its_numbers(alpha):
+    """One line a layer: a dot at the measured error, hollow at 0, and a bar at the bound."""
+    found = certificate(alpha)
+    (panel,) = plots.draw_certificate(found).axes
+    assert [label.get_text() for label in panel.get_yticklabels()] == [row.name for row in found.rows]
+    for place, row in enumerate(found.rows):
+        lines = [line for line in panel.lines if line.get_marker() != "None" and line.get_ydata()[0] == place]
+        drawn = {line.get_marker(): line for line in lines}
+        assert drawn["|"].get_xdata() == [row.bound]
+        assert (drawn["o"].get_xdata() == [row.max_error]) == (row.max_error > 0)
+        assert (drawn["o"].get_markerfacecolor() == "white") == (row.max_error == 0)
+        assert (drawn["o"].get_color() == "tab:red") == (row.verdict is Verdict.REFUTED)
+
+
+def test_a_certificate_without_layers_is_not_drawn():
+    with pytest.raises(UsageError, match="no layer was compared"):
+        plots.draw_certificate(conv2attn.certify(torch.nn.ReLU(), torch.nn.ReLU(), input_size=(2, 3)))
+
+
+def test_verify_draws_its_certificate(tmp_path):
+    network = tmp_path / "resnet18.pt"
+    torch.save(build(ResNetPlan(depths=(2, 2, 2, 2), width=4, classes=3)).state_dict(), network)
+    for file, code in (("errors.pdf", 0), ("errors.pdf", 2), ("errors.gif", 2)):
+        plot = ["--input-size", "3x32x40", "--plot", str(tmp_path / file)]
+        assert CliRunner().invoke(main, ["verify", str(network), str(network), *plot]).exit_code == code
+    assert (tmp_path / "errors.pdf").read_bytes().startswith(STARTS["pdf"])

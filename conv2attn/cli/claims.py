@@ -13,15 +13,13 @@ from conv2attn.errors import RULES, UsageError
 
 @main.command(example="conv2attn prove L1")
 @click.argument("claims", nargs=-1, metavar="[CLAIM]...")
-@click.option(
-    "--formal", is_flag=True, help="Check the formal layer too, which takes coqc; exit 3 where it is missing."
-)
+@click.option("--formal", is_flag=True, help="Also check the Coq proofs; needs coqc, and exits with 3 without it.")
 @reporting
 def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
-    """Decide the claims of proofs/ again, beside mutants.
+    """Check the claims in proofs/ again, each beside false variants.
 
-    Without CLAIM all; each stands beside mutants that must be refuted. As latex and markdown, the report gives the
-    proofs with their steps.
+    Without CLAIM, all are checked. Every claim has false variants (mutants), which must be refuted. As latex or
+    markdown, the report gives the steps of each proof.
     """
     from proofs import report
 
@@ -34,7 +32,7 @@ def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
 @main.command(example="conv2attn explain C2A403")
 @click.argument("code", required=False)
 def explain(code: str | None) -> None:
-    """Explain a CODE of a report or an error; list all without one."""
+    """Explain the CODE of an error or a report; without one, list all."""
     if code is None:
         click.echo("\n".join(f"{key}  {RULES[key].title}" for key in sorted(RULES)))
         return
@@ -44,7 +42,7 @@ def explain(code: str | None) -> None:
 
 
 def explained(code: str) -> str:
-    """What the rule of a code asks, why, a call that breaks it, and what to do."""
+    """The rule of a code: its title, its reason, a call that breaks it, and the remedy."""
     rule = RULES[code]
     example = f"\n\nExample:\n  {EXAMPLES[code]}" if code in EXAMPLES else ""
     return f"{code}: {rule.title}\n\n{rule.why}{example}\n\nWhat to do: {rule.remedy}"

@@ -10,9 +10,12 @@ EXAMPLES = {
     "C2A106": '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
     "conv2attn.convert(scaled(3, 4, 3))",
     "C2A109": ">>> conv2attn.convert(nn.Linear(3, 4))",
+    "C2A110": ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
     "C2A111": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
     "C2A120": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3))(torch.ones(1, 5, 9, 9))",
     "C2A121": ">>> conv2attn.convert(nn.Conv2d(3, 4, 7))(torch.ones(1, 3, 5, 5))",
+    "C2A122": ">>> from conv2attn.basis import Shift; "
+    "conv2attn.BasisConvolution(3, 4, terms=2)(torch.ones(1, 3, 9, 9), Shift(((0, 0),)))",
     "C2A130": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=-1)",
     "C2A131": ">>> print(conv2attn.conversion_of(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3)), alpha=20)).rows)",
     "C2A132": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), trainable=True)",
@@ -32,6 +35,8 @@ EXAMPLES = {
     "C2A402": ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), input_size=(3, 9, 9)))",
     "C2A403": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9)))",
+    "C2A404": ">>> conv = nn.Conv2d(3, 4, 3); conv.weight.data.fill_(3e38); "
+    "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))",
     "C2A405": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Tanh()), input_size=(3, 9, 9)))",
     "C2A407": ">>> conv = nn.Conv2d(3, 4, 3); "

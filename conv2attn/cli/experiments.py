@@ -16,30 +16,30 @@ from conv2attn.experiments.recipe import CHOICES, KINDS, Recipe
 
 HELP = {
     "data": "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
-    "width": "Width of a token, 400; or of a ResNet's first stage, 64.",
-    "heads": "Heads in a layer.",
-    "layers": "Layers of attention.",
-    "hidden": "Width inside the two linear layers behind the attention.",
-    "patch": "Side of the squares of pixels that become tokens.",
-    "positions": "Width of a learned position vector along one axis.",
-    "dropout": "Probability.",
-    "optimiser": "sgd or adamw.",
-    "learning_rate": "Highest rate.",
-    "momentum": "Of sgd; the first beta of adamw.",
-    "weight_decay": "Of all but the centres and widths of heads.",
-    "batch": "Images a step, over all processes.",
-    "epochs": "Passes over the training images.",
-    "schedule": "Of the rate: cosine, steps or constant.  [default: cosine; steps for resnet]",
-    "warm_up": "Share of the steps over which the rate rises.",
-    "milestones": "Epochs after which steps lowers the rate; comma-separated.",
-    "step_factor": "By which steps lowers the rate.",
+    "width": "Width of a token, by default 400; or of the first stage of a ResNet, by default 64.",
+    "heads": "Number of heads in a layer.",
+    "layers": "Number of attention layers.",
+    "hidden": "Hidden width of the feed-forward layers.",
+    "patch": "Side in pixels of the square patches that become tokens.",
+    "positions": "Width of a learned position vector, per axis.",
+    "dropout": "Probability of dropout.",
+    "optimiser": "The optimiser.",
+    "learning_rate": "Highest learning rate.",
+    "momentum": "Momentum of sgd, or the first beta of adamw.",
+    "weight_decay": "Weight decay; not applied to the centres and widths of heads.",
+    "batch": "Images per step, over all processes.",
+    "epochs": "Number of passes over the training images.",
+    "schedule": "Schedule of the learning rate.  [default: cosine; steps for resnet]",
+    "warm_up": "Share of the steps in which the learning rate rises.",
+    "milestones": "Epochs after which the schedule steps lowers the rate; comma-separated.",
+    "step_factor": "Factor by which the schedule steps lowers the rate.",
     "crop_padding": "Pixels of padding before a random crop.  [default: an eighth of the side]",
-    "mirror": "Mirror images at random.  [default: where mirror images are of the same class]",
-    "images": "Train on the first so many images only.",
-    "precision": "Of products; below float32 under autocast.",
-    "engine": "Of the attention.",
-    "start": "A file with a network to begin at, instead of a fresh one.",
-    "seed": "Of everything that is drawn.",
+    "mirror": "Mirror images at random.  [default: if mirror images keep their class]",
+    "images": "Train only on this many images, the first ones.",
+    "precision": "Precision of matrix products; below float32, autocast is used.",
+    "engine": "Engine that computes the attention.",
+    "start": "File with a network to start from, instead of random weights.",
+    "seed": "Seed of all random numbers.",
 }
 TYPES: dict[str, Any] = {"milestones": str, "data": str, "engine": str, "start": click.Path()}
 
@@ -63,9 +63,9 @@ def recipe_options(command: Any) -> Any:
 
 @main.command(example="conv2attn train quadratic --data digits --epochs 2")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
-@click.option("-o", "--output", type=click.Path(), help="Folder of the run; runs/KIND-DATA by default.")
+@click.option("-o", "--output", type=click.Path(), help="Folder of the run; by default runs/KIND-DATA.")
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
-@click.option("--device", default="cpu", show_default=True, help="Where to compute.")
+@click.option("--device", default="cpu", show_default=True, help="Device to run on.")
 @recipe_options
 @click.pass_context
 def train(
@@ -93,17 +93,33 @@ def train(
 
 @main.command(example="conv2attn figures runs/quadratic-digits -o figures")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), required=True, help="Folder of the figures.")
-@click.option("--suffix", type=click.Choice(["png", "svg", "pdf"]), default="png", show_default=True, help="Format.")
-@click.option("--average", type=click.IntRange(1), default=100, show_default=True, help="Test images to average over.")
-@click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Test images shown alone.")
-@click.option("--query", metavar="ROW,COLUMN", help="The token that asks; the one in the middle by default.")
-@click.option("--zoom", type=click.IntRange(0), default=7, show_default=True, help="Tokens around it; 0 shows all.")
+@click.option("-o", "--output", type=click.Path(), required=True, help="Folder to write the figures to.")
+@click.option(
+    "--suffix",
+    type=click.Choice(["png", "svg", "pdf"]),
+    default="png",
+    show_default=True,
+    help="Format of the figures.",
+)
+@click.option(
+    "--average", type=click.IntRange(1), default=100, show_default=True, help="Number of test images to average over."
+)
+@click.option(
+    "--examples", type=click.IntRange(0), default=3, show_default=True, help="Number of test images shown one by one."
+)
+@click.option("--query", metavar="ROW,COLUMN", help="The query token; by default the one in the middle.")
+@click.option(
+    "--zoom",
+    type=click.IntRange(0),
+    default=7,
+    show_default=True,
+    help="Number of tokens shown around the query; 0 shows all.",
+)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, zoom: int, **given: Any) -> None:
     """Draw the figures of the paper from training runs.
 
-    Learning curves of all runs; heads and attention of the first.
+    These are the learning curves of all runs, and the heads and the attention of the first run.
     """
     from conv2attn.experiments.figures import draw_figures
     from conv2attn.experiments.training import Run
@@ -119,15 +135,25 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
 
 @main.command(example="conv2attn prune generalised.pt -o smaller.pt")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), metavar="FILE", required=True, help="The smaller network.")
-@click.option("--smallest", type=float, default=1e-5, show_default=True, help="Of the largest eigenvalue of a head.")
-@click.option("--condition", type=float, default=1e5, show_default=True, help="Largest condition number of a head.")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="Where to write the smaller network."
+)
+@click.option(
+    "--smallest",
+    type=float,
+    default=1e-5,
+    show_default=True,
+    help="Remove heads whose largest eigenvalue is below this.",
+)
+@click.option(
+    "--condition", type=float, default=1e5, show_default=True, help="Remove heads whose condition number is above this."
+)
 @reporting
 def prune(model: str, output: str, showing: Showing, **thresholds: float) -> None:
     """Remove degenerate heads from the attention classifier in MODEL.
 
-    See App. E of the paper; the report says what that saves. To train on at a tenth of the rate: conv2attn
-    train KIND --start OUTPUT --learning-rate 0.01.
+    This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
+    the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
     """
     from conv2attn.checkpoints import load, save
     from conv2attn.experiments.pruning import prune_degenerate
@@ -142,9 +168,16 @@ def prune(model: str, output: str, showing: Showing, **thresholds: float) -> Non
 
 @main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), metavar="FILE", required=True, help="The softened network.")
-@click.option("--alpha", type=float, help="Sharpness of every head; centres move from about 5 down.")
-@click.option("--max-difference", type=float, metavar="E", help="Or the smallest alpha that changes outputs by E |x|.")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="Where to write the softened network."
+)
+@click.option("--alpha", type=float, help="Sharpness of every head; gradients reach the centres from about 5 down.")
+@click.option(
+    "--max-difference",
+    type=float,
+    metavar="E",
+    help="Instead of --alpha: take the smallest alpha that changes each layer's output by at most E max|x|.",
+)
 @reporting
 def soften(model: str, output: str, showing: Showing, alpha: float | None, **given: float | None) -> None:
     """Lower the sharpness of the heads in MODEL, so that they train.
@@ -164,15 +197,18 @@ def soften(model: str, output: str, showing: Showing, alpha: float | None, **giv
 
 @main.group()
 def reproduce() -> None:
-    """Count and print again what the paper prints."""
+    """Compute the tables of the paper again."""
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce tables")
-@click.option("--run", "runs", multiple=True, metavar="MODEL=FOLDER", help="A run whose accuracy to show; repeatable.")
-@click.option("--engine", default="dense", show_default=True, help="Of the attention whose products are counted.")
+@click.option("--run", "runs", multiple=True, metavar="MODEL=FOLDER", help="Show the accuracy of this run; repeatable.")
+@click.option("--engine", default="dense", show_default=True, help="Engine whose multiplications are counted.")
 @reporting
 def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
-    """Tables 1 and 4: parameters, FLOPs and accuracies of all models, beside the paper's."""
+    """Print Tables 1 and 4 beside the paper's.
+
+    They hold the parameters, FLOPs and accuracies of all models.
+    """
     from conv2attn.experiments.tables import reproduce_tables
     from conv2attn.experiments.training import Run
 

@@ -14,9 +14,9 @@ from conv2attn.cli.reports import Showing
 @click.argument("file", type=click.Path())
 @reporting
 def inspect_file(file: str, showing: Showing) -> None:
-    """Say what FILE is and what is in it; run nothing.
+    """Say what FILE is and what it holds, without running anything.
 
-    Which networks its weights fit, and what in it is unsafe; with -v each tensor.
+    The report names the networks that the weights fit, and what is unsafe to load; with -v, each tensor.
     """
     from conv2attn.checkpoints.inspection import inspected
 

@@ -15,7 +15,7 @@ SECTIONS = {
     "Look up": ("inspect", "explain", "prove"),
 }
 GROUPS = {
-    "How to read the file": ("arch", "arch_args", "max_size"),
+    "How to read the file": ("arch", "arch_args", "max_size", "allow", "trust_pickle"),
     "What to run on": (
         "input_size",
         "input_range",
@@ -24,6 +24,7 @@ GROUPS = {
         "mean",
         "std",
         "grid",
+        "extra_tokens",
         "seed",
         "dtype",
         "device",

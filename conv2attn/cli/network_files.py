@@ -144,6 +144,22 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
     return certificate, True
 
 
+def check_plot(plot: str | None) -> None:
+    """Refuses, before any work is done, a picture that could not be made; see `plots.check_drawable`."""
+    if plot is not None:
+        from conv2attn import plots
+
+        plots.check_drawable(plot)
+
+
+def draw(certificate: Certificate, plot: str | None, force: bool) -> None:
+    """Writes the picture of a certificate, if one is asked for."""
+    if plot is not None:
+        from conv2attn import plots
+
+        plots.write(plots.draw_certificate(certificate), plot, force)
+
+
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
     """Counts on stderr, where that is a terminal, the convolutions and attention layers that have run."""

@@ -7,63 +7,87 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reading_images, reporting, running
+from conv2attn.cli.options import plotting, reading_images, reporting, running
 from conv2attn.cli.reports import Showing
 
 
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
 @click.argument("model", type=click.Path())
 @click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE", help="The network; MODEL with .attn in its name by default."
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Where to write the network; by default beside MODEL, with .attn in its name.",
 )
-@click.option("--alpha", default="auto", show_default=True, help="Sharpness of the heads, or auto.")
+@click.option(
+    "--alpha", default="auto", show_default=True, metavar="A", help="Sharpness of the heads; auto makes them one-hot."
+)
 @click.option(
     "--encoding",
     type=click.Choice(["quadratic", "enumerated"]),
     default="quadratic",
     show_default=True,
-    help="Heads.",
+    help="Positional encoding of the heads.",
 )
 @click.option(
-    "--stride-by", type=click.Choice(["queries", "pooling"]), default="queries", show_default=True, help="What strides."
+    "--stride-by",
+    type=click.Choice(["queries", "pooling"]),
+    default="queries",
+    show_default=True,
+    help="How a strided layer skips outputs: fewer queries, or a pooling layer behind.",
 )
-@click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name fits; repeatable.")
-@click.option("--skip", multiple=True, metavar="GLOB", help="Leave layers whose name fits; repeatable.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name matches; repeatable.")
+@click.option("--skip", multiple=True, metavar="GLOB", help="Do not convert layers whose name matches; repeatable.")
 @click.option(
     "--engine",
     type=click.Choice(["separable", "conv", "gather", "dense"]),
     help="Order of evaluation in a .pt2 or .onnx file.",
 )
-@click.option("--keep-refuted", is_flag=True, help="Write the network, marked, even if it was refuted.")
+@click.option("--keep-refuted", is_flag=True, help="Write the network even if it was refuted, marked as such.")
+@plotting
 @reading_images
 @running
 @reporting
-def convert(model: str, output: str | None, keep_refuted: bool, showing: Showing, **given: Any) -> None:
+def convert(
+    model: str, output: str | None, keep_refuted: bool, plot: str | None, showing: Showing, **given: Any
+) -> None:
     """Convert every convolution of MODEL to attention, and check it."""
     from conv2attn.checkpoints.saving import check_suffix
     from conv2attn.cli import network_files
 
     destination = Path(output) if output else network_files.beside(Path(model))
     check_suffix(destination)
-    showing.check(destination, read=(model, given["images"]))
+    showing.check(destination, plot, read=(model, given["images"]))
+    network_files.check_plot(plot)
     certificate, written = network_files.convert_file(
         model, destination, keep_refuted=keep_refuted, force=showing.force, **given
     )
     showing.finish(certificate)
+    network_files.draw(certificate, plot, showing.force)
     showing.say(f"wrote {destination}" if written else f"{destination} was not written: the result was refuted")
     sys.exit(certificate.exit_code)
 
 
 @main.command(example="conv2attn demo -o resnet18.attn.pt --report certificate.html")
-@click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Keep the converted network.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Where to write the converted network; not written by default.",
+)
+@plotting
 @reporting
-def demo(output: str | None, showing: Showing) -> None:
+def demo(output: str | None, plot: str | None, showing: Showing) -> None:
     """Convert and verify the ResNet-18 that comes with this project."""
     from conv2attn.cli import network_files
 
-    showing.check(output)
+    showing.check(output, plot)
+    network_files.check_plot(plot)
     certificate, written = network_files.demonstrate(output, showing.force)
     showing.finish(certificate)
+    network_files.draw(certificate, plot, showing.force)
     if written:
         showing.say(f"wrote {output}")
     sys.exit(certificate.exit_code)

@@ -9,7 +9,7 @@ import click
 
 from conv2attn.cli.reports import Showing
 
-FORMATS = click.Choice(["text", "json", "markdown", "html", "latex", "csv"])
+FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
 
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -24,7 +24,7 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 SHOWING = ("form", "report", "force", "verbose", "quiet", "wide")
-WRITING = (*SHOWING, "output", "save_witness")
+WRITING = (*SHOWING, "output", "plot", "save_witness")
 
 
 def reporting(command: Any) -> Any:
@@ -37,14 +37,16 @@ def reporting(command: Any) -> Any:
 
     return options(
         click.option("-v", "--verbose", is_flag=True, help="Show all assumptions and details."),
-        click.option("-q", "--quiet", is_flag=True, help="Show the verdict alone."),
-        click.option("--wide", is_flag=True, help="Show all columns, however wide the terminal is."),
-        click.option("--format", "form", type=FORMATS, default="text", show_default=True, help="Form on the screen."),
+        click.option("-q", "--quiet", is_flag=True, help="Show only the verdict."),
+        click.option("--wide", is_flag=True, help="Show all columns, even if they do not fit the terminal."),
+        click.option(
+            "--format", "form", type=FORMATS, default="text", show_default=True, help="Format of the report on stdout."
+        ),
         click.option(
             "--report",
             type=click.Path(),
             metavar="FILE",
-            help="Also write a .json, .md, .html, .tex, .csv or .txt file.",
+            help="Also write the report to a .json, .md, .html, .svg, .tex, .csv or .txt file.",
         ),
         click.option("--force", is_flag=True, help="Overwrite existing files."),
     )(gathered)
@@ -56,9 +58,9 @@ READING = (
         "--arch",
         metavar="KIND:NAME",
         help="How to build the network: torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory "
-        "or file.py:factory. Or the name that it must have, such as resnet18.",
+        "or file.py:factory; or the name that the weights must fit, such as resnet18.",
     ),
-    click.option("--arch-args", metavar="JSON", help="Arguments of the architecture: '{\"num_classes\": 10}'."),
+    click.option("--arch-args", metavar="JSON", help="Arguments for building it: '{\"num_classes\": 10}'."),
     click.option(
         "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
     ),
@@ -66,13 +68,21 @@ READING = (
         "--allow",
         multiple=True,
         metavar="CLASS",
-        help="A class, package.Class, that a pickled module may have; repeatable.",
+        help="Allow this class (package.Class) in a pickled module; repeatable.",
     ),
-    click.option("--trust-pickle", is_flag=True, help="Run the code that a pickle names. It may do anything."),
+    click.option(
+        "--trust-pickle", is_flag=True, help="Run whatever code a pickle names. Only for files that you trust."
+    ),
 )
 PREPARING = (
-    click.option("--mean", metavar="M,M,M", help="Normalise images by this mean instead of the network's own."),
-    click.option("--std", metavar="S,S,S", help="And by this deviation; both are of pixels from 0 to 1."),
+    click.option(
+        "--mean",
+        metavar="M,M,M",
+        help="Mean for normalising images (pixels from 0 to 1); the network's own by default.",
+    ),
+    click.option(
+        "--std", metavar="S,S,S", help="Standard deviation for normalising images; the network's own by default."
+    ),
 )
 
 
@@ -95,18 +105,36 @@ reading = gathered(SAID, READING)
 reading_images = gathered((*SAID, "mean", "std"), READING + PREPARING)
 placing = options(
     click.option(
-        "--dtype", type=click.Choice(["float64", "float32", "bfloat16", "float16"]), help="Cast to this first."
+        "--dtype",
+        type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
+        help="Cast the networks to this dtype first.",
     ),
-    click.option("--device", default="cpu", show_default=True, help="Where to run."),
+    click.option("--device", default="cpu", show_default=True, help="Device to run on."),
 )
 running = options(
     click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
-    click.option("--input-range", type=float, default=1.0, show_default=True, help="Random images lie within +- this."),
-    click.option("--images", type=click.Path(), help="Run both on these: a PNG, JPEG, folder, .npy, .npz or .pt file."),
+    click.option(
+        "--input-range",
+        type=float,
+        metavar="R",
+        default=1.0,
+        show_default=True,
+        help="Random images lie between -R and R.",
+    ),
+    click.option(
+        "--images",
+        type=click.Path(),
+        help="Run both networks on these images: a PNG, JPEG, folder, .npy, .npz or .pt file.",
+    ),
     click.option(
         "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
     ),
     placing,
+)
+
+
+plotting = click.option(
+    "--plot", type=click.Path(), metavar="FILE", help="Draw each layer's error beside its bound: .png, .svg or .pdf."
 )
 
 

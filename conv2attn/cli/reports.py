@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from conv2attn.report import Report
 
 WIDTH = 80
-SUFFIXES = {".json": "json", ".md": "markdown", ".html": "html", ".tex": "latex", ".csv": "csv", ".txt": "text"}
+SUFFIXES = {
+    ".json": "json",
+    ".md": "markdown",
+    ".html": "html",
+    ".svg": "svg",
+    ".tex": "latex",
+    ".csv": "csv",
+    ".txt": "text",
+}
 """The forms of a report by the suffix of its file."""
 
 

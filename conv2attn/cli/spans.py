@@ -12,32 +12,42 @@ from conv2attn.cli.reports import Showing
 
 @main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
 @click.argument("model", type=click.Path())
-@click.option("--kernel-size", default="3", show_default=True, metavar="K", help="Of the convolution: 3, or 1x7.")
-@click.option("--dilation", type=int, default=1, show_default=True, help="Of the convolution.")
-@click.option("--offsets", metavar="'0,-1 0,0'", help="Explicit offsets (key - query) instead of a kernel.")
-@click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known.")
+@click.option(
+    "--kernel-size", default="3", show_default=True, metavar="K", help="Kernel size of the convolution: 3, or 1x7."
+)
+@click.option("--dilation", type=int, default=1, show_default=True, help="Dilation of the convolution.")
+@click.option("--offsets", metavar="'0,-1 0,0'", help="Offsets (key - query) to form, instead of those of a kernel.")
+@click.option("--grid", metavar="HxW", help="Grid of tokens, where the file does not say it.")
 @click.option(
     "--inputs",
     type=click.Path(),
-    help="Images where attention reads content: PNG, JPEG, folder, .npy, .npz, .pt.",
+    help="Images, needed where attention depends on content: PNG, JPEG, folder, .npy, .npz or .pt.",
 )
-@click.option("--only", multiple=True, metavar="GLOB", help="Ask only of layers whose name fits; repeatable.")
-@click.option("--position-only", is_flag=True, help="Read attention by position alone from the parameters; no inputs.")
+@click.option("--only", multiple=True, metavar="GLOB", help="Check only layers whose name matches; repeatable.")
+@click.option(
+    "--position-only",
+    is_flag=True,
+    help="Read the positional part of the attention from the parameters; needs no inputs.",
+)
 @click.option(
     "--condition",
     type=click.Choice(["per-query", "joint", "interior"]),
     default="interior",
     show_default=True,
-    help="The condition that decides.",
+    help="Which condition decides: a mixing for each query, one for all, or one for all whose taps are on the grid.",
 )
 @click.option(
     "--eps",
     type=float,
-    help="Residual that counts as none; by default what the rounding of the attention lets through.",
+    help="Largest residual that counts as zero; by default the rounding error of the attention.",
 )
-@click.option("--max-phi", type=float, help="Largest norm of the mixing matrix; 1e6 in float64, 1e3 in float32.")
 @click.option(
-    "--extra-tokens", type=click.IntRange(0), help="Leading tokens that are no pixels; a network's own by default."
+    "--max-phi", type=float, help="Largest norm of the mixing matrix; by default 1e6 in float64, 1e3 in float32."
+)
+@click.option(
+    "--extra-tokens",
+    type=click.IntRange(0),
+    help="Number of leading tokens that are not pixels, such as a class token; the network's own by default.",
 )
 @click.option(
     "--memory-limit",
@@ -45,14 +55,19 @@ from conv2attn.cli.reports import Showing
     default=512,
     show_default=True,
     metavar="MIB",
-    help="MiB of temporary arrays.",
+    help="Memory for temporary arrays.",
     callback=lambda context, parameter, value: value * 2**20,
 )
 @click.option(
-    "--exact", is_flag=True, help="The arrays are exact: floats as the rationals they are, integers as weights."
+    "--exact", is_flag=True, help="Treat the arrays as exact: floats as rationals, integers as weights to normalise."
 )
-@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head into this .png, .svg or .pdf file.")
-@click.option("--certificate", type=click.Path(), metavar="FILE", help="Write what decides, as integers.")
+@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
+@click.option(
+    "--certificate",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write a certificate in integers, which a short program can check.",
+)
 @reading_images
 @reporting
 def check_span(
@@ -86,20 +101,35 @@ def check_span(
 FACTS = options(
     click.argument("model", type=click.Path()),
     click.option(
-        "--inputs", type=click.Path(), help="Images: PNG, JPEG, folder, .npy, .npz, .pt. Else positions alone."
+        "--inputs",
+        type=click.Path(),
+        help="Images: PNG, JPEG, folder, .npy, .npz or .pt; without them, only positions are read.",
     ),
-    click.option("--grid", metavar="HxW", help="Sides of the grid of tokens, where they are not known."),
-    click.option("--only", multiple=True, metavar="GLOB", help="Only layers whose name fits; repeatable."),
+    click.option("--grid", metavar="HxW", help="Grid of tokens, where the file does not say it."),
+    click.option("--only", multiple=True, metavar="GLOB", help="Only layers whose name matches; repeatable."),
     reading_images,
 )
 
 
 @main.command("heads", example="conv2attn heads part.pt --grid 14x14 -v")
 @FACTS
-@click.option("--extra-tokens", type=click.IntRange(0), help="Leading tokens that are no pixels; inferred by default.")
-@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw attention by displacement: .png, .svg or .pdf.")
-@click.option("--curves", type=click.Path(), metavar="FILE", help="Draw the shares over the layers.")
-@click.option("--compare", type=click.Path(), metavar="MODEL", help="Another checkpoint, beside this one, by layer.")
+@click.option(
+    "--extra-tokens",
+    type=click.IntRange(0),
+    help="Number of leading tokens that are not pixels, such as a class token; inferred by default.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(),
+    metavar="FILE",
+    help="Draw the mean attention at each displacement: .png, .svg or .pdf.",
+)
+@click.option(
+    "--curves", type=click.Path(), metavar="FILE", help="Draw the explained shares, layer by layer: .png, .svg or .pdf."
+)
+@click.option(
+    "--compare", type=click.Path(), metavar="MODEL", help="A second checkpoint to compare with, layer by layer."
+)
 @reporting
 def heads(
     model: str, plot: str | None, curves: str | None, compare: str | None, showing: Showing, **given: Any
@@ -125,13 +155,15 @@ def heads(
 
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")
 @FACTS
-@click.option("-o", "--output", type=click.Path(), metavar="FILE", required=True, help="The convolutions.")
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="Where to write the convolutions."
+)
 @click.option(
     "--kernel-size",
     type=click.Choice(["1", "3", "5", "7"]),
     default="3",
     show_default=True,
-    help="Of the convolutions.",
+    help="Kernel size of the convolutions.",
 )
 @reporting
 def recover(model: str, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:

@@ -7,7 +7,17 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import WRITING, command_line, options, placing, reading, reading_images, reporting, running
+from conv2attn.cli.options import (
+    WRITING,
+    command_line,
+    options,
+    placing,
+    plotting,
+    reading,
+    reading_images,
+    reporting,
+    running,
+)
 from conv2attn.cli.reports import Showing
 
 files = options(
@@ -15,27 +25,38 @@ files = options(
     click.argument("converted", type=click.Path()),
 )
 tolerance = click.option(
-    "--tolerance", type=float, metavar="E", help="Ask instead whether the outputs differ by at most E."
+    "--tolerance",
+    type=float,
+    metavar="E",
+    help="Decide whether the outputs differ by at most E, instead of whether they are equal.",
 )
 
 
 @main.command(example="conv2attn verify resnet18.pt resnet18.attn.pt --report certificate.json")
 @files
 @tolerance
-@click.option("--save-witness", type=click.Path(), metavar="FILE", help="Keep the inputs that show what is refuted.")
+@click.option(
+    "--save-witness",
+    type=click.Path(),
+    metavar="FILE",
+    help="Where to write inputs on which the networks differ, if any are found.",
+)
+@plotting
 @reading_images
 @running
 @reporting
 @click.pass_context
-def verify(context: click.Context, showing: Showing, **given: Any) -> None:
+def verify(context: click.Context, plot: str | None, showing: Showing, **given: Any) -> None:
     """Decide whether CONVERTED computes ORIGINAL, for every input."""
-    from conv2attn.cli.network_files import verify_files
+    from conv2attn.cli import network_files
 
     kept = given["save_witness"]
-    showing.check(kept, read=(given["original"], given["converted"], given["images"]))
+    showing.check(kept, plot, read=(given["original"], given["converted"], given["images"]))
+    network_files.check_plot(plot)
     given["repeat"] = replay_line(context, str(kept))
-    result = verify_files(**given, force=showing.force, command=command_line(context))
+    result = network_files.verify_files(**given, force=showing.force, command=command_line(context))
     showing.finish(result)
+    network_files.draw(result, plot, showing.force)
     if kept:
         shown = bool(result.witnesses)
         showing.say(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference")
@@ -48,7 +69,7 @@ def verify(context: click.Context, showing: Showing, **given: Any) -> None:
 @click.argument("converted", type=click.Path(), required=False)
 @reporting
 def recheck(certificate: str, original: str | None, converted: str | None, showing: Showing) -> None:
-    """Check a stored JSON report against its two files again.
+    """Check a stored JSON certificate against its two files again.
 
     The files are those that CERTIFICATE names, or ORIGINAL and CONVERTED.
     """
@@ -68,7 +89,7 @@ def recheck(certificate: str, original: str | None, converted: str | None, showi
 @placing
 @reporting
 def replay(witness: str, showing: Showing, **given: Any) -> None:
-    """Show again what the inputs kept in WITNESS show of two networks."""
+    """Run two networks again on the inputs that verify kept in WITNESS."""
     from conv2attn.cli.network_files import replay_file
 
     showing.check(read=(witness, given["original"], given["converted"]))

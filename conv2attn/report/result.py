@@ -34,6 +34,10 @@ class Report(ABC):
         """The report as a page that loads nothing."""
         return markup.to_page(self.document(verbose))
 
+    def to_svg(self, verbose: bool = False) -> str:
+        """A picture of the report on a terminal, in colour."""
+        return text.to_svg(self.document(verbose))
+
     def to_latex(self, verbose: bool = False) -> str:
         """The tables for a paper; they need the package booktabs."""
         return markup.to_latex(self.document(verbose))

@@ -1,6 +1,7 @@
-"""A document as text for a terminal of some width; in colour where it is asked for."""
+"""A document as text for a terminal of some width, in colour where it is asked for, or as an SVG of that terminal."""
 
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from textwrap import wrap
@@ -11,6 +12,7 @@ from conv2attn.report.words import Cell, show
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -18,6 +20,8 @@ GAP = 2
 NAME = 24
 """Characters of a name in the first column, where the table is too wide."""
 UNLIMITED = 100_000
+PICTURE = 120
+"""Columns of a picture of a report."""
 STYLES = {
     Verdict.HOLDS: "bold green",
     Verdict.REFUTED: "bold red",
@@ -33,7 +37,6 @@ def to_text(document: Document, width: int | None = None, colour: bool = False) 
     it fits, takes back what still fits beside the others, and names what is missing. At last the first column folds.
     """
     from rich.console import Console
-    from rich.text import Text
 
     stream = io.StringIO()
     console = Console(
@@ -44,6 +47,26 @@ def to_text(document: Document, width: int | None = None, colour: bool = False) 
         highlight=False,
         markup=False,
     )
+    show_on(console, document, width)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def to_svg(document: Document) -> str:
+    """A picture of a terminal with the document in colour, at most `PICTURE` columns wide; it loads no font."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+    from rich.console import Console
+
+    width = min(PICTURE, max(len(line) for line in to_text(document).splitlines()))
+    console = Console(file=io.StringIO(), width=width, record=True, force_terminal=True, highlight=False, markup=False)
+    show_on(console, document, width)
+    without_fonts = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.S)
+    return console.export_svg(title="conv2attn", code_format=without_fonts)
+
+
+def show_on(console: "Console", document: Document, width: int | None) -> None:
+    """Prints a document on a console."""
+    from rich.text import Text
+
     for number, line in enumerate(line for each in document.answer for line in wrapped(each, width)):
         text = Text(line)
         if number == 0 and document.verdict is not None:
@@ -66,7 +89,6 @@ def to_text(document: Document, width: int | None = None, colour: bool = False) 
                 console.print()
                 for line in lines:
                     console.print(Text(line), soft_wrap=True)
-    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
 def wrapped(line: str, width: int | None) -> list[str]:

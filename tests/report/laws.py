@@ -3,15 +3,17 @@
 import csv
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from report.cases import REPORTS
 
 from conv2attn.report import Document, Notes, Report, Table, Verbatim, show
 from conv2attn.report.markup import to_html, to_latex, to_markdown
-from conv2attn.report.text import to_text
+from conv2attn.report.text import to_svg, to_text
 from conv2attn.verdicts import Verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -107,6 +109,14 @@ def test_nothing_in_a_cell_is_markup():
     assert "a\\|b" in to_markdown(PLANTED)
     assert r"x\_y & 1.5 \\" in to_latex(PLANTED)
     assert "[bold]" in to_text(Document(("[bold]",)))
+
+
+@pytest.mark.parametrize("document", [PLANTED, *(report.document() for report in REPORTS.values())])
+def test_a_picture_shows_the_answer_and_loads_nothing(document):
+    picture = to_svg(document)
+    words = "".join(ElementTree.fromstring(picture).itertext()).replace("\xa0", " ")
+    assert document.answer[0][:60].split()[0] in words
+    assert not re.search(r"url\((?!#)|@import|href|src=", picture)
 
 
 def test_colour_is_only_where_it_is_asked_for():

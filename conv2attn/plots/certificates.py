@@ -1,0 +1,67 @@
+"""A picture of a certificate: measured error beside its bound, layer by layer."""
+
+from typing import TYPE_CHECKING
+
+from conv2attn.equivalence import Certificate
+from conv2attn.errors import UsageError
+from conv2attn.report import show
+from conv2attn.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    Verdict.HOLDS: "tab:blue",
+    Verdict.REFUTED: "tab:red",
+    Verdict.UNDECIDED: "tab:orange",
+    Verdict.UNSUPPORTED: "tab:gray",
+}
+NAME = 32
+"""Characters of a layer's name in the picture."""
+
+
+def draw_certificate(certificate: Certificate) -> "Figure":
+    """The largest measured error (dot) and its bound (bar) of each layer, on a logarithmic axis.
+
+    A hollow dot at the left edge is an error of exactly 0. Layers without a measurement have a verdict and no dot;
+    skipped layers are left out.
+
+    Raises:
+        UsageError: no layer was compared (C2A001).
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    rows = certificate.counted
+    if not rows:
+        raise UsageError("C2A001", "no layer was compared, so there is no error to draw")
+    numbers = [number for row in rows for number in (row.max_error, row.bound) if number and number < float("inf")]
+    least = min(numbers, default=1.0) / 10
+    figure = Figure(figsize=(7, 1.3 + 0.22 * len(rows)), layout="constrained")
+    panel = figure.subplots()
+    for place, row in enumerate(rows):
+        colour = COLOURS[row.verdict]
+        error = row.max_error
+        if error is not None and error < float("inf"):
+            panel.plot(max(error, least), place, "o", ms=5, color=colour, mfc=colour if error else "white")
+            if row.bound is not None and row.bound < float("inf"):
+                panel.plot([max(error, least), row.bound], [place] * 2, color=colour, lw=0.8, alpha=0.5)
+        if row.bound is not None and row.bound < float("inf"):
+            panel.plot(max(row.bound, least), place, "|", ms=10, mew=2, color=colour)
+    names = [row.name if len(row.name) <= NAME else f"…{row.name[1 - NAME :]}" for row in rows]
+    panel.set(xscale="log", xlim=(least / 1.5, None), ylim=(len(rows) - 0.5, -0.5), yticks=range(len(rows)))
+    panel.set_yticklabels(names, fontsize=7)
+    panel.set_xlabel("difference between the two layers' outputs")
+    panel.grid(axis="x", lw=0.3)
+    marks = {"largest measured": ("o", "black"), "exactly 0": ("o", "white"), "bound for that range": ("|", "black")}
+    keys = [
+        Line2D([], [], ls="", marker=mark, ms=6, mew=1.5, color="black", mfc=inside, label=name)
+        for name, (mark, inside) in marks.items()
+    ]
+    found = [verdict for verdict in Verdict if verdict in {row.verdict for row in rows}]
+    keys += [Line2D([], [], ls="", marker="s", color=COLOURS[verdict], label=verdict.value) for verdict in found]
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=7, frameon=False)
+    ranges = sorted({row.input_range for row in rows if row.input_range is not None})
+    within = f", inputs up to {show(ranges[0])}" if len(ranges) == 1 else ""
+    figure.suptitle(f"{certificate.document().answer[0].partition(';')[0]}: error beside bound{within}", fontsize=10)
+    return figure

@@ -1,0 +1,37 @@
+"""Pictures as files."""
+
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conv2attn.checkpoints.writing import write_bytes_atomically
+from conv2attn.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_drawable(path: str | Path) -> None:
+    """Refuses, before any work is done, a picture that could not be made.
+
+    Raises:
+        UsageError: no matplotlib, or a suffix that is not a picture's (C2A001).
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise UsageError("C2A001", f"--plot {path} does not end in {', '.join(FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise UsageError("C2A001", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
+
+
+def write(figure: "Figure", path: str | Path, force: bool = False) -> None:
+    """Writes the figure whole or not at all, in the format that the suffix names.
+
+    Raises:
+        CheckpointError: it exists and `force` is false (C2A305), or cannot be written (C2A301).
+    """
+    buffer = BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix.lower().removeprefix("."), dpi=150)
+    write_bytes_atomically(path, buffer.getvalue(), force)
