@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +75,11 @@ def test_the_page_of_codes_is_that_of_the_rules():
     assert (DOCS / "errors.md").read_text() == GENERATE.error_codes()
 
 
+@pytest.mark.parametrize("name", GENERATE.SCHEMAS)
+def test_schemas_are_those_of_the_types(name):
+    assert (DOCS / f"{name}.schema.json").read_text() == GENERATE.schema(name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 def test_a_guide_runs_and_its_notebook_has_its_outputs(guide):
@@ -93,6 +99,13 @@ def test_the_example_of_the_quick_start_runs(capsys):
     assert capsys.readouterr().out.startswith("holds (proved)")
 
 
-def test_links_that_leave_the_folder_become_paths():
-    convert = module(DOCS / "hooks.py").on_page_markdown
-    assert convert("see [L1](../proofs/L1.py) and [x](heads.md)") == "see L1 (`proofs/L1.py`) and [x](heads.md)"
+def test_pages_of_the_site_name_paths_and_show_outputs():
+    hooks = module(DOCS / "hooks.py")
+
+    def page(uri, text):
+        return hooks.on_page_markdown(text, SimpleNamespace(file=SimpleNamespace(src_uri=uri)))
+
+    links = "see [L1](../proofs/L1.py) and [x](heads.md)"
+    assert page("heads.md", links) == "see L1 (`proofs/L1.py`) and [x](heads.md)"
+    shown = page("guides/cnn-as-attention.md", (DOCS / "guides" / "cnn-as-attention.md").read_text())
+    assert "```\n\n```text\n49 heads for a 7x7 kernel\n```\n" in shown

@@ -10,7 +10,7 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.errors import UnsupportedError
 
 ALPHAS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 8.0)
-CELL, GAP, SECONDS = 9, 14, 6
+CELL, GAP, SECONDS = 14, 16, 6
 INK, FRAME = "#0b6e99", "#999"
 STYLE = "text{font:12px system-ui,sans-serif;fill:#777}"
 
@@ -31,7 +31,7 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
     reach = ceil(centers.abs().max().item()) + 1
     side = (2 * reach + 1) * CELL
     width, height = len(columns) * (side + GAP) + GAP, len(rows) * (side + GAP) + GAP + 20
-    parts = [f'<text x="{GAP}" y="14">{escape(name)}: where each head looks, as alpha rises</text>']
+    parts = [f'<text x="{GAP}" y="14">{escape(name)}</text>']
     for center in centers:
         left = GAP + columns.index(center[1].item()) * (side + GAP)
         top = 20 + GAP + rows.index(center[0].item()) * (side + GAP)
