@@ -51,6 +51,13 @@ def test_public_names_are_sorted_and_resolve():
         conv2attn.no_such_name  # noqa: B018
 
 
+def test_every_public_name_has_an_example():
+    """pytest runs the examples as doctests."""
+    import conv2attn
+
+    assert [name for name in conv2attn.__all__ if ">>> " not in getattr(conv2attn, name).__doc__] == []
+
+
 def test_checkout_command_is_the_installed_one():
     versions = [
         subprocess.run([*command, "--help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout

@@ -77,6 +77,10 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
             channels than `width`: it has to be at least d_head, d_in / heads and d_out / heads (C2A101).
         EngineError: positions are not accurate enough in this dtype on such grids (C2A201).
         UsageError: timm cannot be imported (C2A001).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
+        >>> gpsa = conv2attn.to_gpsa(layer, side=8)  # needs timm  # doctest: +SKIP
     """
     operators, weights, heads = layer.basis().operators, layer.weights, layer.heads
     if not isinstance(operators, QuadraticSoftmax) or layer.groups > 1 or layer.dimensions != 2:
@@ -117,6 +121,11 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
 
     Raises:
         UnsupportedError: a gate lets content in, or the scores of a head do not fall with the distance (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
+        >>> conv2attn.from_gpsa(conv2attn.to_gpsa(layer, side=8)).heads  # needs timm  # doctest: +SKIP
+        9
     """
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()
     if bool((gates != 1).any()):

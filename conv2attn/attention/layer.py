@@ -42,6 +42,13 @@ class MultiHeadSelfAttention(nn.Module):
         stride_by: "queries" asks only at the strided sites, "pooling" asks everywhere and then takes every stride-th.
     Raises:
         HeadSizeError: a width does not fit (C2A105).  UsageError: an argument out of range (C2A001).
+    Examples:
+        >>> import conv2attn, torch
+        >>> from conv2attn.attention import QuadraticEncoding
+        >>> encoding = QuadraticEncoding([[0.0, -1.0], [0.0, 1.0]], torch.tensor([2.0, 2.0]))
+        >>> layer = conv2attn.MultiHeadSelfAttention(3, 4, encoding=encoding)
+        >>> layer(torch.ones(1, 3, 5, 6)).shape
+        torch.Size([1, 4, 5, 6])
     """
 
     def __init__(

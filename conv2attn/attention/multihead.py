@@ -61,6 +61,12 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     Raises:
         UnsupportedError: the heads are not quadratic, read content, or have groups (C2A101).
         EngineError: the positions are not accurate enough in float32 or float64 on such grids (C2A201).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
+        >>> image = torch.randn(1, 2, 6, 7)
+        >>> torch.allclose(conv2attn.to_mha(layer, side=8)(image), layer(image), atol=1e-5)
+        True
     """
     basis = layer.basis()
     operators, weights, heads = basis.operators, basis.weights, layer.heads
@@ -104,6 +110,11 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
     Raises:
         UnsupportedError: the scores of a head are not `-alpha |k - q - c|^2` up to what depends on the query alone, or
             queries and keys have biases (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
+        >>> conv2attn.from_mha(conv2attn.to_mha(layer, side=8)).heads
+        9
     """
     attention, axes = module.attention, len(module.sites.stride)
     heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()

@@ -20,6 +20,12 @@ def set_engine(network: Network, engine: EngineName, memory_limit: int | None = 
         The network itself.
     Raises:
         UsageError: no such engine, a limit that is not positive, or no attention layer (C2A001).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv, image = torch.nn.Conv2d(3, 4, 3), torch.randn(1, 3, 6, 7)
+        >>> layer = conv2attn.set_engine(conv2attn.convert(conv), "dense")
+        >>> torch.allclose(layer(image), conv(image), atol=1e-5)
+        True
     """
     check_engine(engine)
     if memory_limit is not None and memory_limit <= 0:

@@ -66,6 +66,10 @@ def as_basis(layer: object, *structure: Any) -> Basis:
 
     Raises:
         UnsupportedError: no rule reads this kind of layer (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv2attn.as_basis(torch.nn.Conv2d(3, 4, (1, 3))).operators
+        Shift(offsets=((0, -1), (0, 0), (0, 1)))
     """
     raise UnsupportedError("C2A101", f"{type(layer).__name__} cannot be read as a basis convolution")
 

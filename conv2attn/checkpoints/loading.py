@@ -56,6 +56,11 @@ def load(
     Raises:
         CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
         UsageError: `arch` names nothing, or does not go with `model` (C2A001).
+    Examples:
+        >>> import conv2attn
+        >>> from conv2attn.checkpoints.examples import demo_files
+        >>> type(conv2attn.load(demo_files().model)).__name__
+        'ResNet'
     """
     if arch is not None and model is not None:
         raise UsageError("C2A001", "arch and model both say what network the weights are of", "Pass one.")

@@ -49,6 +49,14 @@ def save(
     Raises:
         CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
             would be rebuilt from one (C2A306), or the exported program does not compute it (C2A309).
+    Examples:
+        >>> import conv2attn, tempfile, torch
+        >>> layer, image = conv2attn.convert(torch.nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 6, 7)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = conv2attn.save(layer, f"{folder}/layer.pt")
+        ...     again = conv2attn.load(f"{folder}/layer.pt")
+        >>> torch.equal(again(image), layer(image))
+        True
     """
     path = Path(path)
     check_suffix(path)

@@ -66,6 +66,12 @@ def certify(
     Raises:
         UsageError: an argument is of the wrong kind; nothing says what to run the networks on, it has no numbers, more
             than 2^26, or some beyond the dtype; the original does not run on it; autocast is on (C2A001).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        >>> certificate = conv2attn.certify(conv, conv2attn.convert(conv), input_size=(3, 6, 7))
+        >>> certificate.verdict, certificate.strength
+        (<Verdict.HOLDS: 'holds'>, <Strength.PROVED: 'proved'>)
     """
     numbers = {"tolerance": tolerance, "input_range": input_range, "input_size": input_size, "seed": seed}
     check_arguments(original, network, images=images, labels=labels, **numbers)

@@ -29,6 +29,12 @@ class AttentionConvolution(nn.Module):
         join: of heads without `output`: their sum, their mean, or all of them side by side, d_out = heads * d_head.
         of_values: the mechanism reads `value x` of its own head, as in graph attention networks, and not x.
         given: the heads with a given basis.
+    Examples:
+        >>> import conv2attn, torch
+        >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> layer = conv2attn.from_torch(attention)
+        >>> type(layer).__name__
+        'AttentionConvolution'
     """
 
     def __init__(

@@ -46,6 +46,12 @@ def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -
 
     Raises:
         UsageError: the layers have other channels or queries (C2A120), or the tolerance is no number >= 0 (C2A001).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(3, 4, 3)
+        >>> first, second = conv2attn.as_basis(conv), conv2attn.as_basis(conv2attn.convert(conv))
+        >>> conv2attn.compare(first, second, sides=(6, 7), tolerance=1e-6).verdict
+        <Verdict.HOLDS: 'holds'>
     """
     if not 0 <= tolerance < math.inf:
         raise UsageError("C2A001", f"tolerance={tolerance} is not a number >= 0")

@@ -27,6 +27,13 @@ class BasisConvolution(nn.Module):
     Raises:
         UsageError: groups that do not divide the channels or the rank (C2A001).
     Source: Andreoli 2019, Eqs. (8), (9), (13).
+    Examples:
+        >>> import conv2attn, torch
+        >>> from conv2attn.basis import Shift
+        >>> layer = conv2attn.BasisConvolution(d_in=3, d_out=4, terms=2)
+        >>> left_and_right = Shift(((0, -1), (0, 1)))
+        >>> layer(torch.ones(1, 3, 5, 6), left_and_right).shape
+        torch.Size([1, 4, 5, 6])
     """
 
     def __init__(

@@ -16,6 +16,11 @@ def from_torch(attention: object) -> AttentionConvolution:
 
     Raises:
         UnsupportedError: no rule reads this kind of layer, or an option of it (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> type(conv2attn.from_torch(attention)).__name__
+        'AttentionConvolution'
     """
     raise UnsupportedError("C2A101", f"{type(attention).__name__} cannot be read as an attention convolution")
 
@@ -49,6 +54,10 @@ def to_torch(layer: object) -> nn.Module:
 
     Raises:
         UnsupportedError: torch.nn has no such layer (C2A101, C2A110).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv2attn.to_torch(conv2attn.as_basis(torch.nn.Conv2d(3, 4, 3)))
+        Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
     raise UnsupportedError("C2A110", f"{type(layer).__name__} is no layer that torch.nn has")
 

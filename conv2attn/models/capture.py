@@ -93,6 +93,12 @@ def capture(
         heads: the number of heads, where neither a module nor its input tells.
     Raises:
         UsageError: no attention was seen (C2A501).
+    Examples:
+        >>> import conv2attn, torch
+        >>> block = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True)
+        >>> attention = conv2attn.capture(block, torch.randn(1, 5, 8))
+        >>> {name: tuple(seen.shape) for name, seen in attention.items()}
+        {'self_attn': (1, 2, 5, 5)}
     """
     recorder = Capture(network, heads)
     handles = []

@@ -79,6 +79,11 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads are not quadratic, read content, or leak more than `max_difference` allows
             already (C2A603).
+    Examples:
+        >>> import conv2attn, torch
+        >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
+        >>> conv2attn.soften(network, alpha=5)
+        <Softening: 1 layer softened>
     """
     if (alpha is None) == (max_difference is None):
         raise UsageError("C2A001", "soften takes either alpha or max_difference")

@@ -86,6 +86,13 @@ def check_span(
         UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments, or
             a limit of memory that is too low, with the one that would do (C2A001).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3))
+        >>> conv2attn.check_span(layer, kernel_size=3, grid=(6, 7)).verdict
+        <Verdict.HOLDS: 'holds'>
+        >>> conv2attn.check_span(layer, kernel_size=5, grid=(6, 7)).verdict
+        <Verdict.REFUTED: 'refuted'>
     """
     given = named_layers(attention, grid, position_only)
     if structure is not None and (offsets is not None or convolution is not None or position_only):

@@ -171,6 +171,12 @@ def heads(
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: not attention (C2A502), nothing attends (C2A501), or no grid (C2A503).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
+        >>> facts = conv2attn.heads(layer, grid=(6, 7)).layers[0]
+        >>> facts.heads[0].peak, facts.heads[0].peak_mass
+        ((-1, -1), 1.0)
     """
     network = model if isinstance(model, nn.Module) else None
     found = layers_of(model, inputs, grid)

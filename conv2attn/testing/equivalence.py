@@ -30,10 +30,11 @@ def assert_equivalent(
             number, or a function of the input that gives a number or a tensor of the output's shape.
     Raises:
         AssertionError: they differ, with the worst place, or there was no input.
-
-    >>> import conv2attn
-    >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
-    >>> assert_equivalent(conv, conv2attn.convert(conv), torch.randn(2, 3, 9, 11), tolerance=1e-5)
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        >>> image = torch.randn(2, 3, 9, 11)
+        >>> conv2attn.assert_equivalent(conv, conv2attn.convert(conv), image, tolerance=1e-5)
     """
 
     def check(drawn: Any) -> None:

@@ -88,6 +88,15 @@ def convert(
             does not run with attention in it (C2A108).
         UsageError: a pattern that fits no convolution, or an argument out of range (C2A001).
     Source: Cordonnier et al. 2020, Theorem 1.
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        >>> layer = conv2attn.convert(conv)
+        >>> layer.heads, layer.attention(sides=(8, 9)).shape
+        (9, torch.Size([1, 9, 20, 110]))
+        >>> network = conv2attn.convert(torch.nn.Sequential(conv, torch.nn.ReLU()))
+        >>> [type(module).__name__ for module in network]
+        ['MultiHeadSelfAttention', 'ReLU']
     """
     if not isinstance(model, nn.Module):
         raise UsageError("C2A101", f"{type(model).__name__} is not a torch.nn.Module")

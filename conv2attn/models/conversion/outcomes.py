@@ -62,6 +62,11 @@ def conversion_of(network: nn.Module) -> Conversion:
 
     Raises:
         UsageError: it was not (C2A001).
+    Examples:
+        >>> import conv2attn, torch
+        >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()))
+        >>> [row.name for row in conv2attn.conversion_of(network).rows]
+        ['0']
     """
     if (conversion := remembered(network)) is None:
         raise UsageError("C2A001", f"this {type(network).__name__} was not made by conv2attn.convert")

@@ -59,7 +59,16 @@ class Expression:
 def express(
     convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
 ) -> MultiHeadSelfAttention:
-    """`convolution` computed by the heads of `layer`: the layer of `expression`."""
+    """`convolution` computed by the heads of `layer`: the layer of `expression`.
+
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
+        >>> conv = torch.nn.Conv2d(2, 4, 3)
+        >>> image = torch.randn(1, 2, 6, 7)
+        >>> torch.allclose(conv2attn.express(conv, layer, grid=(6, 7))(image), conv(image), atol=1e-5)
+        True
+    """
     return expression(convolution, layer, grid=grid).layer
 
 

@@ -57,6 +57,12 @@ def recover(
         UsageError: it is no such layer (C2A502), its attention depends on the image (C2A505), or no query has the
             kernel on the grid (C2A504).
         UnsupportedError: torch.nn has no layer of this geometry (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        >>> found = conv2attn.recover(conv2attn.convert(conv))
+        >>> found.share, torch.equal(found.module.weight, conv.weight)
+        (1.0, True)
     """
     check_ours(layer)
     if layer.has_content:
