@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,8 @@ from click.testing import CliRunner
 
 import conv2attn
 from conv2attn.cli import main
+from conv2attn.cli.network_files import counted
+from conv2attn.cli.progress import progress
 from conv2attn.errors import RULES
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet18.pt"
@@ -279,19 +280,26 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
-def test_progress_is_shown_on_a_terminal_and_nowhere_else(monkeypatch, stream, shown):
+@pytest.mark.parametrize(("stream", "terminal"), [(Terminal, True), (io.StringIO, False)])
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(monkeypatch, stream, terminal):
+    """With the name of the layer, how many are done, and the time that remains."""
+    monkeypatch.setattr("sys.stderr", stream())
+    monkeypatch.setenv("TERM", "xterm")
+    with progress() as shown:
+        shown(1, 7, "conv1")
+        shown(4, 7, "conv4")
+    assert [part in sys.stderr.getvalue() for part in ("conv4", "3/7", ":")] == [terminal] * 3
+
+
+def test_a_certificate_counts_the_runs_of_its_layers(monkeypatch):
     from torch.nn.modules import module
 
-    from conv2attn.cli.network_files import progress
-
     conv = torch.nn.Conv1d(1, 1, 1)
-    monkeypatch.setattr("sys.stderr", stream())
-    with progress("verifying"):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with counted(conv, conv2attn.convert(conv)):
         conv(torch.ones(1, 1, 1))
-        time.sleep(0.2)
-        conv2attn.convert(conv)(torch.ones(1, 1, 1))
-    assert ("verifying: 2 layers" in sys.stderr.getvalue()) == shown
+    assert "1/4" in sys.stderr.getvalue()
     assert not module._global_forward_hooks
 
 

@@ -13,7 +13,7 @@ from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_atomically
-from conv2attn.cli.reports import progress
+from conv2attn.cli.progress import progress
 from conv2attn.cli.span_checks import numbers
 from conv2attn.cli.span_files import arrays, attends, network_in, positions_in, told_of
 from conv2attn.errors import UsageError
@@ -48,7 +48,8 @@ def facts_in(
     sides = numbers(grid, "--grid") if grid else None
     network = network_in(path, inputs, reading)
     if network is None:
-        found = heads(arrays(path), grid=sides, extra_tokens=extra_tokens, progress=progress)
+        with progress() as shown:
+            found = heads(arrays(path), grid=sides, extra_tokens=extra_tokens, progress=shown)
     else:
         found = facts_of_network(network, sides, inputs, reading, extra_tokens)
     kept = tuple(layer for layer in found.layers if not only or any(fnmatchcase(layer.name, each) for each in only))
@@ -82,8 +83,8 @@ def facts_of_network(
     own = attention_layers(network)
     if inputs is not None and not (own and not any(layer.has_content for layer in own.values())):
         images, _ = reading.images(inputs, network)
-        with told_of(network, images):
-            return heads(network, images, grid=sides, extra_tokens=extra_tokens, progress=progress)
+        with told_of(network, images), progress() as shown:
+            return heads(network, images, grid=sides, extra_tokens=extra_tokens, progress=shown)
     if own:
         parts = positions_in(network, sides)
         reports = [heads(part.layers, grid=part.sides) for part in parts]
@@ -91,7 +92,8 @@ def facts_of_network(
     if not attends(network):
         found = f"{type(network).__name__} has no layer that is known to attend"
         raise UsageError("C2A501", found, "Pass --inputs if it attends nevertheless.")
-    return heads(network, grid=sides, progress=progress)
+    with progress() as shown:
+        return heads(network, grid=sides, progress=shown)
 
 
 def recovered_in(

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
-from tqdm import tqdm
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
@@ -20,6 +19,7 @@ from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.cli.progress import progress
 from conv2attn.equivalence import Certificate, Replay, certify, replay
 from conv2attn.equivalence.checker import architecture_in, sha256
 from conv2attn.equivalence.replay import REMEDY
@@ -27,6 +27,8 @@ from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
+
+RUN = (*STOCK, MultiHeadSelfAttention)
 
 
 def convert_file(
@@ -51,7 +53,7 @@ def convert_file(
         network = convert(original, only=only, skip=skip, **options)
     if not conversion_of(network).rows and not isinstance(original, STOCK):
         raise UsageError("C2A101", f"{model} holds no convolution to convert", "See what it is with verify.")
-    with progress("verifying"):
+    with counted(original, network):
         certificate = certify(original, network, **inputs(running, original, reading))
     refuted = certificate.verdict is Verdict.REFUTED
     if not refuted or keep_refuted:
@@ -99,7 +101,7 @@ def verify_files(
     hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
     named = {f"{key} architecture": text for key, path in files.items() if (text := architecture_in(path))}
     told = [*files.items(), *hashes.items(), *named.items(), ("command", command)]
-    with progress("verifying"):
+    with counted(first, second):
         found = certify(first, second, **inputs(running, first, reading), tolerance=tolerance, circumstances=told)
     if save_witness and found.witnesses:
         kept = [{**vars(witness), "image": witness.image.cpu()} for witness in found.witnesses]
@@ -136,7 +138,7 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
     original = load(demo.model)
     network = convert(original)
     described = f"{len(demo.images)} test images of Fashion-MNIST"
-    with progress("verifying"):
+    with counted(original, network):
         certificate = certify(original, network, images=demo.images, labels=demo.labels, described=described)
     if output is None or certificate.verdict is Verdict.REFUTED:
         return certificate, False
@@ -161,13 +163,17 @@ def draw(certificate: Certificate, plot: str | None, force: bool) -> None:
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[None]:
-    """Counts on stderr, where that is a terminal, the convolutions and attention layers that have run."""
-    with tqdm(desc=doing, unit=" layers", disable=None, leave=False, mininterval=0.1) as bar:
+def counted(*networks: nn.Module) -> Iterator[None]:
+    """Shows how many runs of their convolutions and attention layers are done; a certificate runs each about twice."""
+    runs = 2 * sum(isinstance(each, RUN) for network in networks for each in network.modules())
+    done = 0
+    with progress() as shown:
 
         def count(module: nn.Module, *_: Any) -> None:
-            if isinstance(module, (*STOCK, MultiHeadSelfAttention)):
-                bar.update()
+            nonlocal done
+            if isinstance(module, RUN):
+                done = min(done + 1, runs)
+                shown(done + 1, runs, "verifying")
 
         hook = register_module_forward_hook(count)
         try:

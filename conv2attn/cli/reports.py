@@ -98,12 +98,6 @@ class Showing:
             click.echo(line, err=True)
 
 
-def progress(done: int, total: int, name: str) -> None:
-    """Says on stderr, where that is a terminal, which of the layers is being read."""
-    if total > 1 and sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{done} of {total}: {name}", nl=done == total, err=True)
-
-
 def columns() -> int:
     """The width of the terminal, or what COLUMNS says; 80 where stdout is none."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:

@@ -10,7 +10,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
-from conv2attn.cli.reports import progress
+from conv2attn.cli.progress import progress
 from conv2attn.cli.span_files import Part, arrays, attention_in, network_in, positions_in
 from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
@@ -74,9 +74,10 @@ def check_file(
         raise UsageError("C2A001", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
     if extra_tokens is not None:
         parts = [replace(part, extra=dict.fromkeys(part.layers, extra_tokens)) for part in parts]
-    reports = [
-        check_span(part.layers, grid=part.sides, extra_tokens=part.extra, progress=progress, **asked) for part in parts
-    ]
+    with progress() as shown:
+        reports = [
+            check_span(part.layers, grid=part.sides, extra_tokens=part.extra, progress=shown, **asked) for part in parts
+        ]
     read = [(part, row) for report, part in zip(reports, parts, strict=True) for row in report.rows if row.heads]
     if plot:
         layers = [
