@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.operators import Chebyshev, Concatenation, Pattern, Powers, Sparse
+from conv2attn.basis.operators.pattern import require_below
 from conv2attn.errors import GeometryError
 
 Normalisation = Literal["sym", "rw"]
@@ -27,6 +28,15 @@ class Graph:
     edges: Tensor
     nodes: int
     weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Raises GeometryError for edges or weights of another shape or dtype, or nodes that are not there (C2A122)."""
+        if self.edges.ndim != 2 or len(self.edges) != 2 or self.edges.dtype != torch.int64:
+            given = f"{self.edges.dtype} {tuple(self.edges.shape)}"
+            raise GeometryError("C2A122", f"edges are int64 of shape (2, edges), and not {given}")
+        if self.weights is not None and self.weights.shape != self.edges.shape[1:]:
+            raise GeometryError("C2A122", f"{self.edges.shape[1]} edges have weights {tuple(self.weights.shape)}")
+        require_below(self.edges, self.nodes, "node")
 
     @property
     def weight(self) -> Tensor:
@@ -119,6 +129,9 @@ def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Con
     Args:
         mean: divide by the number of edges that reach a node in that relation; otherwise add up the weights.
     """
+    if kinds.shape != graph.edges.shape[1:]:
+        raise GeometryError("C2A122", f"{graph.edges.shape[1]} edges have kinds {tuple(kinds.shape)}")
+    require_below(kinds, count, "kind")
     found = []
     for kind in range(count):
         edges, weights = graph.edges[:, kinds == kind], graph.weight[kinds == kind]

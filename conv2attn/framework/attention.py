@@ -104,13 +104,29 @@ class AttentionConvolution(nn.Module):
         self, image: Tensor, other: Tensor | None, mask: Tensor | Pattern | None
     ) -> tuple[Tensor, Tensor, AllPairs | Edges]:
         """The weights, the values (batch, heads, keys, d_head), and the pairs that are scored."""
+        if image.shape[1] != self.value.shape[2]:
+            raise UsageError("C2A120", f"an image of {image.shape[1]} channels, where heads read {self.value.shape[2]}")
         asked = image if other is None else other
         sides, queries = tuple(image.shape[2:]), tuple(asked.shape[2:])
         if isinstance(mask, Pattern) and mask.shape != (math.prod(queries), math.prod(sides)):
             raise UsageError("C2A122", f"a mask of {mask.shape} tokens for queries {queries} and keys {sides}")
+        if isinstance(mask, Tensor):
+            require_scores(mask, (len(asked), len(self.value), math.prod(queries), math.prod(sides)))
         pairs = Edges(mask, queries) if isinstance(mask, Pattern) else AllPairs(sides, queries, mask)
         keys, readers = image.flatten(2).mT[:, None], asked.flatten(2).mT[:, None]
         values = torch.einsum("bkc,hdc->bkhd", keys[:, 0], self.value).movedim(2, 1)
         if self.of_values:
             keys, readers = values, values if other is None else readers @ self.value.mT
         return pairs.open(self.mechanism(keys, readers, pairs)), values, pairs
+
+
+def require_scores(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a mask of booleans, which libraries read either way, and one that does not broadcast to `shape`.
+
+    Raises:
+        UsageError: the mask cannot be added to scores (C2A122).
+    """
+    fits = mask.ndim <= len(shape) and all(m in (1, s) for m, s in zip(mask.shape[::-1], shape[::-1], strict=False))
+    if not mask.is_floating_point() or not fits:
+        given = f"{mask.dtype} {tuple(mask.shape)}"
+        raise UsageError("C2A122", f"a mask is added to scores {shape}, -inf where nothing is read, and is not {given}")

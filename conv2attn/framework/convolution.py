@@ -49,6 +49,8 @@ class BasisConvolution(nn.Module):
         order: str = "auto",
     ):
         super().__init__()
+        if min(d_in, d_out, terms, mixtures or 0, rank or 0) < 0 or groups < 1:
+            raise UsageError("C2A001", f"sizes {d_in}, {d_out}, {terms}, {mixtures}, {rank}, {groups} are too small")
         if d_in % groups or d_out % groups or (rank or 0) % groups:
             raise UsageError("C2A001", f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}")
         self.terms, self.groups, self.order = terms, groups, order

@@ -46,7 +46,7 @@ class AllPairs:
         if self.mask is None:
             return torch.softmax(scores, axis)
         closed = (self.mask == -torch.inf).expand_as(scores)
-        scores = torch.where(closed, -torch.inf, scores + self.mask)
+        scores = torch.where(closed, -torch.inf, scores + self.mask.to(scores))
         nothing = closed.all(axis, keepdim=True)
         return torch.softmax(scores.masked_fill(nothing, 0), axis).masked_fill(nothing, 0)
 
@@ -87,7 +87,7 @@ class Edges:
         lead = torch.broadcast_shapes(asking.shape[:2], answering.shape[:2])
         flat = (x.expand(*lead, -1, -1).flatten(0, 1) for x in (asking, answering))
         products = [inner_products(self.pattern, a, k) for a, k in zip(*flat, strict=True)]
-        return torch.stack(products).unflatten(0, lead)
+        return self.stack(products, asking, (len(self.pattern.keys),)).unflatten(0, lead)
 
     def softmax(self, scores: Tensor, over: Over) -> Tensor:
         """The softmax of scores over the keys of each query, the queries of each key, or the heads."""
@@ -104,7 +104,13 @@ class Edges:
         """`sum over the pairs (q, k) of weights[e] values[k]` of values (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(weights.shape[:2], values.shape[:2])
         flat = weights.expand(*lead, -1).flatten(0, 1).contiguous(), values.expand(*lead, -1, -1).flatten(0, 1)
-        return torch.stack([weighted_sum(self.pattern, w, v) for w, v in zip(*flat, strict=True)]).unflatten(0, lead)
+        mixed = [weighted_sum(self.pattern, w, v) for w, v in zip(*flat, strict=True)]
+        return self.stack(mixed, values, (self.pattern.shape[0], values.shape[-1])).unflatten(0, lead)
+
+    @staticmethod
+    def stack(parts: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """All parts of this shape, of which there are none where the batch is empty."""
+        return torch.stack(parts) if parts else like.new_zeros(0, *shape)
 
     def operator(self, weights: Tensor) -> Sparse:
         """The operators of weights (heads, pairs)."""

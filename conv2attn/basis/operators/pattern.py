@@ -19,11 +19,13 @@ class Pattern:
 
     Args:
         queries, keys: int64, (pairs).
+        starts: where the pairs of each query start, and the number of all pairs, int64, (queries + 1).
         shape: number of queries and of keys there are.
     """
 
     queries: Tensor
     keys: Tensor
+    starts: Tensor
     shape: tuple[int, int]
 
     @staticmethod
@@ -35,10 +37,8 @@ class Pattern:
         """
         if queries.shape != keys.shape or queries.ndim != 1:
             raise GeometryError("C2A122", f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} are no pairs")
-        for name, index, count in (("query", queries, shape[0]), ("key", keys, shape[1])):
-            if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < count:
-                worst = int(index.min()) if int(index.min()) < 0 else int(index.max())
-                raise GeometryError("C2A122", f"an edge has the {name} {worst}, and there are {count}")
+        require_below(queries, shape[0], "query")
+        require_below(keys, shape[1], "key")
         return Pattern.in_bounds(queries, keys, shape)
 
     @staticmethod
@@ -47,18 +47,26 @@ class Pattern:
         # Half as many bytes are sorted in about two thirds of the time.
         narrow = queries.int() if shape[0] <= torch.iinfo(torch.int32).max else queries
         ordered, order = torch.sort(narrow, stable=True)
-        return Pattern(ordered.long(), keys.index_select(0, order), shape), order
-
-    @cached_property
-    def starts(self) -> Tensor:
-        """Where the pairs of each query start, and the number of all pairs: int64, (queries + 1)."""
-        counts = torch.bincount(self.queries, minlength=self.shape[0])
-        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        starts = torch.searchsorted(ordered, torch.arange(shape[0] + 1, dtype=ordered.dtype, device=ordered.device))
+        return Pattern(ordered.long(), keys.index_select(0, order), starts, shape), order
 
     @cached_property
     def transposed(self) -> "tuple[Pattern, Tensor]":
         """The pattern in which keys ask and queries answer, and its order of these pairs."""
         return Pattern.in_bounds(self.keys, self.queries, (self.shape[1], self.shape[0]))
+
+
+def require_below(index: Tensor, count: int, name: str) -> None:
+    """Refuse an index of something that is not there; traced programs, which have no numbers, are not checked.
+
+    Raises:
+        GeometryError: an index is negative, or not below `count` (C2A122).
+    """
+    if torch.compiler.is_compiling() or not index.numel():
+        return
+    least, most = int(index.min()), int(index.max())
+    if least < 0 or most >= count:
+        raise GeometryError("C2A122", f"an edge has the {name} {least if least < 0 else most}, and there are {count}")
 
 
 def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:
@@ -67,6 +75,7 @@ def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:
     return result
 
 
+@torch.compiler.disable  # dynamo cannot trace torch's sparse products
 def inner_products(pattern: Pattern, asking: Tensor, answering: Tensor) -> Tensor:
     """`<asking_q, answering_k>` of each pair (q, k): (pairs), of vectors (queries, d) and (keys, d)."""
     result: Tensor = InnerProducts.apply(asking, answering, pattern)

@@ -10,6 +10,7 @@ from torch import Tensor
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.basis.padding import Padding
+from conv2attn.errors import GeometryError
 
 
 @final
@@ -27,6 +28,8 @@ def _(operator: Shift) -> int:
 
 @output_sides.register
 def _(operator: Shift, sides: Sides) -> Sides:
+    if any(len(offset) != len(sides) for offset in operator.offsets):
+        raise GeometryError("C2A122", f"shifts by {operator.offsets} are not those of a grid with sides {sides}")
     return sides
 
 
@@ -38,11 +41,13 @@ def _(operator: Shift, sides: Sides) -> Tensor:
 
 @apply.register
 def _(operator: Shift, image: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
     return torch.stack([shifted(image, offset, sides) for offset in operator.offsets])
 
 
 @combine.register
 def _(operator: Shift, images: Tensor, sides: Sides) -> Tensor:
+    output_sides(operator, sides)
     pairs = zip(images, operator.offsets, strict=True)
     return sum((shifted(image, offset, sides) for image, offset in pairs), images[0].new_zeros(()))
 

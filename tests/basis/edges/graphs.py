@@ -187,7 +187,22 @@ def test_the_cheapest_order_narrows_first():
 
 def test_structures_that_do_not_fit_are_refused():
     with pytest.raises(GeometryError, match="C2A122 an edge has the key 7, and there are 5"):
-        adjacency(Graph(torch.tensor([[7], [0]]), 5))
+        Sparse.from_edges(torch.tensor([[7], [0]]), torch.ones(1), 5)
+    for node in (7, -1):
+        with pytest.raises(GeometryError, match=f"C2A122 an edge has the node {node}, and there are 5"):
+            Graph(torch.tensor([[node], [0]]), 5)
+    for edges in (EDGES.int(), EDGES.double(), EDGES[:1], EDGES[0]):
+        with pytest.raises(GeometryError, match=r"C2A122 edges are int64 of shape \(2, edges\), and not torch"):
+            Graph(edges, 5)
+    with pytest.raises(GeometryError, match=r"C2A122 7 edges have weights \(6,\)"):
+        Graph(EDGES, 5, torch.ones(6))
+    with pytest.raises(GeometryError, match=r"C2A122 7 edges have kinds \(2,\)"):
+        relations(GRAPH, torch.zeros(2), 2)
+    with pytest.raises(GeometryError, match="C2A122 an edge has the kind 2, and there are 2"):
+        relations(GRAPH, torch.arange(7) % 3, 2)
+    for rule in (apply, combine):
+        with pytest.raises(GeometryError, match=r"C2A122 shifts by \(\(0, 1\),\) are not those of a grid"):
+            rule(Shift(((0, 1),)), torch.ones(1, 1, 4), (4,))
     with pytest.raises(GeometryError, match="C2A122 edges between"):
         apply(adjacency(GRAPH), torch.ones(1, 4), (4,))
     with pytest.raises(GeometryError, match="C2A122 7 edges have weights"):

@@ -1,5 +1,7 @@
 """Layers of the framework are the layers that the paper says they are, with the same weights."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -210,3 +212,68 @@ def test_what_is_no_multi_head_attention_is_refused():
         layer(torch.ones(1, 2, 5), None, pattern_of(Graph(EDGES, 5)))
     with pytest.raises(UsageError, match="C2A001 groups=2 divides not all"):
         BasisConvolution(3, 4, 1, groups=2)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_masks_and_images_that_do_not_fit_are_refused(sparse):
+    """A mask of booleans would be added as zeros and ones: libraries read True as either, so neither is guessed."""
+    layer, image = from_torch(nn.MultiheadAttention(8, 2)), torch.randn(3, 8, 6)
+    given = [pattern_of(Graph(EDGES, 4))] if sparse else [torch.zeros(6, 5), torch.zeros(4, 2, 6, 6)]
+    for mask in [
+        *given,
+        *([] if sparse else [torch.ones(6, 6).bool(), torch.ones(6, 6).int(), torch.zeros(1, 3, 2, 6, 6)]),
+    ]:
+        with pytest.raises(UsageError, match="C2A122 a mask"):
+            layer(image, None, mask)
+    with pytest.raises(UsageError, match="C2A120 an image of 7 channels, where heads read 8"):
+        layer(image[:, :7], None, pattern_of(Graph(EDGES, 6)) if sparse else None)
+    with pytest.raises(UsageError, match="C2A001 join='product' is none of"):
+        AttentionConvolution(layer.mechanism, layer.value, join="product")
+    with pytest.raises(UsageError, match="C2A001 join='mean' is none of"):
+        AttentionConvolution(layer.mechanism, layer.value, layer.output, join="mean")
+    with pytest.raises(UsageError, match="C2A001 sizes 4, 4, 2, None, -1, 1 are too small"):
+        BasisConvolution(4, 4, 2, rank=-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_every_kind_of_layer_runs_in_every_dtype_and_on_no_image_at_all(dtype):
+    """Compared with float64; a mask may be of another dtype."""
+    pattern, image = pattern_of(Graph(EDGES, 5)), torch.randn(2, 8, 5, dtype=dtype)
+    attention = from_torch(nn.MultiheadAttention(8, 2)).to(dtype)
+    scores = BiAffine(None, torch.randn(2, 4), torch.randn(2, 4)).leaky_relu().softmax()
+    graph = AttentionConvolution(scores, torch.randn(2, 4, 8), join="concatenation", of_values=True).to(dtype)
+    linear = BasisConvolution(8, 4, 3).to(dtype)
+    structure = Chebyshev(adjacency(Graph(EDGES, 5)), 2)
+    calls = [
+        (attention, lambda layer, x: layer(x)),
+        (attention, lambda layer, x: layer(x, None, torch.zeros(5, 5, dtype=torch.float64))),
+        (attention, lambda layer, x: layer(x, None, pattern)),
+        (graph, lambda layer, x: layer(x, None, pattern)),
+        (linear, lambda layer, x: layer(x, structure)),
+    ]
+    for layer, call in calls:
+        found, exact = call(layer, image), call(copy.deepcopy(layer).double(), image.double())
+        assert found.dtype == dtype
+        assert_same(found.double().detach(), exact.detach(), 64 * torch.finfo(dtype).eps)
+        assert call(layer, image[:0]).shape == (0, *found.shape[1:])
+        found.float().sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+def test_layers_on_a_graph_are_exported_and_their_structure_serves_on():
+    """Tracing must leave none of its symbols in the structure that it read."""
+    layer, image = BasisConvolution(4, 3, 3), torch.randn(2, 4, 5)
+    structure = Chebyshev(adjacency(Graph(EDGES, 5)), 2)
+    given = {"structure": structure}
+
+    class OnGraph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, image):
+            return self.layer(image, **given)
+
+    program = torch.export.export(OnGraph(), (image,))
+    assert_same(program.module()(image).detach(), layer(image, structure).detach(), ROUNDING)
+    layer(image, structure).sum().backward()
