@@ -82,12 +82,13 @@ class Edges:
         """A number of each query, (batch, heads, queries), at the pairs."""
         return as_rows(spread(self.pattern, as_columns(numbers), "queries"), numbers.shape[:-1])
 
+    @torch.compiler.disable  # dynamo cannot trace torch's sparse products
     def products(self, asking: Tensor, answering: Tensor) -> Tensor:
         """Inner products of vectors (batch, heads, queries, d) and (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(asking.shape[:2], answering.shape[:2])
         flat = (x.expand(*lead, -1, -1).flatten(0, 1) for x in (asking, answering))
         products = [inner_products(self.pattern, a, k) for a, k in zip(*flat, strict=True)]
-        return self.stack(products, asking, (len(self.pattern.keys),)).unflatten(0, lead)
+        return stacked(products, asking, (len(self.pattern.keys),)).unflatten(0, lead)
 
     def softmax(self, scores: Tensor, over: Over) -> Tensor:
         """The softmax of scores over the keys of each query, the queries of each key, or the heads."""
@@ -105,16 +106,16 @@ class Edges:
         lead = torch.broadcast_shapes(weights.shape[:2], values.shape[:2])
         flat = weights.expand(*lead, -1).flatten(0, 1).contiguous(), values.expand(*lead, -1, -1).flatten(0, 1)
         mixed = [weighted_sum(self.pattern, w, v) for w, v in zip(*flat, strict=True)]
-        return self.stack(mixed, values, (self.pattern.shape[0], values.shape[-1])).unflatten(0, lead)
-
-    @staticmethod
-    def stack(parts: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """All parts of this shape, of which there are none where the batch is empty."""
-        return torch.stack(parts) if parts else like.new_zeros(0, *shape)
+        return stacked(mixed, values, (self.pattern.shape[0], values.shape[-1])).unflatten(0, lead)
 
     def operator(self, weights: Tensor) -> Sparse:
         """The operators of weights (heads, pairs)."""
         return Sparse(self.pattern, weights, self.queries)
+
+
+def stacked(parts: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """All parts of this shape, of which there are none where the batch is empty."""
+    return torch.stack(parts) if parts else like.new_zeros(0, *shape)
 
 
 def as_columns(rows: Tensor) -> Tensor:

@@ -75,7 +75,6 @@ def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:
     return result
 
 
-@torch.compiler.disable  # dynamo cannot trace torch's sparse products
 def inner_products(pattern: Pattern, asking: Tensor, answering: Tensor) -> Tensor:
     """`<asking_q, answering_k>` of each pair (q, k): (pairs), of vectors (queries, d) and (keys, d)."""
     result: Tensor = InnerProducts.apply(asking, answering, pattern)
