@@ -96,6 +96,18 @@ def test_linear_layers_are_their_basis_in_values_and_gradients(name, kind, order
         assert_same(ours, theirs, 1e-10)
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 7), (7, 1), (16, 16)])
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_layers_of_other_sizes_are_their_basis(name, sizes, monkeypatch):
+    monkeypatch.setitem(globals(), "D_IN", sizes[0])
+    monkeypatch.setitem(globals(), "D_OUT", sizes[1])
+    layer, graph = LINEAR[name](), structures()["directed, weighted"]
+    features = torch.randn(graph.nodes, sizes[0])
+    found = evaluate(as_basis(layer, graph), features.mT[None], "auto")[0].mT
+    assert found.shape == (graph.nodes, sizes[1])
+    assert_same(found.detach(), layer(features, graph.edges, graph.weights).detach(), ROUNDING)
+
+
 @pytest.mark.parametrize("options", RELATIONAL.values(), ids=RELATIONAL)
 def test_relational_layers_are_their_basis(options):
     graph = structures()["directed, weighted"]

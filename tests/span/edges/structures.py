@@ -131,6 +131,18 @@ def test_a_graph_transformer_is_judged_on_its_features():
     assert (found.verdict, found.rows[0].images) == (Verdict.REFUTED, 3)
 
 
+def test_a_graph_transformer_whose_scores_are_equal_is_the_graph_convolution_of_a_ring():
+    """Its heads prefer some keys, and cannot be it; with queries of zero they read all neighbours alike, and are."""
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).double()
+    query = attention.in_proj_weight.data[:8]
+    features = torch.randn(1, 8, 9).double()
+    for sharpness, verdict in ((1.0, Verdict.REFUTED), (0.0, Verdict.HOLDS)):
+        query.mul_(sharpness)
+        layer = from_torch(attention)
+        heads = as_matrix(layer.basis(features, mask=pattern_of(CYCLE)).operators, (9,))
+        assert check_span(heads, structure=gcn(CYCLE)).verdict is verdict
+
+
 def test_structures_that_do_not_fit_are_refused():
     attention = graph_attention(CYCLE, 1)
     with pytest.raises(UsageError, match="C2A001 a structure says itself what is asked for"):
