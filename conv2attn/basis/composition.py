@@ -31,7 +31,7 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
 
 
 def merged(basis: Basis, sides: Sides) -> Basis:
-    """The same map at these sides with one term for each distinct `P_k`: equal maps add up their `M_k`."""
+    """An equal basis at these sides with one term for each distinct `P_k`: its terms add up their `M_k`."""
     places: dict[bytes, int] = {}
     kept: list[Tensor] = []
     sums: list[Tensor] = []

@@ -57,7 +57,7 @@ def adjacency(graph: Graph) -> Sparse:
 
 
 def pattern_of(graph: Graph, loops: bool = True) -> Pattern:
-    """Who reads whom, for attention: the edges, and with `loops` each node itself exactly once."""
+    """The pairs that attention scores on a graph: its edges, and with `loops` each node with itself exactly once."""
     edges = graph.edges
     if loops:
         everywhere = torch.arange(graph.nodes).expand(2, -1)

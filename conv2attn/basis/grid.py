@@ -43,7 +43,7 @@ class Sites:
         return Sites(tuple(stride), before, after)
 
     def without_stride(self) -> "Sites":
-        """The same queries at stride 1; taking every `stride`-th of them gives these back."""
+        """All queries at stride 1; taking every `stride`-th of them gives these back."""
         return Sites((1,) * len(self.stride), self.before, self.after)
 
     def count(self, keys: Sides) -> Sides:

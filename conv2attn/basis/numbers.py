@@ -27,7 +27,7 @@ class Numbers:
 
     @staticmethod
     def read(center: Tensor, alpha: Tensor) -> "Numbers":
-        """Those of heads with these centres (heads, axes) and sharpness (heads)."""
+        """The numbers of heads with these centres (heads, axes) and sharpness (heads)."""
         return Numbers(tuple(map(tuple, center.tolist())), tuple(alpha.tolist()))
 
     @property

@@ -48,7 +48,7 @@ class Padding:
         return not any(self.before) and not any(self.after) and max(self.spacing) == 1
 
     def extended(self, extra: Sequence[int]) -> "Padding":
-        """The same with `extra` more positions behind each axis."""
+        """This padding with `extra` more positions behind each axis."""
         return replace(self, after=tuple(a + e for a, e in zip(self.after, extra, strict=True)))
 
     def sides(self, sides: Sides) -> Sides:

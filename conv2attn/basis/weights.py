@@ -49,11 +49,11 @@ class Weights:
 
     @property
     def numbers(self) -> int:
-        """How many numbers the factors hold."""
+        """The count of numbers in both factors."""
         return sum(factor.numel() for factor in (self.value, self.output) if factor is not None)
 
     def to(self, dtype: torch.dtype) -> "Weights":
-        """The same weights in another dtype; no copy where it is theirs already."""
+        """These weights in another dtype; no copy where it is theirs already."""
         value, output, bias = (None if w is None else w.to(dtype) for w in (self.value, self.output, self.bias))
         return Weights(value, output, bias, self.groups)
 

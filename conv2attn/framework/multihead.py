@@ -12,7 +12,7 @@ from conv2attn.framework.mechanisms import DotProduct, Normalised
 
 @singledispatch
 def from_torch(attention: object) -> AttentionConvolution:
-    """The same map as an attention layer of a library, with parameters of its own.
+    """Reads an attention layer of a library as an attention convolution, with parameters of its own.
 
     Raises:
         UnsupportedError: no rule reads this kind of layer, or an option of it (C2A101).
@@ -47,7 +47,7 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
 
 @singledispatch
 def to_torch(layer: object) -> nn.Module:
-    """The same map as a layer of torch.nn, with parameters of its own.
+    """Writes a layer of the framework as one of torch.nn, with parameters of its own.
 
     An attention convolution becomes a MultiheadAttention that takes (batch, token, channel). The basis of a grid
     convolution becomes an nn.Conv, and one of mixtures of shifts a depthwise convolution and a pointwise one behind.

@@ -21,5 +21,5 @@ def test_both_sides_are_measured_on_the_same_layer(layer):
 
 def test_every_family_is_evaluated_in_an_order_that_auto_can_take():
     for name in {case[0] for case in CASES}:
-        *_, fastest, chosen = row((name, 2, 16, 1 if name == "graph" else 4, 4, 4), 0.0)
+        *_, fastest, chosen = row((name, 2, 16, 16, 1 if name == "graph" else 4, 4, 4), 0.0)
         assert {fastest, chosen} <= {*ORDERS}

@@ -38,7 +38,7 @@ class GeneralisedSoftmax:
         return self.center, self.root
 
     def numbers(self) -> Numbers:
-        """How far the centres reach and how large the precision is, for the accuracy of absolute features."""
+        """Bounds on centres and precision, from which engines know how accurate absolute features are."""
         reach = self.center.detach().abs().max().item() if self.heads else 0.0
         largest = self.precision().detach().abs().max().item() if self.heads else 0.0
         axes = self.center.shape[1]

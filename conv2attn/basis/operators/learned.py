@@ -56,7 +56,7 @@ class LearnedSoftmax:
         return reach
 
     def axis_scores(self, grid: AttentionGrid, axis: int, dtype: torch.dtype, queries: Tensor | None = None) -> Tensor:
-        """What `axis` adds to the scores of its `queries`, by default all: (heads, queries, keys of that axis).
+        """The part of `axis` in the scores of its `queries`, by default all: (heads, queries, keys of that axis).
 
         Each shift is scored once, and read where it occurs.
         """

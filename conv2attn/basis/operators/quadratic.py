@@ -43,7 +43,7 @@ class QuadraticSoftmax:
     def axis_scores(
         self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
     ) -> Tensor:
-        """What `axis` adds to the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape).
+        """The part of `axis` in the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape).
 
         With `heads`, `displacement` may differ from one of them to the next: its first axis is then theirs, or 1.
         """

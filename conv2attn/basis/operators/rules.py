@@ -1,4 +1,4 @@
-"""What can be asked of any family of operators `P_k`: each question has one rule per family."""
+"""The questions that every family of operators `P_k` answers, each by one rule per family."""
 
 from functools import singledispatch
 

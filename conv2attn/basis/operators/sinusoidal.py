@@ -41,7 +41,7 @@ class SinusoidalSoftmax:
         return Numbers()
 
     def on(self, grid: AttentionGrid) -> LearnedSoftmax:
-        """The same heads on a grid, by a table for each axis that holds the vectors of its shifts."""
+        """These heads on a grid, by a table for each axis that holds the vectors of its shifts."""
         width, tables = self.bias.shape[2], []
         for axis in range(self.bias.shape[1]):
             reach = grid.longest_shift(axis)

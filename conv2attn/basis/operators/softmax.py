@@ -1,4 +1,4 @@
-"""What the families of softmax operators share: a score for each pair of tokens, and a softmax without subnormals."""
+"""The common part of families of softmax operators: scores of pairs of tokens, and a softmax without subnormals."""
 
 import math
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def cut_softmax(scores: Tensor) -> Tensor:
 
 
 def cut_depth(dtype: torch.dtype) -> float:
-    """How far below the largest score of its row a score must be to be dropped."""
+    """A score is dropped where it is below the largest of its row by more than this."""
     return -math.log(torch.finfo(dtype).tiny) - math.log(MOST_KEYS)
 
 

@@ -18,7 +18,7 @@ KINDS: dict[type, Any] = {Sparse: GCNConv, Composition: SGConv, Powers: TAGConv,
 
 @singledispatch
 def to_geometric(layer: object, **options: Any) -> nn.Module:
-    """The same map as a layer of torch_geometric, with parameters of its own; `compare` certifies it on a graph.
+    """Writes a layer as one of torch_geometric, with parameters of its own; `compare` certifies it on a graph.
 
     Args:
         layer: the basis of a graph convolution (GCNConv, SGConv, TAGConv, ChebConv or RGCNConv, by its operators), or
