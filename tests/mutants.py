@@ -207,7 +207,7 @@ MUTANTS = {
         "span/rational/containment.py",
         "if any(left):",
         "if False:",
-        "tests/test_span_exact.py::test_a_query_far_behind_the_equations_that_were_solved_is_not_passed_over",
+        "tests/span/edges/exact_rows.py::test_a_query_far_behind_the_equations_that_were_solved_is_not_passed_over",
     ),
     "a norm that no residual raises": Mutant(
         "span/programme/dual.py",
@@ -219,7 +219,7 @@ MUTANTS = {
         "span/programme/decision.py",
         "if attention.exact:\n        given",
         "if False:\n        given",
-        "tests/test_span_exact.py::test_the_floats_of_exact_rows_decide_nothing",
+        "tests/span/edges/exact_rows.py::test_the_floats_of_exact_rows_decide_nothing",
     ),
     "what a dual meets is not charged": Mutant(
         "span/programme/dual.py",
@@ -231,13 +231,13 @@ MUTANTS = {
         "span/conditions/limits.py",
         "min(norm, largest)",
         "norm",
-        "tests/test_span_arguments.py::test_the_largest_norm",
+        "tests/span/edges/arguments.py::test_the_largest_norm",
     ),
     "taps of a transposed layer not flipped back": Mutant(
         "theorem/modules.py",
         "weight.flip(list(range(2, weight.ndim)))",
         "weight",
-        "tests/test_span_recover.py::test_recovered_modules_compute_the_same",
+        "tests/span/edges/recovered.py::test_recovered_modules_compute_the_same",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What `heads` and `recover` do, between their options and the report."""
+"""The work of `heads` and `recover`, between their options and the report."""
 
 from collections.abc import Sequence
 from dataclasses import replace

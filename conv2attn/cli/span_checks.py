@@ -1,4 +1,4 @@
-"""What `check-span` does, between its options and the report."""
+"""The work of `check-span`, between its options and the report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from conv2attn.span.questions import rows_of
 from conv2attn.span.sources.reading import MEMORY_LIMIT
 
 ON_PIXELS = MultiHeadSelfAttention | PositionAttention | Unread
-"""What has no tokens but pixels."""
+"""Kinds of layers whose tokens are all pixels."""
 
 
 def check_file(

@@ -1,4 +1,4 @@
-"""What the heads of two checkpoints do, side by side: `conv2attn heads A --compare B`."""
+"""Facts of the heads of two checkpoints, side by side: `conv2attn heads A --compare B`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ LEGEND = "before > after. The columns are those of `conv2attn heads`; - is what 
 
 
 def spanned(layer: LayerFacts) -> float | None:
-    """What the span reaches of a 3x3 kernel, in the mean."""
+    """Mean R^2 of the span over a 3x3 kernel."""
     return next((fact.mean for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1)), None)
 
 
 def explained(layer: LayerFacts) -> float | None:
-    """What the nearest 3x3 convolution explains."""
+    """Share that the nearest 3x3 convolution explains."""
     return next((found.share for found in layer.convolutions if found.size == 3), None)
 
 

@@ -70,7 +70,7 @@ def rows_of(attention: AttentionRows) -> Table:
 
 
 def ideal_rows(attention: AttentionRows) -> Table:
-    """The same of the ideal operator."""
+    """Rows of the ideal operator in fractions, `[head][query][key]`, images one after the other."""
     assert attention.rational is not None
     queries = range(attention.images * attention.grid.shape[0])
     return [[attention.rational(head, query) for query in queries] for head in range(attention.heads)]

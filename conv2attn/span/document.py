@@ -1,4 +1,4 @@
-"""What a span report says, and its plain data; pure functions."""
+"""The text of a span report, and its plain data; pure functions."""
 
 import math
 from collections import Counter
@@ -39,7 +39,7 @@ def document(report: "SpanReport", verbose: bool = False) -> Document:
 
 
 def answer(report: "SpanReport") -> list[str]:
-    """What is wanted first, in three lines at most: the verdict, the taps that are formed, and how far spans reach.
+    """The answer in three lines at most: the verdict, the taps that are formed, and how far spans reach.
 
     R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
     of all on average, and of the best, each the mean over the layers that were checked.
@@ -103,7 +103,7 @@ def in_pictures(row: "SpanRow") -> list[str]:
 
 
 def remarks(report: "SpanReport", verbose: bool) -> list[str]:
-    """What the figures alone do not say, of the conditions that decide, or of all where `verbose`."""
+    """Notes beyond the figures, of the conditions that decide, or of all where `verbose`."""
     said: list[tuple[str, str]] = []
     for row in report.rows:
         said += [(row.name, note) for note in row.notes]

@@ -1,4 +1,4 @@
-"""What each head of any attention does, in numbers: `conv2attn.heads`."""
+"""Facts of each head of any attention, in numbers: `conv2attn.heads`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,7 +111,7 @@ class LayerFacts:
 @final
 @dataclass(frozen=True, repr=False)
 class HeadsReport(Report):
-    """What the heads of each layer do: numbers, no verdict of a claim; `holds` where every layer was read.
+    """Facts of the heads of each layer: numbers, no verdict of a claim; `holds` where every layer was read.
 
     `read_as` is what was assumed of the file of the network, in words.
     """
@@ -158,7 +158,7 @@ def heads(
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> HeadsReport:
-    """What each head of each layer does, in graded facts, from one pass over its attention and one for convolutions.
+    """Graded facts of each head of each layer, from one pass over its attention and one for convolutions.
 
     Args:
         model: a network, whose attention on `inputs` is captured, or without inputs read by position alone; a layer of

@@ -1,4 +1,4 @@
-"""What a report on heads says, and its plain data; pure functions."""
+"""The text of a report on heads, and its plain data; pure functions."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any

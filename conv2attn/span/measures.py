@@ -24,7 +24,7 @@ NEGLIGIBLE = 1e-10
 @final
 @dataclass(frozen=True, eq=False)
 class Masses:
-    """What a pass has summed. `mass` is m and `having` n, with displacement 0 in the middle; `products` is G.
+    """Sums of one pass. `mass` is m and `having` n, with displacement 0 in the middle; `products` is G.
 
     By head: `energy` the squares of attention to pixels about their mean, `content` what of it varies over the images,
     `entropy` and `largest` the means over queries of the entropy and of the largest entry, `distance` of the distance

@@ -23,7 +23,7 @@ UNDERFLOW = 746.0
 
 
 def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only: bool) -> Mapping[str, Any]:
-    """What is to be checked, by name: all layers of a network where positions alone are asked for.
+    """The layers to be checked, by name: all of a network where positions alone are asked for.
 
     Raises:
         UsageError: positions alone of what has no parameters (C2A001).

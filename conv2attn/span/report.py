@@ -1,4 +1,4 @@
-"""What check_span found: a row a layer, the conditions side by side."""
+"""The report of check_span: one row per layer, the conditions side by side."""
 
 from dataclasses import dataclass
 from typing import Any, final

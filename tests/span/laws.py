@@ -91,6 +91,16 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monk
     assert undecided <= total / 1000
 
 
+def test_the_interval_of_a_query_is_that_of_mixings_within_the_bound():
+    attention, bound = problem(5225)  # its mixing by least squares, rounded to integers, is beyond the bound
+    decided, queries = conditions(attention, bound, 1)[2]
+    best = max(optimum(attention[:, q], np.eye(4, k=1)[q], bound) for q in queries)
+    (target,) = decided(0.999 * best).targets
+    assert target.norm <= bound * (1 + NEAR)
+    assert best * (1 - NEAR) <= target.residual
+    assert 0.999 * best < target.floor <= best * (1 + NEAR)
+
+
 @pytest.mark.parametrize("heads", [soft((3, 5), 2.0), soft((3, 5), 14.0), mixed(hard((3, 5), OFFSETS), 50)])
 def test_every_verdict_is_confirmed_by_the_checker_and_none_that_was_tampered_with(heads):
     rows = read_array("zoo", heads, grid=(3, 5), dimensions=2, memory_limit=10**6)

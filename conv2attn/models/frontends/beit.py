@@ -18,6 +18,6 @@ def beit(place: Place) -> PositionAttention | Unread:
 
 @relative("modeling_beit.BeitAttention")
 def beit_of_transformers(place: Place) -> PositionAttention | Unread:
-    """The same in the package transformers, by the code of its modules, which resizes their tables."""
+    """Biases of BEiT in the package transformers, by the code of its modules, which resizes their tables."""
     parts = [*place.held("relative_position_bias"), *place.held("shared_position_bias")]
     return on_patches([(copy.deepcopy(p).double()(p.window_size)[0].detach().cpu(), p) for p in parts], place)

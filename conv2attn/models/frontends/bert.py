@@ -20,14 +20,14 @@ def bert(place: Place) -> First:
 
 @first_layer("modeling_distilbert.DistilBertModel")
 def distilbert(place: Place) -> First:
-    """The same by other names; positions may be sinusoidal."""
+    """DistilBERT: the parts of BERT by other names; positions may be sinusoidal."""
     network = place.module
     layer = network.transformer.layer[0].attention
     return layer, on_line(place, layer.q_lin, layer.k_lin, layer.n_heads, layer.scaling)
 
 
 def on_line(place: Place, query: nn.Linear, key: nn.Linear, heads: int, scale: float) -> PositionAttention:
-    """What the first layer of an encoder of sentences attends to, over as many tokens as the grid asks for."""
+    """Attention by position of the first layer of an encoder of sentences, over as many tokens as the grid asks for."""
     embeddings = place.module.embeddings
     table = embeddings.position_embeddings.weight
     length = place.grid[0] if place.grid is not None and len(place.grid) == 1 else len(table)

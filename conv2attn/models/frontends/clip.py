@@ -21,7 +21,7 @@ def siglip(place: Place) -> First:
 
 
 def pictured(network: Any, norms: tuple[Any, ...], leading: int) -> First:
-    """What the first layer of such an encoder makes of its positions."""
+    """Attention by position of the first layer of such an encoder."""
     embeddings, block = network.embeddings, network.encoder.layers[0]
     layer, positions = block.self_attn, embeddings.position_embedding.weight
     side = embeddings.image_size // embeddings.patch_size

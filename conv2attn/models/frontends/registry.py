@@ -8,9 +8,9 @@ from conv2attn.models.positions.attention import PositionAttention, Unread
 from conv2attn.models.positions.places import registering
 
 ENCODERS: dict[str, Any] = {}
-"""Of a whole encoder: its first attention layer, and what it attends to by absolute positions."""
+"""Rules for whole encoders: the first attention layer, and what it attends to by absolute positions."""
 RELATIVE: dict[str, Any] = {}
-"""Of a layer: what it attends to by a term of relative position, with `q . k` held at zero."""
+"""Rules for layers: what one attends to by a term of relative position, with `q . k` held at zero."""
 first_layer = registering(ENCODERS)
 relative = registering(RELATIVE)
 First = tuple[nn.Module, PositionAttention | Unread]

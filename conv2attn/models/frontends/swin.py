@@ -17,7 +17,7 @@ def swin(place: Place) -> PositionAttention:
 
 @relative("modeling_swin.SwinAttention")
 def swin_of_transformers(place: Place) -> PositionAttention:
-    """The same in the package transformers, where a module of its own holds the biases."""
+    """Biases of Swin in the package transformers, where a module of its own holds them."""
     part = place.module.relative_position_bias
     return in_windows(looked_up(part), part.window_size, place)
 

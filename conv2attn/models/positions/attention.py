@@ -1,4 +1,4 @@
-"""What the parameters of a layer say about its attention by position, or why they say nothing."""
+"""Attention by position from the parameters of a layer, or why they do not determine it."""
 
 from dataclasses import dataclass
 from typing import final
@@ -16,7 +16,7 @@ UNIT = 2.0**-53
 @final
 @dataclass(frozen=True, eq=False)
 class PositionAttention:
-    """What the heads of one layer attend to by position alone: the softmax of `scores`.
+    """Attention of the heads of one layer by position alone: the softmax of `scores`.
 
     Args:
         scores: (heads, queries, keys + extra), in float64; the queries are pixels.
@@ -59,5 +59,5 @@ class Unread:
 
 
 def leading(tokens: int) -> tuple[str, ...]:
-    """What the report says of leading tokens that are no pixels, if there are any."""
+    """Note on leading tokens that are no pixels, if there are any."""
     return (f"{tokens} leading tokens are no pixels: keys of which no target asks anything",) if tokens else ()

@@ -1,4 +1,4 @@
-"""What rules for relative position have in common: tables of biases, windows, patches behind a class token."""
+"""Common parts of rules for relative position: tables of biases, windows, patches behind a class token."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def square(table: Tensor, index: Tensor) -> Tensor:
 
 
 def in_windows(scores: Tensor, sides: Sequence[int], place: Place, doubt: float = 0.0) -> PositionAttention:
-    """Of a layer that attends within windows: what a window does that the edge of the image does not cut."""
+    """Attention by position of a layer in windows: that of a window which the edge of the image does not cut."""
     grid = AttentionGrid(tuple(sides), Sites.everywhere(2))
     notes = [said_of_windows(sides)]
     shift = next(place.held("shift_size"), 0)

@@ -15,12 +15,12 @@ from conv2attn.models.positions.places import Place, kind, places, rule_for
 
 Found = MultiHeadSelfAttention | PositionAttention | Unread
 ATTENDS = re.compile("Attention|MHSA|SelfAttn")
-"""What the class of a layer that attends is called, as a rule."""
+"""Names of the classes of layers that attend, as a rule."""
 LATER = "content reaches it: only the first layer sees positions alone"
 
 
 def position_attention(network: nn.Module, grid: Sequence[int] | None = None) -> dict[str, Found]:
-    """What each layer of `network` that attends does by position alone, or why that is not known.
+    """Attention by position of each layer of `network` that attends, or why it is not known.
 
     Layers of this project that read no content stand for themselves. Nothing is run and no library imported: layers
     are known by the names of their classes.
@@ -80,7 +80,7 @@ def position_part(layer: MultiHeadSelfAttention, sides: Sides) -> PositionAttent
 
 
 def on_its_grid(read: PositionAttention | Unread, place: Place) -> PositionAttention | Unread:
-    """The same, unless its grid is not the one that the user gave.
+    """A layer as it was read, unless its grid is not the one that the user gave.
 
     Raises:
         UsageError: it is not (C2A503).

@@ -1,1 +1,1 @@
-"""What is asked of attention, and what was found: rows, targets, limits, one condition."""
+"""Questions to attention and their answers: rows, targets, limits, one condition."""

@@ -1,4 +1,4 @@
-"""What was found for one condition: a verdict with its witness, and the figures that go with it."""
+"""The result for one condition: a verdict with its witness, and the figures that go with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,7 +128,7 @@ class Condition:
 
     @property
     def witnesses(self) -> tuple[Witness, ...]:
-        """What a checker needs to confirm the verdict."""
+        """The witnesses with which a checker confirms the verdict."""
         decisive = [t.witness for t in self.targets if t.verdict is self.verdict and t.witness is not None]
         counted = [self.counting] if self.counting and self.verdict is Verdict.REFUTED else []
         return (*decisive, *counted)

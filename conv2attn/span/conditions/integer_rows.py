@@ -39,7 +39,7 @@ class QueryRows:
 @final
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """What each target asks of each tap, times two to the power `bits`."""
+    """Coefficients of each target for each tap, as integers: times two to the power `bits`."""
 
     bits: int
     whole: Sequence[Sequence[int]]

@@ -1,4 +1,4 @@
-"""What is asked and of what: attention rows in chunks of queries, and the shifts that they should span."""
+"""Attention rows in chunks of queries, and the shifts that they should span."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

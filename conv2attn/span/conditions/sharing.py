@@ -23,7 +23,7 @@ TIMEOUT = timedelta(minutes=30)
 INTERNAL = 70
 """Exit code of a bug of ours."""
 STARTED_BY = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells the processes that it starts."""
+"""Variables of the environment that torchrun sets for its processes."""
 TOLD = "told to all processes by"
 LOST = "another process has ended or does not answer"
 """Notes on errors that need not be told again."""
@@ -38,7 +38,7 @@ class Crew:
     size: int = 1
 
     def gathered(self, value: Result) -> list[Result]:
-        """What each process has, by rank, in all of them.
+        """The values of all processes, by rank, in each of them.
 
         Raises:
             Exception: what another process raised instead of having anything.
@@ -52,7 +52,7 @@ class Crew:
         return found[0]
 
     def each(self, task: Callable[[], Result]) -> list[Result]:
-        """What a task, in which they may exchange more, gives in each of them; an error in any is raised in all."""
+        """The results of a task in all processes, which may exchange more in it; an error in any is raised in all."""
         try:
             return self.gathered(task())
         except Exception as error:
@@ -61,7 +61,7 @@ class Crew:
             raise
 
     def exchanged(self, own: tuple[Any, Exception | None]) -> list[Any]:
-        """What each process has, unless one of them has an error, which is raised."""
+        """The values of all processes, by rank; the error of one, if there is any, is raised."""
         everyone: list[Any] = [None] * self.size
         try:
             dist.all_gather_object(everyone, (own[0], None if own[1] is None else sendable(own[1])))
@@ -79,7 +79,7 @@ ALONE = Crew()
 
 
 def sendable(error: Exception) -> Exception:
-    """The same error, or its text where it does not survive the way to another process."""
+    """An error as it is, or its text where it does not survive the way to another process."""
     try:
         return error if type(pickle.loads(pickle.dumps(error))) is type(error) else RuntimeError(str(error))
     except Exception:

@@ -70,7 +70,7 @@ def left_by(portion: Portion, coefficients: Array, mixings: Array) -> Array:
 def look(
     seen: Iterable[Portion], targets: Targets, width: int, mixings: Array, wanted: NDArray[np.int64], most: int
 ) -> tuple[Array, list[list[Cut]]]:
-    """What each mixing (candidates, heads), for target `wanted[c]`, leaves at the worst query of these portions.
+    """Residual of each mixing (candidates, heads), for target `wanted[c]`, at the worst query of these portions.
 
     It is rounded up. With it come the cuts of the at most `most` queries where it leaves most. `width` is the number of
     keys of the grid.

@@ -127,7 +127,7 @@ def target_of(search: Search, label: str, strength: Strength) -> Target:
 
 
 def compact(numbers: Sequence[int]) -> Sequence[int]:
-    """The same integers in 8 bytes each, where they fit."""
+    """Integers in 8 bytes each, where they fit."""
     return array("q", numbers) if max(map(abs, numbers)) < 2**63 else tuple(numbers)
 
 
@@ -167,7 +167,7 @@ def count(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_],
 def say(
     attention: AttentionRows, found: Sequence[Target], counting: Counting | None, limits: Limits, needed: float
 ) -> str:
-    """What the figures alone do not say; `needed` is the norm of Phi by least squares."""
+    """Notes beyond the figures; `needed` is the norm of Phi by least squares."""
     parts = []
     if counting:
         parts.append(f"{counting.heads} heads cannot span {counting.targets} shifts")

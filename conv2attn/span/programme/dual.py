@@ -1,4 +1,4 @@
-"""What refutes: numbers y at few queries, weighed exactly. They bound what every mixing leaves.
+"""Duals that refute: numbers y at few queries, weighed exactly. They bound what every mixing leaves.
 
 For y and any phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`, so that phi
 leaves at least the right side over `sum_q |y_q|_max` at one of the queries. Where `A y = 0` that is so for every phi.
@@ -45,7 +45,7 @@ class Dual:
     peak: Fraction
 
     def floor(self, norm: Fraction) -> Fraction:
-        """What every mixing of at most this norm leaves at least."""
+        """Lower bound on what every mixing of at most this norm leaves."""
         return (self.gain - norm * self.met) / self.peak if self.peak else Fraction(0)
 
 
@@ -81,7 +81,7 @@ def rows_at(
 
 
 def weighed(rows: Rows, coefficients: Coefficients, target: int, values: Whole) -> Dual:
-    """What y is worth for a target, exactly."""
+    """The worth of y for a target, exactly."""
     heads = next(iter(rows.values())).heads.nrows()
     gain, peak, met, weight = Fraction(0), Fraction(0), [Fraction(0)] * heads, [Fraction(0)] * heads
     for row, numbers in values.items():

@@ -21,7 +21,7 @@ RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
 @final
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """What the factor R of `[A^T E^T]` tells.
+    """Ranks, directions and least squares from the factor R of `[A^T E^T]`.
 
     `singular` (heads) and `directions` (heads, heads, one a row) of the attention; the mixings of least squares
     (targets, heads), `plain` and with a norm of at most the bound; and the share of each target's length that is left.

@@ -1,4 +1,4 @@
-"""What the programme keeps while it reads attention in chunks, so that a limit of memory is observed or refused."""
+"""Bytes that the programme keeps while it reads attention in chunks: a limit of memory is observed or refused."""
 
 import math
 

@@ -108,7 +108,7 @@ class Queries:
         return RowProgramme(floats_of({row: held}, [row]), asked, start if within else 0 * start, self.limits.max_phi)
 
     def add(self, row: int, found: Target) -> None:
-        """What was found at a row."""
+        """Adds the answer at a row."""
         self.known.append(found)
         self.weights[row] = found.weights
 
@@ -159,8 +159,11 @@ def at_row(
     starts = [programme.start, 0 * programme.start, np.round(programme.start), *([solved[0]] if solved else [])]
     search = Search(target, Master(programme.start, np.eye(attention.heads), 1.0, limits.max_phi), limits, starts[0])
     for mixing in starts:
-        left, norm = row_left(held, coefficients, target, mixing.tolist()), float(np.abs(mixing).sum())
-        fits = left <= Fraction(limits.allowed(norm)) and norm <= limits.max_phi
+        norm = float(np.abs(mixing).sum())
+        if norm > limits.max_phi:
+            continue
+        left = row_left(held, coefficients, target, mixing.tolist())
+        fits = left <= Fraction(limits.allowed(norm))
         if fits > search.holds or (fits == search.holds and up(left) < search.residual):
             search.mixing, search.residual, search.holds = mixing, up(left), bool(fits)
     if solved is not None and not search.holds:

@@ -22,7 +22,7 @@ class RowProgramme:
     bound: float
 
     def parts(self) -> tuple[Array, Array, Array, float]:
-        """What is left at the start (1 at most), heads orthonormal in the same unit, the frame that makes them so."""
+        """The residual at the start (1 at most), heads orthonormal in the same unit, the frame that makes them so."""
         left = self.asked - self.start @ self.attention
         unit = float(np.abs(left).max(initial=0.0)) or 1.0
         directions, singular, _ = np.linalg.svd(self.attention, full_matrices=False)

@@ -73,7 +73,7 @@ class Search:
     points: list[Array] = field(default_factory=list)
 
     def seen(self, mixing: Array, residual: float, cuts: list[Cut], whole: bool) -> None:
-        """What a pass, over the `whole` of the queries or over some, has found at a mixing."""
+        """Takes in what a pass, over the `whole` of the queries or over some, has found at a mixing."""
         norm = float(np.abs(mixing).sum())
         if whole and norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)

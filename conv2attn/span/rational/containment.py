@@ -47,13 +47,13 @@ def residual_of(
     target: int,
     weights: Sequence[float | Fraction],
 ) -> Fraction:
-    """What these weights leave of a target at the worst chosen query, exactly."""
+    """Residual of these weights for a target at the worst chosen query, exactly."""
     coefficients = Coefficients.exactly(targets.coefficients)
     return max(row_left(rows, coefficients, target, weights) for rows in integer_rows(attention, targets, chosen))
 
 
 def row_left(rows: QueryRows, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]) -> Fraction:
-    """What these weights leave of a target at one query, exactly."""
+    """Residual of these weights for a target at one query, exactly."""
     exact = [Fraction(w) for w in weights]
     unit = math.lcm(*(w.denominator for w in exact))
     mixing = flint.fmpz_mat([[int(w * unit) for w in exact]])

@@ -128,5 +128,5 @@ def residue(number: Fraction, prime: int) -> int:
 
 
 def rational_matrix(rows: Sequence[Sequence[Fraction]]) -> Any:
-    """The same as flint sees it."""
+    """A matrix of fractions, as a matrix of flint."""
     return flint.fmpq_mat([[flint.fmpq(x.numerator, x.denominator) for x in row] for row in rows])

@@ -1,4 +1,4 @@
-"""What users pass, as what is meant: whole numbers, offsets, arrays."""
+"""Arguments of users in one form: whole numbers, offsets, arrays."""
 
 from collections.abc import Sequence
 from operator import index

@@ -87,7 +87,7 @@ def tokens_of(layer: Any, extra: int) -> tuple[int, ...]:
 
 
 def noted(grid: Grid, inferred: bool) -> list[str]:
-    """What a report says of the grid: how queries stand on keys, and that it was inferred."""
+    """Notes on the grid: how queries stand on keys, and whether it was inferred."""
     keys, queries = ("x".join(map(str, sides)) for sides in (grid.keys, grid.queries))
     if isinstance(grid, PooledGrid):
         return [f"{queries} queries attend to {keys} pooled keys: offsets count cells of {grid.cell} queries a side"]

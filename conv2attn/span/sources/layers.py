@@ -17,7 +17,7 @@ from conv2attn.span.sources.one_hot import keys_read
 from conv2attn.span.sources.reading import MEMORY_LIMIT, rows_at_once
 
 SCORE_ROUNDINGS = 5
-"""Of a quadratic score: the displacement from its centre, its square, the sum over axes, alpha, the subtraction."""
+"""Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, subtraction."""
 
 
 def check_ours(layer: object) -> None:
@@ -108,5 +108,5 @@ def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int
 
 
 def scores_on_cpu(scores: torch.Tensor) -> torch.Tensor:
-    """The same where numpy can see it."""
+    """Scores on the processor, where numpy can see them."""
     return scores.detach().cpu()

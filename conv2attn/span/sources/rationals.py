@@ -40,7 +40,7 @@ class Rationals:
         return numbers if total == 1 else [x / total for x in numbers]
 
     def shadow(self) -> NDArray[np.float64]:
-        """The same in float64, each entry rounded once."""
+        """All rows in float64, each entry rounded once."""
         images, heads, queries, _ = self.whole.shape
         places = [range(i * (queries - self.leading), (i + 1) * (queries - self.leading)) for i in range(images)]
         return np.array([[[[float(x) for x in self.row(h, p)] for p in at] for h in range(heads)] for at in places])

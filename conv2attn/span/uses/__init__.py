@@ -1,1 +1,1 @@
-"""What the condition is good for: convolutions written with heads, found in heads, and told from them."""
+"""Uses of the condition: convolutions written with heads, found in heads, and told from them."""

@@ -1,4 +1,4 @@
-"""What each head does: its attention by displacement, and what follows from it."""
+"""Attention of each head by displacement: its centre, spread and peak, and the heads that the span does not need."""
 
 from dataclasses import dataclass
 from typing import final

@@ -1,4 +1,4 @@
-"""What refutes is weighed exactly: no mixing beats a floor, none that matters is larger than the bound on norms."""
+"""Duals are weighed exactly: no mixing beats a floor, none that matters is larger than the bound on norms."""
 
 from fractions import Fraction
 
@@ -25,7 +25,7 @@ def problem(heads):
 
 
 def left_by(phi, heads):
-    """What phi leaves of the first shift in the worst inner row."""
+    """Residual of phi for the first shift in the worst inner row."""
     keys = heads.shape[2]
     asked = np.eye(keys)[[q - 1 for q in range(1, keys - 1)]]
     return np.abs(asked - np.tensordot(phi, heads[:, 1:-1], 1)).sum(-1).max()

@@ -21,7 +21,7 @@ ROOT = Path(conv2attn.__file__).parent.parent
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """What the commands of the page read."""
+    """Files that the commands of the page read."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     np.savez("heads.npz", first=hard((6, 6), OFFSETS), second=soft((6, 6), 1.0))

@@ -1,4 +1,4 @@
-"""What a head looks at is weighed by all of its queries; corners and sinks are no offsets."""
+"""Readings of a head weigh all of its queries; corners and sinks are no offsets."""
 
 import numpy as np
 import pytest

@@ -67,7 +67,7 @@ def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
 
 
 def windowed_by_four():
-    """What the command calls to build the network."""
+    """The factory that the command calls."""
     return Hierarchy(4)
 
 

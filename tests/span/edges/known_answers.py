@@ -154,19 +154,16 @@ def test_duplicated_heads_change_nothing_and_one_offset_too_few_is_refuted():
     assert report.rows[0].condition("interior").rank == 8
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_permuting_heads_and_images_changes_no_verdict(seed):
-    rng = np.random.default_rng(seed)
-    for attention in (
-        soft((5, 6), 2.0),
-        soft((5, 6), 46.0),
-        hard((5, 6), OFFSETS[:-1]),
-        mixed(hard((5, 6), OFFSETS), 3),
-    ):
-        images = np.stack([attention, soft((5, 6), 40.0)[: len(attention)], attention])
-        moved = images[rng.permutation(3)][:, rng.permutation(len(attention))]
-        for before, after in ((attention, attention[rng.permutation(len(attention))]), (images, moved)):
-            assert verdicts(check_span(before, grid=(5, 6))) == verdicts(check_span(after, grid=(5, 6)))
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize(
+    "attention", [soft((4, 5), 2.0), soft((4, 5), 46.0), hard((4, 5), OFFSETS[:-1]), mixed(hard((4, 5), OFFSETS), 3)]
+)
+def test_permuting_heads_and_images_changes_no_verdict(attention, images):
+    rng = np.random.default_rng(len(attention))
+    order = rng.permutation(len(attention))
+    before = np.stack([attention, soft((4, 5), 40.0)[: len(attention)]]) if images else attention
+    after = before[::-1][:, order] if images else before[order]
+    assert verdicts(check_span(before, grid=(4, 5))) == verdicts(check_span(after, grid=(4, 5)))
 
 
 def test_images_share_one_phi():

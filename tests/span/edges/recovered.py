@@ -56,7 +56,7 @@ def same_parameters(ours, theirs):
 
 
 def joined(module):
-    """What a recovered module is, padding in front of it counted as its own."""
+    """Parameters of a recovered module, padding in front of it counted as its own."""
     if not isinstance(module, nn.Sequential):
         return read(module)
     pads, convolution = module[:-1], read(module[-1])

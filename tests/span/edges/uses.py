@@ -1,4 +1,4 @@
-"""What the span is used for: convolutions written with given heads, recovered from them, and counted in heads."""
+"""Uses of the span: convolutions written with given heads, recovered from them, and counted in heads."""
 
 import doctest
 from fractions import Fraction
@@ -19,7 +19,7 @@ from conv2attn.verdicts import Verdict
 
 
 def integers(module):
-    """The same layer with small integer weights, in float64, so that sums are exact."""
+    """A layer with small integer weights, in float64, so that sums are exact."""
     module = module.double()
     with torch.no_grad():
         for parameter in module.parameters():
@@ -174,7 +174,7 @@ def test_profiles_tell_one_convolution_from_a_mixture():
 
 
 def test_the_examples_of_the_documentation_run(monkeypatch):
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[3]
     monkeypatch.chdir(root)
     results = doctest.testfile(str(root / "docs" / "check-span.md"), module_relative=False)
     assert results.attempted >= 20
@@ -183,7 +183,7 @@ def test_the_examples_of_the_documentation_run(monkeypatch):
 
 @pytest.mark.parametrize("name", ["quadratic", "learned"])
 def test_the_uses_work_on_the_trained_examples(name):
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[3]
     for layer in attention_layers(load(root / "examples" / f"attention-{name}.pt")).values():
         assert [reading.head for reading in head_offsets(layer, grid=4)] == list(range(9))
         assert redundant_heads(layer, grid=4).removable == ()

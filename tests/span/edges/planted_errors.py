@@ -1,4 +1,4 @@
-"""What is not attention on this grid is refused, by name, with what to do."""
+"""Arrays that are not attention on this grid are refused, by name, with what to do."""
 
 import json
 

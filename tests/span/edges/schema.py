@@ -13,7 +13,7 @@ from torch import nn
 
 from conv2attn import check_span, convert
 
-SCHEMA = json.loads((Path(__file__).parent.parent / "docs" / "span.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "span.schema.json").read_text())
 DOUBTFUL = np.array([[[Fraction(int(q == k)) for k in range(5)] for q in range(5)]])
 DOUBTFUL[0, 2, 2:4] = 1 - Fraction(1, 10**60), Fraction(1, 10**60)
 

@@ -1,4 +1,4 @@
-"""What rounding and the attention's own uncertainty may have done to derived rows, counted in fractions."""
+"""Rounding and uncertainty of derived rows, counted in fractions."""
 
 from fractions import Fraction
 
