@@ -29,6 +29,8 @@ proofs: .venv/.installed
 	@command -v coqc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y $(COQ); } \
 		|| echo 'not run: the formal layer, for want of coqc and the right to install it: apt-get install $(COQ)'
 	$(BIN)/conv2attn prove $$(command -v coqc >/dev/null && echo --formal)
+	@if command -v coqchk >/dev/null; then $(BIN)/python -m proofs.formal.independent; \
+		else echo 'not run: the independent checker of proofs, for want of coqchk'; fi
 	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; \
 		else echo 'not run: the proved checker of certificates, for want of coqc, ocamlfind and Zarith'; fi
 

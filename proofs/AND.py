@@ -2,7 +2,7 @@
 
 from sympy import Function, IndexedBase, KroneckerDelta, Rational, Sum, exp, symbols
 
-from .claim import Claim, step
+from .claim import Claim, refutation, step
 from .core import identity, index_sums, less, spans
 
 K, L, S, Mx, N, C, D = symbols("K L S M N C D", integer=True)
@@ -35,7 +35,9 @@ CLAIM = Claim(
     "Concatenating heads and multiplying by an output matrix is the sum over heads with Theta_k = value_k output_k. "
     "(9) If Theta_k = sum_h theta_hk C_h, basis elements may be added up first, H terms for K. (12) A bi-linear term "
     "key query' is the inner product of keys and queries. (11) A softmax over the inputs cancels lambda' and xi; with "
-    "a leaky ReLU before it, it does not. Masked inputs weigh 0, after a leaky ReLU too, but not after a plain one.",
+    "a leaky ReLU before it, it does not. Masked inputs weigh 0, after a leaky ReLU too, but not after a plain one. A "
+    "depthwise layer and a pointwise one behind it are (9) with as many C_h as the rank of the kernels, and in general "
+    "not with one.",
     formula=r"\sum_l A_l''^\top\Bigl(\sum_k A_k'^\top x\,\Theta_k'\Bigr)\Theta_l'' = "
     r"\sum_{k,l}(A_k' A_l'')^\top x\,(\Theta_k'\Theta_l'')",
     conditions=(
@@ -49,7 +51,8 @@ CLAIM = Claim(
     licenses={
         "conv2attn.basis.compose": "dense operators of any sizes, with and without biases",
     },
-    formal="part: that the grid convolution and position-only attention are instances; Eqs. (9), (11), (12) and masks",
+    formal="part: depthwise separable layers",
+    errata=("E18",),
     steps=(
         step(
             "Proposition 1, existence: Theta_k = sum_z b_kz Phi_z gives sum_k a_ks Theta_k = Phi_s.",
@@ -109,6 +112,32 @@ CLAIM = Claim(
             index_sums,
             Sum(A[k, m, n] * X[m, c] * Sum(theta[g, k] * V[g, c, o], (g, 1, L)), (k, 1, K), (m, 1, Mx), (c, 1, C)),
             Sum(Sum(theta[g, k] * A[k, m, n], (k, 1, K)) * X[m, c] * V[g, c, o], (g, 1, L), (m, 1, Mx), (c, 1, C)),
+        ),
+        refutation(
+            "Kernels (1, 0) and (0, 1) of two channels, a pointwise identity behind them: Theta_1 = diag(1, 0) and "
+            "Theta_2 = diag(0, 1), flattened, are not multiples of one C, so H = 1 does not do ...",
+            spans,
+            [[1, 0, 0, 0]],
+            [[0, 0, 0, 1]],
+        ),
+        step(
+            "... and H = 2, the rank of the kernels, does.",
+            spans,
+            [[1, 0, 0, 0], [0, 0, 0, 1]],
+            [[1, 0, 0, 0], [0, 0, 0, 1]],
+        ),
+        step(
+            "In general, kernels D = U V of rank H, pointwise weights W: Theta_k = sum_h V_hk C_h with C_h[c, o] = "
+            "U_ch W_co.",
+            index_sums,
+            Sum(U[c, g] * V[g, k], (g, 1, L)) * W[c, o],
+            Sum(V[g, k] * (U[c, g] * W[c, o]), (g, 1, L)),
+        ),
+        step(
+            "With one kernel for all channels up to a factor, (1, 2) and (3, 6), H = 1 does.",
+            spans,
+            [[1, 0, 0, 3]],
+            [[1, 0, 0, 3], [2, 0, 0, 6]],
         ),
         step(
             "Eq. (12): x key query' z' is the inner product of x key and z query.",
@@ -176,6 +205,12 @@ CLAIM = Claim(
             Sum(A[k, m, n] * X[m, c] * Sum(theta[g, k] * V[g, c, o], (g, 1, L)), (k, 1, K), (m, 1, Mx), (c, 1, C)),
             Sum(A[k, m, n] * X[m, c] * V[g, c, o], (k, 1, K), (g, 1, L), (m, 1, Mx), (c, 1, C)),
             instance={K: 1, L: 1, Mx: 1, C: 1, n: 1, o: 1},
+        ),
+        step(
+            "Two channels with kernels (1, 0) and (0, 1) share one C: H = 1 is any depthwise separable layer.",
+            spans,
+            [[1, 0, 0, 0]],
+            [[1, 0, 0, 0], [0, 0, 0, 1]],
         ),
         step(
             "What is added to one score alone cancels too.",

@@ -28,7 +28,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.basis.EnumeratedSoftmax": "integer centres on grids of 1 to 3 axes, dyadic alpha",
     },
-    formal="part: that displacements of more than two axes have such a number; the theorem takes any injective one",
+    formal="whole",
     errata=("E5",),
     steps=(
         step(

@@ -36,7 +36,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Section 2.1, Eqs. (1)-(3), its definition of equivariance corrected",
     not_shown="Translations of a relative encoding, under which a layer with positions is equivariant.",
     licenses={},
-    formal="none: decided in Python alone",
+    formal="whole",
     errata=("E16",),
     steps=(
         step(

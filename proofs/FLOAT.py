@@ -1,6 +1,7 @@
 """Computed attention against computed convolution: rounding in any order, and heads that are exactly one-hot."""
 
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 from sympy import Rational, symbols
@@ -42,6 +43,7 @@ def rounded(z, precision, smallest):
     return round(z / unit) * unit
 
 
+@cache
 def small(z):
     return rounded(z, *SMALL)
 

@@ -42,7 +42,7 @@ CLAIM = Claim(
         "conv2attn.bounds.leaked_mass_covariance": "positive definite matrices of 1 to 3 axes, centres on a key; "
         "shifts are not licensed",
     },
-    formal="none: decided in Python alone",
+    formal="part: the features of keys; and a definite form is one with a lambda > 0",
     steps=(
         step(
             "The score is (S Delta) . delta - 1/2 delta' S delta - 1/2 Delta' S Delta, S symmetric.",

@@ -41,7 +41,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.span.fewest_heads": "integer taps in float64, of 1 or 2 axes, in groups or not",
     },
-    formal="part: that r heads suffice if and only if the space of tap patterns holds a positive one",
+    formal="whole",
     steps=(
         step(
             "At least r: a layer of H heads that is the convolution (L3, Phi = B') writes W as H terms B_h (x) M_h.",

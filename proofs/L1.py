@@ -50,8 +50,7 @@ CLAIM = Claim(
         "conv2attn.basis.Sites.of_kernel": "every kernel, stride and dilation",
         "conv2attn.basis.Padding.source": "every mode and every amount, negative ones too",
     },
-    formal="part: which linear map reflect, replicate and circular padding are; the theorem takes any map in front "
-    "of the keys",
+    formal="whole",
     errata=("E4", "E6"),
     steps=(
         step(

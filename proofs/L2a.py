@@ -31,7 +31,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.basis.QuadraticSoftmax": "dyadic centres and alpha on grids of 1 to 3 axes",
     },
-    formal="part: a key space wider than the encoding, d_key > n + 1",
+    formal="whole",
     steps=(
         step("v . r = -alpha (|delta - Delta|^2 - |Delta|^2).", index_sums, score, -alpha * (distance - centre_norm)),
         step(

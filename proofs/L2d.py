@@ -29,7 +29,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.basis.apply": "quadratic heads with dyadic centres over boxes of 1 to 3 axes",
     },
-    formal="part: mixing axis by axis; the formal theorem says it of the weights",
+    formal="whole",
     steps=(
         step(
             "The quadratic score with one alpha an axis is a sum over axes.",

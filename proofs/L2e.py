@@ -30,7 +30,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.attention.engines.sdpa.features": "dyadic centres and alpha on grids of 1 to 3 axes",
     },
-    formal="part: that centring the coordinates changes nothing",
+    formal="whole",
     steps=(
         step(
             "The score is the inner product of the features minus alpha |q + Delta|^2.",

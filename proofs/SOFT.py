@@ -86,8 +86,7 @@ CLAIM = Claim(
         "conv2attn.bounds.target_rounds_to_one_threshold": "every format, 1 to 3 dimensions, any error of exp",
         "conv2attn.bounds.hard_mixing_bound": "every alpha from the threshold on, and the same",
     },
-    formal="part: the mean of a target of weight 1; the theta series, of which the formal bound is 1 + "
-    "2/(e^alpha - 1); the alpha from which the target's weight is 1, of which the formal theorem has the condition",
+    formal="part: the alpha from which the target's weight is 1, of which the formal theorem has the condition",
     steps=(
         step(
             "A softmax: quotients, exponentials and their sum are off by at most ((v + g)(1 + D) + 2 D + lambda) Z, "

@@ -30,7 +30,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.basis.Sites.without_stride": "every kernel, stride and dilation",
     },
-    formal="part: any linear pooling, and the cost",
+    formal="part: the cost",
     steps=(
         step(
             "Selecting the site after the layer is the layer at the site.",

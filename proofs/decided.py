@@ -14,16 +14,30 @@ from .claim import Claim, Step
 @final
 @dataclass(frozen=True)
 class DecidedStep:
-    """One statement, the formula put to the method (LaTeX, or empty), the method, and what it decided."""
+    """One statement and what was decided of it; its formula is put into LaTeX only where it is asked for."""
 
-    says: str
-    formula: str
-    method: str
+    step: Step
     verdict: Verdict
+
+    @property
+    def says(self) -> str:
+        return self.step.says
+
+    @property
+    def formula(self) -> str:
+        return self.step.formula
+
+    @property
+    def method(self) -> str:
+        return self.step.method
+
+    def content(self) -> dict[str, Any]:
+        """The statement, its formula, the method and the verdict, for JSON."""
+        return {"says": self.says, "formula": self.formula, "method": self.method, "verdict": self.verdict}
 
     @classmethod
     def of(cls, step: Step) -> "DecidedStep":
-        return cls(step.says, step.formula, step.method, step.decide())
+        return cls(step, step.decide())
 
 
 @final
@@ -52,7 +66,7 @@ class DecidedClaim:
     def content(self) -> dict[str, Any]:
         """The words of the claim and what was decided, for JSON."""
         words = {each.name: getattr(self.claim, each.name) for each in fields(Claim)}
-        decided = {"steps": [asdict(s) for s in self.steps], "mutants": [asdict(m) for m in self.mutants]}
+        decided = {"steps": [s.content() for s in self.steps], "mutants": [m.content() for m in self.mutants]}
         return words | decided | {"verdict": self.verdict, "broken": self.broken}
 
 

@@ -48,11 +48,13 @@ def contracted(bound, monomial, sizes, names):
             rest = {other: size for other, size in bound.items() if other != k}
             return contracted(rest, (monomial / delta).xreplace({k: e}), sizes, names)
     used = [k for k in bound if monomial.has(k)]
+    alike = [[k for k in used if bound[k] == size] for size in dict.fromkeys(bound[k] for k in used)]
 
     def name(k, place):
         return names.setdefault((bound[k], place), Dummy(f"{bound[k]}.{place}", integer=True))
 
-    renamed = (monomial.xreplace({k: name(k, n) for n, k in enumerate(order)}) for order in permutations(used))
+    orders = product(*map(permutations, alike))  # only indices of the same range may change places
+    renamed = (monomial.xreplace({k: name(k, n) for each in order for n, k in enumerate(each)}) for order in orders)
     return min(renamed, key=str) * prod(bound[k] for k in bound if k not in used)
 
 

@@ -48,7 +48,8 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
     Raises:
         AlphaError: an alpha is not positive and finite.
         UsageError: a centre is not finite, or there are not as many as alphas.
-    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9; sum over the dual lattice by Poisson's formula where alpha < 3.
+    Source: Cordonnier et al. 2020, Lemma 2 and Eq. 9; proved as claim L2c of proofs/, but for a nearest integer that is
+    no key; sum over the dual lattice by Poisson's formula where alpha < 3.
     """
     centre = [0.0] * len(alphas) if centre is None else centre
     if len(centre) != len(alphas) or not alphas or not all(map(math.isfinite, centre)):

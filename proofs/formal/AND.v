@@ -5,10 +5,11 @@
     convolution whose basis and parameter are the products, one for each pair of indices, the first layer's bias becoming a
     field over the outputs; and heads that are concatenated and multiplied by an output matrix are one such convolution.
     Source: Andreoli 2019, Eqs. (6), (7), (8), (13) and Propositions 1, 2, 3.
-    Does not show: products are not merged where equal; Eqs. (9), (10), (12), which are instances of Eq. (8).
+    Eqs. (9) and (12), and the paper's attention as such a convolution, stand here too, Eq. (11) and masks in Masks.v.
+    Does not show: products are not merged where equal.
     Licenses: conv2attn.basis (composition). *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From C2A Require Import Statements.
+From C2A Require Import Statements Sums L1.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Import GRing.Theory Matrices. Local Open Scope ring_scope.
 
@@ -51,6 +52,26 @@ Proof.
 move=> R K m n p d q A V U x; apply/matrixP => i j; rewrite mxE /basis_conv summxE.
 rewrite -(pair_bigA _ (fun k e => ((A k)^T *m x *m V k) i e * U k e j)) /=.
 by apply: eq_bigr => k _; rewrite mulmxA mxE.
+Qed.
+
+Theorem shared_parameters : AND9.
+Proof.
+move=> R K H m n p q A theta C x; rewrite /basis_conv.
+under eq_bigr do rewrite mulmx_sumr; rewrite exchange_big /=; apply: eq_bigr => h _.
+rewrite linear_sum /= !mulmx_suml; apply: eq_bigr => k _.
+by rewrite -scalemxAr [(_ *: _)^T]linearZ /= -!scalemxAl.
+Qed.
+
+Theorem bilinear_scores : AND12.
+Proof. by move=> R m n p q d x z key query; rewrite trmx_mul !mulmxA. Qed.
+
+Theorem attention : AND_attention.
+Proof.
+move=> R Q K H D Cin Cout P Wval Wout X q o; rewrite mhsaE /basis_conv summxE.
+rewrite [LHS]GRing.addr0; apply: eq_bigr => h _; rewrite !mxE (reindex (@enum_val _ (mem {: Cin}))) /=; last exact: onW_bij (enum_val_bij _).
+apply: eq_bigr => c _; rewrite !mxE enum_rankK; congr (_ * _).
+rewrite (reindex (@enum_val _ (mem {: K}))) /=; last exact: onW_bij (enum_val_bij _).
+by apply: eq_bigr => k _; rewrite !mxE enum_rankK.
 Qed.
 
 (** ** Instance: 1 x 1 matrices, one basis element each: 5 * (3 * x * 2) * 7 = 210 x *)

@@ -28,6 +28,14 @@ have small : (Z.abs (d2' - d2) < M)%Z by lia.
 by rewrite -d in small; nia.
 Qed.
 
+Theorem any_axes : D2_axes.
+Proof.
+move=> W M n wide d d' lt; elim: n => [|n IH] //= E a.
+have [/= e1 e2] : mixed_radix M d n = mixed_radix M d' n /\ d n = d' n.
+  apply: (@number (W n) (M n) (wide n)); [exact: (proj1 (lt n)) | exact: (proj2 (lt n)) | lia].
+by rewrite ltnS leq_eqVlt => /orP [/eqP -> //|]; exact: IH.
+Qed.
+
 (** On a line, a strict maximum of [v r] among three is an end, and three points have only two ends. *)
 Theorem one_is_not_enough : D2_minimum.
 Proof.

@@ -4,8 +4,10 @@
     tap matrix (taps in rows, pairs of channels in columns). And [r + 1] heads always serve, positive on every tap, so they
     are softmaxes. [-1, 0, 1] has rank 1 and one head does not give it.
     Source: this project.
-    Does not show: when [r] heads serve, which the symbolic layer decides by a linear programme.
+    [r] heads serve if and only if some combination of the columns is positive on every tap that is not zero.
+    Does not show: whether there is such a combination, which the symbolic layer decides by a linear programme.
     Licenses: conv2attn.express. *)
+From Coq Require Import Ring_theory Ring.
 From mathcomp Require Import all_ssreflect all_algebra.
 From C2A Require Import Statements.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
@@ -55,6 +57,115 @@ move=> F t p W; exists (heads (col_base W)); split; first split.
 - exact: heads_sum1.
 split; first exact: heads_gt0.
 by have := heads_span (col_base W) (row_base W); rewrite mulmx_base.
+Qed.
+
+(** ** r heads: a pattern that is positive where it may be, added often enough to each pattern of a basis *)
+Section Ring.
+Variable S : numbers.
+Add Ring numbers_ring : (laws S).
+Local Open Scope num_scope.
+Lemma cross (m u rho q s : S) : m * u * rho - q * rho * u - q * rho * (m * u) * s = (m - q * (1 + m * s)) * (u * rho).
+Proof. ring. Qed.
+Lemma expand (c m u r q y rho : S) :
+  (c + m * u) * (r - q * y * rho) = c * r + (m * u * r - q * rho * (c * y) - q * rho * (m * u) * y).
+Proof. ring. Qed.
+End Ring.
+Section Exactly.
+Variables (F : realFieldType) (t p r : nat).
+Lemma positive_pattern (B : 'M[F]_(r, t)) (M : 'M[F]_(r, p)) : attends B -> row_free M ->
+  exists x : 'cV[F]_p, forall i, row i (B^T *m M) != 0 -> 0 < ((B^T *m M) *m x) i ord0.
+Proof.
+move=> [B0 _] free; exists (pinvmx M *m const_mx 1) => i nonzero.
+rewrite -mulmxA [M *m _]mulmxA mulmxVp // mul1mx mxE.
+have sum0 : 0 <= \sum_j B^T i j * (const_mx 1 : 'cV[F]_r) j ord0.
+  by apply: sumr_ge0 => j _; rewrite !mxE mulr1.
+rewrite lt_def sum0 andbT; apply: contra nonzero => /eqP zero.
+have Bi j : B j i = 0.
+  have/eqP := zero; rewrite psumr_eq0 => [/allP /(_ j (mem_index_enum j))|k _]; last by rewrite !mxE mulr1.
+  by rewrite !mxE mulr1 => /eqP.
+by apply/eqP/rowP => c; rewrite !mxE big1 // => j _; rewrite mxE Bi mul0r.
+Qed.
+Variables (C : 'M[F]_(t, r)) (R : 'M[F]_(r, p)) (x : 'cV[F]_p).
+Hypotheses (free : row_free R) (rank : \rank (C *m R) = r).
+Hypothesis positive : forall i, row i (C *m R) != 0 -> 0 < ((C *m R) *m x) i ord0.
+Let y (j : 'I_r) : F := (R *m x) j ord0.
+Let u (i : 'I_t) : F := \sum_j C i j * y j.
+Let uE i : u i = ((C *m R) *m x) i ord0. Proof. by rewrite -mulmxA [RHS]mxE. Qed.
+Let zero_row i : row i (C *m R) = 0 -> forall j, C i j = 0.
+Proof.
+move=> /eqP; rewrite row_mul mulmx_free_eq0 // => /eqP /rowP E j.
+by have := E j; rewrite !mxE.
+Qed.
+Let u_ge0 i : 0 <= u i.
+Proof.
+case: (eqVneq (row i (C *m R)) 0) => [/zero_row E|/positive]; last by rewrite uE => /ltW.
+by rewrite /u big1 // => j _; rewrite E mul0r.
+Qed.
+Let s := \sum_j y j.
+Let m : F := 1 + \sum_i \sum_j `|C i j| / u i + `|s|^-1.
+Let ratio_ge0 : 0 <= \sum_i \sum_j `|C i j| / u i.
+Proof. by apply: sumr_ge0 => i _; apply: sumr_ge0 => j _; rewrite divr_ge0. Qed.
+Let m_gt0 : 0 < m. Proof. by rewrite /m ltr_paddr ?invr_ge0 // ltr_paddr. Qed.
+Let pattern i j := C i j + m * u i.
+Let pattern_gt0 i j : row i (C *m R) != 0 -> 0 < pattern i j.
+Proof.
+move=> /positive; rewrite -uE => u0; rewrite /pattern.
+have H : `|C i j| / u i <= \sum_i \sum_j `|C i j| / u i.
+  rewrite (bigD1 i) //= (bigD1 j) //= -addrA ler_addl addr_ge0 // sumr_ge0 // => k _; first by rewrite divr_ge0.
+  by rewrite sumr_ge0 // => l _; rewrite divr_ge0.
+have : `|C i j| / u i < m by apply: le_lt_trans H _; rewrite /m addrAC -[X in X < _]add0r ltr_add2r ltr_paddr ?invr_ge0 ?normr_ge0 ?ltr01.
+rewrite ltr_pdivr_mulr // => lt; rewrite -ltr_subl_addl sub0r; apply: le_lt_trans lt.
+by rewrite -normrN ler_norm.
+Qed.
+Let pattern_ge0 i j : 0 <= pattern i j.
+Proof.
+case: (eqVneq (row i (C *m R)) 0) => [/zero_row E|/(@pattern_gt0 i j) /ltW //].
+by rewrite /pattern E add0r mulr_ge0 // ltW.
+Qed.
+Let total j := \sum_i pattern i j.
+Let total_gt0 j : 0 < total j.
+Proof.
+have [i ne] : exists i, row i (C *m R) != 0.
+  apply/existsP; rewrite -negb_forall; apply/negP => /forallP zero.
+  have W0 : C *m R = 0 by apply/row_matrixP => i; rewrite row0; apply/eqP.
+  by move: j; rewrite -rank W0 mxrank0 => -[].
+by rewrite /total (bigD1 i) //= ltr_paddr ?pattern_gt0 // sumr_ge0.
+Qed.
+Let away : 1 + m * s != 0.
+Proof.
+case: (lerP 0 s) => s0; first by rewrite gt_eqF // ltr_paddr ?ltr01 // mulr_ge0 // ltW.
+have s1 : `|s| = - s by rewrite ltr0_norm.
+rewrite lt_eqF // -ltr_subr_addl sub0r -[X in _ < X]opprK ltr_oppr -mulrN -s1.
+have n0 : 0 < `|s| by rewrite normr_gt0 lt_eqF.
+by rewrite opprK -ltr_pdivr_mulr // mul1r /m ltr_addr ltr_paddr ?ltr01.
+Qed.
+Lemma heads_of_pattern : exists B : 'M[F]_(r, t), attends B /\ exists M, C *m R = B^T *m M.
+Proof.
+exists (\matrix_(j, i) (pattern i j / total j)); split; first split.
+- by move=> j i; rewrite mxE divr_ge0 // ltW.
+- by move=> j; under eq_bigr do rewrite mxE; rewrite -mulr_suml -/(total j) mulfV // gt_eqF // ?total_gt0.
+pose rho k := \sum_j R j k; pose q := m / (1 + m * s).
+exists (\matrix_(j, k) (total j * (R j k - q * y j * rho k))); apply/matrixP => i k; rewrite !mxE.
+transitivity (\sum_j (C i j * R j k + (m * u i * R j k - q * rho k * (C i j * y j) - q * rho k * (m * u i) * y j))).
+  have E : m * u i * rho k - q * rho k * u i - q * rho k * (m * u i) * s = 0.
+    have qE : q * (1 + m * s) = m by rewrite /q divfK.
+    transitivity ((m - q * (1 + m * s)) * (u i * rho k)); first exact: (@cross (of_ring F) m (u i) (rho k) q s).
+    by rewrite qE subrr mul0r.
+  by rewrite big_split /= !big_split /= !sumrN -!mulr_sumr -/(u i) -/s -/(rho k) E addr0.
+apply: eq_bigr => j _; rewrite !mxE [RHS]mulrA divfK ?gt_eqF ?total_gt0 // /pattern; symmetry.
+exact: (@expand (of_ring F) (C i j) m (u i) (R j k) q (y j) (rho k) : _ = _ :> F).
+Qed.
+End Exactly.
+
+Theorem exactly : HEADS_iff.
+Proof.
+move=> F t p W; split=> [[B [att [M E]]]|[x positive]].
+  have free : row_free M by rewrite /row_free eqn_leq rank_leq_row {1}E mxrankM_maxr.
+  by rewrite E; exact: positive_pattern.
+have [||] := @heads_of_pattern F t p (\rank W) (col_base W) (row_base W) x (row_base_free W).
+- by rewrite mulmx_base.
+- by rewrite mulmx_base.
+by move=> B; rewrite mulmx_base; exists B.
 Qed.
 
 Theorem one_is_not_enough : HEADS_edge.

@@ -7,8 +7,7 @@
     (replicate, reflect or circular padding, cropping, zeros between the pixels) the layer is the convolution without
     padding of what that map gives; so transposed convolutions, as PyTorch computes them, are such layers too.
     Source: Cordonnier et al. 2020, Lemma 1, Eqs. (5), (10) to (13); the sign convention is E4's correction.
-    Does not show: that a softmax is one-hot (L2b, L2c, A46); which map a padding mode is (the symbolic layer and PAD);
-    anything about rounding.
+    Does not show: that a softmax is one-hot (L2b, L2c, A46); anything about rounding.
     Licenses: conv2attn.convert, conv2attn.certify. *)
 From Coq Require Import ZArith Lia Ring Ring_theory.
 From mathcomp Require Import all_ssreflect.
@@ -112,6 +111,21 @@ have -> : bigop zero (index_enum _) (fun k => BigBody k (@add S) true (mul (P h 
   rewrite -(sum_pick (key ok q (f h)) (Z ^~ c)).
   by apply: eq_bigr => k _; rewrite hardP (readsE ok).
 by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
+Qed.
+Theorem padding_modes : L1_modes.
+Proof.
+move=> S n g mode ok may; split=> [k|G ci co H D f P Wval Wout weight b bij hardP W X q o padded]; last by exact: (@any_map S n g ok G ci co H D f P Wval Wout weight b bij hardP W padded q o).
+have range a : (0 <= mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a)) < Z.of_nat (side g a))%Z.
+  have lt : (k a < before g a + side g a + after g a)%N := ltn_ord (k a).
+  move: (may a) lt; rewrite /may_pad; move: (nat_of_ord (k a)) (side g a) (before g a) (after g a) => x s b e.
+  case=> /ltP s0 which /ltP; rewrite -!plusE => lt; case: which => [->|[[-> [/ltP b0 /ltP e0]]|[-> [/leP b0 /leP e0]]]];
+    rewrite /replicated /reflected /wrapped; try lia;
+    by case: Z.ltb_spec0 => ?; [lia | case: Z.ltb_spec0 => ?; lia].
+have lt a : Z.to_nat (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z) < side g a.
+  by apply/ltP; have := range a; lia.
+exists [ffun a => Ordinal (lt a)]; split=> [|i /forallP E].
+  by apply/forallP => a; rewrite ffunE /=; apply/Z.eqb_spec; have := range a; lia.
+apply/ffunP => a; apply: val_inj; rewrite ffunE /=; have := range a; have /Z.eqb_spec := E a; lia.
 Qed.
 Theorem zero_padding : L1_zero_pad.
 Proof.

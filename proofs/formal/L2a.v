@@ -46,6 +46,22 @@ End Score.
 Theorem quadratic : L2a.
 Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card_option card_ord. Qed.
 
+Theorem wider_key_space : L2a_wide.
+Proof.
+move=> S n Cin D place inj alpha offset delta v Ev xq xk; rewrite -(quadratic_scoreE alpha offset delta xq xk).
+rewrite /quadratic_score position_only /score.
+have zero_content (x : Cin -> S) : (\sum_c x c * 0 = 0)%num by apply: big1 => c _; rewrite mul0r.
+have first (F : D -> S) : (\sum_e (\sum_c xq c * 0) * F e = 0)%num.
+  by apply: big1 => e _; rewrite zero_content mul0l.
+have third : (\sum_(e : D) 0 * (\sum_c xk c * 0) = 0)%num by apply: big1 => e _; rewrite mul0l.
+rewrite !first third !add0l.
+transitivity (\sum_e \sum_p v e * (encoding delta p * identity (place p) e))%num.
+  by apply: eq_bigr => e _; rewrite big_distrr.
+rewrite exchange_big /=; apply: eq_bigr => p _; rewrite -Ev.
+rewrite (bigD1 (place p)) //= /identity eqxx big1 => [|e /negbTE]; first by rewrite mul1r add0r.
+by rewrite eq_sym => ->; rewrite !mul0r.
+Qed.
+
 (** ** Instance: alpha = 3, Delta = (1, -2), delta = (2, 1): - 3 (1 + 9 - 5) = -15, whatever the tokens *)
 Definition two (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
 Theorem instance (Cin : finType) (xq xk : Cin -> integers) :

@@ -47,6 +47,38 @@ have ge := share (Rle_lt_trans _ _ _ pos0 lt) inj target; apply: Rle_trans ge.
 by have := small alpha lt; lra.
 Qed.
 
+(** By Bernoulli's inequality the bound of L2c leaves at most n times 2 / (e^alpha - 1). *)
+Lemma bernoulli x n : 0 <= x -> 1 - INR n * x <= / (1 + x) ^ n <= 1.
+Proof.
+move=> x0; elim: n => [|n [lo hi]]; first by rewrite /= Rinv_1; lra.
+have p : 0 < (1 + x) ^ n by apply: pow_lt; lra.
+rewrite S_INR /= Rinv_mult.
+have a0 : 0 < / (1 + x) ^ n by exact: Rinv_0_lt_compat.
+have b0 : 0 < / (1 + x) by apply: Rinv_0_lt_compat; lra.
+have E : x * / (1 + x) = 1 - / (1 + x) by field; lra.
+have b1 : / (1 + x) <= 1 by have := Rmult_le_pos _ _ x0 (Rlt_le _ _ b0); lra.
+have le : x * / (1 + x) <= x by rewrite -[X in _ <= X]Rmult_1_r; apply: Rmult_le_compat_l.
+move: a0 lo hi b0 b1 E le; set a := / (1 + x) ^ n; set b := / (1 + x) => a0 lo hi b0 b1 E le.
+have : (1 - b) * a <= x by rewrite -E -[X in _ <= X]Rmult_1_r; apply: Rmult_le_compat; nra.
+by split; nra.
+Qed.
+Theorem rate : L2b_rate.
+Proof.
+move=> n eps alpha e0 a0 big K pos inj target; have := share a0 inj target.
+have n0 := pos_INR n; have x0 : 0 < 2 / (exp alpha - 1).
+  by apply: Rdiv_lt_0_compat; [lra | have := exp_increasing _ _ a0; rewrite exp_0; lra].
+have [lo _] := bernoulli n (Rlt_le _ _ x0); rewrite -/(theta_bound alpha) in lo.
+suff : INR n * (2 / (exp alpha - 1)) <= eps by lra.
+have ge : 1 + 2 * INR n / eps <= exp alpha.
+  have q : 0 <= 2 * INR n / eps by apply: Rdiv_le_0_compat; lra.
+  have p : 0 < 1 + 2 * INR n / eps by lra.
+  rewrite -[X in X <= _](exp_ln _ p); case: big => [/exp_increasing|->]; lra.
+have d0 : 0 < exp alpha - 1 by have := exp_increasing _ _ a0; rewrite exp_0; lra.
+apply: (Rmult_le_reg_r (exp alpha - 1)) => //; have -> : INR n * (2 / (exp alpha - 1)) * (exp alpha - 1) = 2 * INR n by field; lra.
+have -> : 2 * INR n = eps * (2 * INR n / eps) by field; lra.
+by apply: Rmult_le_compat_l; lra.
+Qed.
+
 (** ** Any scores with a strict maximum *)
 Lemma is_lim_rsum (I : Type) (s : seq I) (P : pred I) (f : I -> R -> R) (l : I -> R) :
   (forall i, P i -> is_lim (f i) p_infty (l i)) ->

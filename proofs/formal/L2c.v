@@ -2,10 +2,10 @@
 
     Claim: for alpha > 0, on every finite grid of every size and number [n] of dimensions that contains the target, the
     softmax of a quadratic head gives the target at least [(1 + 2 / (e^alpha - 1))^-n]. If the target lies outside a box
-    of keys, the same holds for the key nearest to it, its clamp.
+    of keys, the same holds for the key nearest to it, its clamp. And with the sums over all integers themselves: the theta
+    series, or for each axis a sum of its own, which takes one alpha for each axis and real centres.
     Source: this project; it makes the limit of Cordonnier et al. 2020, Lemma 2, uniform.
-    Does not show: the sharper bound with the exact theta series (the symbolic layer has it), nor anything for real
-    centres: a centre between two keys gives each 1/2 at every alpha.
+    Does not show: the value of such a sum. A centre between two keys gives each 1/2 at every alpha.
     Licenses: conv2attn.bounds.leaked_mass. *)
 From Coq Require Import Reals Lra Lia ZArith.
 From mathcomp Require Import all_ssreflect.
@@ -57,22 +57,20 @@ have -> : w (Z.of_nat (N + @ord0 N) - Z.of_nat N) = 1.
   by rewrite /w addn0 Z.sub_diag /= Rmult_0_r; exact: exp_0.
 by have := side_le N; rewrite /c /theta_bound -/a /Rdiv; lra.
 Qed.
+End Theta.
 
-(** ** All axes: the weight is a product, and the grid is part of a box around the target *)
-Variables (n : nat) (K : finType) (pos : K -> point n).
-Hypothesis pos_inj : grid pos.
-Definition weight (x target : point n) := exp (- alpha * IZR (distance x target)).
-Lemma weight_prod x target : weight x target = \prod_i w (x i - target i).
-Proof. by rewrite /weight IZR_sum big_distrr exp_rsum. Qed.
-Lemma weight_diag x target : x =1 target -> weight x target = 1.
-Proof. by move=> E; rewrite /weight /distance big1 ?Rmult_0_r ?exp_0 // => i _; rewrite E Z.sub_diag. Qed.
-Lemma prod_le (F : 'I_n -> R) : (forall i, 0 <= F i <= c) -> 0 <= \prod_i F i <= c ^ n.
+(** ** All axes: the grid is part of a box around the target, on which the sum is a product *)
+Lemma rprod_le n (F G : 'I_n -> R) : (forall i, 0 <= F i <= G i) -> 0 <= \prod_i F i <= \prod_i G i.
 Proof.
-move=> H; have -> : c ^ n = \big[Rmult/1]_(i < n) c by rewrite big_const_ord; elim: n => //= k ->.
-elim/big_ind2: _ => [|x1 x2 y1 y2 Hx Hy|i _]; [lra | | exact: H].
+move=> H; elim/big_ind2: _ => [|x1 x2 y1 y2 Hx Hy|i _]; [lra | | exact: H].
 by split; [apply: Rmult_le_pos; lra | apply: Rmult_le_compat; lra].
 Qed.
-Lemma partition_le (target : point n) : \sum_k weight (pos k) target <= c ^ n.
+Section Axes.
+Variables (n : nat) (s : 'I_n -> Z -> R) (total : 'I_n -> R).
+Hypothesis bounded : forall a N, \big[Rplus/0]_(m < (N + N).+1) exp (s a (Z.of_nat m - Z.of_nat N)) <= total a.
+Variables (K : finType) (pos : K -> point n).
+Hypothesis pos_inj : grid pos.
+Lemma box_sum_le (target : point n) : \sum_k exp (\sum_a s a (pos k a - target a)%Z) <= \prod_a total a.
 Proof.
 pose N := (\max_k \max_i Z.abs_nat (pos k i - target i))%N.
 have HN k i : (Z.abs (pos k i - target i) <= Z.of_nat N)%Z.
@@ -80,35 +78,55 @@ have HN k i : (Z.abs (pos k i - target i) <= Z.of_nat N)%Z.
     apply: leq_trans (@leq_bigmax K (fun k => \max_i Z.abs_nat (pos k i - target i)) k); exact: leq_bigmax.
   by move: (N) H1 => M; lia.
 pose code k : {ffun 'I_n -> 'I_(N + N).+1} := [ffun i => inord (Z.to_nat (pos k i - target i + Z.of_nat N))].
-pose F (f : {ffun 'I_n -> 'I_(N + N).+1}) := \prod_i w (Z.of_nat (f i) - Z.of_nat N).
+pose w a z := exp (s a z).
+pose F (f : {ffun 'I_n -> 'I_(N + N).+1}) := \prod_i w i (Z.of_nat (f i) - Z.of_nat N)%Z.
 have codeK k i : (Z.of_nat (code k i) - Z.of_nat N = pos k i - target i)%Z.
   have := HN k i; rewrite ffunE; move: (pos k i - target i)%Z => u Hu.
   have Hlt : (Z.to_nat (u + Z.of_nat N) < (N + N).+1)%N.
     by rewrite ltnS; apply/leP; rewrite -plusE; clear -Hu; move: (N) Hu => M; lia.
   by rewrite inordK //; clear -Hu; move: (N) Hu => M; lia.
-have -> : \sum_k weight (pos k) target = \sum_k F (code k).
-  by apply: eq_bigr => k _; rewrite weight_prod; apply: eq_bigr => i _; rewrite codeK.
+have -> : \sum_k exp (\sum_a s a (pos k a - target a)%Z) = \sum_k F (code k).
+  by apply: eq_bigr => k _; rewrite exp_rsum; apply: eq_bigr => i _; rewrite codeK.
 rewrite -(big_map code xpredT F) /= big_uniq; last first.
   rewrite map_inj_uniq ?index_enum_uniq // => x y E; apply: pos_inj => i.
   by have := codeK x i; have := codeK y i; rewrite E; lia.
 apply: (Rle_trans _ (\sum_f F f)).
   apply: rsum_part => f; rewrite /F; elim/big_ind: _ => [|x y Hx Hy|i _]; [lra | exact: Rmult_le_pos | exact/Rlt_le/exp_pos].
-rewrite /F -(bigA_distr_bigA (fun i (j : 'I_(N + N).+1) => w (Z.of_nat j - Z.of_nat N))).
-apply: (proj2 (prod_le _)) => i; split; last exact: axis_le.
+rewrite /F -(bigA_distr_bigA (fun i (j : 'I_(N + N).+1) => w i (Z.of_nat j - Z.of_nat N)%Z)).
+apply: (proj2 (rprod_le _)) => i; split; last exact: bounded.
 by apply: rsum_ge0 => j _; apply/Rlt_le/exp_pos.
+Qed.
+End Axes.
+
+(** ** A quadratic head; [theta] bounds the sum over one axis *)
+Section Quadratic.
+Variables (alpha theta : R).
+Hypothesis alpha_gt0 : 0 < alpha.
+Hypothesis axis : forall N, \big[Rplus/0]_(m < (N + N).+1) exp (- alpha * IZR ((Z.of_nat m - Z.of_nat N) * (Z.of_nat m - Z.of_nat N))) <= theta.
+Variables (n : nat) (K : finType) (pos : K -> point n).
+Hypothesis pos_inj : grid pos.
+Definition weight (x target : point n) := exp (- alpha * IZR (distance x target)).
+Lemma weight_diag x target : x =1 target -> weight x target = 1.
+Proof. by move=> E; rewrite /weight /distance big1 ?Rmult_0_r ?exp_0 // => i _; rewrite E Z.sub_diag. Qed.
+Lemma partition_le (target : point n) : \sum_k weight (pos k) target <= theta ^ n.
+Proof.
+have -> : theta ^ n = \big[Rmult/1]_(i < n) theta by rewrite big_const_ord; elim: n => //= k ->.
+apply: Rle_trans (box_sum_le (s := fun _ z => - alpha * IZR (z * z)) (fun _ => axis) pos_inj target); right.
+by apply: eq_bigr => k _; rewrite /weight IZR_sum big_distrr.
 Qed.
 
 (** A key [nearest] of which all others are farther by at least their own squared distance from it. *)
 Lemma share_ge (target : point n) nearest :
   (forall k, distance (pos nearest) target + distance (pos k) (pos nearest) <= distance (pos k) target)%Z ->
-  / c ^ n <= quadratic_head pos alpha target nearest.
+  / theta ^ n <= quadratic_head pos alpha target nearest.
 Proof.
 move=> gap; rewrite /quadratic_head /softmax.
 set e := exp _; set Z := \sum_j _.
 have e0 : 0 < e := exp_pos _.
 have Z0 : 0 < Z by apply: (rsum_gt0 nearest) => j; exact: exp_pos.
-have c0 : 0 < c ^ n by apply: pow_lt; have := theta_bound_ge1; lra.
-have Hle : Z <= e * c ^ n.
+have c0 : 0 < theta ^ n.
+  by apply: Rlt_le_trans (partition_le (pos nearest)); apply: (rsum_gt0 nearest) => j; exact: exp_pos.
+have Hle : Z <= e * theta ^ n.
   apply: (Rle_trans _ (e * \sum_k weight (pos k) (pos nearest))); last first.
     by apply: Rmult_le_compat_l; [lra | exact: partition_le].
   rewrite big_distrr /=; apply: rsum_le => k _; rewrite /e /weight -exp_plus.
@@ -116,21 +134,87 @@ have Hle : Z <= e * c ^ n.
       <= - alpha * IZR (distance (pos nearest) target) + - alpha * IZR (distance (pos k) (pos nearest)).
     by have := IZR_le _ _ (gap k); rewrite plus_IZR; nra.
   by case: H => [/exp_increasing|->]; lra.
-apply: (Rmult_le_reg_r (c ^ n * Z)); first exact: Rmult_lt_0_compat.
-have -> : / c ^ n * (c ^ n * Z) = Z by field; lra.
-by have -> : e / Z * (c ^ n * Z) = e * c ^ n by field; lra.
+apply: (Rmult_le_reg_r (theta ^ n * Z)); first exact: Rmult_lt_0_compat.
+have -> : / theta ^ n * (theta ^ n * Z) = Z by field; lra.
+by have -> : e / Z * (theta ^ n * Z) = e * theta ^ n by field; lra.
 Qed.
-End Theta.
+End Quadratic.
+
+(** ** Sums over all integers *)
+Lemma big_sum_f_R0 (u : nat -> R) N : \big[Rplus/0]_(m < N.+1) u m = sum_f_R0 u N.
+Proof. by elim: N => [|N IH]; rewrite big_ord_recr /= ?big_ord0 ?Rplus_0_l // IH. Qed.
+Lemma partial_le (u : nat -> R) l N : (forall m, 0 <= u m) -> infinite_sum u l -> \big[Rplus/0]_(m < N) u m <= l.
+Proof.
+move=> u0 lim; have le M : sum_f_R0 u M <= l by apply: sum_incr.
+case: N => [|N]; last by rewrite big_sum_f_R0.
+by rewrite big_ord0; have := le 0%N; have := u0 0%N; rewrite /=; lra.
+Qed.
+Lemma sum_exists (u : nat -> R) bound : (forall m, 0 <= u m) -> (forall N, \big[Rplus/0]_(m < N) u m <= bound) ->
+  exists l, infinite_sum u l /\ l <= bound.
+Proof.
+move=> u0 le.
+have ub : has_ub (sum_f_R0 u) by exists bound => x [N ->]; rewrite -big_sum_f_R0.
+have grows : Un_growing (sum_f_R0 u) by move=> N /=; have := u0 N.+1; lra.
+have [l cv] := growing_cv _ grows ub; exists l; split=> //; apply: Rnot_lt_le => lt; have [N close] := cv (l - bound) ltac:(lra).
+by have := close N (le_n N); have := le N.+1; rewrite big_sum_f_R0 /R_dist => ? /Rabs_def2; lra.
+Qed.
+Lemma axis_of_sides (s : Z -> R) N : \big[Rplus/0]_(m < (N + N).+1) exp (s (Z.of_nat m - Z.of_nat N)%Z)
+  = \big[Rplus/0]_(m < N.+1) exp (s (Z.of_nat m)) + \big[Rplus/0]_(m < N) exp (s (- Z.of_nat m - 1)%Z).
+Proof.
+rewrite -addnS big_split_ord /= (reindex_inj rev_ord_inj) /= Rplus_comm; congr (_ + _); apply: eq_bigr => i _; congr (exp (s _)).
+  by rewrite of_natD; lia.
+have Hi : (i.+1 <= N)%coq_nat by apply/leP.
+by rewrite Nat2Z.inj_sub; lia.
+Qed.
+Lemma axis_le_total s total N : over_integers s total -> \big[Rplus/0]_(m < (N + N).+1) exp (s (Z.of_nat m - Z.of_nat N)%Z) <= total.
+Proof.
+case=> r [l [cr [cl ->]]]; rewrite axis_of_sides; apply: Rplus_le_compat.
+  by apply: (partial_le (u := fun m => exp (s (Z.of_nat m)))) => // m; apply/Rlt_le/exp_pos.
+by apply: (partial_le (u := fun m => exp (s (- Z.of_nat m - 1)%Z))) => // m; apply/Rlt_le/exp_pos.
+Qed.
+
+Theorem theta_series : L2c_theta.
+Proof.
+move=> alpha a0; have side := side_le a0; have c1 := theta_bound_ge1 a0.
+have E : theta_bound alpha = 1 + / (exp alpha - 1) + / (exp alpha - 1) by rewrite /theta_bound /Rdiv; ring.
+have [||l [cl lb]] := sum_exists (u := fun m => exp (- alpha * IZR ((- Z.of_nat m - 1) * (- Z.of_nat m - 1)))) (bound := / (exp alpha - 1)).
+- by move=> m; apply/Rlt_le/exp_pos.
+- move=> N; apply: Rle_trans (side N); right; apply: eq_bigr => m _; congr (exp (_ * IZR _)); lia.
+have [||r [cr rb]] := sum_exists (u := fun m => exp (- alpha * IZR (Z.of_nat m * Z.of_nat m))) (bound := 1 + / (exp alpha - 1)).
+- by move=> m; apply/Rlt_le/exp_pos.
+- case=> [|N]; first by rewrite big_ord0; have := side 0%N; rewrite big_ord0; lra.
+  rewrite big_ord_recl /= Rmult_0_r exp_0; apply: Rplus_le_compat_l; apply: Rle_trans (side N); right.
+  by apply: eq_bigr => m _; congr (exp (_ * IZR _)); rewrite /bump /=; lia.
+exists (r + l); split; first by exists r, l.
+have := partial_le 1 (fun m => Rlt_le _ _ (exp_pos _)) cr; have := partial_le 0 (fun m => Rlt_le _ _ (exp_pos _)) cl.
+by rewrite big_ord_recl !big_ord0 /= Rmult_0_r exp_0; lra.
+Qed.
+
+Theorem share_of_axes : L2c_axes.
+Proof.
+move=> n s total sums K pos inj target; rewrite /softmax.
+have le := box_sum_le (fun a N => axis_le_total N (sums a)) inj (pos target).
+set Z := \sum_j _ in le *; have Z0 : 0 < Z by apply: (rsum_gt0 target) => j; exact: exp_pos.
+have -> : exp (\sum_a s a (pos target a - pos target a)%Z) = (\prod_a (exp (s a 0%Z) / total a)) * \prod_a total a.
+  rewrite exp_rsum -big_split /=; apply: eq_bigr => a _; rewrite Z.sub_diag; field.
+  have := axis_le_total 0 (sums a); rewrite big_ord_recl big_ord0 /=; have := exp_pos (s a 0%Z); lra.
+set x := \prod_a (_ / _); set T := \prod_a total a in le *.
+have x0 : 0 <= x.
+  rewrite /x; elim/big_ind: _ => [|y z Hy Hz|a _]; [lra | exact: Rmult_le_pos |].
+  have p := exp_pos (s a 0%Z); apply/Rlt_le/Rdiv_lt_0_compat => //.
+  by have := axis_le_total 0 (sums a); rewrite big_ord_recl big_ord0 /=; lra.
+by apply: (Rmult_le_reg_r Z) => //; rewrite /Rdiv Rmult_assoc Rinv_l ?Rmult_1_r; [apply: Rmult_le_compat_l | lra].
+Qed.
 
 Theorem share : L2c.
 Proof.
-move=> n alpha alpha0 K pos inj target; apply: share_ge => // k.
+move=> n alpha alpha0 K pos inj target; apply: (share_ge alpha0 (axis_le alpha0)) => // k.
 by rewrite {1}/distance big1 => [|i _]; lia.
 Qed.
 
 Theorem share_of_clamp : L2c_clamp.
 Proof.
-move=> n alpha alpha0 lo hi K pos inj ins target nearest E; apply: share_ge => // k.
+move=> n alpha alpha0 lo hi K pos inj ins target nearest E; apply: (share_ge alpha0 (axis_le alpha0)) => // k.
 have lohi i : (lo i <= hi i)%Z by have := ins nearest i; lia.
 rewrite (distance_ext E (frefl target)) (distance_ext (frefl (pos k)) E); exact: clamp_gap.
 Qed.

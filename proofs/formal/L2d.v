@@ -58,6 +58,19 @@ rewrite exp_rsum; congr (_ / _); rewrite (prod_sum (fun a i => exp (s a i)) k).
 by apply: eq_bigr => j _; exact: exp_rsum.
 Qed.
 
+Theorem mixing : L2d_mixing.
+Proof.
+move=> K1 K2 s1 s2 X; have P (k : K1 * K2) : softmax (fun k => s1 k.1 + s2 k.2) k = softmax s1 k.1 * softmax s2 k.2.
+  rewrite /softmax exp_plus.
+  have -> : \sum_j exp (s1 j.1 + s2 j.2) = (\sum_j exp (s1 j)) * (\sum_j exp (s2 j)).
+    rewrite big_distrl /= -(pair_bigA _ (fun i j => exp (s1 i + s2 j))) /=; apply: eq_bigr => i _.
+    by rewrite big_distrr; apply: eq_bigr => j _; exact: exp_plus.
+  by have := softmax_den s1 k.1; have := softmax_den s2 k.2; move=> p2 p1; field; lra.
+transitivity (\sum_i \sum_j softmax s1 i * softmax s2 j * X (i, j)).
+  by rewrite pair_bigA; apply: eq_bigr => -[i j] _; rewrite P.
+by rewrite exchange_big; apply: eq_bigr => j _; rewrite big_distrr; apply: eq_bigr => i _ /=; ring.
+Qed.
+
 (** ** Instance: equal scores on a box of sides 2 and 3: each share is 1/2 * 1/3 *)
 Definition sides (a : 'I_2) : nat := a.+2.
 Theorem instance (k : box sides) : softmax (fun _ : box sides => \big[Rplus/0]_(a < 2) 0) k = 1 / 6.

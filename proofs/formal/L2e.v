@@ -22,6 +22,12 @@ rewrite rsum_option /= /dot !big_distrr -!big_split /=; apply: eq_bigr => a _.
 by rewrite /shift; ring.
 Qed.
 
+Theorem centred : L2e_centred.
+Proof.
+move=> n K pos alpha q offset m k; rewrite !absolute; apply: softmax_ext => j; congr (_ * _).
+by rewrite /dot; apply: eq_bigr => a _; ring.
+Qed.
+
 (** ** Instance: keys 0 and 1 on a line, alpha = ln 2, q = 0, Delta = 1: shares 1/3 and 2/3 *)
 Definition at_ (x : R) (a : 'I_1) : R := x.
 Definition keys01 (k : bool) : 'I_1 -> R := at_ (if k then 1 else 0).

@@ -5,8 +5,9 @@
     is larger than its exponential as stored, what leaks in all is bounded, and the target's weight is exactly 1 once the others
     do not move the sum, or the quotient rounds to 1. So a layer of soft heads and the convolution, each as computed, differ by at most [difference].
     Source: Blanchard, Higham and Higham 2021 for the softmax; this project for the rest.
-    Does not show: the mean of a target of weight 1, off by what the others weigh; anything with overflow, infinities or NaN; the error of a device's exponential, which is a hypothesis;
-    fused kernels that divide after mixing; the sharper theta series, of which the formal bound is [theta_bound].
+    The mean with weights of which the target's is 1 is off by what the others weigh, and not by a fraction of the target.
+    Does not show: anything with overflow, infinities or NaN; the error of a device's exponential, which is a hypothesis; fused
+    kernels that divide after mixing.
     Licenses: conv2attn.bounds.softmax_error, soft_mixing_bound, computed_leak, hard_mixing_bound, target_rounds_to_one_threshold. *)
 From Coq Require Import Reals ZArith Lra Lia.
 From Flocq Require Import Core.
@@ -320,8 +321,8 @@ by apply: Rmult_le_compat_r => //; apply/le_INR/leP.
 Qed.
 Theorem lattice : SOFT_lattice.
 Proof.
-move=> n K pos inj target; split=> [alpha a0|r].
-  have := partition_le a0 inj (pos target); rewrite (bigD1 target) //= weight_diag // /L2c.weight; lra.
+move=> n K pos inj target; split=> [alpha theta total|r].
+  have := partition_le (fun N => axis_le_total N total) inj (pos target); rewrite (bigD1 target) //= weight_diag // /L2c.weight; lra.
 pose near := [pred k | (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z].
 have self : target \in near.
   rewrite inE /distance big1 => [|a _]; last by rewrite Z.sub_diag.
@@ -340,6 +341,161 @@ have inj' : {in near &, injective code}.
 have : (#|near| <= (r + r).+1 ^ n)%N.
   by rewrite -(card_in_imset inj'); apply: leq_trans (max_card _) _; rewrite card_ffun !card_ord.
 rewrite (cardD1 target) self add1n => le; rewrite -ltnS subn1 prednK ?expn_gt0 //; apply: leq_trans le.
+Qed.
+
+(** ** The mean of a target of weight 1 *)
+Section Hard.
+Variables (A T : arithmetic) (cut : R -> R) (I : eqType) (w x : I -> R) (target : I) (kappa : R).
+Hypotheses (soundA : sound A) (soundT : sound T) (wider : forall z, representable T z -> representable A z) (kappa0 : 0 <= kappa).
+Hypothesis close : forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
+Hypotheses (uncut : forall z, cut z = z) (nearA : nearest A) (nearT : nearest T).
+Hypotheses (one : w target = 1) (repA : representable A (x target)) (repT : representable T (x target)).
+Let value := evaluate A T cut w x 0.
+Let others := weight (fun i => if i == target then 0 else w i) x 0.
+Let lossesAT := losses A T (I := I).
+Let zeroA : representable A 0. Proof. by have [_ [? _ _ _ _]] := soundA. Qed.
+Lemma others_ge0 t : 0 <= others t. Proof. exact: weight_ge0. Qed.
+Lemma others_all t : Some target \notin summands t -> weight w x 0 t = others t.
+Proof.
+rewrite /others; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
+- by rewrite inE => ne; rewrite ifN // eq_sym; apply: contra ne => /eqP ->.
+- by rewrite mem_cat negb_or => /andP [/IHs -> /IHt ->].
+- by rewrite inE negb_or => /andP [ne /IHt ->]; rewrite ifN // eq_sym; apply: contra ne => /eqP ->.
+Qed.
+(** What stands beside the target is small. *)
+Lemma beside t r c : Some target \notin summands t -> (rounds t <= r)%N -> (stored_on_a_way t <= c)%N ->
+  Rabs (value t) <= factor A T kappa r c * (others t + lossesAT t).
+Proof.
+move=> /others_all E rt ct.
+have := error soundA soundT wider zeroA kappa0 close rt ct; rewrite -/(value t) E -/(lossesAT t).
+have := exact_le w x 0 t; rewrite E; have := Rabs_triang (value t - exact_value w x 0 t) (exact_value w x 0 t).
+have -> : value t - exact_value w x 0 t + exact_value w x 0 t = value t by ring.
+lra.
+Qed.
+Lemma added a b : representable A a -> Rabs (fl A (a + b) - x target) <= Rabs (a - x target) + 2 * Rabs b + sum_loss A.
+Proof.
+move=> fa; have [_ /(_ a b fa) near] := nearA.
+have := Rabs_triang (fl A (a + b) - (a + b)) (a - x target + b); have := Rabs_triang (a - x target) b.
+have -> : fl A (a + b) - (a + b) + (a - x target + b) = fl A (a + b) - x target by ring.
+lra.
+Qed.
+Lemma target_error r C t : uniq (summands t) -> Some target \in summands t -> (rounds t <= r)%N ->
+  forall c, (stored_on_a_way t <= c <= C)%N ->
+  Rabs (value t - x target) <= 2 ^ c * (2 * factor A T kappa r C) * (others t + lossesAT t).
+Proof.
+have [[u0 s0 l0] [_ _ keep _ _]] := soundA; have [[_ _ l0'] _] := soundT; have [sl _] := nearA; have [slT nT] := nearT.
+have [_ _ K1 Kg] := factors soundA soundT kappa0 r C; set G := factor A T kappa r C in Kg *.
+have G1 : 1 <= G by exact: Rle_trans K1 Kg.
+have big c d y : 0 <= d -> 0 <= y -> d <= 2 * G * y -> d <= 2 ^ c * (2 * G) * y.
+  move=> d0 y0 le; have P : 1 <= 2 ^ c by apply: pow_R1_Rle; lra.
+  by have := Rmult_le_compat_r (2 * G * y) 1 (2 ^ c) (Rle_trans _ _ _ d0 le) P; lra.
+have more c m d b e y z : m <= 2 ^ c * (2 * G) * y -> 0 <= b -> 0 <= e -> 0 <= z -> b <= G * z -> d <= m + 2 * b + e ->
+    d <= 2 ^ c * (2 * G) * (y + (z + e)).
+  move=> hm b0 e0 z0 hb hd.
+  have : 2 * b + e <= 2 ^ c * (2 * G) * (z + e) by apply: big; [lra | lra | have := Rmult_le_compat_r e 1 G e0 G1; lra].
+  by lra.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //.
+- move=> _ /=; rewrite inE => /eqP E _ c _; have -> : i = target by case: E.
+  rewrite /value /= !uncut one Rmult_1_l keep // Rminus_eq_0 Rabs_R0.
+  by rewrite /others /= eqxx Rabs_R0 Rmult_0_l Rplus_0_l; apply: Rmult_le_pos => //; apply: Rmult_le_pos; [apply: pow_le|]; lra.
+- case: (boolP (nilp (summands s))) => ns.
+    rewrite /value (plus_empty cut w x soundA soundT wider zeroA t ns) -/(value t) /= (nilP ns) /= => us inn.
+    rewrite /lossesAT /others /= ?ns /= (proj2 (exact_empty _ x 0 ns)) Rplus_0_l => rt c /andP [ct cC].
+    by apply: IHt => //; rewrite cC andbT; apply: leq_trans ct; exact: leq_maxr.
+  case: (boolP (nilp (summands t))) => nt.
+    rewrite /value (plus_emptyr cut w x soundA soundT wider zeroA s nt) -/(value s) /= (nilP nt) cats0 => us inn.
+    rewrite /lossesAT /others /= ?(negbTE ns) ?nt /= (proj2 (exact_empty _ x 0 nt)) Rplus_0_r => rs c /andP [cs cC].
+    by apply: IHs => //; rewrite cC andbT; apply: leq_trans cs; exact: leq_maxl.
+  rewrite /lossesAT /= (negbTE ns) (negbTE nt) cat_uniq mem_cat => /and3P [us apart ut] inn rr c /andP [].
+  rewrite geq_max => /andP [cs ct] cC.
+  have rs : (rounds s <= r)%N := leq_trans (leq_trans (leq_maxl _ _) (leqnSn _)) rr.
+  have rt : (rounds t <= r)%N := leq_trans (leq_trans (leq_maxr _ _) (leqnSn _)) rr.
+  have os := others_ge0 s; have ot := others_ge0 t.
+  have ls := losses_ge0 soundA soundT s; have lt := losses_ge0 soundA soundT t.
+  case/orP: inn => inn.
+    have nin : Some target \notin summands t by apply: contra apart => it; apply/hasP; exists (Some target).
+    have -> : others (Plus s t) + (losses A T s + losses A T t + sum_loss A)
+      = others s + losses A T s + (others t + losses A T t + sum_loss A) by rewrite /others /=; ring.
+    apply: (more c (Rabs (value s - x target)) _ (Rabs (value t))); [|exact: Rabs_pos|lra|lra| |].
+    - by apply: IHs => //; rewrite cs.
+    - by apply: beside => //; exact: leq_trans ct cC.
+    - exact: added (value_representable cut w x soundA soundT wider zeroA s).
+  have nin : Some target \notin summands s by apply: contra apart => it; apply/hasP; exists (Some target).
+  have -> : others (Plus s t) + (losses A T s + losses A T t + sum_loss A)
+    = others t + losses A T t + (others s + losses A T s + sum_loss A) by rewrite /others /=; ring.
+  apply: (more c (Rabs (value t - x target)) _ (Rabs (value s))); [|exact: Rabs_pos|lra|lra| |].
+  - by apply: IHt => //; rewrite ct.
+  - by apply: beside => //; exact: leq_trans cs cC.
+  - rewrite /value /= [_ + evaluate _ _ _ _ _ _ t]Rplus_comm.
+    exact: added (value_representable cut w x soundA soundT wider zeroA t).
+- rewrite /lossesAT /= inE => /andP [fresh ut] inn rr c /andP [ct cC].
+  have rt : (rounds t <= r)%N := leq_trans (leqnSn _) rr.
+  have ot := others_ge0 t; have lt := losses_ge0 soundA soundT t.
+  case: (eqVneq i target) => [E|ne].
+    have -> : Rabs 0 * Rabs (x i) + others t + (losses A T t + loss A) = 0 + (others t + losses A T t + loss A).
+      by rewrite Rabs_R0; ring.
+    apply: (more c 0 _ (Rabs (value t))); [|exact: Rabs_pos|lra|lra| |].
+    - by rewrite Rmult_0_r; lra.
+    - by apply: beside; [rewrite -E | | exact: leq_trans ct cC].
+    - have := added (value t) repA; rewrite Rminus_eq_0 Rabs_R0 /value /= E !uncut one Rmult_1_l; lra.
+  have {}inn : Some target \in summands t by case/orP: inn => // /eqP [E]; rewrite E eqxx in ne.
+  have p0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
+  have -> : Rabs (w i) * Rabs (x i) + others t + (losses A T t + loss A)
+    = others t + losses A T t + (Rabs (w i) * Rabs (x i) + loss A) by ring.
+  apply: (more c (Rabs (value t - x target)) _ (Rabs (w i * x i))); [|exact: Rabs_pos|lra|lra| |].
+  - by apply: IHt => //; rewrite ct.
+  - by rewrite Rabs_mult; have := Rmult_le_compat_r _ _ _ p0 G1; lra.
+  - have := added (w i * x i) (value_representable cut w x soundA soundT wider zeroA t).
+    by rewrite /value /= !uncut [w i * x i + _]Rplus_comm; lra.
+- rewrite /lossesAT /= => ut inn rt [|c] // /andP [ct cC].
+  have E : Rabs (value t - x target) <= 2 ^ c * (2 * G) * (others t + lossesAT t) by apply: IHt; rewrite // -ltnS ct ltnW.
+  have near : Rabs (fl T (value t) - x target) <= 2 * Rabs (value t - x target) + loss T.
+    have := nT _ (value t - x target) repT; have -> : x target + (value t - x target) = value t by ring.
+    have := Rabs_triang (fl T (value t) - value t) (value t - x target).
+    have -> : fl T (value t) - value t + (value t - x target) = fl T (value t) - x target by ring.
+    lra.
+  have : loss T <= 2 ^ c.+1 * (2 * G) * loss T by apply: big => //; have := Rmult_le_compat_r _ 1 G l0' G1; lra.
+  move: E near; rewrite /lossesAT /value /= -/(value t) /others /= -/(others t); lra.
+Qed.
+End Hard.
+
+Theorem hard_mixing : SOFT_hard_mixing.
+Proof.
+case=> A T cut kappa k n c m K w x target t [/= [soundA soundT wider kappa0 small] [[bias [us out] sz sw sa] [sk close]]].
+move=> uncut nearA nearT one repA repT; rewrite /computed /lost /growth_of /=.
+have [[u0 s0 l0] _] := soundA; have [[v0 _ l0'] _] := soundT.
+have grow : factor A T kappa n c <= growth A T kappa n c.
+  rewrite /factor /growth; apply: Rmult_le_compat_r; first by apply: pow_le; lra.
+  by apply: Rmult_le_compat_l; [apply: pow_le; lra | exact: power_le_gamma].
+have [_ _ K1 Kg] := factors soundA soundT kappa0 n c.
+have lost : losses A T t <= underflow A T k n m.
+  have := losses_le soundA soundT t; rewrite /underflow.
+  have := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP sz)); have := Rmult_le_compat_r _ _ _ l0 (le_INR _ _ (leP sk)).
+  have := Rmult_le_compat_r _ _ _ l0' (le_INR _ _ (leP sa)).
+  by case: ifP => _; lra.
+have o0 := others_ge0 w x target t; set o := weight _ _ _ _ in o0.
+have restE : \big[Rplus/0]_(i | i != target) (Rabs (w i) * Rabs (x i)) = o.
+  rewrite /o weight_sum; set f := fun i => if i == target then 0 else w i.
+  rewrite (sum_once (F := fun i => if i is Some i then Rabs (f i) * Rabs (x i) else Rabs 0) us) => [|[i|] /out /=]; last by rewrite Rabs_R0.
+    rewrite Rabs_R0 Rplus_0_r big_mkcond; apply: eq_bigr => i _; rewrite /f.
+    by case: eqP => _; rewrite ?Rabs_R0 ?Rmult_0_l.
+  by rewrite /f; case: eqP => [_ _|_]; rewrite ?Rabs_R0 ?Rmult_0_l // -Rabs_mult => ->; rewrite Rabs_R0.
+rewrite restE; have l1 := losses_ge0 soundA soundT t.
+have bound : factor A T kappa n c * (o + losses A T t) <= growth A T kappa n c * o + growth A T kappa n c * underflow A T k n m.
+  by rewrite -Rmult_plus_distr_l; apply: Rmult_le_compat; lra.
+have [inn|nin] := boolP (Some target \in summands t).
+  have := target_error soundA soundT wider kappa0 close uncut nearA nearT one repA repT us inn
+    (leq_trans (rounds_le t) sz) (C := c) (c := c); rewrite sw leqnn -/o => /(_ isT) E; apply: Rle_trans E _.
+  have P : 0 <= 2 * 2 ^ c by apply: Rmult_le_pos; [lra | apply: pow_le; lra].
+  have := Rmult_le_compat_l _ _ _ P bound; move: (2 ^ c) (factor _ _ _ _ _) => y f.
+  by have -> : y * (2 * f) * (o + losses A T t) = 2 * y * (f * (o + losses A T t)) by ring.
+have zero : x target = 0 by have := out _ nin; rewrite /= one Rmult_1_l.
+rewrite zero Rminus_0_r.
+have := beside soundA soundT wider kappa0 close nin (leq_trans (rounds_le t) sz) sw; rewrite -/o => E.
+apply: Rle_trans E _; apply: Rle_trans bound _; set z := _ + _.
+have z0 : 0 <= z by rewrite /z -Rmult_plus_distr_l; apply: Rmult_le_pos; lra.
+have P : 1 <= 2 * 2 ^ c by have := pow_R1_Rle 2 c; lra.
+by have := Rmult_le_compat_r _ _ _ z0 P; rewrite Rmult_1_l.
 Qed.
 
 Theorem mixing : SOFT_mixing.

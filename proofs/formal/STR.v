@@ -13,6 +13,27 @@ Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive
 Theorem selection : STR.
 Proof. by []. Qed.
 
+Section Pooling.
+Variable S : numbers.
+Add Ring numbers_ring : (laws S).
+Local Open Scope num_scope.
+Lemma pooled (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S)
+    (Wout : H -> D -> Cout -> S) b X q' o : \sum_q w q' q = 1 ->
+  \sum_q w q' q * mhsa P Wval Wout b X q o = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o.
+Proof.
+move=> one; rewrite [RHS]mhsaE.
+transitivity (\sum_q (w q' q * (\sum_h \sum_c (\sum_k P h q k * X k c) * merged Wval Wout h c o) + w q' q * b o)).
+  by apply: eq_bigr => q _; rewrite mhsaE; ring.
+rewrite big_split /=; congr (_ + _); last by rewrite -big_distrl /= one mul1l.
+under eq_bigr do rewrite big_distrr; rewrite exchange_big /=; apply: eq_bigr => h _.
+under eq_bigr do rewrite big_distrr; rewrite exchange_big /=; apply: eq_bigr => c _.
+under eq_bigr do rewrite mulA; rewrite -big_distrl; congr (_ * _) => /=.
+under eq_bigr do rewrite big_distrr; rewrite exchange_big /=; apply: eq_bigr => k _.
+by rewrite big_distrl; apply: eq_bigr => q _; rewrite mulA.
+Qed.
+End Pooling.
+Theorem pooling : STR_pooling. Proof. exact: pooled. Qed.
+
 Section Unstrided.
 Variables (n : nat) (g : geometry n).
 Hypothesis ok : fits g.

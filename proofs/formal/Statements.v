@@ -144,6 +144,11 @@ Definition grid (K : finType) n (pos : K -> point n) := forall k k', pos k =1 po
 (** The attention of a head that looks at [target]; by L2a, that of the quadratic encoding. *)
 Definition quadratic_head (K : finType) n (pos : K -> point n) (alpha : R) (target : point n) : K -> R :=
   softmax (fun k => - alpha * IZR (distance (pos k) target))%R.
+(** A softmax whose scores may be minus infinity, [None]: a mask. *)
+Definition weight (s : option R) : R := if s is Some x then exp x else 0%R.
+Definition masked_softmax (K : finType) (s : K -> option R) (k : K) : R := (weight (s k) / \sum_j weight (s j))%R.
+Definition leaky (slope : R) (s : option R) : option R := omap (fun x => if Rle_dec 0 x then x else slope * x)%R s.
+Definition rectified (s : option R) : option R := Some (if s is Some x then Rmax 0 x else 0%R).
 (** The bound [1 + 2 / (e^alpha - 1)] on the theta series of [e^-alpha]. *)
 Definition theta_bound (alpha : R) : R := (1 + 2 / (exp alpha - 1))%R.
 
@@ -165,6 +170,25 @@ Definition L1_any := forall (S : numbers) n (g : geometry n), fits g ->
 Definition L1_zero_pad := forall (S : numbers) n (g : geometry n), fits g ->
   forall (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S) (X : pixels g -> 'I_(G * ci) -> S) q o,
   conv_of_keys weight b (zero_pad X) q o = torch_conv weight b X q o.
+
+(** PyTorch's other modes of padding: which coordinate of an image of side [s] stands at [z], by how much each may pad, and the
+    map that this makes in front of the keys. *)
+Definition replicated (s z : Z) : Z := Z.max 0 (Z.min (s - 1) z).
+Definition reflected (s z : Z) : Z := (if z <? 0 then - z else if s - 1 <? z then 2 * (s - 1) - z else z)%Z.
+Definition wrapped (s z : Z) : Z := (if z <? 0 then z + s else if s - 1 <? z then z - s else z)%Z.
+Definition may_pad (mode : Z -> Z -> Z) (side before after : nat) :=
+  0 < side /\ (mode = replicated \/ (mode = reflected /\ before < side /\ after < side) \/ (mode = wrapped /\ before <= side /\ after <= side)).
+Definition source n (g : geometry n) (mode : Z -> Z -> Z) (k : keys g) (i : pixels g) :=
+  [forall a, Z.eqb (Z.of_nat (i a)) (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z)].
+(** Each key shows exactly one pixel, so hard heads behind such a map give the convolution of the image padded in that mode. *)
+Definition L1_modes := forall (S : numbers) n (g : geometry n) mode, fits g -> (forall a, may_pad mode (side g a) (before g a) (after g a)) ->
+  (forall k, exists! i, source mode (g := g) k i) /\
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
+  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  forall X q o, let padded k c := \big[@add S/zero]_(i | source mode k i) X i c in
+    mhsa P Wval Wout b padded q o = conv_of_keys weight b padded q o.
 
 (** PyTorch's transposed convolution: pixel [i] adds its value times [weight] of shape (in channels, out channels / groups,
     kernel) to output [i * stride + t * dilation - padding], for each tap [t]; outputs outside are cut off. [side] is that
@@ -208,6 +232,10 @@ Definition L1_offset := forall n (g : geometry n) (q : queries g) (t : taps g) (
 Definition STR := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q) (P : H -> Q -> K -> S)
     (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
   mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
+(** Any linear pooling of the queries whose weights sum to 1 is a layer with pooled attention. *)
+Definition STR_pooling := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S)
+    (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o, (\sum_q w q' q = 1)%num ->
+  (\sum_q w q' q * mhsa P Wval Wout b X q o = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o)%num.
 Definition unstrided n (g : geometry n) :=
   Geometry (side g) (kernel g) (fun _ => 1) (dilation g) (before g) (after g).
 (** The strided convolution at [q] is the convolution with stride 1 at [q * stride], which exists. *)
@@ -223,6 +251,13 @@ Definition L2a := forall (S : numbers) n (Cin : finType) (alpha : S) (offset del
   = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num
   /\ #|{: option 'I_n}| = n.+1.
 
+(** The key space may be wider than the encoding: its weights put component [p] at [place p], and [v] is anything elsewhere. *)
+Definition L2a_wide := forall (S : numbers) n (Cin D : finType) (place : option 'I_n -> D), injective place ->
+  forall (alpha : S) (offset delta : 'I_n -> S) (v : D -> S), (forall p, v (place p) = direction alpha offset p) ->
+  forall xq xk : Cin -> S,
+  score (fun _ _ => zero) (fun _ _ => zero) (fun p e => identity (place p) e) (fun _ => zero) v xq xk (encoding delta)
+  = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
+
 (** L2b: the limit, uniformly over all finite grids that contain the target ... *)
 Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target k,
@@ -231,6 +266,11 @@ Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall a
 Definition L2b_scores := forall (K : finType) (s : K -> R) (target : K), (forall k, k != target -> (s k < s target)%R) ->
   forall eps : R, (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
   forall k, (Rabs (softmax (fun j => alpha * s j) k - one_hot target k) <= eps)%R.
+
+(** The rate: this alpha leaves at most [eps] off the target, whatever the size of the grid. *)
+Definition L2b_rate := forall n (eps alpha : R), (0 < eps)%R -> (0 < alpha)%R -> (ln (1 + 2 * INR n / eps) <= alpha)%R ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target,
+  (1 - quadratic_head pos alpha (pos target) target <= eps)%R.
 
 (** L2c: the target's share at a finite alpha. *)
 Definition L2c := forall n (alpha : R), (0 < alpha)%R ->
@@ -246,10 +286,27 @@ Definition L2c_clamp := forall n (alpha : R), (0 < alpha)%R ->
   forall (target : point n) nearest, pos nearest =1 clamp lo hi target ->
   (/ theta_bound alpha ^ n <= quadratic_head pos alpha target nearest)%R.
 
+(** The sum of [e^(s z)] over all integers [z], as a limit. *)
+Definition over_integers (s : Z -> R) (total : R) := exists right left,
+  infinite_sum (fun m => exp (s (Z.of_nat m))) right /\ infinite_sum (fun m => exp (s (- Z.of_nat m - 1)%Z)) left /\
+  total = (right + left)%R.
+(** The theta series of [e^-alpha] has a sum, and [theta_bound] is not less. *)
+Definition L2c_theta := forall alpha : R, (0 < alpha)%R ->
+  exists theta, over_integers (fun z => - alpha * IZR (z * z))%R theta /\ (1 <= theta <= theta_bound alpha)%R.
+(** So with it, for any scores that are a sum over the axes: one alpha for each axis, real centres, whatever has a sum; with
+    [s a z = - alpha z^2] the share is [theta^-n]. *)
+Definition L2c_axes := forall n (s : 'I_n -> Z -> R) (total : 'I_n -> R), (forall a, over_integers (s a) (total a)) ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target,
+  (\prod_a (exp (s a 0%Z) / total a) <= softmax (fun k => \sum_a s a (pos k a - pos target a)%Z) target)%R.
+
 (** L2d: over a box, the softmax of a sum over the axes is the product of the softmaxes of the axes, for real centres,
     one sharpness an axis, and whatever else a sum over the axes may be. *)
 Definition L2d := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R) (k : box size),
   softmax (fun j : box size => \sum_a s a (j a))%R k = (\prod_a softmax (s a) (k a))%R.
+
+(** Mixing by it is mixing axis after axis: [K1] holds the axes before, [K2] the next one. *)
+Definition L2d_mixing := forall (K1 K2 : finType) (s1 : K1 -> R) (s2 : K2 -> R) (X : K1 * K2 -> R),
+  (\sum_k softmax (fun k => s1 k.1 + s2 k.2) k * X k = \sum_k2 softmax s2 k2 * (\sum_k1 softmax s1 k1 * X (k1, k2)))%R.
 
 (** L2e: the same attention from inner products of absolute features [(2 alpha (q + Delta), - alpha)], [(k, |k|^2)]. *)
 Section Absolute.
@@ -261,7 +318,52 @@ Definition key_feature n (k : 'I_n -> R) (p : option 'I_n) : R := if p is Some a
 Definition L2e := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
   softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p)
   =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a) (fun a => pos k a - q a - offset a)).
+(** Centring the coordinates at any [m] changes nothing. *)
+Definition L2e_centred := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset m : 'I_n -> R),
+  softmax (fun k => \sum_p query_feature alpha (fun a => q a - m a) offset p * key_feature (fun a => pos k a - m a) p)
+  =1 softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p).
 End Absolute.
+
+(** * GQ: the generalised quadratic encoding *)
+Section Generalised.
+Local Open Scope R_scope.
+(** The precision of a head, symmetric, and its score at the displacement [delta], for a centre [offset]. *)
+Definition bilinear n (M : 'I_n -> 'I_n -> R) (x y : 'I_n -> R) : R := \sum_i \sum_j M i j * (x i * y j).
+Definition symmetric n (M : 'I_n -> 'I_n -> R) := forall i j, M i j = M j i.
+Definition generalised_score n (M : 'I_n -> 'I_n -> R) (offset delta : 'I_n -> R) : R :=
+  - (/ 2 * bilinear M (fun a => delta a - offset a) (fun a => delta a - offset a)).
+(** It is an inner product of the numbers [delta_i] and [delta_i delta_j], [i <= j], but for a constant of the head. *)
+Definition GQ := forall n (M : 'I_n -> 'I_n -> R), symmetric M -> forall offset delta,
+  generalised_score M offset delta
+  = \sum_i (\sum_j M i j * offset j) * delta i
+    + \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N) ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j))
+    - / 2 * bilinear M offset offset.
+Definition definite n (M : 'I_n -> 'I_n -> R) (lambda : R) := 0 < lambda /\ forall x, lambda * (\sum_i x i * x i) <= bilinear M x x.
+(** If it is at least [lambda] times the identity and the centre is a key, that key is the only peak, with the share of an
+    isotropic head of alpha = [lambda / 2]. *)
+Definition GQ_peak := forall n (M : 'I_n -> 'I_n -> R) lambda, definite M lambda ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target,
+  let s k := generalised_score M (fun a => IZR (pos target a)) (fun a => IZR (pos k a)) in
+  (forall k, k != target -> s k < s target) /\
+  forall theta, over_integers (fun z => - (lambda / 2) * IZR (z * z)) theta -> / theta ^ n <= softmax s target.
+End Generalised.
+
+(** * EQV: attention without positions *)
+(** Scores of the two tokens alone: shuffled tokens give the outputs shuffled alike. *)
+Section Equivariance.
+Local Open Scope R_scope.
+Definition token_attention (H K Cin : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (X : K -> Cin -> R) (h : H) (q k : K) : reals :=
+  softmax (fun k => s h (X q) (X k)) k.
+Definition EQV := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)
+    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle -> forall (X : K -> Cin -> reals) q o,
+  let Y k := X (shuffle k) in
+  mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X (shuffle q) o.
+(** Which is not to give the same output: E16. *)
+Definition EQV_not_invariant := exists (s : unit -> (unit -> R) -> (unit -> R) -> R) (X : bool -> unit -> reals) (shuffle : bool -> bool),
+  bijective shuffle /\ let one_head _ _ _ : reals := 1 in let Y k := X (shuffle k) in
+  mhsa (D := [finType of unit]) (token_attention s Y) one_head one_head (fun _ : unit => 0) Y true tt
+  <> mhsa (D := [finType of unit]) (token_attention s X) one_head one_head (fun _ : unit => 0) X true tt.
+End Equivariance.
 
 (** * T1: Theorem 1 *)
 Section Theorem1.
@@ -375,6 +477,17 @@ Definition LIT := forall (K : finType) (s : K -> R) (target other : K), other !=
 Definition LIT_identity := forall (score : (bool -> R) -> bool -> bool -> R) (w : R),
   ~ forall X q, ((\sum_k softmax (score X q) k * X k) * w = X q)%R.
 
+(** * AND, its softmax: Andreoli's Eq. (11) and masks; the rest of AND speaks of matrices, below *)
+(** What does not depend on the input cancels ... *)
+Definition AND11 := forall (K : finType) (s : K -> R) (xi : R), softmax (fun k => s k + xi)%R =1 softmax s.
+(** ... but not before a leaky ReLU. *)
+Definition AND11_leaky := exists (s : bool -> R) (xi : R),
+  masked_softmax (fun k => leaky (/ 2) (Some (s k + xi)%R)) true <> masked_softmax (fun k => leaky (/ 2) (Some (s k))) true.
+(** A masked input weighs nothing, and the others are the softmax without it; after a leaky ReLU too, not after a plain one. *)
+Definition AND_masks := forall (K : finType) (s : K -> option R) slope,
+  (forall k, s k = None -> masked_softmax s k = 0%R /\ masked_softmax (fun k => leaky slope (s k)) k = 0%R) /\
+  forall k, s k = None -> masked_softmax (fun k => rectified (s k)) k <> 0%R.
+
 (** * PAD: hard heads without padding *)
 Section Padding.
 Local Open Scope Z_scope.
@@ -432,6 +545,12 @@ Definition D2 := forall (D : eqType) (t : D -> R), injective t -> forall alpha, 
 (** Such a number exists: [M d_1 + d_2] for displacements on a grid of width [W], if [M >= 2 W - 1]. *)
 Definition D2_number := forall W M : Z, (2 * W - 1 <= M)%Z -> forall d1 d2 d1' d2',
   (Z.abs d2 < W)%Z -> (Z.abs d2' < W)%Z -> (M * d1 + d2 = M * d1' + d2')%Z -> d1 = d1' /\ d2 = d2'.
+(** In any number of axes, each with [|d a| < W a]: the number of mixed radix, axis after axis. *)
+Fixpoint mixed_radix (M : nat -> Z) (d : nat -> Z) (n : nat) : Z :=
+  if n is n.+1 then (mixed_radix M d n * M n + d n)%Z else 0%Z.
+Definition D2_axes := forall (W M : nat -> Z) n, (forall a, (2 * W a - 1 <= M a)%Z) -> forall d d' : nat -> Z,
+  (forall a, (Z.abs (d a) < W a /\ Z.abs (d' a) < W a)%Z) -> mixed_radix M d n = mixed_radix M d' n ->
+  forall a, (a < n)%N -> d a = d' a.
 (** One dimension cannot serve three displacements that are keys at one query, each to be the strict maximum of a head. *)
 Definition D2_minimum := forall r v : 'I_3 -> R, ~ forall h k, k != h -> v h * r k < v h * r h.
 End D2.
@@ -688,10 +807,17 @@ Definition SOFT_leak_in_all := forall A T reciprocal, sound A -> monotone A -> m
   (forall k, k \notin few -> computed_softmax A T reciprocal e t k = 0) -> (#|[pred k in few | k != target]| <= N)%N ->
   \big[Rplus/0]_(k | k != target) computed_softmax A T reciprocal e t k
   <= (1 + roundoff T) * (1 + d) * \big[Rplus/0]_(k | k != target) exp (s k) + INR N * ((1 + roundoff T) * eta + loss T).
-(** On the lattice: with scores of [- alpha] times squared distances what leaks weighs at most [theta^n - 1] of the target, and at
-    most [(2 r + 1)^n - 1] keys are within [r]. *)
+(** The mean with weights of which the target's is 1, uncut: off by what the others weigh, twice, and twice more for each cast on
+    the way, and not by a fraction of the target. *)
+Definition SOFT_hard_mixing := forall s (K : finType) (w x : K -> R) target t, as_set s w x 0 t -> (forall z, cutting s z = z) ->
+  nearest (sums s) -> nearest (stores s) -> w target = 1 -> representable (sums s) (x target) -> representable (stores s) (x target) ->
+  Rabs (computed s w x 0 t - x target)
+  <= 2 ^ (casts s).+1 * (growth_of s * \big[Rplus/0]_(k | k != target) (Rabs (w k) * Rabs (x k)) + lost s).
+(** On the lattice: with scores of [- alpha] times squared distances what leaks weighs at most [theta^n - 1] of the target, theta
+    the series of L2c, and at most [(2 r + 1)^n - 1] keys are within [r]. *)
 Definition SOFT_lattice := forall n (K : finType) (pos : K -> point n), grid pos -> forall target,
-  (forall alpha, 0 < alpha -> \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target))) <= theta_bound alpha ^ n - 1) /\
+  (forall alpha theta, over_integers (fun z => - alpha * IZR (z * z)) theta ->
+     \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target))) <= theta ^ n - 1) /\
   forall r : nat, (#|[pred k | (k != target) && (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z]| <= (r + r).+1 ^ n - 1)%N.
 (** The target's weight is exactly 1, in any order of summation, where the others, of which at most [N] are not 0, do not move a
     sum of 1; and also where the quotient rounds to 1 as it is stored. *)
@@ -857,6 +983,21 @@ Definition AND13 := forall (R : comRingType) (K : finType) (m n p d q : nat) (A 
     (U : K -> 'M[R]_(d, q)) x,
   \matrix_(i, j) (\sum_(c : K * 'I_d) ((A c.1)^T *m x *m V c.1) i c.2 * U c.1 c.2 j) = basis_conv A (fun k => V k *m U k) x.
 
+(** Eq. (9): parameters that are combinations of [C h] add up the basis elements first. *)
+Definition AND9 := forall (R : comRingType) (K H : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (theta : K -> H -> R)
+    (C : H -> 'M[R]_(p, q)) x,
+  basis_conv A (fun k => \sum_h theta k h *: C h) x = basis_conv (fun h => \sum_k theta k h *: A k) C x.
+(** Eq. (12): a bi-linear score is an inner product of keys and queries. *)
+Definition AND12 := forall (R : comRingType) (m n p q d : nat) (x : 'M[R]_(m, p)) (z : 'M[R]_(n, q)) (key : 'M[R]_(p, d)) (query : 'M[R]_(q, d)),
+  x *m (key *m query^T) *m z^T = (x *m key) *m (z *m query)^T.
+(** Eqs. (1) to (4) of the paper, and with hard heads (L1) the grid convolution, are Eq. (8): the bases are the heads' attention. *)
+Definition AND_attention := forall (R : comRingType) (Q K H D Cin Cout : finType) (P : H -> Q -> K -> of_ring R)
+    (Wval : H -> Cin -> D -> of_ring R) (Wout : H -> D -> Cout -> of_ring R) (X : K -> Cin -> of_ring R) q o,
+  mhsa P Wval Wout (fun _ => 0) X q o
+  = basis_conv (fun h => \matrix_(k < #|K|, j < #|Q|) (P h (enum_val j) (enum_val k) : R))
+      (fun h => \matrix_(c < #|Cin|, e < #|Cout|) (merged Wval Wout h (enum_val c) (enum_val e) : R))
+      (\matrix_(k < #|K|, c < #|Cin|) (X (enum_val k) (enum_val c) : R)) (enum_rank q) (enum_rank o).
+
 (** ** HEADS: how many position-only heads one convolution needs *)
 (** Rows of [B] are the heads' attention on the [t] taps of the neighbourhood, rows of [W] the taps. *)
 Definition attends (F : realFieldType) (h t : nat) (B : 'M[F]_(h, t)) := (forall i j, 0 <= B i j) /\ forall i, \sum_j B i j = 1.
@@ -865,6 +1006,10 @@ Definition HEADS_lower := forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)
 (** One more than the rank always serves, with heads positive everywhere, so softmaxes. *)
 Definition HEADS_upper := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t.+1, p)),
   exists B : 'M[F]_(1 + \rank W, t.+1), attends B /\ (forall i j, 0 < B i j) /\ exists M, W = B^T *m M.
+(** As many as the rank serve if and only if the tap patterns hold one that is positive on every tap that is not zero. *)
+Definition HEADS_iff := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
+  (exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M)
+  <-> exists x : 'cV[F]_p, forall i, row i W != 0 -> 0 < (W *m x) i ord0.
 (** And may be needed: [-1, 0, 1] has rank 1, and one head never gives it. *)
 Definition edge : 'M[rat]_(3, 1) := \col_i (i%:R - 1).
 Definition HEADS_edge := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, attends B -> edge <> B^T *m M.

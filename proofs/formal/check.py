@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import final
 
 from .answers import Answer, FormalClaim, answers
-from .sources import compiled, problems_of_sources
+from .sources import HERE, compiled, problems_of_sources
 
-HERE = Path(__file__).parent
 KINDS = ("theorems", "instances", "mutants")
 
 
@@ -78,11 +77,12 @@ def rows_of(claims: list[FormalClaim], build: Path) -> list[Row]:
         return [each for rows in pool.map(ask, shares) for each in rows]
 
 
-def check(folder: Path = HERE, formal: frozenset[str] = frozenset()) -> list[Row]:
+def check(folder: Path = HERE, formal: frozenset[str] = frozenset(), build: Path | None = None) -> list[Row]:
     """One row a claim of `folder`, and one named `sources` if the files themselves are in disorder.
 
     Args:
         formal: claims that must have a theorem, besides those that `claims.toml` names.
+        build: an empty folder that keeps what is compiled; without one nothing is kept.
     Raises:
         CoqMissingError: there is no `coqc`, so nothing was checked.
     """
@@ -96,9 +96,9 @@ def check(folder: Path = HERE, formal: frozenset[str] = frozenset()) -> list[Row
         if not missing[name]
     ]
     disorder = problems_of_sources(folder)
-    with tempfile.TemporaryDirectory() as build:
-        disorder += compiled(folder, Path(build))
-        rows = [] if disorder else rows_of(complete, Path(build))
+    with tempfile.TemporaryDirectory() as temporary:
+        disorder += compiled(folder, build or Path(temporary))
+        rows = [] if disorder else rows_of(complete, build or Path(temporary))
     rows += [Row(name, (), (), tuple(problems)) for name, problems in missing.items() if problems]
     rows += [Row(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - sections.keys())]
     return sorted(rows, key=lambda r: [*sections, r.claim].index(r.claim)) + [

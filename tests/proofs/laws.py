@@ -138,7 +138,7 @@ def test_a_proof_whose_step_fails_or_that_has_none_is_not_proved():
 def test_the_whole_layer_takes_seconds(whole):
     start = time.process_time()
     assert report().exit_code == whole.exit_code == 0
-    assert time.process_time() - start < 15
+    assert time.process_time() - start < 10
 
 
 def test_the_table_is_what_the_claims_are(whole):
@@ -177,7 +177,7 @@ def test_the_errata_cite_the_claims_that_are_their_evidence_and_no_others():
     assert set(cited) == {f"E{n}" for n in range(1, 19)}
     for row, claims in cited.items():
         assert claims == {claim.name for claim in CLAIMS if row in claim.errata}, row
-    assert {row for row, claims in cited.items() if not claims} == {"E9", "E18"}
+    assert {row for row, claims in cited.items() if not claims} == {"E9"}
 
 
 def test_docstrings_cite_claims_that_exist():

@@ -23,6 +23,13 @@ def test_samples_are_confirmed_and_their_corruptions_refused(path):
     assert not any(all(answers(text)) for text in changed)
 
 
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_with_the_opposite_sign_are_refused(path):
+    two = path.read_text() * 2
+    assert answers(extraction.turned(two)) == [False, False]
+    assert extraction.turned("1 0 1 1 1 1\n9 0 -1 1\n1 0\n1\n1\n") == "\n"  # weights that are all zero
+
+
 @pytest.mark.parametrize("text", ["1", "1 2 1 1 1 1 0 0 -1 1", "2 0 1 1 1 1 0 0 -1 1", "1 0 1 1 1 x", "1 0 1.5", "²"])
 def test_what_is_no_certificate_is_said_to_be_none(text):
     with pytest.raises(NotACertificateError):

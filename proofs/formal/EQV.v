@@ -1,0 +1,65 @@
+(** * EQV: attention without positions is equivariant
+
+    Claim: if scores depend on the two tokens alone, shuffled tokens give the outputs shuffled alike; in general these are
+    other outputs.
+    Source: Cordonnier et al. 2020, Sec. 2.1, whose words are those of invariance (E16).
+    Does not show: anything about scores that see positions.
+    Licenses: nothing. *)
+From Coq Require Import ZArith Reals Lra.
+From mathcomp Require Import all_ssreflect.
+From C2A Require Import Statements Sums.
+Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
+Local Open Scope R_scope.
+
+Theorem equivariant : EQV.
+Proof.
+move=> H K D Cin Cout s Wval Wout b shuffle bij X q o Y.
+rewrite /mhsa; congr Rplus; apply: eq_bigr => h _; apply: eq_bigr => e _; congr Rmult.
+apply: eq_bigr => c _; congr Rmult; rewrite [RHS](reindex shuffle) /=; last exact: onW_bij.
+apply: eq_bigr => k _; congr Rmult; rewrite /token_attention /softmax /Y; congr (_ / _).
+by rewrite [RHS](reindex shuffle) //=; exact: onW_bij.
+Qed.
+
+(** ** Instance: tokens 0 and 1, score 0 but for a token that looks at itself: ln 2. Outputs 1/3 and 2/3, which change places *)
+Definition own_score (_ : unit) (x y : unit -> R) : R := if Rle_dec (x tt) (y tt) then if Rle_dec (y tt) (x tt) then ln 2 else 0 else 0.
+Definition tokens (k : bool) (_ : unit) : reals := if k then 1 else 0.
+Definition ones (_ _ _ : unit) : reals := 1.
+Definition output (X : bool -> unit -> reals) (q : bool) : R :=
+  mhsa (D := [finType of unit]) (token_attention own_score X) ones ones (fun _ : unit => 0 : reals) X q tt.
+Lemma unit_sum (F : unit -> R) : \big[Rplus/0]_(i : unit) F i = F tt.
+Proof. by rewrite (bigD1 tt) //= big1 ?Rplus_0_r // => -[]. Qed.
+Lemma outputE X q : output X q = softmax (fun k => own_score tt (X q) (X k)) true * X true tt
+  + softmax (fun k => own_score tt (X q) (X k)) false * X false tt.
+Proof. by rewrite /output /mhsa /= !unit_sum big_bool /ones /token_attention /=; ring. Qed.
+Lemma bij_negb : bijective negb. Proof. by exists negb; case. Qed.
+Lemma first_output : output tokens false = 1 / 3.
+Proof.
+rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
+by rewrite /= exp_0 exp_ln; lra.
+Qed.
+Lemma second_output : output tokens true = 2 / 3.
+Proof.
+rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
+by rewrite /= exp_0 exp_ln; lra.
+Qed.
+Theorem instance : output (fun k => tokens (negb k)) true = 1 / 3 /\ output (fun k => tokens (negb k)) false = 2 / 3.
+Proof. by rewrite /output !(equivariant own_score ones ones _ bij_negb) -!/(output _ _) first_output second_output. Qed.
+
+Theorem not_invariant : EQV_not_invariant.
+Proof.
+exists own_score, tokens, negb; split; first exact: bij_negb.
+move=> one_head Y H; have : output (fun k => tokens (negb k)) true = output tokens true by exact: H.
+by have [-> _] := instance; rewrite second_output; lra.
+Qed.
+
+(** ** Mutant: the same output, as the words after "that is" have it *)
+Definition mutant := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)
+    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle -> forall (X : K -> Cin -> reals) q o,
+  let Y k := X (shuffle k) in
+  mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X q o.
+Theorem mutant_refuted : ~ mutant.
+Proof.
+move=> H; have : output (fun k => tokens (negb k)) true = output tokens true.
+  exact: (H _ _ _ _ _ own_score ones ones (fun _ => 0) _ bij_negb tokens true tt).
+by have [-> _] := instance; rewrite second_output; lra.
+Qed.
