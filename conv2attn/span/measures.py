@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows
-from conv2attn.span.uses.heads import displacement_bins
+from conv2attn.span.sources.grids import Grid
 
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)
@@ -77,6 +77,17 @@ def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
     """The offsets of an odd kernel."""
     along = [dilation * (t - size // 2) for t in range(size)]
     return tuple(product(along, repeat=axes))
+
+
+def displacement_bins(grid: Grid, queries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The flat index of `key - site` among the (2 side - 1) of each axis: (queries, pixels)."""
+    sides = tuple(2 * side - 1 for side in grid.keys)
+    flat = np.zeros((len(queries), 1), dtype=np.int64)
+    at = np.unravel_index(queries, grid.queries)
+    for axis, side in enumerate(sides):
+        along = grid.displacement(axis).numpy()[at[axis]] + grid.keys[axis] - 1
+        flat = (flat[:, :, None] * side + along[:, None, :]).reshape(len(queries), -1)
+    return flat
 
 
 def masses(attention: AttentionRows, shuffled: np.random.Generator | None = None) -> Masses:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from attentions import LINE, OFFSETS, hard, mixed, soft
+from confirmation import confirm
 from scipy.optimize import linprog
 
 from conv2attn.span.conditions.limits import Limits, limits_for
 from conv2attn.span.conditions.problem import shifts
-from conv2attn.span.confirmation import confirm
 from conv2attn.span.programme import search
 from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.queries import decide_per_query

@@ -9,7 +9,7 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows
-from conv2attn.span.uses.heads import by_displacement
+from conv2attn.span.measures import masses
 
 LEAST_RELATIVE = 0.5
 """Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
@@ -59,8 +59,8 @@ def sort_into_patterns(attention: AttentionRows, tolerance: float) -> Profiles:
     Two heads have one pattern if, moved by the difference of their peaks, they differ by at most `tolerance` of their
     mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
     """
-    seen = by_displacement(attention)
-    means = seen.mean
+    seen = masses(attention)
+    means = np.divide(seen.mass, seen.having, out=np.zeros_like(seen.mass), where=seen.having > 0)
     mass = means / means.sum(tuple(range(1, means.ndim)), keepdims=True)
     peaks = [np.array(np.unravel_index(int(each.argmax()), each.shape)) for each in seen.mass]
     groups: list[list[tuple[int, Offset]]] = []
@@ -76,7 +76,7 @@ def sort_into_patterns(attention: AttentionRows, tolerance: float) -> Profiles:
     groups.sort(key=len, reverse=True)
     return Profiles(
         tuple(Pattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
-        float(seen.relative.min()),
+        float(seen.shares[0].min()),
     )
 
 

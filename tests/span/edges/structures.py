@@ -6,6 +6,7 @@ import networkx
 import numpy as np
 import pytest
 import torch
+from confirmation import confirm
 
 from conv2attn import check_span
 from conv2attn.basis import (
@@ -24,7 +25,6 @@ from conv2attn.errors import UsageError
 from conv2attn.framework import AttentionConvolution, BiAffine, from_torch
 from conv2attn.span.conditions.limits import limits_for
 from conv2attn.span.conditions.problem import operators_of
-from conv2attn.span.confirmation import confirm
 from conv2attn.span.questions import rows_of
 from conv2attn.verdicts import Strength, Verdict
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from attentions import LINE, OFFSETS, hard, mixed, soft
+from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import QuadraticEncoding
@@ -14,7 +15,6 @@ from conv2attn.span.checker import confirms_counting, confirms_holds, confirms_n
 from conv2attn.span.conditions.condition import DualVector, Mixing, NullVector
 from conv2attn.span.conditions.limits import Limits, limits_for
 from conv2attn.span.conditions.problem import shifts
-from conv2attn.span.confirmation import confirm
 from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.sources.layers import read_layer
