@@ -206,11 +206,18 @@ class MultiHeadSelfAttention(nn.Module):
         known = self._known.get(place)
         if readable(image):
             if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
-                known = self._known[place] = look(basis.operators, image)
+                known = self.read(basis, image)
         elif known is None:
             if torch.compiler.is_compiling() or image.device.type == "meta":
                 raise refuse_unread(self.name)
-            known = self._known[place] = look(basis.operators, image)
+            known = self.read(basis, image)
+        return known
+
+    def read(self, basis: Basis, image: Tensor) -> Known:
+        """Reads the values of the operators, and all that a graph of this engine will ask about them."""
+        known = self._known[image.dtype, image.device.type] = look(basis.operators, image)
+        if self.engine == "sdpa":
+            _ = known.longest_side
         return known
 
     def question(self, basis: Basis, image: Tensor) -> Question:
@@ -234,11 +241,8 @@ class MultiHeadSelfAttention(nn.Module):
 
         Nothing is read of a layer on the meta device, where there is nothing to read.
         """
-        like = self.like
-        if like.device.type != "meta" and not torch.compiler.is_compiling():
-            known = self._known[like.dtype, like.device.type] = look(self.basis().operators, like)
-            if self.engine == "sdpa":
-                _ = known.longest_side
+        if self.like.device.type != "meta" and not torch.compiler.is_compiling():
+            self.read(self.basis(), self.like)
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:

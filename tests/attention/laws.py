@@ -6,7 +6,8 @@ from attention.cases import CONVOLUTIONS, HARD, hard_layer, soft_layer
 from attention.devices import OneDevice
 from torch.export import Dim
 
-from conv2attn.attention import ENGINES
+from conv2attn import convert
+from conv2attn.attention import ENGINES, MultiHeadSelfAttention, QuadraticEncoding, set_engine
 from conv2attn.attention.tracing import symbolic_trace
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
@@ -48,6 +49,26 @@ def test_a_compiled_layer_is_one_graph_for_all_sizes(engine):
         image = image_for(layer, sides=sides)
         assert_same(compiled(image), layer(image), close(layer, image))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("engine", ["auto", "conv", "gather"])
+def test_a_layer_is_compiled_before_its_first_call(engine):
+    """Nothing that an eager call would have computed and kept is missed: no other test has such a kernel."""
+    torch.compiler.reset()
+    kernel = {"auto": (1, 5), "conv": (5, 1), "gather": (1, 7)}[engine]
+    layer = set_engine(convert(torch.nn.Conv2d(2, 3, kernel, dilation=3)).requires_grad_(False), engine)
+    image = torch.randn(1, 2, 20, 20)
+    found = torch.compile(layer, backend="eager", fullgraph=True)(image)
+    assert_same(found, layer(image), close(layer, image))
+
+
+def test_sdpa_is_compiled_after_a_first_call():
+    """The longest side that its features allow is known by then, whoever set the engine."""
+    torch.compiler.reset()
+    layer = MultiHeadSelfAttention(2, 3, QuadraticEncoding([[0.3, -1.2]], 0.7), engine="sdpa").requires_grad_(False)
+    image = torch.randn(1, 2, 6, 5)
+    expected = layer(image)
+    assert_same(torch.compile(layer, backend="eager", fullgraph=True)(image), expected, close(layer, image))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,0 +1,240 @@
+"""The paper's layer: Eqs. (1) to (8) against loops over Python numbers."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.attention import ENGINES, EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.basis import AttentionGrid, Padding, Sites
+from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
+from conv2attn.testing import assert_same
+from conv2attn.theorem import attention_for, read
+
+TERMS = ["content", "content_position", "content_bias"]
+
+
+def layer_with(kind=QuadraticEncoding, axes=2, dtype=torch.float64, **options):
+    """A layer with real centres, three heads, and padding, strides and parameters of every size."""
+    generator = torch.Generator().manual_seed(axes)
+    centers = torch.randn(3, axes, generator=generator, dtype=torch.float64)
+    encoding = kind(centers, torch.tensor([0.1, 0.5, 1.5], dtype=torch.float64))
+    padding = Padding((1, 0, 1)[:axes], (0, 2, 1)[:axes])
+    sites = Sites((2, 1, 2)[:axes], (1, 0, 0)[:axes], (0, 1, 0)[:axes])
+    torch.manual_seed(0)
+    layer = MultiHeadSelfAttention(4, 2, encoding, padding=padding, sites=sites, dtype=dtype, **options)
+    nn.init.normal_(layer.bias)
+    return layer.requires_grad_(False)
+
+
+def loops(layer, image):
+    """Eqs. (1) to (8) for one image (d_in, *sides), by loops over Python floats; of the product only its numbers."""
+    numbers = {
+        name: None if tensor is None else tensor.tolist()
+        for name, tensor in {
+            "query": layer.query,
+            "key": layer.key,
+            "position_key": layer.position_key,
+            "u": layer.content_bias,
+            "value": layer.weights.value,
+            "output": layer.weights.output,
+            "bias": layer.bias,
+            "center": layer.encoding.center,
+            "alpha": layer.encoding.alpha,
+        }.items()
+    }
+    padded = layer.padding.pad(image[None])[0]
+    sides = tuple(padded.shape[1:])
+    places = coordinates(sides)
+    tokens = {place: [padded[(c, *place)].item() for c in range(layer.d_in)] for place in places}
+    sites = [
+        tuple(b + o * s for b, o, s in zip(layer.sites.before, index, layer.sites.stride, strict=True))
+        for index in coordinates(layer.sites.count(sides))
+    ]
+    results = []
+    for site in sites:
+        total = list(numbers["bias"])
+        for h in range(layer.heads):
+            center, alpha = numbers["center"][h], numbers["alpha"][h]
+            q = times(numbers["query"][h], tokens[site]) if numbers["query"] else None
+            scores = []
+            for place in places:
+                delta = [k - s for k, s in zip(place, site, strict=True)]
+                score = -alpha * sum((d - c) ** 2 for d, c in zip(delta, center, strict=True))
+                key = times(numbers["key"][h], tokens[place]) if numbers["key"] else None
+                if q and key:
+                    score += dot(q, key)
+                if numbers["u"]:
+                    score += dot(numbers["u"][h], key)
+                if numbers["position_key"]:
+                    score += dot(q, times(numbers["position_key"][h], [sum(d * d for d in delta), *delta]))
+                scores.append(score)
+            weights = [math.exp(score - max(scores)) for score in scores]
+            mixed = [
+                sum(w * tokens[place][c] for w, place in zip(weights, places, strict=True)) / sum(weights)
+                for c in range(layer.d_in)
+            ]
+            total = [t + o for t, o in zip(total, through(numbers, layer, h, mixed), strict=True)]
+        results.append(total)
+    return torch.tensor(results, dtype=torch.float64).T.reshape(layer.d_out, *layer.sites.count(sides))
+
+
+def through(numbers, layer, h, mixed):
+    """`mixed W_val^h W_out^h`, group by group."""
+    step, result = layer.d_in // layer.groups, []
+    for g in range(layer.groups):
+        part = mixed[g * step : (g + 1) * step]
+        if numbers["value"]:
+            width = layer.d_head // layer.groups
+            part = times(numbers["value"][h][g * width : (g + 1) * width], part)
+        if numbers["output"]:
+            height = layer.d_out // layer.groups
+            part = times(numbers["output"][h][g * height : (g + 1) * height], part)
+        result += part
+    return result
+
+
+def dot(x, y):
+    return sum(a * b for a, b in zip(x, y, strict=True))
+
+
+def times(matrix, vector):
+    return [dot(row, vector) for row in matrix]
+
+
+def coordinates(sides):
+    return [(i, *rest) for i in range(sides[0]) for rest in coordinates(sides[1:])] if sides else [()]
+
+
+@pytest.mark.parametrize("terms", [[], *[[term] for term in TERMS], TERMS], ids="+".join)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_layer_is_its_equations(terms, axes, groups):
+    """The four score terms of Eq. (8), one by one and all at once, with padding, strides, wide keys and heads."""
+    layer = layer_with(axes=axes, d_key=axes + 3, d_head=6, groups=groups, **dict.fromkeys(terms, True))
+    image = torch.randn(2, 4, *(4, 3, 2)[:axes], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    result = layer(image)
+    for one, found in zip(image, result, strict=True):
+        assert_same(found, loops(layer, one), 1e-12)
+
+
+@pytest.mark.parametrize("identity", ["value", "output"])
+def test_an_absent_matrix_is_the_identity(identity):
+    width = {"value": 4, "output": 2}[identity]
+    layer = layer_with(d_head=width, **{identity: False})
+    assert getattr(layer, identity) is None
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    assert_same(layer(image)[0], loops(layer, image[0]), 1e-12)
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_each_term_of_the_scores_counts(term):
+    """Planted: without any one of the terms the loops say something else."""
+    layer = layer_with(**dict.fromkeys(TERMS, True))
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    expected = loops(layer, image[0])
+    for name in {"content": ["query"], "content_position": ["position_key"], "content_bias": ["content_bias"]}[term]:
+        getattr(layer, name).mul_(1 + 1e-6)
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_same(layer(image)[0], expected, 1e-12)
+
+
+@pytest.mark.parametrize("terms", [[term] for term in TERMS] + [TERMS], ids="+".join)
+def test_content_is_left_to_the_dense_engine(terms):
+    layer = layer_with(**dict.fromkeys(terms, True))
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    assert layer.which_engine(image) == "dense"
+    for engine in set(ENGINES) - {"auto", "dense"}:
+        with pytest.raises(EngineError, match=f"engine '{engine}' is not exact here: its attention depends on the con"):
+            set_engine(layer, engine)(image)
+    with pytest.raises(UsageError, match="C2A001 attention: pass an image, or sides where attention is position-only"):
+        layer.attention(sides=(4, 3))
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_attention_is_given_out_whole_and_in_chunks(content):
+    """On whole queries, keys and pixels, so that no order of summation matters."""
+    layer = layer_with(content=content)
+    for tensor in (layer.query, layer.key) if content else ():
+        tensor.mul_(4).round_()
+    image = torch.randint(-2, 3, (2, 4, 5, 4)).double()
+    whole = layer.attention(image)
+    queries, keys = layer.question(layer.basis(), image).grid.shape
+    assert whole.shape == (2 if content else 1, 3, queries, keys)
+    assert_same(whole.sum(-1), torch.ones_like(whole[..., 0]), 2 * keys * 2.0**-53)
+    layer.memory_limit = 20_000
+    chunks = list(layer.attention_chunks(image))
+    assert len(chunks) > 1
+    assert [i for rows, _ in chunks for i in range(rows.start, rows.stop)] == list(range(queries))
+    assert_same(torch.cat([piece for _, piece in chunks], 2), whole)
+    if not content:
+        assert_same(layer.attention(sides=(5, 4)), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_attention_of_a_converted_layer_is_one_hot(dtype):
+    conv = nn.Conv2d(1, 1, (3, 2), stride=2, padding=1, dtype=dtype)
+    attention = attention_for(read(conv)).attention(sides=(4, 5))
+    assert attention.dtype == dtype
+    assert bool(((attention == 0) | (attention == 1)).all())
+    assert bool((attention.sum(-1) == 1).all())
+    assert attention.shape == (1, 6, 2 * 3, 6 * 7)
+
+
+def test_attention_needs_an_image_or_sides():
+    layer = layer_with()
+    for arguments in ({}, {"image": torch.ones(1, 4, 4, 4), "sides": (4, 4)}):
+        with pytest.raises(UsageError, match="C2A001 attention: pass an image, or sides"):
+            layer.attention(**arguments)
+
+
+def test_images_that_do_not_fit_are_refused():
+    layer = layer_with()
+    for shape in ((1, 3, 4, 4), (3, 4, 4), (4, 4), (1, 1, 4, 4, 4)):
+        with pytest.raises(UsageError, match=r"C2A120 attention: an image .* is not \(batch, 4, 2 sides\)"):
+            layer(torch.ones(shape, dtype=torch.float64))
+
+
+WIDTHS = [
+    ({"d_key": 2, "content_position": True}, "d_key=2 is less than d_position=3"),
+    ({"d_head": 3, "groups": 2}, "d_head=3 is not a positive multiple of groups=2"),
+    ({"d_head": 0}, "d_head=0 is not a positive multiple of groups=1"),
+    ({"groups": 3}, "d_in=4 is not a positive multiple of groups=3"),
+    ({"value": False, "d_head": 3}, "value is the identity, so d_head=3 must be d_in=4"),
+    ({"output": False, "d_head": 3}, "output is the identity, so d_head=3 must be d_out=2"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WIDTHS)
+def test_widths_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(HeadSizeError, match=f"C2A105 {message}"):
+        layer_with(**options)
+
+
+def test_two_identities_are_refused():
+    with pytest.raises(HeadSizeError, match="C2A105 value and output are both the identity"):
+        MultiHeadSelfAttention(2, 2, QuadraticEncoding([[0.0]], 1.0), value=False, output=False)
+
+
+def test_no_rule_reads_content_as_a_basis():
+    from conv2attn.basis import as_affine_map, as_basis
+
+    with pytest.raises(UnsupportedError, match="C2A110"):
+        as_affine_map(as_basis(layer_with(content=True)), (4, 3))
+
+
+def test_the_enumerated_layer_follows_its_equations():
+    """`r_delta = (t, t^2)`: its vectors meet queries too, where content meets positions."""
+    layer = layer_with(EnumeratedEncoding, content_position=True)
+    image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
+    keys = layer.padding.pad(image)
+    grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)
+    asking = keys[layer.sites.view(grid.keys, (0, 0))].flatten(2)[0]
+    operators, rows = layer.encoding.operators(), grid.every_query()
+    t = operators.enumeration(grid, rows)
+    vectors = torch.stack([t, t * t], -1).double()
+    scores = operators.scores(grid, rows, torch.float64)[0] + torch.einsum(
+        "hdc,cq,hdp,qkp->hqk", layer.query, asking, layer.position_key, vectors
+    )
+    assert_same(layer.attention(image)[0], scores.softmax(-1), 1e-9)

@@ -1,0 +1,106 @@
+"""Engines for soft heads against the dense softmax: outputs and gradients, borders and long axes included."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import convolve, rounding_allowed, soft_allowed
+
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
+from conv2attn.theorem import attention_for, read
+
+SOFT_ENGINES = ("auto", "separable", "sdpa", "dense")
+
+
+@st.composite
+def soft_layers(draw, axes, dtype=torch.float64):
+    """Position-only layers with real centres, any sharpness, padding and strides, and the sides of an image."""
+    sides = draw(grids(axes, {1: 30, 2: 7, 3: 4}[axes]))
+    padding = draw(paddings(sides))
+    sites = draw(sites_on(padding.sides(sides)))
+    heads = draw(st.integers(1, 3))
+    centers = draw(wide_tensors((heads, axes), torch.float64).map(lambda c: c.clamp(-6, 6)))
+    alphas = draw(st.lists(st.sampled_from([-0.25, 0.0, 0.01, 0.5, 2.0, 46.0, 1e4]), min_size=heads, max_size=heads))
+    encoding = QuadraticEncoding(centers, torch.tensor(alphas, dtype=torch.float64))
+    torch.manual_seed(draw(st.integers(0, 99)))
+    groups = draw(st.integers(1, 2))
+    layer = MultiHeadSelfAttention(2, 2, encoding, groups=groups, padding=padding, sites=sites, dtype=dtype)
+    return layer.requires_grad_(False), sides
+
+
+@pytest.mark.parametrize("engine", ["auto", "separable", "sdpa"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_soft_attention_is_the_dense_softmax(engine, axes):
+    """For all real centres and every alpha, borders included."""
+    compared = []
+
+    @given(st.data(), soft_layers(axes))
+    def check(data, drawn):
+        layer, sides = drawn
+        image = data.draw(wide_tensors((2, 2, *sides), torch.float64))
+        image[0, 0].flatten()[0] = 1.0
+        if engine == "sdpa" and layer.why_engine(image)["sdpa"] != "exact":
+            return
+        compared.append(layer)
+        expected = set_engine(layer, "dense")(image)
+        slack = 2 * 2.0**-10 * layer.weights.taps().abs().sum() * image.abs().max() if engine == "sdpa" else 0
+        assert_same(set_engine(layer, engine)(image), expected, float(soft_allowed(layer, image) + slack))
+
+    check()
+    assert compared
+
+
+def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
+    """Planted: a centre moved by 1e-9 pixels."""
+    encoding = QuadraticEncoding(torch.tensor([[0.3, -0.2]], dtype=torch.float64), 0.5)
+    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64).requires_grad_(False)
+    image = torch.randn(1, 1, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = layer(image)
+    encoding.center.data += 1e-9
+    with pytest.raises(AssertionError, match="differs in"):
+        assert_same(layer(image), expected, soft_allowed(layer, image))
+
+
+@pytest.mark.parametrize("alpha", [2.0, 60.0, 800.0])
+@pytest.mark.parametrize("side", [200, 201])
+def test_the_banded_separable_engine_is_the_dense_softmax(alpha, side):
+    """On an axis so long that only a band of displacements is computed; centres beyond both borders too."""
+    centers = torch.tensor([[0.4], [-3.0], [150.5], [-190.25], [300.0], [-1e4]], dtype=torch.float64)
+    layer = MultiHeadSelfAttention(2, 3, QuadraticEncoding(centers, alpha), dtype=torch.float64).requires_grad_(False)
+    image = torch.randn(2, 2, side, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = set_engine(layer, "dense")(image)
+    assert_same(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
+
+
+@pytest.mark.parametrize("engine", SOFT_ENGINES)
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_gradients_are_those_of_the_dense_softmax(engine, axes):
+    """With respect to centres, alpha, values, outputs, bias and image; `gradcheck` against differences as well."""
+    torch.manual_seed(axes)
+    encoding = QuadraticEncoding(torch.randn(3, axes, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.1)
+    layer = MultiHeadSelfAttention(2, 3, encoding, d_head=4, dtype=torch.float64)
+    image = torch.randn(1, 2, *(4, 3, 2)[:axes], dtype=torch.float64, requires_grad=True)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(x, *parameters):
+        return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
+
+    set_engine(layer, engine)
+    assert torch.autograd.gradcheck(run, (image, *layer.parameters()))
+    inputs = [image, *layer.parameters()]
+    got = torch.autograd.grad(layer(image).square().sum(), inputs)
+    wanted = torch.autograd.grad(set_engine(layer, "dense")(image).square().sum(), inputs)
+    assert all(g.abs().max() > 0 for g in wanted)
+    for g, w in zip(got, wanted, strict=True):
+        assert_same(g, w, 1e-12 * w.abs().max().item())
+
+
+@pytest.mark.parametrize("alpha", [50.0, 128.0])
+def test_separable_attention_is_linear_in_the_tokens(alpha):
+    """100,000 tokens: all pairs would take 40 GB a head."""
+    conv = torch.nn.Conv1d(1, 1, 3, padding=1).requires_grad_(False)
+    layer = set_engine(attention_for(read(conv), alpha=alpha), "separable")
+    image = torch.randn(1, 1, 100_000, generator=torch.Generator().manual_seed(0))
+    layer.memory_limit = 2**26
+    assert_same(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))
