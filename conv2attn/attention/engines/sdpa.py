@@ -34,7 +34,8 @@ def decide(question: Question) -> Run | str:
         return partial(run, direct=direct, longest=question.known.longest_side)
     error = score_error(question.known.numbers, max(question.grid.keys), question.score_dtype)
     if not error <= LARGEST_SCORE_ERROR:
-        return f"{precision} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
+        wrong = f"{precision} features would be wrong by up to {error:.2g} in a score (limit {LARGEST_SCORE_ERROR:.2g})"
+        return f"{wrong}, since they grow like the square of the side"
     return partial(run, direct=direct, longest=None)
 
 
