@@ -78,7 +78,7 @@ def gcn(graph: Graph, loop: float | None = 1.0) -> Sparse:
             torch.cat([edges, bare.expand(2, -1)], 1),
             torch.cat([weights, weights.new_full(bare.shape, loop)]),
         )
-    scale = inverse(degree(edges[1], weights, graph.nodes).sqrt())
+    scale = inverse(degree(edges[1], weights, graph.nodes), 0.5)
     return Sparse.from_edges(edges, at(scale, edges[0]) * weights * at(scale, edges[1]), graph.nodes)
 
 
@@ -99,7 +99,7 @@ def chebyshev(
     degrees = degree(edges[0], weights, graph.nodes)
     diagonal = degrees if normalisation is None else torch.ones_like(degrees)
     if normalisation == "sym":
-        scale = inverse(degrees.sqrt())
+        scale = inverse(degrees, 0.5)
         weights = at(scale, edges[0]) * weights * at(scale, edges[1])
     elif normalisation == "rw":
         weights = at(inverse(degrees), edges[0]) * weights
@@ -151,6 +151,7 @@ def at(numbers: Tensor, index: Tensor) -> Tensor:
     return numbers.index_select(0, index)
 
 
-def inverse(numbers: Tensor) -> Tensor:
-    """1 / x, and 0 at 0: a node without edges has nothing to share."""
-    return torch.where(numbers == 0, 0, 1 / numbers.masked_fill(numbers == 0, 1))
+def inverse(numbers: Tensor, power: float = 1.0) -> Tensor:
+    """`x^-power`, and 0 at 0 with gradient 0: a node without edges, or with weights of 0, has nothing to share."""
+    nothing = numbers == 0
+    return torch.where(nothing, 0, numbers.masked_fill(nothing, 1).pow(-power))

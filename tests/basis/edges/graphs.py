@@ -131,6 +131,18 @@ def test_a_node_that_is_nan_reaches_its_readers_only():
     assert apply(adjacency(GRAPH), image, (5,))[0, 0].isnan().tolist() == [False, True, False, False, False]
 
 
+@pytest.mark.parametrize("family", [gcn, lambda graph: gcn(graph, None), lambda graph: chebyshev(graph, 2)])
+def test_edges_learn_from_weights_of_zero(family):
+    """A node all of whose edges weigh 0 has no degree, whose root has no gradient."""
+    edges = torch.tensor([[0, 1, 1, 2, 3, 3, 4], [1, 0, 2, 1, 0, 1, 3]])
+    weights = torch.tensor([1.0, 2, 1, 1, 0, 0, 0], dtype=torch.float64, requires_grad=True)
+    image = torch.arange(1.0, 6.0, dtype=torch.float64)[None]
+    found = apply(family(Graph(edges, 5, weights)), image, (5,))
+    (gradient,) = torch.autograd.grad(found.pow(3).sum(), weights)
+    assert gradient.isfinite().all()
+    assert gradient[:4].all()
+
+
 def test_no_term_at_all_leaves_the_bias():
     pattern, _ = Pattern.sorted(EDGES[1], EDGES[0], (5, 5))
     nothing = Sparse(pattern, torch.zeros(0, 7), (5,))
