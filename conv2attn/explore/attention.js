@@ -38,7 +38,7 @@ function attentionRow(layer, head, [row, column], alpha) {
   const found = new Float64Array(height * width);
   if (layer.kind === "stored") {
     const start = ((head * layer.queries[0] + row) * layer.queries[1] + column) * found.length;
-    return Float64Array.from(layer.attention.subarray(start, start + found.length), (code) => (code / 255) ** 2);
+    return Float64Array.from(layer.attention.subarray(start, start + found.length), (code) => layer.largest * (code / 255) ** 2);
   }
   if (layer.kind === "quadratic") {
     const [down, across] = axesOf(layer, head, alpha);

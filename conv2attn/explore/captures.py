@@ -50,7 +50,7 @@ def of_attention(name: str, attention: Tensor, image: Tensor, budget: Budget) ->
         return f"{name}: its attention {(parts, heads, queries, keys)} is not that of one grid over the image"
     sides, extra = grid
     outside = budget.pack(attention[0, :, extra:, :extra].sum(-1), "f32")
-    whole = budget.pack(attention[0, :, extra:, extra:].sqrt() * 255, "u8")
+    whole = budget.pack_attention(attention[0, :, extra:, extra:])
     picture = budget.pack(grey(adaptive_avg_pool2d(image[0], sides)), "u8")
     if whole is None or picture is None or outside is None:
         return f"{name}: its arrays do not fit on a page of less than 5 MB"
@@ -71,7 +71,7 @@ def of_attention(name: str, attention: Tensor, image: Tensor, budget: Budget) ->
         "strength": None,
         "picture": picture,
         "output": None,
-        "attention": whole,
+        **whole,
         "facts": facts_of_heads(name, attention.double().numpy(), sides, extra),
     }
 

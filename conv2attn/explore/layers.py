@@ -142,18 +142,15 @@ def facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> dict[str, 
 def attention_of(
     layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
 ) -> dict[str, Any] | None:
-    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend.
-
-    Attention that is stored is `(code / 255)^2` of a byte `code`: right within 0.004, and finest near 0.
-    """
+    """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend."""
     operators: Any = layer.basis().operators
     center = getattr(operators, "center", None)
     centers = None if center is None else center.double().tolist()
     if isinstance(operators, QuadraticSoftmax):
         return {"kind": "quadratic", "centers": centers, "alphas": operators.alpha.double().tolist()}
     if layer.has_content or isinstance(operators, EnumeratedSoftmax):
-        whole = budget.pack(layer.attention(image)[0].sqrt() * 255, "u8")
-        return whole and {"kind": "stored", "centers": None, "attention": whole}
+        whole = budget.pack_attention(layer.attention(image)[0])
+        return whole and {"kind": "stored", "centers": None, **whole}
     reach = tuple(side - 1 for side in grid.keys)
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))
     scores = budget.pack(operators.scores(around, around.every_query(), torch.float64)[0], "f64")

@@ -31,6 +31,15 @@ class Budget:
         self.left -= values.nbytes
         return {code: base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")}
 
+    def pack_attention(self, attention: Tensor) -> dict[str, Any] | None:
+        """Attention as one byte a weight, `largest (code / 255)^2`, or None if it does not fit on the page any more.
+
+        Each weight is right within 0.4 % of the largest, and closer near 0.
+        """
+        largest = max(attention.max().item(), 1e-30)
+        packed = self.pack((attention / largest).sqrt() * 255, "u8")
+        return packed and {"attention": packed, "largest": largest}
+
 
 def unpack(packed: dict[str, str]) -> Any:
     """The numbers in `{code: base64}` as a flat array."""

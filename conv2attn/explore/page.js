@@ -53,7 +53,7 @@ function chooseLayer(number) {
     `${layer.heads} heads, ${layer.channels ? `${layer.channels.join(" to ")} channels, ` : ""}${layer.queries.join(" × ")} queries, ` +
     `${layer.keys.join(" × ")} keys${padding}. ` +
     (layer.extra ? `Leading tokens taken for no pixels, such as a class token: ${layer.extra}. ` : "") +
-    (layer.kind === "stored" ? "Attention is right within 0.004. " : "") +
+    (layer.kind === "stored" ? "Attention is right within 0.4 % of the largest weight of the layer. " : "") +
     (layer.converted ? "As α grows, this layer tends to a convolution: one head per tap." : "");
   fillChannels(output);
   fillHeads(layer);
