@@ -5,7 +5,7 @@ import math
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.problem import AttentionRows, Targets
 from conv2attn.span.programme.master import AT_ONCE
-from conv2attn.span.programme.search import CUTS, ROWS
+from conv2attn.span.programme.search import CUTS, HELD, ROWS
 
 MIB = 2**20
 PASSES = 8
@@ -31,8 +31,8 @@ def least_limit(attention: AttentionRows, targets: Targets, conditions: int) -> 
         return mixings
     duals = 8 * conditions * asked * (heads + 1) * width
     cuts = asked * (3 * (heads + 3) + 2 * CUTS * PASSES) * (width + 8 * heads + OVERHEAD)
-    exact = EXACT * max(ROWS, heads + 1) * heads * width
-    return (3 * mixings + duals + cuts + exact + SOLVING * AT_ONCE) * 4 // 3
+    rows = (EXACT * max(ROWS, heads + 1) + 8 * max(HELD, asked * (heads + 1))) * heads * width
+    return (3 * mixings + duals + cuts + rows + SOLVING * AT_ONCE) * 4 // 3
 
 
 def check_memory(attention: AttentionRows, targets: Targets, conditions: int, memory_limit: int) -> None:

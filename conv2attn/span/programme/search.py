@@ -157,7 +157,7 @@ def run(
         for (each, point), residual, found in zip(points, residuals, cuts, strict=True):
             each.seen(point, float(residual), found, whole)
         if large and whole:
-            held = worst_rows(attention, targets, chosen, [cut for found in cuts for cut in found])
+            held = worst_rows(attention, targets, chosen, open_still)
         if not step:
             for each in open_still:
                 scale = each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0
@@ -173,16 +173,17 @@ def run(
 
 
 def worst_rows(
-    attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], cuts: Sequence[Cut]
+    attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], searches: Sequence[Search]
 ) -> list[Portion]:
-    """The queries at which these cuts leave most, to be looked at again without a pass over all."""
-    left: dict[int, float] = {}
-    for cut in cuts:
-        left[cut.row] = max(cut.left, left.get(cut.row, 0.0))
-    wanted, per_image = sorted(left, key=lambda row: -left[row])[:HELD], targets.places.shape[1]
+    """The queries at which the cuts of each search leave most, to be looked at again without a pass over all."""
+    most, per_image = max(attention.heads + 1, HELD // len(searches)), targets.places.shape[1]
+    wanted: set[int] = set()
+    for each in searches:
+        ordered = dict.fromkeys(cut.row for cut in sorted(each.master.cuts, key=lambda cut: -cut.left))
+        wanted |= set(list(ordered)[:most])
     found = []
     for portion in shared(attention, targets, chosen):
-        mine = np.flatnonzero(np.isin(portion.image * per_image + portion.queries, wanted))
+        mine = np.flatnonzero(np.isin(portion.image * per_image + portion.queries, list(wanted)))
         found += [portion.only(mine)] if len(mine) else []
     return found
 
