@@ -9,6 +9,8 @@ EXAMPLES = {
     "C2A105": ">>> conv2attn.convert(nn.Conv2d(8, 8, 3), d_head=2)",
     "C2A106": '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
     "conv2attn.convert(scaled(3, 4, 3))",
+    "C2A107": ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, torch.ones(1, 3, 1, 1)); "
+    "print(conv2attn.conversion_of(conv2attn.convert(net)).rows)",
     "C2A109": ">>> conv2attn.convert(nn.Linear(3, 4))",
     "C2A110": ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
     "C2A111": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
@@ -31,6 +33,8 @@ EXAMPLES = {
     "C2A306": '>>> conv2attn.save(nn.Sequential(nn.Tanh()), "net.pt")',
     "C2A307": "$ conv2attn convert resnet18.pt --max-size 0.001",
     "C2A308": "$ conv2attn convert resnet18.pt -o net.bin",
+    "C2A309": ">>> net = nn.Sequential(conv2attn.convert(nn.Conv2d(3, 4, 3)), nn.AdaptiveMaxPool2d(2, True)); "
+    'conv2attn.save(net, "net.onnx", input_size=(3, 9, 9))',
     "C2A401": ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, padding=1), input_size=(3, 9, 9)))",
     "C2A402": ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), input_size=(3, 9, 9)))",
     "C2A403": ">>> conv = nn.Conv2d(3, 4, 3); "
