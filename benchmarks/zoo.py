@@ -1,88 +1,147 @@
-"""Networks of torchvision and timm, converted and certified: `python -m benchmarks.zoo [NAME ...]` prints the table.
+"""Networks of torchvision and timm, converted and certified: `python -m benchmarks.zoo [NAME ...]` writes docs/zoo.md.
 
-Both libraries are needed for this alone. The weights are random and the images small, since a certificate speaks of
-every weight and every size that its claim names.
+The weights are random and the images small, since a certificate speaks of every weight and every size that its claim
+names. Each network has a process of its own, and its row is written at once: a run that is stopped goes on later.
 """
 
-import sys
+import multiprocessing
+import resource
+import signal
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
 
+import click
 import torch
 from torch import nn
 
 import conv2attn
 
-TORCHVISION = (
-    *("alexnet", "vgg11_bn", "resnet18", "resnext50_32x4d", "densenet121", "googlenet", "inception_v3", "mobilenet_v2"),
-    *("mobilenet_v3_small", "efficientnet_b0", "efficientnet_v2_s", "mnasnet0_5", "regnet_y_400mf", "squeezenet1_0"),
-    *("shufflenet_v2_x0_5", "convnext_tiny", "swin_t", "swin_v2_t", "vit_b_32", "maxvit_t"),
-)
 TIMM = (
     *("resnet18", "resnetblur18", "resnetv2_50", "seresnet18", "skresnet18", "ecaresnet26t", "res2net50_26w_4s"),
     *("resnest14d", "convnext_atto", "convnextv2_atto", "convmixer_768_32", "mobilenetv3_small_050", "ghostnet_050"),
     *("mobilenetv4_conv_small", "regnetx_002", "repvgg_a0", "dla34", "dpn48b", "hrnet_w18_small", "hardcorenas_a"),
-    *(
-        "lcnet_050",
-        "mixnet_s",
-        "nfnet_f0",
-        "nf_resnet50",
-        "tf_efficientnet_lite0",
-        "xception41",
-        "vit_tiny_patch16_224",
-    ),
-    *("deit_tiny_patch16_224", "swin_tiny_patch4_window7_224", "mobilevit_xxs", "edgenext_xx_small", "poolformer_s12"),
-    *("levit_128s", "fastvit_t8", "pvt_v2_b0", "repvit_m0_9", "starnet_s1", "mambaout_femto", "inception_next_atto"),
+    *("lcnet_050", "mixnet_s", "nfnet_f0", "nf_resnet50", "tf_efficientnet_lite0", "xception41"),
+    *("vit_tiny_patch16_224", "deit_tiny_patch16_224", "swin_tiny_patch4_window7_224", "mobilevit_xxs"),
+    *("edgenext_xx_small", "poolformer_s12", "levit_128s", "fastvit_t8", "pvt_v2_b0", "repvit_m0_9", "starnet_s1"),
+    *("mambaout_femto", "inception_next_atto"),
 )
-SIDES = {"inception_v3": 128, "vit_b_32": 224, "maxvit_t": 224, "swin_t": 224, "swin_v2_t": 224}
-SIDES |= {name: 224 for name in TIMM if name.endswith("_224") or name.startswith(("levit", "pvt"))}
+LARGE = ("swin", "vit", "deit", "maxvit", "levit", "pvt")  # these take images of 224 pixels
+PARAMETERS, SECONDS, MEMORY = 90e6, 300, 8 << 30  # what is larger is named and not run; what takes more is stopped
+PAGE = Path(__file__).parent.parent / "docs" / "zoo.md"
+HEAD = """# Networks of torchvision and timm
+
+Every classification model of torchvision and 39 families of timm, converted and certified on two random images, with
+random weights. Both networks are compared as graphs with batch and sides left open, their layers apart. The column
+*sizes* says for which sizes of input the claim is made. *Seconds* are those of the processor for conversion and
+certificate together, on one thread; *MiB* is the peak of the process, torch and both libraries included. Networks of
+more than 90 million parameters were not run, since several copies of each network are compared.
+
+`make zoo` runs the networks that have no row here; `python -m benchmarks.zoo NAME` runs one again.
+
+| library | network | side | verdict | seconds | MiB | sizes | what does not hold |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
 
 
-def made(library: str, name: str) -> nn.Module:
+def torchvision_models() -> list[str]:
+    """The names of the classification models of torchvision."""
+    import torchvision
+
+    return list(torchvision.models.list_models(module=torchvision.models))
+
+
+def built(library: str, name: str) -> nn.Module:
     """A network with random weights, in evaluation mode."""
     torch.manual_seed(0)
     if library == "timm":
         import timm
 
-        return timm.create_model(name, pretrained=False).eval()
-    import torchvision
+        network: nn.Module = timm.create_model(name, pretrained=False)
+    else:
+        import torchvision
 
-    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    found: nn.Module = getattr(torchvision.models, name)(weights=None, **options)
-    return found.eval()
+        options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+        network = torchvision.models.get_model(name, weights=None, **options)
+    return network.eval()
+
+
+def parameters(library: str, name: str) -> int:
+    """The number of parameters of a network, counted without making them."""
+    with torch.device("meta"):
+        return sum(each.numel() for each in built(library, name).parameters())
+
+
+def side_of(name: str) -> int:
+    """The side of the images that a network is run on."""
+    return 224 if name.startswith(LARGE) else 128 if name == "inception_v3" else 64
+
+
+def certified(library: str, name: str) -> list[str]:
+    """The cells of a network: verdict, seconds, peak memory, sizes of the claim, and what does not hold."""
+    side, start = side_of(name), time.process_time()
+    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    try:
+        network = built(library, name)
+        report = conv2attn.certify(network, conv2attn.convert(network, images), images=images)
+    except Exception as error:  # a network of others may raise anything
+        return ["not certified", "-", "-", "-", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"]
+    seconds = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    verdict = f"{report.verdict.value} ({report.strength.value})" if report else report.verdict.value
+    sizes = report.claim.partition("finite inputs")[2].lstrip(", ").removeprefix("of sizes ") or "every size"
+    reasons = [each.sentence for each in report.between if each.sentence]
+    reasons += [f"{each.name}: {each.decisive.sentence}" for each in report.rows if each.verdict.exit_code]
+    return [verdict, f"{seconds:.0f}", f"{peak:.0f}", sizes[:120], reasons[0][:160] if reasons else ""]
+
+
+def work(library: str, name: str, answer: Connection) -> None:
+    """Certifies a network within the limits, and sends the cells of its row."""
+    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    warnings.simplefilter("ignore")
+    answer.send(certified(library, name))
 
 
 def row(library: str, name: str) -> str:
-    """One line of the table: the verdict, its strength, the sizes of the claim and what does not hold."""
-    side = SIDES.get(name, 64)
-    image = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    try:
-        network = made(library, name)
-        report = conv2attn.certify(network, conv2attn.convert(network, image), images=image)
-    except Exception as error:  # a network of others may raise anything
-        return f"| {library} | {name} | - | - | {type(error).__name__}: {str(error).splitlines()[0][:100]} |"
-    sizes = report.claim.partition("finite inputs")[2].lstrip(", ") or "every size"
-    told = next((each.sentence for each in report.between if each.sentence), "")
-    told = told or next(
-        (f"{each.name}: {each.decisive.sentence}" for each in report.rows if each.verdict.exit_code), ""
-    )
-    verdict = f"{report.verdict.value} ({report.strength.value})" if report else report.verdict.value
-    return f"| {library} | {name} | {verdict} | {sizes.replace('|', ' ')} | {told[:120].replace('|', ' ')} |"
+    """A line of the table, from a process of its own."""
+    if (count := parameters(library, name)) > PARAMETERS:
+        cells = ["not run", "-", "-", "-", f"{count / 1e6:.0f} million parameters"]
+    else:
+        context = multiprocessing.get_context("fork")  # the libraries are imported once
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(library, name, theirs))
+        process.start()
+        theirs.close()
+        try:
+            cells = ours.recv()
+        except EOFError:
+            cells = ["stopped", "-", "-", "-", f"more than {SECONDS} s or {MEMORY >> 30} GiB"]
+        process.join()
+    return "| " + " | ".join(each.replace("|", " ") for each in [library, name, str(side_of(name)), *cells]) + " |"
 
 
-def chosen(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The networks named, or all."""
-    for library, known in (("torchvision", TORCHVISION), ("timm", TIMM)):
-        yield from ((library, name) for name in known if not names or name in names or f"{library}:{name}" in names)
+def stored(page: Path) -> dict[tuple[str, str], str]:
+    """The rows of a page by library and network."""
+    lines = page.read_text().splitlines() if page.exists() else []
+    cells = {line: line.removeprefix("| ").split(" | ") for line in lines}
+    return {(each[0], each[1]): line for line, each in cells.items() if each[0] in ("torchvision", "timm")}
 
 
-def main(names: Sequence[str]) -> None:
-    """Prints the table."""
-    warnings.simplefilter("ignore")
-    print("| library | network | verdict | sizes | what does not hold |\n| --- | --- | --- | --- | --- |")
-    for library, name in chosen(names):
-        print(row(library, name), flush=True)
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--output", type=click.Path(path_type=Path), default=PAGE, help="The page; its rows are kept.")
+def main(names: tuple[str, ...], output: Path) -> None:
+    """Certify the networks with these names, or all that have no row yet."""
+    torch.set_num_threads(1)
+    every = [*(("torchvision", name) for name in torchvision_models()), *(("timm", name) for name in TIMM)]
+    rows = stored(output)
+    for key in [key for key in every if (key[1] in names if names else key not in rows)]:
+        rows[key] = row(*key)
+        click.echo(rows[key])
+        output.write_text(HEAD + "".join(f"{rows[each]}\n" for each in every if each in rows))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

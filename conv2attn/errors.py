@@ -267,6 +267,11 @@ RULES: dict[str, Rule] = {
         "The outputs differ by more than the tolerance, or are not known to differ by less.",
         "Raise --tolerance, or leave it out to ask for the same map.",
     ),
+    "C2A410": Rule(
+        "compared on images alone",
+        "Neither network was converted from the other and their graphs differ, so no bound and no proof compares them.",
+        "Ask with --tolerance whether they agree on the images; --images names more of them.",
+    ),
     "C2A408": Rule(
         "weights are not finite",
         "A layer with NaN or infinity among its weights is not an affine map, so no claim covers it.",

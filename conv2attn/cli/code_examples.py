@@ -49,6 +49,8 @@ EXAMPLES = {
     "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))",
     "C2A409": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9), tolerance=1e-6))",
+    "C2A410": ">>> first, second = (nn.Sequential(nn.Conv2d(3, 4, 3), after) for after in (nn.Tanh(), nn.ReLU())); "
+    "print(conv2attn.certify(first, second, input_size=(3, 9, 9)))",
     "C2A501": ">>> conv2attn.heads(nn.Linear(3, 4), torch.ones(1, 3))",
     "C2A502": ">>> conv2attn.check_span(-torch.ones(9, 25, 25), grid=(5, 5))",
     "C2A503": ">>> conv2attn.check_span(torch.full((9, 26, 26), 1 / 26))",

@@ -11,8 +11,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.differential import FAILURES, Measured, departure_of, out_of_memory, reason, run
-from conv2attn.equivalence.gaps import most_different
-from conv2attn.equivalence.outputs import largest_difference, other_kind
+from conv2attn.equivalence.outputs import largest_difference, most_different, other_kind
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution

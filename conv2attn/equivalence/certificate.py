@@ -121,13 +121,20 @@ class Certificate(Report):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all rows and of what is between; undecided where no layer was checked."""
+        """The worst of all rows and of what is between; undecided where all rows were skipped."""
         verdicts = [row.verdict for row in self.counted] + [finding.verdict for finding in self.between]
-        return worst_verdict([*verdicts, *([] if self.counted else [Verdict.UNDECIDED])])
+        return worst_verdict([*verdicts, *([Verdict.UNDECIDED] if self.rows and not self.counted else [])])
+
+    @property
+    def sampled(self) -> bool:
+        """Whether some images alone compare the two networks: neither was converted, and their graphs differ."""
+        return any(finding.part == "sampled" for finding in self.between)
 
     @property
     def holding_tolerance(self) -> float | None:
-        """The smallest tolerance known to hold for an undecided certificate of which a bound is known; else None."""
+        """For an undecided certificate, the smallest tolerance known to hold: by a bound, or on the images."""
+        if self.sampled and self.verdict is Verdict.UNDECIDED and self.outputs is not None:
+            return self.outputs.max_difference
         every = [*self.between, *(finding for row in self.counted for finding in row.findings)]
         undecided = {finding.part for finding in every if finding.verdict is not Verdict.HOLDS}
         if self.verdict is not Verdict.UNDECIDED or not undecided <= {"leak", "tolerance"} or self.outputs is None:
@@ -136,8 +143,9 @@ class Certificate(Report):
 
     @property
     def strength(self) -> Strength:
-        """The weakest of all rows."""
-        return weakest_strength(row.strength for row in self.counted if row.strength is not None)
+        """The weakest of all rows, and of what compares the networks between them."""
+        between = [each.strength for each in self.between if each.part in ("structure", "sampled", "tolerance")]
+        return weakest_strength([*between, *(row.strength for row in self.counted if row.strength is not None)])
 
     @property
     def exit_code(self) -> int:

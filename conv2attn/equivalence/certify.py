@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.arguments import check_arguments
 from conv2attn.equivalence.certificate import SAME_MAP, Certificate, Row
 from conv2attn.equivalence.circumstances import machine
@@ -18,9 +19,10 @@ from conv2attn.equivalence.layer import strength_of
 from conv2attn.equivalence.network_search import search
 from conv2attn.equivalence.outputs import compare_outputs, findings_returned, judge
 from conv2attn.equivalence.rows import engine_limits
-from conv2attn.equivalence.tolerance import claim, judge_network
+from conv2attn.equivalence.tolerance import judge_network, judge_samples
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patches import on_tokens_of
+from conv2attn.models.conversion.redirection import AttendingCalls
 from conv2attn.models.conversion.replacement import hooked
 from conv2attn.models.provenance import assumed_of, input_size_of
 from conv2attn.verdicts import Strength, Verdict, weakest_strength
@@ -61,7 +63,9 @@ def certify(
         input_range: those images lie within +-input_range, and so do the inputs that a tolerance speaks of.
         images, labels, described: (batch, channels, *sides), their classes, and what to call them in the report.
         tolerance: ask instead whether the outputs differ by at most this for all inputs in the range. Weights and
-            leak then need not be the same; the bounds decide, and where they do not reach, nothing does.
+            leak then need not be the same; the bounds decide, and where they do not reach, nothing does. Two networks
+            of which none was converted and whose graphs differ have no bound: the images decide, and the claim is of
+            these alone (strength: sampled).
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
         UsageError: an argument is of the wrong kind; nothing says what to run the networks on, it has no numbers, more
@@ -90,39 +94,53 @@ def certify(
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
     largest = images.abs().max().item()
     reach = input_range if largest <= input_range else largest
-    context = compare_context(original, network, compared.pairs, compared.bases, images)
-    bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
+    foreign, alike = not attends(original) and not attends(network), tolerance is None and compared.alike
+    context = compare_context(original, network, compared.pairs, compared.bases, images, refutes=alike or not foreign)
+    sampled = foreign and context.finding.verdict is Verdict.UNDECIDED
+    bound, stop = None, "graphs that are not known to be equal"
+    if context.finding.verdict is Verdict.HOLDS:
+        bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
-    returned = findings_returned(compared.first, compared.second, compared.failure)
+    rows = {} if sampled and not alike else strengthened(compared, context)
+    witnesses = compared.witnesses(input_range) if rows else ()
     between = [
-        context.finding,
+        judge_samples(outputs, tolerance, context.finding.sentence) if sampled else context.finding,
         judge(compared.first, compared.second, compared.failure, compared.overflow()),
-        *returned,
+        *findings_returned(compared.first, compared.second, compared.failure),
     ]
-    witnesses = compared.witnesses(input_range)
-    rows = strengthened(compared, context)
     if tolerance is not None and list(rows) == ["(root)"] and not hooked(original):
         found, witnesses = compared.judge_layer(tolerance, input_range)
         rows = {"(root)": replace(rows["(root)"], findings=(*rows["(root)"].findings, found), strength=found.strength)}
-    elif tolerance is not None:
+    elif tolerance is not None and not sampled:
         between.append(judge_network(outputs, tolerance, stop))
         rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
     refuted = [each.part for each in between if each.verdict is Verdict.REFUTED]
-    refuted += [name for name in compared.calls if rows[name].verdict is Verdict.REFUTED]
+    refuted += [name for name in compared.calls if name in rows and rows[name].verdict is Verdict.REFUTED]
     shown, unshown = search(original, network, images, compared, refuted, tolerance)
-    asked = claim(tolerance, input_range, images.shape[1:]) if tolerance is not None else SAME_MAP
-    claimed = asked + sizes(context.conditions) + engine_limits(network, compared.bases)
+    inputs = f"on {described}" if sampled else all_inputs(input_range, images.shape[1:])
+    asked = SAME_MAP if tolerance is None else f"the outputs differ by at most {tolerance:g} {inputs}"
+    claimed = asked if sampled else asked + sizes(context.conditions) + engine_limits(network, compared.bases)
     return Certificate(
         tuple(rows.values()),
         tuple(between),
         outputs,
-        ASSUMPTIONS,
+        () if sampled else ASSUMPTIONS,
         claimed + (f"; of networks {read}" if read else ""),
         circumstances=told,
         witnesses=(*witnesses, *shown),
         unshown=unshown,
         context=context.evidence,
     )
+
+
+def attends(network: nn.Module) -> bool:
+    """Whether a network holds attention of this package, so that it was converted."""
+    return any(isinstance(module, MultiHeadSelfAttention | AttendingCalls) for module in network.modules())
+
+
+def all_inputs(input_range: float, size: Sequence[int]) -> str:
+    """The inputs of a claim with a tolerance: a bound carried through a network is one for images of one size."""
+    return f"for all finite inputs {'x'.join(map(str, size))} within +-{input_range:g}"
 
 
 def strengthened(compared: Compared, context: Context) -> dict[str, Row]:

@@ -40,6 +40,11 @@ class Compared:
     failure: str
     calls: Mapping[str, MetCall] = field(default_factory=dict)
 
+    @property
+    def alike(self) -> bool:
+        """Whether there are layers of one name in both, and all are the same maps."""
+        return bool(self.rows) and all(row.verdict is Verdict.HOLDS for row in self.rows.values())
+
     def sides(self, name: str) -> tuple[int, ...]:
         """The padded sides that a pair met."""
         return tuple(self.bases[name].converted.padding.sides(self.seen[name].sides))

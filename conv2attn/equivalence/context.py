@@ -74,6 +74,8 @@ def compare_context(
     pairs: Modules,
     bases: Mapping[str, Pair],
     images: Tensor,
+    *,
+    refutes: bool = True,
 ) -> Context:
     """Whether the same happens between the layers of both, for every input of the sizes that the graphs hold for.
 
@@ -82,6 +84,7 @@ def compare_context(
 
     Args:
         pairs, bases: the compared layers by name, as modules and as values.
+        refutes: whether other constants or bits refute; if not, different graphs are undecided.
     """
     if set(pairs) - set(bases):
         missing = sorted(set(pairs) - set(bases))[0] or "the layer"
@@ -93,10 +96,11 @@ def compare_context(
     graphs, sentence = (first, second), difference_in_words(first, second)
     if not sentence:
         return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))
-    if moved := constants_in_words(*graphs):
+    moved = constants_in_words(*graphs) if refutes else ""
+    if moved:
         return Context(refuted("structure", "C2A405", moved), graphs, numbers)
     sentence += numbers_in_words(graphs, original, numbers, calls, images)
-    shown = departure(original, network, pairs, images)
+    shown = departure(original, network, pairs, images) if refutes else ""
     told = f"{sentence}; with the layers of the first in both, {shown}" if shown else sentence
     finding = refuted("structure", "C2A405", told) if shown else undecided("structure", "C2A405", told)
     return Context(finding, graphs, numbers)

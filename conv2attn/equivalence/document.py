@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from conv2attn.equivalence.counterexample import Witness
 from conv2attn.equivalence.finding import CLAIMS, Finding
-from conv2attn.equivalence.outputs import Outputs
+from conv2attn.equivalence.outputs import Gap, Outputs, axis_names, in_axes
 from conv2attn.equivalence.stored import SCHEMA, StoredCertificate
-from conv2attn.report import Document, Notes, Table, Verbatim, gathered, show
+from conv2attn.report import Cell, Document, Notes, Table, Verbatim, gathered, show
 from conv2attn.report.stored import checked
 from conv2attn.verdicts import Verdict
 
@@ -18,14 +18,22 @@ if TYPE_CHECKING:
     from conv2attn.equivalence.certificate import Certificate, Row
 
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
+GAPS = ("output", "at", "difference", "first", "second")
 SPARE = ("grid", "alpha", "convolution", "heads", "strength")
 
 
 def document(certificate: "Certificate", verbose: bool = False) -> Document:
     """The verdict, the rows, and what was found, measured and assumed."""
     table = Table(HEADER, tuple(tuple(row.cells()) for row in certificate.rows), SPARE)
+    if certificate.outputs and not certificate.rows:
+        table = Table(GAPS, tuple(map(gap_cells, certificate.outputs.gaps)), GAPS[3:])
     notes = Notes((*findings(certificate, verbose), *totals(certificate, verbose)))
     return Document(answer(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
+
+
+def gap_cells(gap: Gap) -> tuple[Cell, ...]:
+    """The row of an output of which only the largest difference is known."""
+    return gap.output, in_axes(gap.place) or "-", gap.difference, f"{gap.original:.6g}", f"{gap.converted:.6g}"
 
 
 def answer(certificate: "Certificate") -> tuple[str, ...]:
@@ -33,9 +41,11 @@ def answer(certificate: "Certificate") -> tuple[str, ...]:
     counts = Counter(row.verdict for row in certificate.counted)
     tally = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
     skipped = len(certificate.rows) - len(certificate.counted)
-    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS else ""
+    sampled = certificate.sampled and certificate.verdict is Verdict.UNDECIDED
+    known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS or sampled else ""
     read = dict(certificate.circumstances).get("read as")
-    said = f"{certificate.verdict.value}{known}; layers: {tally}{f', {skipped} skipped' if skipped else ''}"
+    layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
+    said = f"{certificate.verdict.value}{known}; {layers}"
     return (said, f"networks {read}") if read else (said,)
 
 
@@ -60,19 +70,29 @@ def repeating(certificate: "Certificate") -> tuple[str, ...]:
 
 def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
     """The claim on the context, the measured outputs, and the assumptions, in full where `verbose`."""
-    structure = [each for each in certificate.between if each.part == "structure"]
-    same = bool(structure) and all(each.verdict is Verdict.HOLDS for each in structure)
-    between = "the graphs are equal, node by node" if same else "the graphs are not known to be equal"
-    lines = [f"between the convolutions {between}"] if certificate.counted else ["nothing was checked"]
+    lines = between_in_words(certificate)
     if certificate.outputs:
         lines += outputs_in_words(certificate.outputs, verbose)
     if certificate.holding_tolerance is not None:
-        lines.append(f"smallest tolerance known to hold: --tolerance {rounded_up(certificate.holding_tolerance)}")
+        known = "that holds on these images" if certificate.sampled else "known to hold"
+        lines.append(f"smallest tolerance {known}: --tolerance {rounded_up(certificate.holding_tolerance)}")
     lines.append(f"claim: {certificate.claim}")
     if verbose:
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
     brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
     return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
+
+
+def between_in_words(certificate: "Certificate") -> list[str]:
+    """Whether the graphs of both networks are equal, or that nothing was checked; nothing where images alone speak."""
+    found = {each.part: each.verdict for each in certificate.between}
+    if (certificate.rows and not certificate.counted) or not found.keys() & {"structure", "sampled", "tolerance"}:
+        return ["nothing was checked"]
+    if "structure" not in found:
+        return []
+    where = "between the convolutions " if certificate.rows else ""
+    same = found["structure"] is Verdict.HOLDS
+    return [f"{where}the graphs are {'equal, node by node' if same else 'not known to be equal'}"]
 
 
 def rounded_up(number: float) -> str:
@@ -113,7 +133,7 @@ def to_dict(certificate: "Certificate") -> dict[str, Any]:
         "exit_code": certificate.exit_code,
         "layers": [plain_row(row) for row in certificate.rows],
         "between": [plain_finding(finding) for finding in certificate.between],
-        "outputs": plain(certificate.outputs) if certificate.outputs else None,
+        "outputs": plain_outputs(certificate.outputs) if certificate.outputs else None,
         "assumptions": list(certificate.assumptions),
         "circumstances": dict(certificate.circumstances),
         "witnesses": [plain_witness(witness) for witness in certificate.witnesses],
@@ -121,6 +141,14 @@ def to_dict(certificate: "Certificate") -> dict[str, Any]:
         "context": plain(certificate.context),
     }
     return checked(body, StoredCertificate)
+
+
+def plain_outputs(outputs: Outputs) -> dict[str, Any]:
+    """The measured outputs as JSON takes them, the place of each gap by the names of its axes."""
+    gaps = [
+        {**plain(gap), "place": dict(zip(axis_names(len(gap.place)), gap.place, strict=True))} for gap in outputs.gaps
+    ]
+    return {**plain(outputs), "gaps": gaps}
 
 
 def plain_row(row: "Row") -> dict[str, Any]:

@@ -185,7 +185,7 @@ def read_arguments(node: fx.Node) -> tuple[Any, ...]:
     """The arguments that an operator reads: in evaluation mode no momentum of batch_norm and no rate of dropout."""
     arguments = list(node.args)
     name = str(node.target)
-    if name == "aten.batch_norm.default" and arguments[5] is False:
+    if name.endswith(".batch_norm.default") and arguments[5] is False:
         arguments[6] = "not read"
     if name == "aten.dropout.default" and arguments[2] is False:
         arguments[1] = "not read"
@@ -224,8 +224,9 @@ def module_of(node: fx.Node) -> str:
 
 def label_of(node: fx.Node) -> str:
     """An operator for people: its name and the module that it runs in."""
-    inside = module_of(node)
-    name = str(node.target).removeprefix("aten.").partition(".")[0] if node.op == "call_function" else node.op
+    inside, name = module_of(node), node.op
+    if node.op == "call_function":
+        name = str(node.target).removeprefix("aten.").removeprefix("conv2attn.").partition(".")[0]
     return f"{name} in {inside}" if inside else name
 
 

@@ -22,9 +22,8 @@ from conv2attn.equivalence.compared import Compared, compare_layers
 from conv2attn.equivalence.context import all_same, copies, with_layers_of
 from conv2attn.equivalence.counterexample import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
 from conv2attn.equivalence.differential import run, run_second
-from conv2attn.equivalence.gaps import most_different, widest_gap
 from conv2attn.equivalence.layer_search import at_worst, rounding_allowed
-from conv2attn.equivalence.outputs import judge
+from conv2attn.equivalence.outputs import judge, most_different, widest_gap
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.report import counted

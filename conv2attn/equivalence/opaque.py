@@ -1,4 +1,4 @@
-"""Two operators that stand for what is compared apart: a compared layer, and a convolution called as a function.
+"""Operators that stand for what is compared apart: a compared layer, and a convolution called as a function.
 
 While a network is exported, each compared layer is one opaque node, so that the graph holds everything else. Both
 networks are given the same node for the same pair, with the geometry of the first: the layers themselves, their
@@ -12,6 +12,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from conv2attn.basis import Form
@@ -59,6 +60,29 @@ for _name, _function in (("layer", blank), ("call", blank_call)):
 LAYER, CALL = torch.ops.conv2attn.layer.default, torch.ops.conv2attn.call.default
 
 
+def normalised(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Batch normalisation in evaluation mode: export takes this operator as it is, and would decompose torch's own."""
+    return torch.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+
+
+LIBRARY.define(
+    "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, "
+    "float momentum, float eps, bool cudnn_enabled) -> Tensor"
+)
+LIBRARY.impl("batch_norm", normalised, "CompositeExplicitAutograd")
+torch.library.register_fake("conv2attn::batch_norm", lambda input, *_: torch.empty_like(input))
+
+
 def form_arguments(form: Form, d_out: int) -> tuple[list[int], list[int], list[int], int]:
     """The arguments of the operators that give the channels and the sides of the output."""
     return list(form.stride), list(form.room), list(form.spacing), d_out
@@ -91,6 +115,24 @@ class Calls:
         return result
 
 
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`torch.nn.functional.batch_norm`; in evaluation mode one node."""
+    if training or running_mean is None or running_var is None:
+        return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    known, enabled = (weight, bias, running_mean, running_var), torch.backends.cudnn.enabled
+    result: Tensor = torch.ops.conv2attn.batch_norm(input, *known, False, momentum, eps, enabled)
+    return result
+
+
 class Plain(TorchFunctionMode):
     """While active, functional convolutions that are not attended to become opaque nodes."""
 
@@ -101,6 +143,8 @@ class Plain(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The opaque node for a convolution, anything else as it is."""
         kwargs = kwargs or {}
+        if func is functional.batch_norm:
+            return batch_norm(*args, **kwargs)
         if func not in FUNCTIONS:
             return func(*args, **kwargs)
         try:

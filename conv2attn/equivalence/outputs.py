@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -21,10 +21,28 @@ OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2
 
 @final
 @dataclass(frozen=True)
+class Gap:
+    """Where two outputs differ most: the path to the tensor, the place in it, both numbers, and how many are off."""
+
+    output: str
+    place: tuple[int, ...]
+    original: float
+    converted: float
+    count: int
+
+    @property
+    def difference(self) -> float:
+        """|converted - original|."""
+        return abs(self.converted - self.original)
+
+
+@final
+@dataclass(frozen=True)
 class Outputs:
     """The outputs of both networks on some images: measured, not bounded.
 
-    `stable` counts the images whose two largest classes are further apart than both outputs' differences on them.
+    `stable` counts the images whose two largest classes are further apart than both outputs' differences on them;
+    `gaps` are the widest gaps, one for each tensor of the output.
     """
 
     images: str
@@ -37,6 +55,7 @@ class Outputs:
     bound: float | None = None
     vacuous: bool | None = None
     stable_by_bound: int | None = None
+    gaps: tuple[Gap, ...] = ()
 
 
 def leaves(output: Any, where: str = "output") -> Iterator[tuple[str, Tensor]]:
@@ -132,8 +151,9 @@ def compare_outputs(
     one = next(iter(ours.values()))
     count = len(one) if one.ndim else 1
     largest = max(wide(tensor).abs().max().item() for tensor in ours.values())
+    vacuous, gaps = is_vacuous(bound, largest), gaps_between(first, second)
     if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2 or not one.is_floating_point():
-        return Outputs(described, count, max(differences), largest, bound=bound, vacuous=is_vacuous(bound, largest))
+        return Outputs(described, count, max(differences), largest, bound=bound, vacuous=vacuous, gaps=gaps)
     other = next(iter(theirs.values()))
     classes = one.argmax(1), other.argmax(1)
     correct = None
@@ -145,8 +165,8 @@ def compare_outputs(
     stable = int((margin > 2 * (one.double() - other.double()).abs().amax(1)).sum())
     by_bound = int((margin > 2 * bound).sum()) if bound is not None else None
     same = int((classes[0] == classes[1]).sum())
-    vacuous = is_vacuous(bound, largest)
-    return Outputs(described, count, max(differences), largest, same, correct, stable, bound, vacuous, by_bound)
+    measured = described, count, max(differences), largest
+    return Outputs(*measured, same, correct, stable, bound, vacuous, by_bound, gaps)
 
 
 def is_vacuous(bound: float | None, largest: float) -> bool | None:
@@ -206,3 +226,55 @@ def axis_names(axes: int) -> tuple[str, ...]:
 def in_axes(place: Sequence[int]) -> str:
     """A place in an output, its axes named."""
     return ", ".join(f"{name} {number}" for name, number in zip(axis_names(len(place)), place, strict=True))
+
+
+def widest_gap(first: Any, second: Any, limit: float) -> Gap | None:
+    """The widest gap of all tensors in two outputs, and how many of all their numbers differ by more than `limit`.
+
+    None where the outputs are of other kinds, or where the first holds no finite number.
+    """
+    found = gaps_between(first, second, limit)
+    widest = max(found, key=lambda each: (math.isnan(each.difference), each.difference), default=None)
+    return replace(widest, count=sum(each.count for each in found)) if widest else None
+
+
+def gaps_between(first: Any, second: Any, limit: float = 0.0) -> tuple[Gap, ...]:
+    """The widest gap of each tensor in two outputs of one kind; none for a tensor without a finite number."""
+    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    if list(ours) != list(theirs) or any(other_kind(ours[where], theirs[where]) for where in ours):
+        return ()
+    found = (widest_in(where, ours[where], theirs[where], limit) for where in ours if ours[where].numel())
+    return tuple(each for each in found if each is not None)
+
+
+def widest_in(where: str, ours: Tensor, theirs: Tensor, limit: float) -> Gap | None:
+    """The widest gap between two tensors of one kind; None where the first holds no finite number."""
+    gaps = gap(ours, theirs)
+    if gaps.max() < 0:
+        return None
+    place = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
+    original, converted = (parts(side)[place].item() for side in (ours, theirs))
+    return Gap(where, place[:-1], original, converted, int((gaps > limit).any(-1).sum()))
+
+
+def most_different(first: Any, second: Any, count: int) -> list[int]:
+    """The numbers of `count` images, those first whose outputs differ most, as far as these come one an image."""
+    ours, theirs = dict(leaves(first)), dict(leaves(second))
+    most = torch.zeros(count)
+    for where in ours.keys() & theirs.keys():
+        alike = not other_kind(ours[where], theirs[where])
+        if alike and ours[where].numel() and ours[where].shape[:1] == (count,):
+            most = most.maximum(gap(ours[where], theirs[where]).flatten(1).amax(1).cpu())
+    return sorted(range(count), key=lambda number: -most[number].item())
+
+
+def gap(first: Tensor, second: Tensor) -> Tensor:
+    """|second - first| of two tensors of one kind: infinite where only the second is not finite, -1 where the first is
+    not; for the real and the imaginary part apart, along one more axis."""
+    ours, theirs = parts(first), parts(second)
+    return (theirs - ours).abs().nan_to_num(math.inf, math.inf).masked_fill(~ours.isfinite(), -1.0)
+
+
+def parts(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor with 53 bits, real and imaginary part along one more axis."""
+    return torch.view_as_real(wide(tensor)) if tensor.is_complex() else wide(tensor)[..., None]

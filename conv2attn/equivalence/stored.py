@@ -11,7 +11,7 @@ SCHEMA = "conv2attn.certificate/3"
 class StoredFinding(Stored, frozen=True):
     """What was decided of one part, and the statements of proofs/ that license it."""
 
-    part: Literal["geometry", "weights", "leak", "measured", "tolerance", "structure", "outputs", "support"]
+    part: Literal["geometry", "weights", "leak", "measured", "tolerance", "structure", "outputs", "sampled", "support"]
     verdict: Verdict
     strength: Strength
     code: str
@@ -63,6 +63,16 @@ class StoredLayer(Stored, frozen=True):
     licensed_by: StoredLicences
 
 
+class StoredGap(Stored, frozen=True):
+    """Where a tensor of the outputs differs most, both numbers there, and how many numbers differ."""
+
+    output: str
+    place: dict[str, int]
+    original: Number
+    converted: Number
+    count: int
+
+
 class StoredOutputs(Stored, frozen=True):
     """The outputs of both networks on some images."""
 
@@ -76,6 +86,7 @@ class StoredOutputs(Stored, frozen=True):
     bound: Number | None
     vacuous: bool | None
     stable_by_bound: int | None
+    gaps: list[StoredGap]
 
 
 class StoredWitness(Stored, frozen=True):

@@ -1,7 +1,5 @@
 """The other question: is the difference at most E for all inputs with |x| <= r?"""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from conv2attn.basis import Basis
@@ -12,13 +10,7 @@ from conv2attn.equivalence.error_analysis import difference_bounds
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
 from conv2attn.equivalence.outputs import Outputs
 from conv2attn.equivalence.tap_sums import is_plain, summed
-from conv2attn.verdicts import Strength
-
-
-def claim(tolerance: float, input_range: float, size: Sequence[int]) -> str:
-    """The claim for a tolerance; a bound that is carried through a network holds for images of one size."""
-    inputs = f"finite inputs {'x'.join(map(str, size))} within +-{input_range:g}"
-    return f"the outputs differ by at most {tolerance:g} for all {inputs}"
+from conv2attn.verdicts import Strength, Verdict
 
 
 def layer_rule(pair: Pair, sides: tuple[int, ...]) -> LayerRule:
@@ -69,3 +61,18 @@ def judge_network(outputs: Outputs | None, tolerance: float, stop: str) -> Findi
         return holds("tolerance", Strength.BOUNDED)
     shown = f"the propagated bound is {outputs.bound:.3g}" if outputs.bound is not None else f"no bound passes {stop}"
     return undecided("tolerance", "C2A409", f"{shown}, and no difference above {tolerance:g} was measured")
+
+
+def judge_samples(outputs: Outputs | None, tolerance: float | None, reason: str) -> Finding:
+    """The finding on two networks that only their outputs on some images compare; a difference decides nothing alone.
+
+    Args:
+        tolerance: what the outputs may differ by; None if the same map was asked for, which no images can show.
+        reason: why nothing else compares them.
+    """
+    measured = f"compared on {outputs.images} alone, since {reason}" if outputs else reason
+    if tolerance is None or outputs is None:
+        return Finding("sampled", Verdict.UNDECIDED, Strength.SAMPLED, "C2A410", measured)
+    if not outputs.max_difference <= tolerance:
+        return refuted("tolerance", "C2A409", f"on {outputs.images} they differ by {outputs.max_difference:.3g}")
+    return Finding("sampled", Verdict.HOLDS, Strength.SAMPLED, "C2A410", measured)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from equivalence import planted
+from equivalence.edges.rewritten import Network, fused
 from equivalence.planted import image, network, pair
 from schemas import complaints
 
@@ -76,16 +77,19 @@ def test_the_claims_that_license_numbers_are_proofs(body):
 
 
 def test_commands_end_as_the_page_says(tmp_path, monkeypatch):
-    """On a ResNet-18 of few channels."""
+    """On a small ResNet and a small image, and on two exported programs."""
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        torch.save(build(ResNetPlan(depths=(2, 2, 2, 2), width=8, classes=10)).state_dict(), "resnet18.pt")
+        plan = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")
+        torch.save(build(plan).state_dict(), "resnet18.pt")
+    for path, exported in (("plain.pt2", Network().eval()), ("fused.pt2", fused())):
+        torch.export.save(torch.export.export(exported, (torch.rand(1, 3, 12, 12),)), path)
     assert len(COMMANDS) == len(re.findall(r"^conv2attn", PAGE, re.M)) >= 10
-    size = ["--input-size", "3x32x40"]
     for arguments, code in COMMANDS:
         words = shlex.split(arguments)
-        result = CliRunner().invoke(main, [*words, *([] if {"recheck", "replay"} & {*words} else size)])
+        sized = {"recheck", "replay", "--input-size"} & {*words}
+        result = CliRunner().invoke(main, [*words, *([] if sized else ["--input-size", "3x12x10"])])
         assert result.exit_code == int(code), f"{arguments}\n{result.output}"
 
 

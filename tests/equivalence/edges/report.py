@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from conv2attn.equivalence import Certificate, Outputs, Row
+from conv2attn.equivalence import Certificate, Finding, Outputs, Row
 from conv2attn.equivalence.counterexample import Witness
 from conv2attn.equivalence.finding import holds, refuted, undecided
-from conv2attn.verdicts import Strength
+from conv2attn.equivalence.outputs import Gap
+from conv2attn.verdicts import Strength, Verdict
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SQUARE = Row(
@@ -37,6 +38,11 @@ CERTIFICATES = {
     ),
     "holds": Certificate((SQUARE,), (SAME,), OUTPUTS, ASSUMED, circumstances=(("read as", "read as resnet18"),)),
     "undecided": Certificate((SQUARE,), (undecided("structure", "C2A405", "in the second add stands elsewhere"),)),
+    "sampled": Certificate(
+        (),
+        (Finding("sampled", Verdict.UNDECIDED, Strength.SAMPLED, "C2A410", "compared on 2 images alone, since it is"),),
+        Outputs("2 images", 2, 0.5, 3.0, gaps=(Gap("output['a']", (1, 2), 3.0, 2.5, 4), Gap("b", (), 1.0, 1.0, 0))),
+    ),
     "nothing": Certificate((LEFT,), (SAME,)),
 }
 FORMS = {
@@ -57,11 +63,11 @@ def test_a_report_is_its_golden_text(name, form):
 
 def test_a_certificate_is_true_only_where_it_holds_and_prints_as_its_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False]
+    assert [bool(each) for each in CERTIFICATES.values()] == [False, True, False, False, False]
     assert all(str(each) == each.to_text(80).rstrip("\n") for each in CERTIFICATES.values())
 
 
 def test_the_verdict_comes_first():
     for name, certificate in CERTIFICATES.items():
-        verdict = "undecided" if name == "nothing" else name
+        verdict = "undecided" if name in ("nothing", "sampled") else name
         assert verdict in certificate.to_text().splitlines()[0]
