@@ -80,7 +80,7 @@ LIBRARY.define(
     "float momentum, float eps, bool cudnn_enabled) -> Tensor"
 )
 LIBRARY.impl("batch_norm", normalised, "CompositeExplicitAutograd")
-torch.library.register_fake("conv2attn::batch_norm", lambda input, *_: torch.empty_like(input))
+torch.library.register_fake("conv2attn::batch_norm", lambda input, *_: input.new_empty(input.shape))
 
 
 def form_arguments(form: Form, d_out: int) -> tuple[list[int], list[int], list[int], int]:
