@@ -6,7 +6,6 @@ names. Each network has a process of its own, and its row is written at once: a 
 
 import multiprocessing
 import resource
-import signal
 import time
 import warnings
 from multiprocessing.connection import Connection
@@ -32,11 +31,12 @@ PARAMETERS, SECONDS, MEMORY = 90e6, 300, 8 << 30  # what is larger is named and 
 PAGE = Path(__file__).parent.parent / "docs" / "zoo.md"
 HEAD = """# Networks of torchvision and timm
 
-Every classification model of torchvision and 39 families of timm, converted and certified on two random images, with
-random weights. Both networks are compared as graphs with batch and sides left open, their layers apart. The column
-*sizes* says for which sizes of input the claim is made. *Seconds* are those of the processor for conversion and
-certificate together, on one thread; *MiB* is the peak of the process, torch and both libraries included. Networks of
-more than 90 million parameters were not run, since several copies of each network are compared.
+Classification models of torchvision and networks of timm, converted and certified on two random images, with random
+weights. {done} of {all} have a row; the others have not been run yet. Both networks are compared as graphs with batch
+and sides left open, their layers apart. The column *sizes* says for which sizes of input the claim is made. *Seconds*
+are those of the processor for conversion and certificate together, on one thread; *MiB* is the peak of the process,
+torch and both libraries included. Networks of more than 90 million parameters were not run, since several copies of
+each network are compared.
 
 `make zoo` runs the networks that have no row here; `python -m benchmarks.zoo NAME` runs one again.
 
@@ -67,12 +67,6 @@ def built(library: str, name: str) -> nn.Module:
     return network.eval()
 
 
-def parameters(library: str, name: str) -> int:
-    """The number of parameters of a network, counted without making them."""
-    with torch.device("meta"):
-        return sum(each.numel() for each in built(library, name).parameters())
-
-
 def side_of(name: str) -> int:
     """The side of the images that a network is run on."""
     return 224 if name.startswith(LARGE) else 128 if name == "inception_v3" else 64
@@ -84,6 +78,8 @@ def certified(library: str, name: str) -> list[str]:
     images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
     try:
         network = built(library, name)
+        if (count := sum(each.numel() for each in network.parameters())) > PARAMETERS:
+            return ["not run", "-", "-", "-", f"{count / 1e6:.0f} million parameters"]
         report = conv2attn.certify(network, conv2attn.convert(network, images), images=images)
     except Exception as error:  # a network of others may raise anything
         return ["not certified", "-", "-", "-", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"]
@@ -98,7 +94,7 @@ def certified(library: str, name: str) -> list[str]:
 
 def work(library: str, name: str, answer: Connection) -> None:
     """Certifies a network within the limits, and sends the cells of its row."""
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
     answer.send(certified(library, name))
@@ -106,19 +102,16 @@ def work(library: str, name: str, answer: Connection) -> None:
 
 def row(library: str, name: str) -> str:
     """A line of the table, from a process of its own."""
-    if (count := parameters(library, name)) > PARAMETERS:
-        cells = ["not run", "-", "-", "-", f"{count / 1e6:.0f} million parameters"]
-    else:
-        context = multiprocessing.get_context("fork")  # the libraries are imported once
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(library, name, theirs))
-        process.start()
-        theirs.close()
-        try:
-            cells = ours.recv()
-        except EOFError:
-            cells = ["stopped", "-", "-", "-", f"more than {SECONDS} s or {MEMORY >> 30} GiB"]
-        process.join()
+    context = multiprocessing.get_context("fork")  # the libraries are imported once
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(library, name, theirs))
+    process.start()
+    theirs.close()
+    try:
+        cells = ours.recv()
+    except EOFError:
+        cells = ["stopped", "-", "-", "-", f"more than {SECONDS} s of processor or {MEMORY >> 30} GiB"]
+    process.join()
     return "| " + " | ".join(each.replace("|", " ") for each in [library, name, str(side_of(name)), *cells]) + " |"
 
 
@@ -140,7 +133,8 @@ def main(names: tuple[str, ...], output: Path) -> None:
     for key in [key for key in every if (key[1] in names if names else key not in rows)]:
         rows[key] = row(*key)
         click.echo(rows[key])
-        output.write_text(HEAD + "".join(f"{rows[each]}\n" for each in every if each in rows))
+        found = [rows[each] for each in every if each in rows]
+        output.write_text(HEAD.format(done=len(found), all=len(every)) + "\n".join(found) + "\n")
 
 
 if __name__ == "__main__":
