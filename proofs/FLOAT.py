@@ -101,8 +101,8 @@ CLAIM = Claim(
     not_shown="Heads that are not one-hot: SOFT. That a library sums directly.",
     licenses={
         "conv2attn.bounds.gamma": "every n u < 1",
-        "conv2attn.bounds.convolution_bound": "every format, up to 10^5 terms, any casts, truncating and flushing; at "
-        "most as many partial sums stored in all as on one way",
+        "conv2attn.bounds.convolution_bound": "every format, up to 10^5 terms, any casts and stored sums, truncating "
+        "and flushing",
         "conv2attn.bounds.difference_bound": "every bound of each side, of the mixing, leak and radius",
     },
     formal="whole",

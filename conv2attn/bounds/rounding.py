@@ -65,6 +65,7 @@ def convolution_bound(
     *,
     bias: bool = True,
     casts: int = 1,
+    stored: int | None = None,
     truncating: bool = False,
     flush_to_zero: bool = False,
 ) -> RoundingBound:
@@ -80,7 +81,8 @@ def convolution_bound(
         terms: products per output, see `dot_product_terms`.
         format_name: format of inputs, weights and outputs, which are its numbers; tf32, bf32 for float32 so multiplied.
         bias: whether b is added.
-        casts: for the half types, how often a partial sum on the way of one product is stored, and no more in all.
+        casts: for the half types, how often a partial sum on the way of one product is stored.
+        stored: how many partial sums are stored in all; as many as on one way where it is absent.
         truncating: the additions truncate, as those of NVIDIA tensor cores do: u becomes 2 u (so too in tf32, bf32).
         flush_to_zero: subnormal results become 0; inputs and weights are 0 or normal.
     Holds without overflow, for direct summation only: false for Winograd, FFT and Strassen. In tf32 and bf32 subnormal
@@ -90,15 +92,16 @@ def convolution_bound(
     Source: Higham 2002, Eq. 2.4, 2.8, 3.5 and Sec. 3.1; Fasi, Higham, Mikaitis and Pranesh 2021 for tensor cores.
     """
     form, inner, storage = format_of(format_name), accumulator_of(format_name), storage_of(format_name)
+    stored = casts if stored is None else stored
     operations, coarse = terms + bias, 2 if truncating or form.cuts else 1
     u = Fraction(inner.unit_roundoff) * coarse
     cast = Fraction(storage.unit_roundoff) if storage != inner else Fraction(0)
     summed = 1 + _gamma(operations, u)
     factor = (1 + Fraction(operand_error(format_name))) * summed * (1 + cast) ** casts - 1
     if flush_to_zero:
-        lost = (terms + operations) * Fraction(inner.smallest_normal) + casts * Fraction(storage.smallest_normal)
+        lost = (terms + operations) * Fraction(inner.smallest_normal) + stored * Fraction(storage.smallest_normal)
     else:
-        lost = (coarse * terms * Fraction(inner.smallest_subnormal) + casts * Fraction(storage.smallest_subnormal)) / 2
+        lost = (coarse * terms * Fraction(inner.smallest_subnormal) + stored * Fraction(storage.smallest_subnormal)) / 2
     return RoundingBound(up(factor), up(lost * (1 + factor)))
 
 

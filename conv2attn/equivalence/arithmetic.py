@@ -50,12 +50,12 @@ class Arithmetic:
         return next((CUT[each] for each in CUT if each in allowed), stored) if stored == "float32" else stored
 
     def rounding(self, kind: str, terms: int, added: int = 0) -> RoundingBound:
-        """`convolution_bound` of so many products and a bias, where partial sums are stored `added` times besides.
+        """`convolution_bound` of so many products and a bias, of which `added` parts are stored and added up as stored.
 
         The product and the bias are cast apart; and every sum where that is allowed, twice since it may be truncated.
         """
-        casts = 2 + added + (2 * terms if kind in self.stored_sums else 0)
-        return convolution_bound(terms, kind, casts=casts, truncating=kind in self.truncated_sums)
+        casts, truncating = 2 + added + (2 * terms if kind in self.stored_sums else 0), kind in self.truncated_sums
+        return convolution_bound(terms, kind, casts=casts, stored=casts + added, truncating=truncating)
 
     def bounds_means(self, kind: str) -> bool:
         """Whether the rounding of the weighted means of heads is known: not where sums are stored or truncated."""

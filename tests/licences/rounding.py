@@ -22,7 +22,7 @@ def rounded_up(value, proved):
 
 def convolution(case):
     """G - 1 and G times what underflows, as claim FLOAT has them."""
-    terms, name, bias, casts, truncating, flushing = case
+    terms, name, bias, casts, in_all, truncating, flushing = case
     form, inner, stored = FORMATS[name], accumulator_of(name), storage_of(name)
     coarse = truncating or form.cuts
     cut = 2 * Fraction(form.unit_roundoff) if form.cuts else 0
@@ -31,16 +31,17 @@ def convolution(case):
     grown = FLOAT.growth(cut, terms + bias, roundoff, casts, cast)
     if flushing:
         loss, loss_stored = Fraction(inner.smallest_normal), Fraction(stored.smallest_normal)
-        lost = FLOAT.underflow(terms, loss, terms + bias, loss, casts, loss_stored)
+        lost = FLOAT.underflow(terms, loss, terms + bias, loss, in_all, loss_stored)
     else:
         loss = Fraction(inner.smallest_subnormal) / (1 if coarse else 2)
-        lost = FLOAT.underflow(terms, loss, terms + bias, 0, casts, Fraction(stored.smallest_subnormal) / 2)
+        lost = FLOAT.underflow(terms, loss, terms + bias, 0, in_all, Fraction(stored.smallest_subnormal) / 2)
     return grown - 1, grown * lost
 
 
 def bounds_a_convolution(function, case):
-    terms, name, bias, casts, truncating, flushing = case
-    found = function(terms, name, bias=bias, casts=casts, truncating=truncating, flush_to_zero=flushing)
+    terms, name, bias, casts, in_all, truncating, flushing = case
+    given = {"stored": in_all} if in_all != casts else {}
+    found = function(terms, name, bias=bias, casts=casts, truncating=truncating, flush_to_zero=flushing, **given)
     return all(rounded_up(*pair) for pair in zip((found.factor, found.absolute), convolution(case), strict=True))
 
 
@@ -87,9 +88,8 @@ LICENCES = {
             st.integers(1, 10**5),
             st.sampled_from(list(FORMATS)),
             st.booleans(),
-            st.integers(0, 4),
-            st.booleans(),
-            st.booleans(),
+            *(st.integers(0, 4), st.integers(0, 9)),
+            *(st.booleans(), st.booleans()),
         ),
         bounds_a_convolution,
         {
@@ -97,6 +97,7 @@ LICENCES = {
             "always a bias": without(bias=True),
             "casts not counted": without(casts=0),
             "one cast": without(casts=1),
+            "no more stored in all than on one way": without(stored=None),
             "never truncating": without(truncating=False),
             "always truncating": without(truncating=True),
             "gradual underflow": without(flush_to_zero=False),

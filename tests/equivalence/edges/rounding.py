@@ -259,6 +259,12 @@ def test_half_precision_sums_on_a_gpu_may_truncate():
         assert not replace(there, stored_sums=frozenset()).bounds_means(dtype)
 
 
+def test_parts_of_a_sum_that_are_stored_each_lose_what_underflows():
+    apart = Arithmetic.of("cpu").rounding("float16", 36, added=9)
+    assert apart == convolution_bound(36, "float16", casts=11, stored=20)
+    assert apart.absolute > convolution_bound(36, "float16", casts=11).absolute
+
+
 def test_a_subnormal_weight_that_may_be_cut_to_nothing_is_counted(precisions):
     original = layer((1, 1), 1, padding=0, bias=False)
     nn.init.constant_(original.weight, 2.0**-140)
