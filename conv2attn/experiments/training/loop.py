@@ -129,6 +129,8 @@ class Training:
                 self.run.write_checkpoint(self.state())
                 if progress.step < steps:
                     report(f"stopped after step {progress.step} of {steps}; --resume {self.run.folder} continues")
+                else:
+                    report(f"finished after step {steps}: {self.run.network}")
 
     def generator(self, *numbers: int) -> torch.Generator:
         """Random numbers that depend on the seed and these numbers alone."""

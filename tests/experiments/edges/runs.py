@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from click.testing import CliRunner
 from experiments.cases import quiet, small
 
@@ -68,6 +69,14 @@ def test_a_damaged_configuration_is_refused(tmp_path):
         result = call("--resume", run.folder)
         assert result.exit_code == 2, damaged
         assert "C2A" in result.output
+
+
+def test_a_finished_run_is_said_to_be_finished(tmp_path):
+    run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
+    before = run.read_checkpoint()["network"]
+    result = call("--resume", run.folder)
+    assert (result.exit_code, "finished after step 4: " in result.output) == (0, True)
+    assert all(torch.equal(run.read_checkpoint()["network"][key], tensor) for key, tensor in before.items())
 
 
 def test_recipes_survive_their_file():
