@@ -125,7 +125,7 @@ sides; tests/attention/laws.py holds each line of it.
 | `dense` | one graph for all sizes | all sizes | all queries at once: no chunks, and so no limit on memory |
 | `auto` | one graph for all sizes | all sizes | what it chose from the values that were read |
 
-A layer is one node of `conv2attn.attention.tracing.symbolic_trace`. `python -m benchmarks.compiled` times compiled and
-eager networks, the cost of one call, and a training step; `python -m benchmarks.training` times trained heads, forward
-and backward ([training.md](training.md)).
+A layer is one node of `conv2attn.attention.tracing.symbolic_trace`. [compiled.md](compiled.md)
+has compiled and eager networks, the cost of one call, and a training step; [training.md](training.md) trained heads,
+forward and backward.
 """
