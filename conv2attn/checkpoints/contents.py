@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from torch import Tensor, nn
+from torch.serialization import safe_globals
 
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import Kind
@@ -14,11 +15,12 @@ from conv2attn.checkpoints.onnx_models import read_onnx
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.checkpoints.programs import read_program
 from conv2attn.checkpoints.reading import check_tensors, read_safetensors, unpickled
+from conv2attn.checkpoints.records import DATA, stand_ins
 from conv2attn.errors import CheckpointError
 
 WEIGHTS = (Kind.TORCH, Kind.LEGACY, Kind.SAFETENSORS)
 PROGRAM_READERS = {Kind.EXPORT: read_program, Kind.ONNX: read_onnx}
-UNGUARDED = "its guards on sizes are not read"
+UNGUARDED = "of its guards on sizes, ranges of symbols are read and no others"
 
 
 @final
@@ -78,10 +80,11 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
         if isinstance(found, nn.Module):
             return Contents(path, kind, {}, network=found, assumed=told)
         return Contents(path, kind, found, assumed=told)
-    if names:
+    if any(name not in DATA for name in names):
         told = (f"rebuilt from its pickle, which names {', '.join(names)}",)
         return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=told)
-    return Contents(path, kind, unpickled(path, file))
+    with safe_globals(stand_ins(names)):
+        return Contents(path, kind, unpickled(path, file))
 
 
 def contents_of_folder(folder: Path, limit: int) -> Contents:

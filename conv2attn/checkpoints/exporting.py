@@ -14,6 +14,7 @@ from torch.export import Dim, ExportedProgram
 
 from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.onnx_attention import OPERATOR, attention_nodes, with_whole_layers
 from conv2attn.checkpoints.onnx_models import needed
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
@@ -68,7 +69,8 @@ def export(
             images.append(noise((3, *size), like))
             expected.append(run(network, images[1]))
         with warnings.catch_warnings(action="ignore"):
-            program = traced(network, images[0])
+            whole = suffix == ".onnx" and chosen == "separable"
+            program = traced(with_whole_layers(network) if whole else network, images[0])
             told = {**described(network), **(notes or {})}
             ran = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, told)
         for image, right in zip(images, expected, strict=True):
@@ -142,7 +144,16 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
     runtime = needed("onnxruntime")
     needed("onnxscript")
     try:
-        found = torch.onnx.export(program, (), dynamo=True, opset_version=OPSET, external_data=False, verbose=False)
+        own: Any = {OPERATOR: attention_nodes}
+        found = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+            optimize=False,
+            custom_translation_table=own,
+        )
         assert found is not None
         found.model.metadata_props.update(notes)
         found.save(str(path), external_data=False)

@@ -14,6 +14,7 @@ from conv2attn.checkpoints.onnx_models import onnx_operators, onnx_tensors
 from conv2attn.checkpoints.plans import recognise
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.checkpoints.programs import parts
+from conv2attn.checkpoints.records import DATA
 from conv2attn.checkpoints.registries import candidates, hinted
 from conv2attn.checkpoints.states import State, readings, state_in
 from conv2attn.errors import CheckpointError
@@ -96,7 +97,7 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         return Inspection(*about, (), (), *of_program(path, kind))
     if kind not in (*WEIGHTS, Kind.FOLDER):
         return Inspection(*about, (), (), (f"not read as a network. {kind.way_out}",), ())
-    if kind is Kind.TORCH and (code := code_in(path)):
+    if kind is Kind.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
         told = f"its pickle names {counted(len(code), 'global')} that are code, and nothing was run: {', '.join(code)}"
         return Inspection(*about, (), (), (told,), ())
     try:

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -11,24 +11,13 @@ from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from conv2attn.checkpoints.reading import check_tensors
+from conv2attn.checkpoints.records import DATA, Held, stand_ins
 from conv2attn.checkpoints.states import WRAPPERS, is_plain
 from conv2attn.errors import CheckpointError
 
 LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
 INTERNAL = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
 ALLOW = "Pass --allow CLASS for each that you trust, or --trust-pickle to run the code in the file."
-
-
-class Held:
-    """What a pickle says of an object: its class by name, and its attributes. Unpickling one runs nothing."""
-
-    name = ""
-
-    def __init__(self) -> None:
-        self.state: dict[str, Any] = {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.state = dict(state)
 
 
 @final
@@ -44,7 +33,7 @@ class Modules:
 
     def built(self, held: Any, place: str = "") -> nn.Module:
         """A fresh module for a record; one for each record, however often it is used."""
-        if not isinstance(held, Held):
+        if not isinstance(held, Held) or held.name not in self.classes:
             raise self.refused(place, f"is a {type(held).__name__}")
         if id(held) not in self.made:
             self.made[id(held)] = self.fresh(held, place)
@@ -109,7 +98,7 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.
 
 def is_class(value: Any) -> bool:
     """Whether something stands for a class that the pickle names."""
-    return isinstance(value, type) and issubclass(value, Held)
+    return isinstance(value, type) and issubclass(value, Held) and value.name not in DATA
 
 
 def first_line(error: BaseException) -> str:
@@ -125,7 +114,7 @@ def code_in(path: Path) -> list[str]:
         return []
 
 
-def read_module(path: Path, names: Iterable[str], allow: Iterable[str] = ()) -> nn.Module:
+def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> nn.Module:
     """The module in a file of torch.save, built anew from its classes; nothing of the pickle runs.
 
     Args:
@@ -136,12 +125,11 @@ def read_module(path: Path, names: Iterable[str], allow: Iterable[str] = ()) -> 
         CheckpointError: it names other code, or a module is not what its class and tensors say (C2A303).
     """
     classes = {name: found for name in names if (found := module_class(name, allow))}
-    if others := [name for name in names if name not in classes]:
+    if others := [name for name in names if name not in classes and name not in DATA]:
         told = f"{path} holds more than tensors: it names {', '.join(others)}, which is code, and nothing was run"
         raise CheckpointError("C2A303", told, ALLOW)
-    stand_ins: list[Any] = [(type("Held", (Held,), {"name": name}), name) for name in classes]
     try:
-        with safe_globals(stand_ins), path.open("rb") as file:
+        with safe_globals(stand_ins(names)), path.open("rb") as file:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CheckpointError("C2A303", f"{path} holds a module that is not whole ({first_line(error)})") from error

@@ -97,8 +97,26 @@ def parsed(path: Path) -> Any:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
         raise CheckpointError("C2A302", f"{path} is truncated or damaged ({type(error).__name__})") from error
-    if any(each.data_location == onnx.TensorProto.EXTERNAL for each in model.graph.initializer):
+    nodes, tensors = list[Any](), list[Any]()
+    for holder in (model.graph, *model.functions):
+        collect(holder, nodes, tensors)
+    if any(each.data_location == onnx.TensorProto.EXTERNAL for each in tensors):
         raise CheckpointError("C2A303", f"{path} keeps its weights in another file", "Save it with all data inside.")
-    if others := {node.domain for node in model.graph.node} - {*DOMAINS}:
+    if others := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
         raise CheckpointError("C2A303", f"{path} has operators of {min(others)!r}, which is code of others")
     return model
+
+
+def collect(holder: Any, nodes: list[Any], tensors: list[Any]) -> None:
+    """Adds the nodes and stored tensors of a graph or function, and of the graphs inside their attributes."""
+    tensors += getattr(holder, "initializer", ())
+    for sparse in getattr(holder, "sparse_initializer", ()):
+        tensors += (sparse.values, sparse.indices)
+    for node in holder.node:
+        nodes.append(node)
+        for each in node.attribute:
+            tensors += (each.t, *each.tensors)
+            for sparse in (each.sparse_tensor, *each.sparse_tensors):
+                tensors += (sparse.values, sparse.indices)
+            for graph in (each.g, *each.graphs):
+                collect(graph, nodes, tensors)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from conv2attn.checkpoints.program_sizes import ranges_of, within
 from conv2attn.errors import CheckpointError
 
 OPERATOR = re.compile(r"torch\.ops\.aten\.(_?[A-Za-z]\w*)\.([A-Za-z]\w*)")
@@ -61,7 +62,7 @@ def read_program(path: Path) -> fx.GraphModule:
 
 
 def parts(path: Path) -> Parts:
-    """The graph of a .pt2 file with its signature, the names of its operators, and its tensors by name.
+    """The model in a .pt2 file (graph, signature, ranges of sizes), the names of its operators, and its tensors.
 
     Raises:
         CheckpointError: it does not fit together, or has another layout than that of torch 2.8 and later (C2A303).
@@ -72,8 +73,8 @@ def parts(path: Path) -> Parts:
             if len(models) != 1:
                 found = f"{path} holds {len(models)} programs in the layout of torch 2.8 and later, not one"
                 raise CheckpointError("C2A303", found, "Export the network again, to one file.")
-            model = json.loads(archive.read(models[0]))["graph_module"]
-            names = [str(node["target"]) for node in model["graph"]["nodes"]]
+            model = json.loads(archive.read(models[0]))
+            names = [str(node["target"]) for node in model["graph_module"]["graph"]["nodes"]]
             tensors = {name: each for kind in ("weights", "constants") for name, each in stored(archive, kind).items()}
     except (*MISFITS, RecursionError) as error:
         found = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
@@ -105,12 +106,14 @@ def stored(archive: zipfile.ZipFile, kind: str) -> dict[str, Tensor]:
 def built(model: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> fx.GraphModule:
     """A module with the tensors of a program, which runs its nodes."""
     root, graph, values = nn.Module(), fx.Graph(), dict[str, fx.Node]()
+    constraints, model = model["range_constraints"], model["graph_module"]
     images = []
     for spec in model["signature"]["input_specs"]:
         ((kind, told),) = spec.items()
         if kind == "user_input":
             images.append(told["arg"]["as_tensor"]["name"])
-            values[images[-1]] = graph.placeholder("image")
+            ranges = ranges_of(model["graph"]["tensor_values"][images[-1]]["sizes"], constraints)
+            values[images[-1]] = graph.call_function(within, (graph.placeholder("image"), ranges))
             continue
         name = told["parameter_name" if kind == "parameter" else "buffer_name" if kind == "buffer" else kind + "_name"]
         register(root, name, tensors[name], kind == "parameter")

@@ -1,11 +1,13 @@
 """State dicts as people store them: under a key, beside other values, with prefixes of wrapping modules."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
+
+from conv2attn.checkpoints.records import is_data
 
 WRAPPERS = (
     "state_dict",
@@ -62,7 +64,7 @@ def state_in(content: Mapping[Any, Any]) -> State | None:
         if isinstance(key, str) and isinstance(tensor, Tensor)
     }
     left = [key for key in inside if key not in tensors]
-    if not tensors or any(not is_plain(inside[key]) for key in left):
+    if not tensors or any(not is_plain(inside[key], is_data) for key in left):
         return None
     assumed = [f"weights under the key {'.'.join(path)!r}"] if path else []
     assumed += [f"the weights under {key!r} not read" for key in others]
@@ -79,13 +81,13 @@ def holds_tensors(value: Any) -> bool:
     )
 
 
-def is_plain(value: Any) -> bool:
-    """Whether something is a number, a text, nothing, or a container without tensors."""
+def is_plain(value: Any, known: Callable[[Any], bool] = lambda value: False) -> bool:
+    """Whether something is a number, a text, nothing, what is `known`, or a container of these, without tensors."""
     if isinstance(value, Mapping):
-        return all(is_plain(each) for each in value.values())
+        return all(is_plain(each, known) for each in value.values())
     if isinstance(value, (list, tuple, set)):
-        return all(is_plain(each) for each in value)
-    return isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device))
+        return all(is_plain(each, known) for each in value)
+    return isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)) or known(value)
 
 
 def readings(state: State) -> Iterator[State]:

@@ -14,7 +14,7 @@ from conv2attn.explore import captured_layers, explore_page, explored_layers, mo
 from conv2attn.explore.layers import is_wanted
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.positions.reading import ATTENDS
-from conv2attn.models.provenance import provenance_of
+from conv2attn.models.provenance import assumed_of, provenance_of
 from conv2attn.models.zoo import AttentionClassifier
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
@@ -53,8 +53,9 @@ def explore_file(
         shown, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
     explore = captured_layers if captured else explored_layers
     explored = explore(network, shown.to(next(network.parameters())), only)
-    write_text_atomically(output, explore_page(explored, Path(model).name, words), force)
-    return [*(f"not shown: {reason}" for reason in explored.left_out), f"wrote {output}"]
+    assumed = [told] if (told := assumed_of(network)) else []
+    write_text_atomically(output, explore_page(explored, Path(model).name, "; ".join((words, *assumed))), force)
+    return [*assumed, *(f"not shown: {reason}" for reason in explored.left_out), f"wrote {output}"]
 
 
 def attends(network: nn.Module) -> bool:

@@ -215,6 +215,8 @@ def test_the_examples_have_a_page(name, tmp_path):
     told = CliRunner().invoke(main, ["explore", str(ROOT / "examples" / f"{name}.pt"), "-o", str(page)])
     assert told.exit_code == 0, told.output
     assert "not shown" not in told.output
+    assumed = name == "resnet18"
+    assert told.stderr.startswith("read as resnet18 (") == ("read as resnet18 (" in page.read_text()) == assumed
     assert page.stat().st_size < 5e6
 
 

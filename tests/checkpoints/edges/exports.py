@@ -82,7 +82,7 @@ def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
         for shape in node.attribute
         if shape.name == "kernel_shape"
     }
-    assert kernels == {(3, 3)} if engine == "conv" else kernels <= {(1,), (1, 1)}, kernels
+    assert kernels == ({(3, 3)} if engine == "conv" else set())
     assert (engine == "conv") != any(node.op_type in ("Softmax", "Exp") for node in model.graph.node)
     assert {each.domain: each.version for each in model.opset_import}[""] == exporting.OPSET
     assert {each.key for each in model.metadata_props} >= {"torch", "alpha", "attention layers"}
@@ -92,6 +92,30 @@ def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
         (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
         assert found.shape == right.shape
         assert np.abs(found - right.numpy()).max() <= roundoffs(outputs)
+
+
+LAYERS = {
+    "1 axis": (nn.Conv1d(4, 6, 4, stride=3, padding=2, groups=2), (4, 11)),
+    "3 axes": (nn.Conv3d(2, 3, (1, 3, 2), padding=(0, 1, 1)), (2, 3, 5, 4)),
+    "mirrored": (nn.Conv2d(3, 5, 3, stride=2, dilation=2, padding=3, padding_mode="reflect", bias=False), (3, 9, 8)),
+    "depthwise": (nn.Conv2d(4, 8, 7, padding=3, groups=4).double(), (4, 6, 9)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_geometry_of_a_layer_is_exported(tmp_path, name):
+    convolution, size = LAYERS[name]
+    told = save(conv2attn.convert(nn.Sequential(convolution)), tmp_path / "net.onnx", input_size=size)
+    assert "batch and sides" in told[0]
+
+
+def test_the_nodes_of_a_layer_do_not_grow_with_its_heads(tmp_path):
+    counts = set()
+    for side in (3, 5):
+        network = conv2attn.convert(nn.Sequential(nn.Conv2d(4, 4, side, padding=side // 2, groups=4)))
+        save(network, tmp_path / f"{side}.onnx", input_size=(4, 6, 7))
+        counts.add(len(onnx.load(tmp_path / f"{side}.onnx").graph.node))
+    assert len(counts) == 1
 
 
 @pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])

@@ -1,9 +1,14 @@
 """Whole pickled modules are built anew from known classes; what a pickle adds to a class is refused, and none runs."""
 
+import argparse
+import datetime
 import json
 import os
 import re
+import types
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -142,3 +147,27 @@ def test_only_trust_pickle_runs_code_and_it_says_so(folder, legacy):
     assert "--trust-pickle: running the code that net.pt names" in done.stderr
     assert "the code that it names was run" in json.loads(done.stdout)["claim"]
     assert (folder / "planted").exists()
+
+
+def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_named():
+    beside = {
+        "args": argparse.Namespace(lr=0.1),
+        "more": types.SimpleNamespace(path=Path("x")),
+        "when": [datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC), datetime.timedelta(3)],
+        "best": np.float64(0.5),
+    }
+    module = nn.Conv2d(3, 4, 3)
+    torch.save({"state_dict": module.state_dict(), **beside}, "net.pt")
+    found = load("net.pt", model=nn.Conv2d(3, 4, 3))
+    assert torch.equal(found.weight, module.weight)
+    torch.save({"model": module, **beside}, "whole.pt")
+    assert torch.equal(load("whole.pt").weight, module.weight)
+    assert "architecture" in CliRunner().invoke(main, ["inspect", "net.pt"]).stdout
+    torch.save({"state_dict": module.state_dict(), **beside, "odd": Runs(os.mkdir, "made")}, "bad.pt")
+    with pytest.raises(CheckpointError, match=r"C2A303 .* names posix.mkdir, which is code"):
+        load("bad.pt")
+    module.args = beside["args"]
+    torch.save(module, "attribute.pt")
+    with pytest.raises(CheckpointError, match=r"C2A303 .* has an attribute args"):
+        load("attribute.pt")
+    assert not os.path.exists("made")

@@ -14,7 +14,7 @@ from torch.export import Dim
 import conv2attn
 from conv2attn.checkpoints import load, save
 from conv2attn.cli import main
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, UsageError
 
 
 class Net(nn.Module):
@@ -67,6 +67,18 @@ def test_a_program_computes_what_torch_makes_of_it_at_all_sizes(net):
         image = torch.randn(shape)
         assert torch.equal(found(image), theirs(image))
     assert {name: tuple(each.shape) for name, each in found.named_parameters()}["conv.weight"] == (4, 3, 3, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_image_out_of_range_is_refused_with_the_ranges():
+    free = ({0: Dim("batch", min=3, max=16), 2: Dim.AUTO, 3: 2 * Dim("half", max=4)},)
+    program = torch.export.export(nn.Conv2d(3, 4, 5), (torch.zeros(3, 3, 8, 6),), dynamic_shapes=free)
+    torch.export.save(program, "net.pt2")
+    found = load("net.pt2")
+    assert found(torch.zeros(16, 3, 5, 6)).shape == (16, 4, 1, 2)
+    for shape in ((2, 3, 8, 6), (17, 3, 8, 6), (3, 2, 8, 6), (3, 3, 4, 6), (3, 8, 6)):
+        with pytest.raises(UsageError, match=r"C2A120 the program takes images \(3 to 16, 3, at least 5, any\), not"):
+            found(torch.zeros(shape))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -162,6 +174,18 @@ def outside(model):
     model.graph.initializer.append(weight)
 
 
+def outside_in_an_attribute(model):
+    outside(model)
+    weight = model.graph.initializer.pop()
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["w"], value=weight))
+
+
+def foreign_in_a_branch(model):
+    foreign(model)
+    branch = onnx.helper.make_graph([model.graph.node.pop(0)], "b", [], [])
+    model.graph.node.append(onnx.helper.make_node("If", ["c"], [], then_branch=branch, else_branch=branch))
+
+
 def foreign(model):
     model.graph.node[0].domain = "some.one"
 
@@ -178,7 +202,9 @@ def unknown(model):
     ("change", "match"),
     [
         (outside, "keeps its weights in another file"),
+        (outside_in_an_attribute, "keeps its weights in another file"),
         (foreign, "operators of 'some.one'"),
+        (foreign_in_a_branch, "operators of 'some.one'"),
         (two_inputs, "takes 2 inputs"),
         (unknown, "onnxruntime refuses it"),
     ],
