@@ -586,6 +586,15 @@ def test_a_certificate_is_no_better_than_it_says(network, name):
     assert network.look().verdict is verdict
 
 
+def test_networks_of_other_names_are_not_checked_again(network):
+    for which, name in (("original", "a.weight"), ("converted", "b.weight")):
+        torch.save({name: torch.ones(2)}, network.paths[which])
+    network.body["layers"] = []
+    network.sign()
+    found = network.look()
+    assert (found.verdict, found.wrong, len(found.unknown)) == (Verdict.UNDECIDED, (), 1)
+
+
 FORM = {"stride": [3, 3], "room": [3, 3], "spacing": [3, 3], "mode": "reflect", "starts": None, "groups": 2}
 
 
