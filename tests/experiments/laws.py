@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from experiments.cases import KINDS, quiet, small
 
 import conv2attn
 from conv2attn.attention import QuadraticEncoding
+from conv2attn.experiments.data import read_images_of
 from conv2attn.experiments.training import Run, train
 from conv2attn.models import attention_layers
 
@@ -39,6 +41,18 @@ def same(first, second):
     )
 
 
+@pytest.fixture
+def few_test_images(monkeypatch):
+    """Validates on 30 images: on all of the digits it would take longer than the training does."""
+
+    def read(source):
+        images = read_images_of(source)
+        return replace(images, test_pixels=images.test_pixels[:30], test_labels=images.test_labels[:30])
+
+    monkeypatch.setattr("conv2attn.experiments.training.loop.read_images_of", read)
+
+
+@pytest.mark.usefixtures("few_test_images")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 def test_resumed_equals_unbroken(tmp_path, kind, optimiser):
@@ -73,23 +87,25 @@ def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path):
     assert "Traceback" not in told
     step = Run(folder).read_checkpoint()["progress"]["step"]
     assert 0 < step < 1600
-    limit = {"steps": 40, "report": quiet}
+    limit = {"steps": 10, "report": quiet}
     again = train(None, folder, **limit)
-    whole = train(recipe, tmp_path / "whole", steps=step + 40, report=quiet)
+    whole = train(recipe, tmp_path / "whole", steps=step + 10, report=quiet)
     ours, theirs = (Run(f).read_checkpoint()["network"] for f in (again.folder, whole.folder))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
 def test_two_processes_are_one_with_the_doubled_batch(tmp_path):
-    options = ["quadratic", "--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--dropout", "0"]
+    recipe = small("quadratic", dropout=0.0, images=200, batch=20, precision="float64", positions=400)
+    one = train(recipe, tmp_path / "one", report=quiet)
+    options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--dropout", "0"]
     options += ["--data", "digits", "--images", "200", "--batch", "20", "--epochs", "2", "--precision", "float64"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *COMMAND[2:]]
+    command = [sys.executable, "-m", *torchrun, "quadratic", *options, "-o", tmp_path / "two"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for launcher, name in (([sys.executable, "-m"], "one"), (torchrun, "two")):
-        command = [*launcher, "conv2attn", "train", *options, "-o", tmp_path / name]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-    one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    two = Run(tmp_path / "two")
+    assert two.recipe == one.recipe
     assert one.metrics()[-1]["step"] == 20
     start, first, second = (r for r in (one.positions(), state_of(one), state_of(two)))
     assert any((centers[0] != centers[-1]).any() for centers in start.values())
@@ -99,6 +115,7 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path):
         assert theirs == pytest.approx(ours, rel=1e-9)
 
 
+@pytest.mark.usefixtures("few_test_images")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_a_hundred_images(tmp_path, kind):
     rate = 2e-3 if kind == "resnet" else 1e-2
@@ -111,6 +128,7 @@ def test_every_kind_learns_a_hundred_images(tmp_path, kind):
     assert rows[-1]["train_accuracy"] == 1
 
 
+@pytest.mark.usefixtures("few_test_images")
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_keeps_weights_in_float32_and_learns(tmp_path, precision):
     recipe = small("quadratic", precision=precision, epochs=12, optimiser="adamw", learning_rate=1e-2, crop_padding=0)
