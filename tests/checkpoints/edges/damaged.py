@@ -300,9 +300,12 @@ def test_code_in_a_file_is_not_executed(tmp_path, function, legacy):
 def test_every_flipped_bit_is_found_or_harmless(tmp_path):
     path, generator = saved(tmp_path / "file.pt", STATE), random.Random(0)
     good, found = path.read_bytes(), 0
-    directory = good.index(b"PK\1\2")  # sizes and places of the entries: no checksum covers them, so every bit is tried
-    flips = [(position, generator.randrange(8)) for position in range(directory)]
-    flips += [(position, bit) for position in range(directory, len(good)) for bit in range(8)]
+    flips = [(position, generator.randrange(8)) for position in range(len(good))]
+    first = good.index(
+        b"PK\1\2"
+    )  # sizes and places of entries have no checksum: every bit is tried of one and of the end
+    second, last = good.index(b"PK\1\2", first + 1), good.rindex(b"PK\5\6")
+    flips += [(position, bit) for position in (*range(first, second), *range(last, len(good))) for bit in range(8)]
     for position, bit in flips:
         bad = bytearray(good)
         bad[position] ^= 1 << bit
