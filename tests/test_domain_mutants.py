@@ -23,7 +23,6 @@ def outcome():
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("mutants")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_killed(outcome, name):
     assert outcome[name] == {"whole": 0, "mutated": 1}
