@@ -118,7 +118,7 @@ CLAIM = Claim(
     licenses={
         "conv2attn.span.check_span": "one-hot heads on up to six tokens, the condition per query",
     },
-    formal="part: (b) for soft heads",
+    formal="whole",
     errata=("E2", "E12", "E17"),
     steps=(
         step(

@@ -1,11 +1,12 @@
 (** * L3p: Lemma 3 as printed is false
 
-    Claim: that at each query the shifts lie in the span of the heads' attention does not suffice, even for attention that
-    is a softmax of scores without [X]: there are (a) two quadratic heads on two pixels with K = 1, (b) the unpadded hard
-    heads of any kernel that reaches over a border, (c) two box heads on six tokens, (d) two heads that swap their shifts
-    from query to query, for each of which the printed condition holds and no one [W^SA] serves all queries; (a) refutes the
-    lemma with all that it says (two axes, odd K, SAME padding, N_h >= K^2, D_h >= D_out). With scores that depend on [X]
-    even one [Phi] for all queries of an image does not serve two images (E12).
+    Claim: that at each query the shifts lie in the span of the heads' attention does not suffice, even for attention
+    that is a softmax of scores without [X]: there are (a) two quadratic heads on two pixels with K = 1, (b) the
+    unpadded hard heads of any kernel that reaches over a border (soft ones: SoftHeads.v), (c) two box heads on six
+    tokens, (d) two heads that swap their shifts from query to query, for each of which the printed condition holds and
+    no one [W^SA] serves all queries; (a) refutes the lemma with all that it says (two axes, odd K, SAME padding, N_h >=
+    K^2, D_h >= D_out). With scores that depend on [X] even one [Phi] for all queries of an image does not serve two
+    images (E12).
     Source: Cordonnier et al. 2020, Lemma 3, whose proof takes one [Phi] a query; refuted by this project (E2, E12, E17).
     Does not show: how often the printed condition misleads on trained attention.
     Licenses: conv2attn.check_span. *)

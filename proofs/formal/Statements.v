@@ -449,6 +449,15 @@ Definition replicate n (g : geometry n) (S : numbers) (t : taps g) (q : queries 
 Definition L3p_b := forall (S : numbers) n (g : geometry n), fits g -> (one : S) <> zero ->
   (exists q : queries g, forall t, exists i, sees q t i) -> (exists (q : queries g) t, forall i, ~~ sees q t i) ->
   only_each (@replicate n g S) (@shift S n g).
+(** (b) for soft heads: nine quadratic ones at the taps of a 3 x 3 kernel, unpadded, on an image of 3 x 3, alpha = ln 2. *)
+Definition on_line (k : 'I_3) : point 1 := fun _ => Z.of_nat k.
+Definition line_head (h q : 'I_3) : 'I_3 -> R := quadratic_head on_line (ln 2) (fun _ => Z.of_nat q + Z.of_nat h - 1)%Z.
+Definition line_shift (t q k : 'I_3) : R := if (k.+1 == q + t :> nat) then 1%R else 0%R.
+Definition on_square (k : 'I_3 * 'I_3) : point 2 := fun a => Z.of_nat (if a == ord0 then k.1 else k.2).
+Definition square_head (h q : 'I_3 * 'I_3) : 'I_3 * 'I_3 -> reals :=
+  quadratic_head on_square (ln 2) (fun a => Z.of_nat (if a == ord0 then q.1 else q.2) + Z.of_nat (if a == ord0 then h.1 else h.2) - 1)%Z.
+Definition square_shift (t q k : 'I_3 * 'I_3) : reals := (line_shift t.1 q.1 k.1 * line_shift t.2 q.2 k.2)%R.
+Definition L3p_b_soft := only_each square_head square_shift.
 (** (c) Six tokens, K = 1, heads uniform on [{q-1, q, q+1}] and on [{q-1, q+1}], cut at the border. *)
 Definition uniform (K : finType) (A : pred K) (k : K) : reals :=
   ((if A k then 1 else 0) / \sum_j (if A j then 1 else 0))%R.
