@@ -318,5 +318,9 @@ RULES: dict[str, Rule] = {
         "Only quadratic heads have a sharpness that can be lowered, and only from where they are precise enough.",
         "Convert with encoding='quadratic' and alpha='auto' first.",
     ),
-    "C2A406": Rule("nothing checked", "There was no convolution to check.", "Check --only and --skip."),
+    "C2A406": Rule(
+        "convolution not reached",
+        "No input reached this convolution, or the first network has attention in its place, so it was not compared.",
+        "Name images that reach it with --images, and pass the original network first.",
+    ),
 }

@@ -48,7 +48,7 @@ def error_codes() -> str:
             lines += [f"## {KINDS[kind]}", ""]
         rule = RULES[code]
         lines += [f"### {code}: {rule.title}", "", rule.why, ""]
-        lines += ["```", EXAMPLES[code], "```", ""] if code in EXAMPLES else []
+        lines += ["```", EXAMPLES[code], "```", ""]
         lines += [f"*What to do:* {rule.remedy}", ""]
     return "\n".join(lines).rstrip() + "\n"
 

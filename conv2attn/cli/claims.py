@@ -1,5 +1,6 @@
 """The commands on what is known: prove, explain."""
 
+import shutil
 import sys
 
 import click
@@ -43,6 +44,6 @@ def explain(code: str | None) -> None:
 
 def explained(code: str) -> str:
     """The rule of a code: its title, its reason, a call that breaks it, and the remedy."""
-    rule = RULES[code]
-    example = f"\n\nExample:\n  {EXAMPLES[code]}" if code in EXAMPLES else ""
-    return f"{code}: {rule.title}\n\n{rule.why}{example}\n\nWhat to do: {rule.remedy}"
+    rule, columns = RULES[code], shutil.get_terminal_size().columns
+    why, remedy = (click.wrap_text(part, columns) for part in (rule.why, f"What to do: {rule.remedy}"))
+    return f"{code}: {rule.title}\n\n{why}\n\nExample:\n  {EXAMPLES[code]}\n\n{remedy}"

@@ -11,6 +11,9 @@ EXAMPLES = {
     "conv2attn.convert(scaled(3, 4, 3))",
     "C2A107": ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, torch.ones(1, 3, 1, 1)); "
     "print(conv2attn.conversion_of(conv2attn.convert(net)).rows)",
+    "C2A108": '>>> net = type("Net", (nn.Sequential,), '
+    '{"forward": lambda self, x: self[0].weight if [*self[1].children()] else x})'
+    "(conv2attn.convert(nn.Conv2d(3, 3, 1)), nn.Conv2d(3, 3, 1)); conv2attn.convert(net, torch.ones(1, 3, 9, 9))",
     "C2A109": ">>> conv2attn.convert(nn.Linear(3, 4))",
     "C2A110": ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
     "C2A111": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
@@ -25,6 +28,8 @@ EXAMPLES = {
     "3, 9, 9))",
     "C2A202": '>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "dense", '
     "memory_limit=100)(torch.ones(1, 3, 99, 99))",
+    "C2A203": ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, x[:1]); "
+    "torch.export.export(conv2attn.convert(net, torch.ones(1, 3, 9, 9)), (torch.ones(1, 3, 6, 6),))",
     "C2A301": "$ conv2attn convert missing.pt",
     "C2A302": "$ conv2attn convert empty.pt",
     "C2A303": "$ conv2attn verify resnet18.pt notes.txt",
@@ -35,6 +40,8 @@ EXAMPLES = {
     "C2A308": "$ conv2attn convert resnet18.pt -o net.bin",
     "C2A309": ">>> net = nn.Sequential(conv2attn.convert(nn.Conv2d(3, 4, 3)), nn.AdaptiveMaxPool2d(2, True)); "
     'conv2attn.save(net, "net.onnx", input_size=(3, 9, 9))',
+    "C2A310": '>>> net = type("Net", (nn.Sequential,), {"save_pretrained": lambda self, folder: None})'
+    '(nn.Conv2d(3, 4, 3)); conv2attn.convert(net).save_pretrained("folder")',
     "C2A401": ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, padding=1), input_size=(3, 9, 9)))",
     "C2A402": ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), input_size=(3, 9, 9)))",
     "C2A403": ">>> conv = nn.Conv2d(3, 4, 3); "
@@ -43,6 +50,9 @@ EXAMPLES = {
     "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))",
     "C2A405": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Tanh()), input_size=(3, 9, 9)))",
+    "C2A406": ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, torch.ones(1, 3, 1, 1)) "
+    "if x.shape[-1] > 8 else x; "
+    "print(conv2attn.certify(net, conv2attn.convert(net, torch.ones(1, 3, 9, 9)), input_size=(3, 8, 8)))",
     "C2A407": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.Flatten()), input_size=(3, 9, 9)))",
     "C2A408": ">>> conv = nn.Conv2d(3, 4, 3); conv.weight.data[0] = torch.nan; "
@@ -56,6 +66,7 @@ EXAMPLES = {
     "C2A503": ">>> conv2attn.check_span(torch.full((9, 26, 26), 1 / 26))",
     "C2A504": ">>> conv2attn.check_span(torch.full((9, 25, 25), 1 / 25), grid=(5, 5), offsets=[(0, 0, 0)])",
     "C2A505": "$ conv2attn recover heads.npz --grid 5x5 -o found.pt",
+    "C2A601": "$ conv2attn train quadratic --data digits --layers 1 --width 9 --heads 1 --learning-rate 1e30",
     "C2A602": "$ conv2attn prune resnet18.pt -o smaller.pt",
     "C2A603": '>>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="enumerated"), alpha=5)',
 }

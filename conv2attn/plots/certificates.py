@@ -63,5 +63,5 @@ def draw_certificate(certificate: Certificate) -> "Figure":
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=7, frameon=False)
     ranges = sorted({row.input_range for row in rows if row.input_range is not None})
     within = f", inputs up to {show(ranges[0])}" if len(ranges) == 1 else ""
-    figure.suptitle(f"{certificate.document().answer[0].partition(';')[0]}: error beside bound{within}", fontsize=10)
+    figure.suptitle(f"{certificate.summary.partition(';')[0]}: error beside bound{within}", fontsize=10)
     return figure

@@ -22,6 +22,17 @@ class Report(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it, with verdicts as they are: no NaN, no infinity."""
 
+    @property
+    def summary(self) -> str:
+        """The first line of the report, which begins with the verdict.
+
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(3, 4, 3)
+        >>> conv2attn.certify(conv, conv2attn.convert(conv), input_size=(3, 9, 9)).summary
+        'holds (proved); layers: 1 holds, 0 refuted, 0 undecided, 0 unsupported'
+        """
+        return self.document().answer[0]
+
     def to_text(self, width: int | None = None, verbose: bool = False, colour: bool = False) -> str:
         """The report for a terminal of `width` columns; as wide as it needs without one."""
         return text.to_text(self.document(verbose), width, colour)
@@ -72,7 +83,7 @@ class Report(ABC):
         return self.to_text(shutil.get_terminal_size().columns).rstrip("\n")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.document().answer[0]}>"
+        return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
         return markup.to_html(self.document())

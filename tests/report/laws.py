@@ -50,7 +50,7 @@ def test_the_verdict_comes_first(name):
     report = REPORTS[name]
     if report.document().verdict is not None:
         assert report.to_text().startswith(report.verdict.value)
-    assert repr(report) == f"<{type(report).__name__}: {report.document().answer[0]}>"
+    assert repr(report) == f"<{type(report).__name__}: {report.summary}>"
 
 
 class Tree(HTMLParser):

@@ -37,14 +37,12 @@ LEARNED = replace(PAPER, encoding="learned")
 CONTENT = replace(LEARNED, content=True)
 MODELS = (
     PaperModel("resnet", "ResNet18", ResNetPlan(classes=10, stem="cifar"), 0.938, "11.2M", "1.1B"),
-    PaperModel("quadratic", "SA quadratic emb.", PAPER, 0.938, "12.1M", "6.2B"),
-    PaperModel("generalised", "SA quadratic emb. gen.", GENERALISED, 0.934, "12.1M", "6.2B"),
-    PaperModel("pruned", "SA quadratic emb. gen. pruned", replace(GENERALISED, heads=PRUNED), 0.934, "9.7M", "4.9B"),
-    PaperModel("learned", "SA learned emb.", LEARNED, 0.918, "12.3M", "6.2B", "400 an axis"),
-    PaperModel("learned", "SA learned emb.", replace(LEARNED, positions=200), 0.918, "12.3M", "6.2B", "200 an axis"),
-    PaperModel("content", "SA learned emb. + content", CONTENT, 0.871, "29.5M", "15B", "400 an axis"),
-    PaperModel(
-        "content", "SA learned emb. + content", replace(CONTENT, positions=200), 0.871, "29.5M", "15B", "200 an axis"
-    ),
+    PaperModel("quadratic", "quadratic", PAPER, 0.938, "12.1M", "6.2B"),
+    PaperModel("generalised", "generalised", GENERALISED, 0.934, "12.1M", "6.2B"),
+    PaperModel("pruned", "generalised, pruned", replace(GENERALISED, heads=PRUNED), 0.934, "9.7M", "4.9B"),
+    PaperModel("learned", "learned", LEARNED, 0.918, "12.3M", "6.2B", "400 an axis"),
+    PaperModel("learned", "learned", replace(LEARNED, positions=200), 0.918, "12.3M", "6.2B", "200 an axis"),
+    PaperModel("content", "learned + content", CONTENT, 0.871, "29.5M", "15B", "400 an axis"),
+    PaperModel("content", "learned + content", replace(CONTENT, positions=200), 0.871, "29.5M", "15B", "200 an axis"),
 )
 """The paper's text says floor(D_p / 2) = 200 numbers an axis with D_p = 400; no one width gives both of its counts."""

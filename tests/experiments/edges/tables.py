@@ -51,7 +51,7 @@ def test_a_changed_network_is_noticed(tables):
             tables, rows=tuple(replace(row, **change) if row.key == "quadratic" else row for row in tables.rows)
         )
         assert wrong.exit_code == 1
-        assert "SA quadratic emb." in wrong.to_text()
+        assert "Differs: quadratic: " in wrong.to_text()
 
 
 def test_flops_are_those_counted_by_hand(tables):
