@@ -190,8 +190,8 @@ MUTANTS = {
     ),
     "a certificate of any file": Mutant(
         "equivalence/checker.py",
-        "if sha256(path) != known)",
-        "if False)",
+        "if sha256(Path(path)) != known]",
+        "if False]",
         "tests/equivalence/edges/rechecks.py::test_a_file_that_changed_is_refuted_before_it_is_read",
     ),
     "query minus key": Mutant(

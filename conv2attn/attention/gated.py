@@ -124,7 +124,8 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
-        >>> conv2attn.from_gpsa(conv2attn.to_gpsa(layer, side=8)).heads  # needs timm  # doctest: +SKIP
+        >>> gpsa = conv2attn.to_gpsa(layer, side=8).attention  # needs timm  # doctest: +SKIP
+        >>> conv2attn.from_gpsa(gpsa).heads  # doctest: +SKIP
         9
     """
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()

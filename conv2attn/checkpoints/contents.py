@@ -83,7 +83,7 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
     if any(name not in DATA for name in names):
         told = (f"rebuilt from its pickle, which names {', '.join(names)}",)
         return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=told)
-    with safe_globals(stand_ins(names)):
+    with safe_globals(stand_ins(DATA)):
         return Contents(path, kind, unpickled(path, file))
 
 

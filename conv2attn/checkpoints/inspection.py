@@ -98,7 +98,7 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
     if kind not in (*WEIGHTS, Kind.FOLDER):
         return Inspection(*about, (), (), (f"not read as a network. {kind.way_out}",), ())
     if kind is Kind.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
-        told = f"its pickle names {counted(len(code), 'global')} that are code, and nothing was run: {', '.join(code)}"
+        told = f"its pickle names {counted(len(code), 'global')} of code, and nothing was run: {', '.join(code)}"
         return Inspection(*about, (), (), (told,), ())
     try:
         held = contents_of(path, limit)

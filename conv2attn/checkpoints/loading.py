@@ -47,7 +47,8 @@ def load(
             or ONNX, or a Hugging Face folder.
         arch: how to build the network; see `architecture`. Or the name that the recognised network must have.
         model: the network that the weights are of; it is copied, and takes the weights. Where the file holds a
-            converted network, the copy's convolutions become the attention layers of the file.
+            converted network, the copy's convolutions become the attention layers of the file. A program of
+            torch.export or ONNX is a network by itself, whatever `arch` and `model` say.
         arch_args: keyword arguments of the architecture.
         max_size: the most bytes that are read.
         allow: classes of modules, by their full names, that a whole pickled module may have beside those of torch.nn,
@@ -68,7 +69,7 @@ def load(
         raise UsageError("C2A001", "arguments are given without an architecture that takes them", NAME_IT)
     built = architecture(arch, arch_args) if arch is not None and ":" in arch else None
     held = contents_of(Path(path), max_size, allow, trust_pickle)
-    if held.network is not None and built is None and model is None:
+    if held.network is not None and (held.kind not in WEIGHTS or (built is None and model is None)):
         name = type(held.network).__name__ if held.kind in WEIGHTS else f"the {held.kind.words}"
         return with_provenance(held.network, provenance(held, name, held.assumed)).eval()
     if saved := plans.recognise(held):

@@ -17,7 +17,10 @@ from conv2attn.errors import CheckpointError
 
 LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
 INTERNAL = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
-ALLOW = "Pass --allow CLASS for each that you trust, or --trust-pickle to run the code in the file."
+ALLOW = (
+    "Pass --allow CLASS for each class of modules that you trust, save the weights alone with "
+    "torch.save(model.state_dict(), path), or pass --trust-pickle to run the code in the file."
+)
 
 
 @final

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from conv2attn.checkpoints.images import images
 from conv2attn.checkpoints.loading import load
 from conv2attn.checkpoints.pixels import Preparation
 from conv2attn.errors import UsageError
+from conv2attn.models.provenance import provenance_of, with_provenance
 
 GIB = 1 << 30
 
@@ -45,10 +46,12 @@ class Reading:
         return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
 
     def load(self, path: str) -> nn.Module:
-        """The network in a file."""
+        """The network in a file, which keeps the mean and deviation that the user says."""
         if self.trust_pickle:
             print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
-        return load(path, **self.options())
+        network = load(path, **self.options())
+        known, mean, std = provenance_of(network), numbers(self.mean, "--mean"), numbers(self.std, "--std")
+        return with_provenance(network, replace(known, mean=mean, std=std)) if known and mean and std else network
 
     def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:
         """The images in a file, prepared for `network`, and in words what they are."""

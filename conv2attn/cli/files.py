@@ -6,21 +6,23 @@ from pathlib import Path
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reporting
+from conv2attn.cli.options import reporting, sizing
 from conv2attn.cli.reports import Showing
 
 
 @main.command("inspect", example="conv2attn inspect resnet18.pt")
 @click.argument("file", type=click.Path())
+@sizing
 @reporting
-def inspect_file(file: str, showing: Showing) -> None:
+def inspect_file(file: str, max_size: float, showing: Showing) -> None:
     """Say what FILE is and what it holds, without running anything.
 
     The report names the networks that the weights fit, and what is unsafe to load; with -v, each tensor.
     """
     from conv2attn.checkpoints.inspection import inspected
+    from conv2attn.checkpoints.options import Reading
 
     showing.check(read=(file,))
-    result = inspected(Path(file))
+    result = inspected(Path(file), Reading(max_size=max_size).options()["max_size"])
     showing.finish(result)
     sys.exit(result.exit_code)

@@ -15,13 +15,14 @@ from torch.nn.modules.module import register_module_forward_hook
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
+from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.cli.progress import progress
 from conv2attn.equivalence import Certificate, Replay, certify, replay
-from conv2attn.equivalence.checker import architecture_in, sha256
+from conv2attn.equivalence.checker import architecture_in
 from conv2attn.equivalence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert
@@ -98,7 +99,7 @@ def verify_files(
     """The certificate of the networks in two files; inputs that show what is refuted are kept in `save_witness`."""
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
     files = {"original": original, "converted": converted}
-    hashes = {f"{key} sha256": sha256(path) for key, path in files.items()}
+    hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
     named = {f"{key} architecture": text for key, path in files.items() if (text := architecture_in(path))}
     told = [*files.items(), *hashes.items(), *named.items(), ("command", command)]
     with counted(first, second):

@@ -53,6 +53,9 @@ def reporting(command: Any) -> Any:
 
 
 SAID = ("arch", "arch_args", "max_size", "allow", "trust_pickle")
+sizing = click.option(
+    "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
+)
 READING = (
     click.option(
         "--arch",
@@ -61,9 +64,7 @@ READING = (
         "or file.py:factory; or the name that the weights must fit, such as resnet18.",
     ),
     click.option("--arch-args", metavar="JSON", help="Arguments for building it: '{\"num_classes\": 10}'."),
-    click.option(
-        "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
-    ),
+    sizing,
     click.option(
         "--allow",
         multiple=True,

@@ -1,4 +1,4 @@
-"""Checks a stored certificate again: short code that shares nothing with the code that wrote it.
+"""Checks a stored certificate again: short code that shares the reader of files, and else nothing, with the writer's.
 
 It reads the report and the two files that it names, and needs neither their architecture nor torch.nn. Where the report
 holds, these are checked: the hash and the architecture of each file; that both graphs have one hash; for each attention
@@ -9,14 +9,15 @@ bounds, measurements, the graphs themselves and the paddings and strides of conv
 What this code cannot decide leaves the certificate undecided.
 """
 
-import hashlib
 import json
 import math
-import pickle
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from operator import add
 from pathlib import Path
 from secrets import token_bytes
@@ -25,6 +26,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.checkpoints.contents import WEIGHTS, contents_of
+from conv2attn.checkpoints.folders import sha256
+from conv2attn.checkpoints.kinds import Kind, kind_of_path
+from conv2attn.checkpoints.states import State as StateDict
+from conv2attn.checkpoints.states import readings, state_in
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.report import Document, Notes, Report, counted
 from conv2attn.verdicts import Verdict
@@ -41,8 +47,9 @@ MALFORMED = (
     RuntimeError,
     TypeError,
     ValueError,
+    zipfile.BadZipFile,
 )
-WRAPPERS, PREFIXES = ("state_dict", "model_state_dict", "model"), ("module.", "_orig_mod.")
+AGAIN = "Run verify on the two files again."
 MEAN, COUNTER = ".running_mean", ".num_batches_tracked"  # files older than torch 0.4.1 have no counter, which is 0 then
 FORM = ("spacing", "stride", "room", "before", "after")
 MODES = ("zeros", "reflect", "replicate", "circular")
@@ -106,7 +113,8 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
     """Checks the certificate in a file against the two files that it names, or against those given.
 
     Raises:
-        UsageError: the file is no certificate of two files, or these hold no networks (C2A001).
+        UsageError: the file is no certificate of two files, or these hold no weights that are checked again, such as
+            programs of torch.export and ONNX (C2A001).
         CheckpointError: a file is missing (C2A301).
     """
     if not is_regular(certificate):
@@ -122,10 +130,11 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
         raise UsageError("C2A001", f"{certificate} is no certificate of two files: {why}", WRITE) from error
     for path in paths:
-        if not is_regular(path):
+        if not is_regular(path, folder=True):
             raise CheckpointError("C2A301", f"{shortened(path)}, which the certificate is of, is not there", MOVED)
     pairs = zip(paths, hashes, strict=True)
-    changed = tuple(f"{path} changed since the report was written" for path, known in pairs if sha256(path) != known)
+    others = [path for path, known in pairs if sha256(Path(path)) != known]
+    changed = tuple(f"{path} changed since the report was written" for path in others)
     if changed or stored != Verdict.HOLDS.value:
         return Recheck(certificate, stored, 0, changed)
     unchecked = partial(Recheck, certificate, stored, 0, ())
@@ -134,8 +143,9 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
     if ours != theirs or not ours:
         return Recheck(certificate, stored, 0, ("the graphs of the two networks are not the same in it",))
     try:
-        first, second = (torch.load(path, map_location="cpu", weights_only=True) for path in paths)
-        states, plans = (tensors_of(first), tensors_of(second)), (plans_of(first), plans_of(second))
+        (first, ours), (second, theirs) = map(content_of, paths)
+        plans = first.get("layers", {}), second.get("layers", {})
+        states = aligned(ours, theirs, {*rows, *plans[0], *plans[1]})
         if not rows and not any(plans):
             return unchecked(("the graphs alone compare networks without common layers, and are not checked again",))
         found = [
@@ -143,9 +153,9 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
             *of_architecture("converted", second, told),
             *objections(states, plans, rows),
         ]
-    except (pickle.UnpicklingError, *MALFORMED) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError("C2A001", f"{certificate} names files that are no networks ({reason})") from error
+    except (CheckpointError, *MALFORMED) as error:
+        reason = error.found if isinstance(error, CheckpointError) else str(error).partition("\n")[0]
+        raise UsageError("C2A001", f"the files of {certificate} cannot be checked again: {reason}", AGAIN) from error
     wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
     back = plans[0].keys() - plans[1].keys()
     counted = [name for name in rows if not rows[name]["skipped"] and belonging(name, *states) and name not in back]
@@ -420,36 +430,47 @@ def in_groups(matrix: Tensor, vector: Sequence[Exact], groups: int) -> Sequence[
     return [sum(a * b for a, b in zip(*pair, strict=True)) for pair in zip(rows, parts, strict=True)]
 
 
-def tensors_of(content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a file by the names that the network gives them, whatever wrapped it when it was saved."""
-    held = next((content[key] for key in WRAPPERS if isinstance(content.get(key), Mapping)), content)
-    if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in held.items()):
-        raise TypeError("not every entry is a tensor with a name")
-    tensors = dict(held)
-    while prefix := next((each for each in PREFIXES if tensors and all(key.startswith(each) for key in tensors)), None):
-        tensors = {key.removeprefix(prefix): tensor for key, tensor in tensors.items()}
-    means = [key.removesuffix(MEAN) for key in tensors if key.endswith(MEAN)]
-    return {**{f"{name}{COUNTER}": torch.tensor(0) for name in means}, **tensors}
+def content_of(path: str) -> tuple[Mapping[str, Any], State]:
+    """What a file of this project says beside its tensors, nothing for any other file, and the tensors by name.
+
+    Raises:
+        CheckpointError: it is of a kind that holds no weights by name (C2A303), or is damaged.
+    """
+    kind = kind_of_path(Path(path))
+    if kind not in (*WEIGHTS, Kind.FOLDER):
+        raise CheckpointError("C2A303", f"{path} is {kind.article}")
+    held = contents_of(Path(path))
+    state = state_in(held.network.state_dict() if held.network is not None else held.content)
+    if state is None:
+        raise TypeError(f"{path} holds no tensors with names")
+    told = json.loads(held.metadata["conv2attn"]) if "conv2attn" in held.metadata else held.content
+    means = [key.removesuffix(MEAN) for key in state.tensors if key.endswith(MEAN)]
+    tensors = {**{f"{name}{COUNTER}": torch.tensor(0) for name in means}, **state.tensors}
+    return told if told.get("conv2attn") == FORMAT else {}, tensors
 
 
-def plans_of(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The plans of the attention layers in a file, by name; only a file that says so has any."""
-    plans: Mapping[str, Any] = content["layers"] if content.get("conv2attn") == FORMAT else {}
-    return plans
+def aligned(first: State, second: State, layers: AbstractSet[str]) -> tuple[State, State]:
+    """Both states without the prefixes of wrapping modules: as most modules have one name in both and as `layers`."""
+
+    def alike(pair: tuple[StateDict, StateDict]) -> int:
+        ours, theirs = ({key.rpartition(".")[0] for key in each.tensors} for each in pair)
+        return len(ours & theirs) + len(ours & layers) + len(theirs & layers)
+
+    ours, theirs = max(product(readings(StateDict(dict(first))), readings(StateDict(dict(second)))), key=alike)
+    return ours.tensors, theirs.tensors
 
 
 def architecture_in(path: str) -> str:
     """The architecture that a file of this project names, as a certificate keeps it; empty for any other file."""
     try:
-        return described(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, pickle.UnpicklingError, *MALFORMED):
+        return described(content_of(path)[0])
+    except (OSError, CheckpointError, *MALFORMED):
         return ""
 
 
 def described(content: Mapping[str, Any]) -> str:
     """The architecture in what a file holds: JSON with sorted keys; empty if it names none."""
-    named = content.get("conv2attn") == FORMAT
-    return json.dumps(content["architecture"], sort_keys=True, default=str) if named else ""
+    return json.dumps(content["architecture"], sort_keys=True, default=str) if content else ""
 
 
 def belonging(name: str, *states: State) -> list[str]:
@@ -480,10 +501,10 @@ def identical(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
 
 
-def is_regular(path: str) -> bool:
-    """Whether a path names a regular file: not a folder, FIFO or device, nor a name that no file can have."""
+def is_regular(path: str, *, folder: bool = False) -> bool:
+    """Whether a path names a regular file, or a folder: not a FIFO or device, nor a name that no file can have."""
     try:
-        return Path(path).is_file()
+        return Path(path).is_file() or (folder and Path(path).is_dir())
     except (OSError, ValueError):
         return False
 
@@ -491,9 +512,3 @@ def is_regular(path: str) -> bool:
 def shortened(path: str, most: int = 80) -> str:
     """A path that fits a sentence."""
     return path if len(path) <= most else f"...{path[-most:]}"
-
-
-def sha256(path: str) -> str:
-    """The hash of a file's bytes."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,6 +8,7 @@ import pytest
 import timm
 import torch
 import torchvision
+import transformers
 from click.testing import CliRunner
 from safetensors.torch import save_file
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -66,7 +67,6 @@ def test_near_names_are_offered(arch, near):
 
 
 def test_a_folder_of_transformers_is_read():
-    transformers = pytest.importorskip("transformers")
     config = transformers.ResNetConfig(embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], num_labels=3)
     model = transformers.ResNetForImageClassification(config).eval()
     model.save_pretrained("folder")

@@ -72,3 +72,10 @@ def test_what_is_missing_or_damaged_is_an_error(folder):
     assert "C2A301" in inspect("missing.pt", code=2)
     (folder / "empty.pt").touch()
     assert "C2A302" in inspect("empty.pt", code=2)
+
+
+def test_a_file_larger_than_max_size_is_not_read():
+    torch.save(nn.Conv2d(3, 4, 3).state_dict(), "net.pt")
+    result = CliRunner().invoke(main, ["inspect", "net.pt", "--max-size", "1e-7"])
+    assert result.exit_code == 2
+    assert "C2A307" in result.stderr

@@ -1,6 +1,7 @@
 """Whole pickled modules are built anew from known classes; what a pickle adds to a class is refused, and none runs."""
 
 import argparse
+import collections
 import datetime
 import json
 import os
@@ -147,6 +148,22 @@ def test_only_trust_pickle_runs_code_and_it_says_so(folder, legacy):
     assert "--trust-pickle: running the code that net.pt names" in done.stderr
     assert "the code that it names was run" in json.loads(done.stdout)["claim"]
     assert (folder / "planted").exists()
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_arguments_beside_the_weights_are_not_read_in_either_format(legacy):
+    module, beside = nn.Conv2d(3, 4, 3), {"args": argparse.Namespace(lr=0.1), "best": np.float64(0.5)}
+    content = {"state_dict": module.state_dict(), **beside}
+    torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
+    assert torch.equal(load("net.pt", model=nn.Conv2d(3, 4, 3)).weight, module.weight)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_other_containers_are_refused_with_how_to_save_the_weights_alone(legacy):
+    content = {"state_dict": nn.Conv2d(3, 4, 3).state_dict(), "history": collections.defaultdict(list)}
+    torch.save(content, "net.pt", _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(CheckpointError, match=r"names .*defaultdict.* torch.save\(model.state_dict\(\), path"):
+        load("net.pt")
 
 
 def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_named():

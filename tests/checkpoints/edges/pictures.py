@@ -173,3 +173,15 @@ def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)["outputs"]["images"]
     assert told == "2 images of folder, normalised as --mean and --std say"
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_converted_network_keeps_the_normalisation_that_was_passed(suffix):
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), "net.pt")
+    options = ["--mean", "0.5", "--std", "0.25", "--input-size", "3x6x9"]
+    result = CliRunner().invoke(main, ["convert", "net.pt", "-o", f"attn{suffix}", *options])
+    assert result.exit_code == 0, result.output
+    found, words = images(put("folder", PIXELS), conv2attn.load(f"attn{suffix}"))
+    asked, _ = images("folder", mean=(0.5,), std=(0.25,))
+    assert torch.equal(found, asked)
+    assert words == "2 images of folder, normalised as Sequential says"

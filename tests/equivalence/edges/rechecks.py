@@ -563,7 +563,7 @@ class Foreign:
 def test_files_that_hold_no_networks_are_refused_and_nothing_is_executed(network, content):
     torch.save(content, network.paths["original"])
     network.sign()
-    with pytest.raises(UsageError, match="names files that are no networks") as error:
+    with pytest.raises(UsageError, match="cannot be checked again") as error:
         network.look()
     assert "\n" not in str(error.value)
 
@@ -605,7 +605,7 @@ def test_no_part_of_the_evidence_can_be_changed_unseen(stored, part):
     form[part] = [[0, 0], *form["starts"][1:]] if part == "starts" else FORM[part]
     made.sign()
     found = outcome(made)
-    assert found is Verdict.REFUTED or "no networks" in found
+    assert found is Verdict.REFUTED or "cannot be checked again" in found
 
 
 def outcome(made):
