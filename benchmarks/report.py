@@ -72,9 +72,9 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 Written by `python -m benchmarks`; the numbers with their spreads are in `results/cpu.json`. Batch 1, float32,
 inference, image side {sides}, {machine["threads"]} threads, {machine["processor"]}, torch {machine["torch"]}.
-Times are medians in milliseconds. The functions of a row are measured in turn, round after round, and a ratio to
-native is the median of the ratios round by round, so that noise of the machine meets all alike. Load of the machine
-when measuring began: {machine["load"]:.1f}.
+Times are medians in milliseconds. The functions of a row are measured in turn, round after round. A ratio to native
+is the median of the ratios of the rounds, so noise of the machine affects all functions alike. Load of the machine at
+the start: {machine["load"]:.1f}.
 
 {table(["target", "wanted", "measured", ""], targets(data))}
 
@@ -82,20 +82,20 @@ when measuring began: {machine["load"]:.1f}.
 
 {table(["way", "median", "smallest to third quartile", "ratio to native", "of the smallest", "rounds"], network)}
 
-`separable` computes the softmax of every query and multiplies by all of its weights that are not 0.
+`separable` computes the softmax of every query and multiplies by all of its nonzero weights.
 
 ## Layers
 
 {table(["first such layer", "convolution", "layers", *WAYS], layers)}
 
-`dense unchunked` is the dense formula with no limit on memory. `scaled_dot_product_attention` is torch's, on as many
-heads, queries and keys, with queries, keys and values all as wide as the layer's input. What compares all pairs is not
-run where the attention takes more than {LARGEST_ATTENTION / 2**30:.0f} GiB; its expected time is the number of scores
-(heads x queries x keys) times what one took in the largest layer that was run.
+`dense unchunked` is the dense formula with no limit on memory. `scaled_dot_product_attention` is torch's, on equally many
+heads, queries and keys, with queries, keys and values as wide as the layer's input. Engines that compare all pairs are
+not run where the attention takes more than {LARGEST_ATTENTION / 2**30:.0f} GiB; the expected time is the number of scores
+(heads x queries x keys) times the time per score in the largest layer that was run.
 
 ## Memory
 
-Each in a process of its own: how far the resident set grew while the layer ran.
+Each engine runs in its own process. The figure is the growth of the resident set during the run.
 
 A 3x3 layer with 64 channels at side {soft["side"]}: separable {soft["separable_mebibytes"]:.1f} MiB, the dense formula
 unchunked {soft["unchunked_mebibytes"]:.0f} MiB.
@@ -104,7 +104,7 @@ The first layer (49 heads; its attention would take {data["stem_attention_gibiby
 
 {table(["engine", "MiB", "ms", "queries computed"], stem)}
 
-Of `dense` only the first chunks of queries are computed: every chunk takes the same memory.
+For `dense` only the first chunks of queries are computed, since every chunk takes the same memory.
 
 ## Growth with the number of tokens
 
@@ -114,18 +114,18 @@ Of `dense` only the first chunks of queries are computed: every chunk takes the 
 
 ## Compile and export
 
-What a converted network does under `torch.compile(fullgraph=True, dynamic=True)` and `torch.export` with free batch and
-sides; tests/attention/laws.py holds each line of it.
+Converted networks under `torch.compile(fullgraph=True, dynamic=True)` and `torch.export` with free batch and sides;
+tests/attention/laws.py tests each line.
 
 | engine | compiled | exported | in a graph |
 | --- | --- | --- | --- |
-| `conv`, `gather` | one graph for all sizes | all sizes | asserts the centres and the sharpness that were read |
-| `separable` | one graph for all sizes | all sizes | whole axes, no bands; asserts them unless trained |
+| `conv`, `gather` | one graph for all sizes | all sizes | asserts that centres and sharpness are the values that were read |
+| `separable` | one graph for all sizes | all sizes | whole axes, no bands; asserts the same unless trained |
 | `sdpa` | one graph for all sizes | up to the side where its features are accurate | asserts side and values |
-| `dense` | one graph for all sizes | all sizes | all queries at once: no chunks, and so no limit on memory |
-| `auto` | one graph for all sizes | all sizes | what it chose from the values that were read |
+| `dense` | one graph for all sizes | all sizes | all queries at once: no chunks, hence no limit on memory |
+| `auto` | one graph for all sizes | all sizes | the engine chosen from the values that were read |
 
 A layer is one node of `conv2attn.attention.tracing.symbolic_trace`. [compiled.md](compiled.md)
-has compiled and eager networks, the cost of one call, and a training step; [training.md](training.md) trained heads,
-forward and backward.
+measures compiled and eager networks, the cost of one call, and a training step; [training.md](training.md) measures
+trained heads, forward and backward.
 """

@@ -32,11 +32,11 @@ PAGE = Path(__file__).parent.parent / "docs" / "zoo.md"
 HEAD = """# Networks of torchvision and timm
 
 Classification models of torchvision and networks of timm, converted and certified on two random images, with random
-weights. {done} of {all} have a row; the others have not been run yet. Both networks are compared as graphs with batch
-and sides left open, their layers apart. The column *sizes* says for which sizes of input the claim is made. *Seconds*
-are those of the processor for conversion and certificate together, on one thread; *MiB* is the peak of the process,
-torch and both libraries included. Networks of more than 90 million parameters were not run, since several copies of
-each network are compared.
+weights. {done} of {all} have a row; the others have not been run yet. Layers are compared one by one, and the code between
+them as graphs with free batch and sides. The column *sizes* gives the input sizes of the claim. *Seconds* is the
+processor time of conversion and certificate together, on one thread; *MiB* is the peak memory of the process,
+with torch and both libraries. Networks of more than 90 million parameters were not run, since the comparison needs
+several copies of each network.
 
 `make zoo` runs the networks that have no row here; `python -m benchmarks.zoo NAME` runs one again.
 
