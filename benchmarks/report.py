@@ -88,10 +88,10 @@ the start: {machine["load"]:.1f}.
 
 {table(["first such layer", "convolution", "layers", *WAYS], layers)}
 
-`dense unchunked` is the dense formula with no limit on memory. `scaled_dot_product_attention` is torch's, on equally many
+`dense unchunked` is the dense formula with no limit on memory. `scaled_dot_product_attention` is torch's, on as many
 heads, queries and keys, with queries, keys and values as wide as the layer's input. Engines that compare all pairs are
-not run where the attention takes more than {LARGEST_ATTENTION / 2**30:.0f} GiB; the expected time is the number of scores
-(heads x queries x keys) times the time per score in the largest layer that was run.
+not run where the attention takes more than {LARGEST_ATTENTION / 2**30:.0f} GiB; the expected time is the number of
+scores (heads x queries x keys) times the time per score in the largest layer that was run.
 
 ## Memory
 
@@ -119,7 +119,7 @@ tests/attention/laws.py tests each line.
 
 | engine | compiled | exported | in a graph |
 | --- | --- | --- | --- |
-| `conv`, `gather` | one graph for all sizes | all sizes | asserts that centres and sharpness are the values that were read |
+| `conv`, `gather` | one graph for all sizes | all sizes | asserts that centres and sharpness did not change |
 | `separable` | one graph for all sizes | all sizes | whole axes, no bands; asserts the same unless trained |
 | `sdpa` | one graph for all sizes | up to the side where its features are accurate | asserts side and values |
 | `dense` | one graph for all sizes | all sizes | all queries at once: no chunks, hence no limit on memory |

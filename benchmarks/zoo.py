@@ -32,9 +32,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "zoo.md"
 HEAD = """# Networks of torchvision and timm
 
 Classification models of torchvision and networks of timm, converted and certified on two random images, with random
-weights. {done} of {all} have a row; the others have not been run yet. Layers are compared one by one, and the code between
-them as graphs with free batch and sides. The column *sizes* gives the input sizes of the claim. *Seconds* is the
-processor time of conversion and certificate together, on one thread; *MiB* is the peak memory of the process,
+weights. {done} of {all} have a row; the others have not been run yet. Layers are compared one by one, and the code
+between them as graphs with free batch and sides. The column *sizes* gives the input sizes of the claim. *Seconds* is
+the processor time of conversion and certificate together, on one thread; *MiB* is the peak memory of the process,
 with torch and both libraries. Networks of more than 90 million parameters were not run, since the comparison needs
 several copies of each network.
 
