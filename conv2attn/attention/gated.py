@@ -120,7 +120,8 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
     """The layer of a `GPSA` that attends by position alone, on square images of its channels.
 
     Raises:
-        UnsupportedError: a gate lets content in, or the scores of a head do not fall with the distance (C2A101).
+        UnsupportedError: it is no `GPSA`, a gate lets content in, or the scores of a head do not fall with the distance
+            (C2A101).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
@@ -128,6 +129,9 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
         >>> conv2attn.from_gpsa(gpsa).heads  # doctest: +SKIP
         9
     """
+    if not hasattr(attention, "gating_param"):
+        found = f"a {type(attention).__name__} is not timm's GPSA"
+        raise UnsupportedError("C2A101", found, "Of what to_gpsa made, pass its .attention.")
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()
     if bool((gates != 1).any()):
         found = f"a head gives content {1 - gates.min().item():.2g} of its attention"

@@ -108,14 +108,17 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
     """The layer of an attention of torch that reads positions alone, as `to_mha` makes one and training leaves it.
 
     Raises:
-        UnsupportedError: the scores of a head are not `-alpha |k - q - c|^2` up to what depends on the query alone, or
-            queries and keys have biases (C2A101).
+        UnsupportedError: the module does not read positions, the scores of a head are not `-alpha |k - q - c|^2` up to
+            what depends on the query alone, or queries and keys have biases (C2A101).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
         >>> conv2attn.from_mha(conv2attn.to_mha(layer, side=8)).heads
         9
     """
+    if not isinstance(module, PositionedAttention):
+        found = f"a {type(module).__name__} is not attention on positions, as to_mha makes it"
+        raise UnsupportedError("C2A101", found, "See what it does with check-span.")
     attention, axes = module.attention, len(module.sites.stride)
     heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()
     asking = attention.q_proj_weight.detach().unflatten(0, (heads, width))[..., : axes + 1]

@@ -50,7 +50,9 @@ class Inspection(Report):
         dtypes = ", ".join(sorted(Counter(dtype for *_, dtype in self.tensors)))
         lines = [f"{self.path}: {self.kind}, {bytes_for_people(self.size)}, sha256 {self.sha256}"]
         if self.tensors:
-            found = " or ".join(self.architectures) or "not recognised; name it with --arch"
+            program = self.kind in [each.words for each in PROGRAM_READERS]
+            unknown = "the program itself" if program else "not recognised; name it with --arch"
+            found = " or ".join(self.architectures) or unknown
             lines += [
                 f"architecture: {found}",
                 f"{counted(len(self.tensors), 'tensor')}, {numbers:,} numbers ({dtypes})",

@@ -58,8 +58,11 @@ class Foreign:
         plain = all(isinstance(each, (int, float)) and "pretrained" not in key for key, each in self.arguments.items())
         if self.name.startswith(REGISTRIES) and plain:
             return architecture(self.name, self.arguments)
-        built = f", built by {self.name}, which is code that no file can have run" if self.name else ""
-        raise CheckpointError("C2A304", f"the file holds the weights of a {self.kind}{built}", GIVE_MODEL)
+        built = f", built by {self.name}, which is code, and no file makes it run" if self.name else ""
+        remedy = (
+            f"Pass --arch {self.name}, or the network with load(path, model=...)." if ":" in self.name else GIVE_MODEL
+        )
+        raise CheckpointError("C2A304", f"the converted network is a {self.kind}{built}", remedy)
 
 
 @final

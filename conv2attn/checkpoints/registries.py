@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,9 @@ def candidates(
 
 
 def fits_of(known: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:
-    """Those of some models that one of the state dicts fits."""
-    return [fit for maker, name in known if (fit := fitting(maker(name, {}), states))]
+    """Those of some models that one of the state dicts fits; what their libraries warn of when built is not shown."""
+    with warnings.catch_warnings(action="ignore"):
+        return [fit for maker, name in known if (fit := fitting(maker(name, {}), states))]
 
 
 def listings() -> Iterator[tuple[Maker, list[str]]]:

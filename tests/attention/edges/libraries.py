@@ -77,3 +77,10 @@ def test_what_torch_attention_cannot_be_is_refused():
         conv2attn.to_mha(conv2attn.convert(nn.Conv2d(4, 4, 3, groups=2)))
     with pytest.raises(EngineError, match="C2A201"):
         conv2attn.to_mha(conv2attn.convert(nn.Conv2d(2, 2, 3)), side=1 << 18)
+
+
+def test_attention_that_reads_no_positions_is_refused():
+    with pytest.raises(UnsupportedError, match="C2A101 a MultiheadAttention is not attention on positions"):
+        conv2attn.from_mha(nn.MultiheadAttention(4, 2))
+    with pytest.raises(UnsupportedError, match=r"C2A101 a Linear is not timm's GPSA"):
+        conv2attn.from_gpsa(nn.Linear(2, 2))

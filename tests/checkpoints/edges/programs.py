@@ -101,6 +101,7 @@ def test_inspect_counts_operators_and_lists_tensors(net, name):
     save(conv2attn.convert(net), name, input_size=(3, 6, 8), engine="conv")
     found = json.loads(CliRunner().invoke(main, ["inspect", name, "--format", "json"]).stdout)
     assert "operations: " in found["findings"][0]
+    assert "architecture: the program itself" in CliRunner().invoke(main, ["inspect", name]).stdout
     assert found["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
     assert [4, 3] in [shape[:2] for _, shape, _ in found["tensors"]]
 
