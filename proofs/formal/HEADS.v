@@ -201,3 +201,31 @@ Proof.
 have [rank1 no] := one_is_not_enough => /(_ _ _ _ edge); rewrite rank1 => -[B [att [M E]]].
 exact: no att E.
 Qed.
+
+(** ** More mutants: a pattern that is only not negative, only not zero, another one for each tap; and a rank below the heads *)
+Definition mutant_not_negative := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)) (x : 'cV[F]_p),
+  (forall i, row i W != 0 -> 0 <= (W *m x) i ord0) -> exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
+Definition mutant_not_zero := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)) (x : 'cV[F]_p),
+  (forall i, row i W != 0 -> (W *m x) i ord0 != 0) -> exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
+Definition mutant_each_tap := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
+  (forall i, row i W != 0 -> exists x : 'cV[F]_p, 0 < (W *m x) i ord0) -> exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
+Definition mutant_strict := forall (F : realFieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
+  attends B -> W = B^T *m M -> (\rank W < h)%N.
+Lemma no_head : ~ exists B : 'M[rat]_(\rank edge, 3), attends B /\ exists M, edge = B^T *m M.
+Proof. by have [rank1 no] := one_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E. Qed.
+Lemma edge_row i : row i edge != 0 -> edge i ord0 != 0.
+Proof. by apply: contraNN => /eqP e; apply/eqP/rowP => j; rewrite (ord1 j) mxE e mxE. Qed.
+Theorem mutant_not_negative_refuted : ~ mutant_not_negative.
+Proof. by move=> H; apply/no_head/(H _ _ _ _ 0) => i _; rewrite mulmx0 mxE. Qed.
+Theorem mutant_not_zero_refuted : ~ mutant_not_zero.
+Proof. by move=> H; apply/no_head/(H _ _ _ _ 1%:M) => i ne; rewrite mulmx1; exact: edge_row. Qed.
+Theorem mutant_each_tap_refuted : ~ mutant_each_tap.
+Proof.
+move=> H; apply/no_head/H => i /edge_row ne; exists (edge i ord0)%:M.
+by rewrite mul_mx_scalar mxE -expr2 exprn_even_gt0.
+Qed.
+Theorem mutant_strict_refuted : ~ mutant_strict.
+Proof.
+move=> /(_ _ 0%N 0%N 0%N (0 : 'M[rat]_(0, 0)) 0 0) H; suff : (\rank (0%R : 'M[rat]_(0, 0)) < 0)%N by rewrite ltn0.
+by apply: H; [split; case | rewrite mulmx0].
+Qed.

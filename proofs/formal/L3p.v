@@ -227,3 +227,11 @@ Definition mutant := forall P : bool -> bool -> bool -> reals,
   exists Phi : unit -> bool -> reals, forall t q k, own t q k = (\sum_h Phi t h * P h q k)%num.
 Theorem mutant_refuted : ~ mutant.
 Proof. by have [each joint] := quadratic_pair => /(_ _ each). Qed.
+(** Mutant of L3: the condition at each query, in place of the joint one. *)
+Definition mutant_each := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S) (ci co d : nat),
+  (0 < ci)%N -> (0 < co)%N -> (minn ci co <= d)%N -> (forall q, spans_at P q) -> expresses_all P ci co d.
+Theorem mutant_each_refuted : ~ mutant_each.
+Proof.
+move=> enough; apply: printed_is_false => W He K _ g Nh A Din Dout Dh P i o _ le; split; first exact: (@only_if _ _ _ _ _ _ _ _ i o).
+by apply: enough => //; exact: leq_trans (geq_minr _ _) le.
+Qed.

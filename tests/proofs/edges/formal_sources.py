@@ -66,6 +66,15 @@ def test_every_file_says_what_it_does_not_show():
         assert all(f"    {part}:" in header for part in ("Claim", "Source", "Does not show", "Licenses"))
 
 
+def test_every_refuted_mutant_is_asked_of_coq():
+    found = {
+        f"{path.stem}.{name}"
+        for path in FORMAL.glob("*.v")
+        for name in re.findall(r"^Theorem (\w+_refuted)\b", path.read_text(), flags=re.M)
+    }
+    assert found == {name for claim in claims().values() for name in claim["mutants"]}
+
+
 def test_the_numbers_of_the_instance_are_pytorchs():
     image, weight, bias = torch.tensor([[[1.0, 2, 3]]]), torch.tensor([[[1.0, 10]]]), torch.tensor([5.0])
     padded = torch.nn.functional.pad(image, (1, 0))
