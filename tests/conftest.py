@@ -41,13 +41,16 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselect tests marked `needs` whose system package is absent; the summary names them."""
+    """Run slow tests first, so that no worker ends alone with one, and deselect tests marked `needs` whose system
+    package is absent; the summary names them."""
     needs = {item: {mark.args[0] for mark in item.iter_markers("needs")} for item in items}
     if unknown := set().union(*needs.values()) - SYSTEM_PACKAGES.keys():
         raise pytest.UsageError(f"tests need {unknown}, which tests/conftest.py does not know how to install")
     absent = absent_packages().keys()
     config.hook.pytest_deselected(items=[item for item in items if needs[item] & absent])
-    items[:] = [item for item in items if not needs[item] & absent]
+    items[:] = sorted(
+        (item for item in items if not needs[item] & absent), key=lambda item: item.get_closest_marker("slow") is None
+    )
 
 
 def pytest_terminal_summary(terminalreporter):

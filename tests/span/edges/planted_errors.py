@@ -10,6 +10,7 @@ from attentions import LINE, OFFSETS, hard, soft
 from conv2attn import check_span, convert
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.limits import limits_for
+from conv2attn.span.conditions.portions import portions
 from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.pictures import picture
 from conv2attn.span.programme.cuts import look
@@ -112,8 +113,8 @@ def test_residuals_are_those_of_loops(seed):
     heads = rng.dirichlet(np.ones(7), (3, 7))
     attention = read_array("random", heads, grid=(7,), dimensions=1, memory_limit=10**6)
     targets, phi = shifts(attention.grid, LINE), rng.standard_normal((3, 3))
-    chosen = targets.interior
-    left, cuts = look(attention, targets, chosen, phi, np.arange(3), 2)
+    rows = portions(attention, targets, targets.interior)
+    left, cuts = look(rows, targets, attention.width, phi, np.arange(3), 2)
     for j, (offset,) in enumerate(LINE):
         sums = []
         for q in range(1, 6):

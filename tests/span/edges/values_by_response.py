@@ -46,13 +46,6 @@ def test_the_nearest_convolution_is_that_of_the_weights(fused):
     assert any("by its response" in note for note in layer.notes)
 
 
-def test_windows_are_named():
-    network = nn.Sequential(Odd(), nn.Sequential(Odd()))
-    network[1].window_size = (3, 3)
-    plain, inside = heads(network, torch.randn(2, 9, 6), grid=(3, 3)).layers
-    assert [any("in windows" in note for note in layer.notes) for layer in (plain, inside)] == [False, True]
-
-
 @pytest.mark.parametrize("spoilt", ["mixes tokens", "is not linear"])
 def test_what_is_not_linear_in_its_values_is_not_read(spoilt):
     (layer,) = heads(Odd(spoilt), torch.randn(2, 9, 6), grid=(3, 3)).layers
