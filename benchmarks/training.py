@@ -229,7 +229,7 @@ def main(quick: bool, asked: tuple[str, str] | None) -> None:
         load=load,
         torch=torch.__version__,
         side=side,
-        networks=networks(rounds, {4: 1} if quick else {16: 20, 32: 4}),
+        networks=networks(rounds, {4: 1} if quick else {16: 20, 32: 4, 64: 1}),
         generalised=generalised(SIDES[:1] if quick else SIDES),
         patches=patches(rounds, side),
         silent=silent(rounds, ((8, 1),) if quick else ((32, 1), (32, 8), (64, 4), (128, 1), (128, 8))),
