@@ -110,17 +110,18 @@ def search(
     tolerance: float | None = None,
 ) -> tuple[tuple[Witness, ...], tuple[str, ...]]:
     """For each refuted part an image of `images`, on which both were `compared`, that shows it, or that none does."""
-    wanted, found = list(dict.fromkeys(parts)), dict[str, Witness]()
+    wanted, found, tried = list(dict.fromkeys(parts)), dict[str, Witness](), 0
     if not wanted:
         return (), ()
     for index, look in looks(original, network, images, compared):
+        tried += 1
         for part in wanted:
             if part not in found and (shown := look.witness(part, tolerance)).shows:
                 found[part] = replace(shown, index=index)
         if len(found) == len(wanted):
             break
-    tried = counted(min(len(images), TRIED), "image")
-    unshown = tuple(f"{part}: no output shows it on the {tried} tried" for part in wanted if part not in found)
+    why = f"no output shows it on the {counted(tried, 'image')} tried" if tried else "the first takes no single image"
+    unshown = tuple(f"{part}: {why}" for part in wanted if part not in found)
     return tuple(found[part] for part in wanted if part in found), unshown
 
 

@@ -140,3 +140,12 @@ def test_two_exported_programs_from_the_command_line(tmp_path, changed, toleranc
     assert body["strength"] == "sampled" or code == 1
     assert complaints(body, json.loads(SCHEMA.read_text())) == []
     assert body["outputs"]["gaps"][0]["place"].keys() == {"image", "class"}
+
+
+def test_programs_that_take_no_single_image_are_refuted_without_a_counterexample(tmp_path):
+    for name, network in (("1.pt2", Network().eval()), ("2.pt2", fused(changed=1.0))):
+        torch.export.save(torch.export.export(network, (IMAGES,)), tmp_path / name)
+    first, second = (conv2attn.load(tmp_path / name) for name in ("1.pt2", "2.pt2"))
+    report = certify(first, second, images=IMAGES, tolerance=1e-6)
+    assert (report.verdict, report.witnesses) == (REFUTED, ())
+    assert report.unshown == ("tolerance: the first takes no single image",)
