@@ -109,6 +109,22 @@ def test_every_geometry_of_a_layer_is_exported(tmp_path, name):
     assert "batch and sides" in told[0]
 
 
+@pytest.mark.parametrize("alpha", [0.3, 40.0])
+def test_soft_heads_between_pixels_are_exported(tmp_path, alpha):
+    """At alpha 40 the sharpest scores are cut: their weights would be subnormal."""
+    torch.manual_seed(0)
+    layer = conv2attn.convert(nn.Conv2d(4, 6, 3, stride=(2, 1), padding=1, groups=2), trainable=True, alpha=alpha)
+    with torch.no_grad():
+        layer.encoding.center.add_(torch.rand(9, 2) - 0.5)
+        layer.encoding.alpha.mul_(1 + torch.rand(9))
+    save(nn.Sequential(layer), tmp_path / "net.onnx", input_size=(4, 7, 6))
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    image = torch.randn(2, 4, 9, 8)
+    (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
+    right = conv2attn.set_engine(layer, "dense")(image).detach()
+    assert np.abs(found - right.numpy()).max() <= roundoffs([right])
+
+
 def test_the_nodes_of_a_layer_do_not_grow_with_its_heads(tmp_path):
     counts = set()
     for side in (3, 5):
