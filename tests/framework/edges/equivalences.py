@@ -143,7 +143,9 @@ def test_the_tolerance_is_compared_exactly_too():
     zero = heads(None, torch.zeros(1, 1, 2, dtype=torch.float64), 1, ((0,),))
     assert answer(compare(layer, zero, (3,), third)) == (Verdict.HOLDS, Strength.BOUNDED, third)
     assert compare(layer, zero, (3,), math.nextafter(third, 0)).verdict is Verdict.REFUTED
-    shifted = basis_of(Shift(((0,),)), Weights(None, zero.weights.output, torch.full((1,), third).double()), 1)
+    shifted = basis_of(
+        Shift(((0,),)), Weights(None, zero.weights.output, torch.full((1,), third, dtype=torch.float64)), 1
+    )
     assert answer(compare(layer, shifted, (3,), 2 * third)) == (Verdict.HOLDS, Strength.BOUNDED, 2 * third)
     assert compare(layer, shifted, (3,), math.nextafter(2 * third, 0)).verdict is Verdict.REFUTED
     mean = basis_of(
