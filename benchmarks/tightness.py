@@ -63,7 +63,7 @@ def starts(layer: nn.Conv2d, shape: tuple[int, ...], generator: torch.Generator,
 
 
 def shuffled(attention: MultiHeadSelfAttention, generator: torch.Generator) -> MultiHeadSelfAttention:
-    """The same layer with its heads in another order, so that its sums are formed in another order."""
+    """This layer with its heads in another order, so that its sums are formed in another order."""
     order = torch.randperm(attention.heads, generator=generator)
     for parameter in (attention.encoding.center, attention.encoding.alpha):
         parameter.data = parameter.data[order]

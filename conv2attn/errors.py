@@ -64,7 +64,7 @@ class CheckpointError(UsageError):
 @final
 @dataclass(frozen=True)
 class Rule:
-    """What a code means, for `conv2attn explain CODE`."""
+    """The meaning of a code, for `conv2attn explain CODE`."""
 
     title: str
     why: str

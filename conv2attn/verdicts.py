@@ -1,4 +1,4 @@
-"""What can be said of a claim, and how it is known."""
+"""Verdicts on a claim, and how strongly each is known."""
 
 from collections.abc import Iterable
 from enum import Enum

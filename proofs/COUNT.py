@@ -13,7 +13,7 @@ def linear(d_in, d_out):
 
 
 def parameters(positions, heads=HEADS, content=0):
-    """Of the attention network: stem, six blocks with `positions` and `content` parameters of their own, classifier."""
+    """Parameters of the attention network: stem, six blocks with `positions` and `content` of their own, classifier."""
     block = linear(heads * D, D) + linear(D, D) + linear(D, HIDDEN) + linear(HIDDEN, D) + 2 * 2 * D
     return linear(12, D) + LAYERS * (block + positions + content) + linear(D, 10)
 

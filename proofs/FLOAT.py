@@ -29,7 +29,7 @@ def growth(cut, roundings, roundoff, casts, roundoff_stored):
 
 
 def underflow(products, loss, summands, sum_loss, stored, loss_stored):
-    """What is lost below the normal numbers, before it grows by G."""
+    """The loss below the normal numbers, before it grows by G."""
     return products * loss + summands * sum_loss + stored * loss_stored
 
 

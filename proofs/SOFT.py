@@ -15,13 +15,13 @@ others, d1, d2, d3, leak, off, radius = symbols("m d_1 d_2 d_3 l W R", real=True
 
 
 def softmax(keys, d, eta, g, lost, v, mu):
-    """What computed weights are off by in all."""
+    """The error of computed weights in all."""
     off = d + keys * eta
     return ((v + g) * (1 + off) + 2 * off + lost) / ((1 - g) * (1 - off) - lost) + keys * mu
 
 
 def leaked(others, rest, d, eta, cast, loss_stored):
-    """What weights off the target are in all: `rest` the exponentials, at most `others` weights not 0."""
+    """The sum of weights off the target: `rest` the exponentials, at most `others` weights not 0."""
     return (1 + cast) * (1 + d) * rest + others * ((1 + cast) * eta + loss_stored)
 
 
@@ -32,12 +32,12 @@ def is_one(others, rest, roundoff, roundoff_stored):
 
 
 def hard_mixing(growth, mass, lost, casts):
-    """What a mean is off by, of |x| and besides, where the target's weight is 1 and the others are `mass` in all."""
+    """The error of a mean, of |x| and besides, where the target's weight is 1 and the others are `mass` in all."""
     return 2 ** (casts + 1) * growth * mass, 2 ** (casts + 1) * growth * lost
 
 
 def soft_mixing(growth, weights, lost):
-    """The same of a mean with weights that are off by `weights` in all."""
+    """The error of a mean with weights that are off by `weights` in all."""
     return weights + (growth - 1) * (1 + weights), growth * lost
 
 

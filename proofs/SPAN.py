@@ -1,4 +1,4 @@
-"""What a confirmed certificate of a span says: weights that leave nothing that counts, or that none do."""
+"""The statement of a confirmed certificate of a span: weights that leave nothing that counts, or that none do."""
 
 from fractions import Fraction
 

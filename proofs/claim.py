@@ -1,4 +1,4 @@
-"""What a claim is made of: words, conditions, steps that must hold, mutants that must be refuted in the same run."""
+"""The parts of a claim: words, conditions, steps that must hold, mutants that must be refuted in the same run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Step:
 
     @property
     def formula(self) -> str:
-        """What is put to the method, its certificate and what it is given, in LaTeX; empty where it is no formula."""
+        """The question to the method, its certificate and its premises, in LaTeX; empty where it is no formula."""
         name, (first, *others), options = self.question.func.__name__, self.question.args, self.question.keywords
         if name not in RELATIONS:
             return ""
@@ -53,7 +53,7 @@ class Step:
 
 
 def givens(name: str, options: dict[str, Any]) -> list[str]:
-    """What a question is given, in LaTeX: equations or inequalities, and the point that refutes."""
+    """The premises of a question, in LaTeX: equations or inequalities, and the point that refutes."""
     known = [zero[1] if name == "identity" else zero for zero in options.get("given", ())]
     lines = [rf"{latex(each)} {RELATIONS[name]} 0" for each in known]
     lines += [f"{latex(each)} > 0" for each in options.get("positive", ())]

@@ -1,4 +1,4 @@
-"""What was decided: of each claim its steps and mutants, and what Coq says of the formal layer."""
+"""Decisions: of each claim its steps and mutants, and Coq's answer on the formal layer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -73,7 +73,7 @@ class DecidedClaim:
 @final
 @dataclass(frozen=True)
 class FormalRow:
-    """What Coq says of one claim."""
+    """Coq's answer on one claim."""
 
     claim: str
     theorems: tuple[str, ...]

@@ -51,7 +51,7 @@ def not_licensed(claims: Iterable[Claim]) -> tuple[str, ...]:
 
 
 def formal_layer(claims: Iterable[Claim]) -> FormalLayer:
-    """What Coq says of these claims and of all that proofs/formal/ states."""
+    """Coq's answers on these claims and on all that proofs/formal/ states."""
     from .formal import check  # here, since it is a program too: python -m proofs.formal.check
 
     if not shutil.which("coqc"):

@@ -1,4 +1,4 @@
-"""What a proof report says, readable proofs as Markdown and LaTeX, and the table of proofs/README.md."""
+"""The proof report, readable proofs as Markdown and LaTeX, and the table of proofs/README.md."""
 
 from __future__ import annotations
 

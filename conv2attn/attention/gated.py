@@ -66,7 +66,7 @@ def gpsa() -> Any:
 
 
 def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = None) -> GatedAttention:
-    """The same map as `layer` by timm's `GPSA`, for square padded images with sides up to `side`.
+    """Computes the map of `layer` by timm's `GPSA`, for square padded images with sides up to `side`.
 
     Args:
         layer: quadratic heads on two axes, without content or groups.

@@ -201,7 +201,7 @@ class MultiHeadSelfAttention(nn.Module):
         return recipe.run(basis, image)
 
     def known(self, basis: Basis, image: Tensor) -> Known:
-        """What was read of the operators; read again where that is possible and they are no longer the same."""
+        """Facts read off the operators; read again where that is possible and the values have changed."""
         place = (image.dtype, image.device.type)
         known = self._known.get(place)
         if readable(image):
@@ -221,7 +221,7 @@ class MultiHeadSelfAttention(nn.Module):
         return known
 
     def question(self, basis: Basis, image: Tensor) -> Question:
-        """What engines are asked about an image with a batch."""
+        """The question that engines answer about an image with a batch."""
         traced = torch.compiler.is_compiling()
         free = not readable(image) and any(value.requires_grad for value in basis.operators.values)
         known = self.known(basis, image)

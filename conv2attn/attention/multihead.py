@@ -1,4 +1,4 @@
-"""The same map as torch's own multi-head attention, on tokens to which absolute positions are appended."""
+"""Layers as torch's own multi-head attention, on tokens to which absolute positions are appended."""
 
 import math
 
@@ -54,7 +54,7 @@ class PositionedAttention(nn.Module):
 
 
 def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention:
-    """The same map as `layer` by a plain `torch.nn.MultiheadAttention`, for key grids with sides up to `side`.
+    """Computes the map of `layer` by a plain `torch.nn.MultiheadAttention`, for key grids with sides up to `side`.
 
     Equal within rounding where the features of positions are accurate to 2^-10 in a score.
 

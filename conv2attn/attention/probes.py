@@ -1,4 +1,4 @@
-"""What this device really computes: measured once, never assumed."""
+"""Measurements of how this device computes: made once, never assumed."""
 
 import math
 from collections.abc import Callable

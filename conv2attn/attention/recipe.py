@@ -38,7 +38,7 @@ class Recipe:
 @final
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What was read of the operators of a layer, for one dtype and device, and the values it was read from."""
+    """Facts read off the operators of a layer, for one dtype and device, and the values they were read from."""
 
     dtype: torch.dtype
     snapshot: tuple[Tensor, ...]
@@ -64,7 +64,7 @@ class Known:
             torch._assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
 
     def moved(self, device: torch.device) -> "Known":
-        """The same knowledge for a copy of the layer on a device whose values cannot be read."""
+        """These facts for a copy of the layer on a device whose values cannot be read."""
         snapshot = tuple(static(value.to(device)) for value in self.snapshot)
         return Known(self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.indirect, self.flags)
 
@@ -87,7 +87,7 @@ def look(operators: Softmax, image: Tensor) -> Known:
 @final
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What an engine is asked: whether it is exact for this basis on images of this shape, and how it would run.
+    """Question to an engine: whether it is exact for this basis on images of this shape, and how it would run.
 
     Engines read shapes, numbers and kinds from it, never the value of a tensor.
 

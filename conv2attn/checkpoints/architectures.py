@@ -56,7 +56,7 @@ class Architecture:
         return network
 
     def with_classes(self, classes: int) -> "Architecture | None":
-        """The same with another number of outputs; None where no argument is known for it."""
+        """This architecture with another number of outputs; None where no argument is known for it."""
         if self.classes is None or self.classes in self.arguments:
             return None
         return replace(self, arguments={**self.arguments, self.classes: classes})

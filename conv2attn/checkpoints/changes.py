@@ -1,4 +1,4 @@
-"""What of a network a file would not hold, since it was changed after it was built."""
+"""Changes made to a network after it was built, which a file would not hold."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, 
 
 
 def first_change(network: nn.Module, rebuilt: nn.Module) -> str:
-    """What was changed in `network` since it was built as `rebuilt` is, the first such thing; empty if nothing was."""
+    """The first change to `network` since it was built as `rebuilt` is, in words; empty if there is none."""
     first, second = (dict(side.named_modules(remove_duplicate=False)) for side in (network, rebuilt))
     if first.keys() != second.keys():
         return f"{sorted(first.keys() ^ second.keys())[0]} is only on one side"

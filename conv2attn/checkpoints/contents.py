@@ -1,4 +1,4 @@
-"""What a file or folder of weights holds, by one reader for all kinds, and nothing executed."""
+"""The contents of a file or folder of weights, by one reader for all kinds, and nothing executed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Contents:
 def contents_of(
     path: Path, limit: int = LARGEST_FILE, allow: Sequence[str] = (), trust_pickle: bool = False
 ) -> Contents:
-    """What is in a file of `torch.save`, safetensors, torch.export or ONNX, or in a folder with a config.json.
+    """Reads a file of `torch.save`, safetensors, torch.export or ONNX, or a folder with a config.json.
 
     Args:
         path: the file or folder.
@@ -73,7 +73,7 @@ def contents_of(
 
 
 def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[str], trust: bool) -> Contents:
-    """What is in a file of `torch.save`: a dict of tensors, or a whole module."""
+    """Reads a file of `torch.save`: a dict of tensors, or a whole module."""
     names = code_in(path) if kind is Kind.TORCH else []
     if trust and (names or kind is Kind.LEGACY):
         found, told = trusted(path), ("its pickle was trusted, and the code that it names was run",)

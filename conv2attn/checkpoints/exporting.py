@@ -122,7 +122,7 @@ def free_sizes(program: ExportedProgram) -> str:
 
 
 def described(network: nn.Module) -> dict[str, str]:
-    """What a file says of itself: versions, sharpness of the heads, the hash of what was converted."""
+    """The metadata of a file: versions, sharpness of the heads, the hash of the original."""
     layers, source = attention_layers(network), provenance_of(network)
     heads: list[Any] = [getattr(each.encoding, "alpha", None) for each in layers.values()]
     alphas = {f"{float(alpha.detach().flatten()[0]):g}" for alpha in heads if isinstance(alpha, Tensor)}

@@ -33,7 +33,7 @@ class Misfit:
         return len(self.missing) + len(self.unexpected) + len(self.shapes)
 
     def to_text(self) -> str:
-        """What does not fit, each list cut after its first few."""
+        """The keys that do not fit, each list cut after its first few."""
         shapes = [f"{key} {'x'.join(map(str, file))} for {'x'.join(map(str, net))}" for key, file, net in self.shapes]
         lists = (("missing", self.missing), ("unexpected", self.unexpected), ("of another shape", shapes))
         return "; ".join(f"{len(found)} {what}: {listed(found)}" for what, found in lists if found)
@@ -51,7 +51,7 @@ def misfit(network: nn.Module, tensors: Mapping[str, Tensor]) -> Misfit:
 
 
 def misfit_of(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> Misfit:
-    """The same for a network of which only names and shapes are known."""
+    """How the tensors of a file differ from those of a network of which only names and shapes are known."""
     there = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
     return Misfit(
         tuple(key for key in expected if key not in there),

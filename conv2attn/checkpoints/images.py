@@ -94,7 +94,7 @@ def as_pixels(held: Tensor) -> Tensor:
 
 
 def array_in(path: str) -> Tensor:
-    """What is called images in a file of arrays or tensors, or the only one that could be."""
+    """The entry named as images in a file of arrays or tensors, or the only one that could be."""
     held = arrays_in(path)
     found = [held[name] for name in NAMES if name in held][:1]
     found = found or [each for each in held.values() if each.ndim > 2 or (each.dtype == torch.uint8 and each.ndim == 2)]

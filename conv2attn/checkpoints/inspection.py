@@ -1,4 +1,4 @@
-"""What a file is and what can be said of it without building or running anything."""
+"""Inspection of a file, which builds and runs nothing."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def product(shape: tuple[int, ...]) -> int:
 
 
 def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
-    """What a file or folder is; nothing in it is executed, and no network is built but on the meta device.
+    """Inspects a file or folder; nothing in it is executed, and no network is built but on the meta device.
 
     Raises:
         CheckpointError: there is none (C2A301), it is damaged (C2A302), or larger than `limit` (C2A307).

@@ -1,4 +1,4 @@
-"""What kind of file a path is, found from its content and never from its name."""
+"""The kind of a file, found from its content and never from its name."""
 
 import zipfile
 from collections.abc import Collection
@@ -55,7 +55,7 @@ class Kind(Enum):
 
     @property
     def way_out(self) -> str:
-        """What to do with such a file; empty where it is read as it is."""
+        """Advice on such a file; empty where it is read as it is."""
         return self.value[1]
 
     @property

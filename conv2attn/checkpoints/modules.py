@@ -140,7 +140,7 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
 
 
 def module_in(path: Path, content: Any) -> Any:
-    """What a file holds, or a dict in it holds under one of the usual keys, that is a module."""
+    """The module in a file, or in a dict of it under one of the usual keys."""
     if isinstance(content, Mapping):
         found = [content[key] for key in WRAPPERS if isinstance(content.get(key), (Held, nn.Module))]
         if not found:

@@ -20,7 +20,7 @@ GIB = 1 << 30
 @final
 @dataclass(frozen=True)
 class Reading:
-    """What the user said of the files: architecture, its arguments as JSON, largest size in GiB, mean and deviation."""
+    """The options on files: architecture, its arguments as JSON, largest size in GiB, mean and deviation."""
 
     arch: str | None = None
     arch_args: str | None = None
@@ -31,7 +31,7 @@ class Reading:
     std: str | None = None
 
     def options(self) -> dict[str, Any]:
-        """The same as arguments of `load`.
+        """These options as arguments of `load`.
 
         Raises:
             UsageError: one of them cannot be read (C2A001).

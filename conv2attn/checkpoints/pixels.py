@@ -14,7 +14,7 @@ from conv2attn.models.provenance import input_size_of, provenance_of
 from conv2attn.report import counted
 
 LUMINANCE = (0.299, 0.587, 0.114)
-"""Of red, green and blue in grey (ITU-R BT.601)."""
+"""Shares of red, green and blue in grey (ITU-R BT.601)."""
 
 
 @final

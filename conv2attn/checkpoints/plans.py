@@ -1,4 +1,4 @@
-"""What a file says of a converted network beside its tensors, and the network rebuilt from both."""
+"""The plan of a converted network, stored beside its tensors, and the network rebuilt from both."""
 
 import json
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class Foreign:
 @final
 @dataclass(frozen=True)
 class SavedPlan:
-    """What a file says of its network: the architecture, the attention layers in it, and how they came about."""
+    """The plan of a stored network: the architecture, the attention layers in it, and how they came about."""
 
     architecture: ResNetPlan | ClassifierPlan | ChainPlan | Foreign | None
     layers: dict[str, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What is checked of a file before anything in it is believed: its size, entries, checksums and claims."""
+"""Checks of a file before anything in it is believed: its size, entries, checksums and claims."""
 
 import os
 import stat

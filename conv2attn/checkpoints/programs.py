@@ -28,7 +28,7 @@ HOMES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("math", math, ("ceil", "floor", "trunc")),
 )
 NUMBERS = {f"{home}.{name}": getattr(library, name) for home, library, names in HOMES for name in names}
-"""What may be computed of sizes."""
+"""Operators on sizes that a program may use."""
 DTYPES = {
     1: torch.uint8,
     2: torch.int8,

@@ -16,7 +16,7 @@ from conv2attn.errors import CheckpointError
 
 
 def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
-    """What `torch.save` wrote: a dict of tensors and plain values, every byte of it checked that can be.
+    """Reads a file of `torch.save`: a dict of tensors and plain values, every byte checked that can be.
 
     `torch.load(weights_only=True)` alone executes nothing, but it does not compare the checksums that `torch.save`
     writes; here they are compared first. Files in the format before torch 1.6 have none.
@@ -45,7 +45,7 @@ def unpickled(path: Path, file: IO[bytes]) -> dict[Any, Any]:
 
 
 def content_of(path: Path, file: IO[bytes]) -> Any:
-    """What is in an open file of `torch.save` that was inspected before, its tensors checked."""
+    """Reads an open file of `torch.save` that was inspected before, and checks its tensors."""
     file.seek(0)
     content = _unpickle(path, file)
     check_tensors(path, content)

@@ -23,7 +23,7 @@ DATA = (
 
 
 class Held:
-    """What a pickle says of an object: its class by name, and its attributes."""
+    """An object as its pickle describes it: its class by name, and its attributes."""
 
     name = ""
 

@@ -26,7 +26,7 @@ SPARE = 8
 
 
 SEARCHED: dict[tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]], list[Architecture]] = {}
-"""What was found for a name and shapes, in this process."""
+"""Results for a name and shapes, kept in this process."""
 
 
 class OtherModel(Exception):

@@ -87,7 +87,7 @@ def write(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, Tensor])
 
 
 def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
-    """What a file must say of `network` beside its tensors.
+    """The plan of `network` that a file needs beside its tensors.
 
     Raises:
         CheckpointError: it has no attention layers, and is of no class of this project (C2A306).

@@ -37,7 +37,7 @@ class State:
     assumed: tuple[str, ...] = ()
 
     def without(self, prefix: str) -> "State":
-        """The same tensors with a prefix removed from all names."""
+        """These tensors with a prefix removed from all names."""
         told = f"prefix '{prefix}' removed from {len(self.tensors)} keys"
         return State({key.removeprefix(prefix): tensor for key, tensor in self.tensors.items()}, (*self.assumed, told))
 

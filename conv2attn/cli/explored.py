@@ -1,4 +1,4 @@
-"""What explore does, between the file of a network and the page."""
+"""The work of explore, between the file of a network and the page."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What convert, verify, replay and demo do, between the files and the certificate."""
+"""The work of convert, verify, replay and demo, between the files and the certificate."""
 
 import math
 import warnings
@@ -66,7 +66,7 @@ def convert_file(
 def program_options(
     destination: Path, engine: str | None, certificate: Certificate, running: dict[str, Any]
 ) -> dict[str, Any]:
-    """What `save` has to know for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate.
+    """Arguments of `save` for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate.
 
     Raises:
         UsageError: an engine is named for a file that holds none (C2A001).
@@ -114,13 +114,13 @@ def verify_files(
 def replay_file(
     witness: str, original: str, converted: str, *, tolerance: float | None, reading: Reading, **running: Any
 ) -> Replay:
-    """What the inputs kept in a file show of the networks in two files."""
+    """Runs the networks in two files on the inputs kept in a third, and reports how they differ."""
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
     return replay(read_witnesses(witness), witness, first, second, tolerance)
 
 
 def read_witnesses(path: str) -> dict[Any, Any]:
-    """What `verify --save-witness` wrote.
+    """Reads a file that `verify --save-witness` wrote.
 
     Raises:
         CheckpointError: there is no such file, it is damaged, or it is of another kind.
@@ -200,7 +200,7 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
 
 
 def inputs(running: dict[str, Any], network: nn.Module, reading: Reading) -> dict[str, Any]:
-    """What to run the networks on, as `certify` takes it; images are prepared as `network` takes them."""
+    """The inputs for the networks, as `certify` takes them; images are prepared as `network` takes them."""
     if not 0 < running["input_range"] < math.inf:
         raise UsageError("C2A001", f"--input-range {running['input_range']:g} is not a positive finite number")
     size = parse_size(running["input_size"]) if running["input_size"] else None

@@ -140,7 +140,7 @@ plotting = click.option(
 
 
 def command_line(context: click.Context) -> str:
-    """What to type for the same result: arguments, and the options that are not as by default."""
+    """The command for this result: arguments, and the options that are not as by default."""
     words = ["conv2attn", str(context.info_name)]
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))

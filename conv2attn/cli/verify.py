@@ -99,7 +99,7 @@ def replay(witness: str, showing: Showing, **given: Any) -> None:
 
 
 def replay_line(context: click.Context, kept: str) -> str:
-    """What to type to see again what the inputs in the file `kept` show."""
+    """The command that shows again how the networks differ on the inputs in the file `kept`."""
     files = [str(context.params[name]) for name in ("original", "converted")]
     words = ["conv2attn", "replay", kept, *files]
     for parameter in main.commands["replay"].params:

@@ -431,7 +431,7 @@ def in_groups(matrix: Tensor, vector: Sequence[Exact], groups: int) -> Sequence[
 
 
 def content_of(path: str) -> tuple[Mapping[str, Any], State]:
-    """What a file of this project says beside its tensors, nothing for any other file, and the tensors by name.
+    """The metadata of a file of this project (none for any other file), and its tensors by name.
 
     Raises:
         CheckpointError: it is of a kind that holds no weights by name (C2A303), or is damaged.

@@ -80,7 +80,7 @@ class Witness:
 
     @property
     def premise(self) -> str:
-        """What the two networks have in common in this comparison, as the beginning of a sentence."""
+        """The common part of the two networks in this comparison, as the beginning of a sentence."""
         return "with the layers of the first in both, " if self.part == STRUCTURE and self.allowed is not None else ""
 
     @property

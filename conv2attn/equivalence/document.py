@@ -1,4 +1,4 @@
-"""What the report of a certificate says, and its plain data; pure functions."""
+"""The report of a certificate, and its plain data; pure functions."""
 
 import math
 from collections import Counter
@@ -62,7 +62,7 @@ def findings(certificate: "Certificate", verbose: bool = False) -> list[str]:
 
 
 def repeating(certificate: "Certificate") -> tuple[str, ...]:
-    """What to type to see a refutation again."""
+    """The commands that show a refutation again."""
     known = dict(certificate.circumstances)
     again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
     return (f"to repeat it: {again}",) if again else ()

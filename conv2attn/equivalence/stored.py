@@ -9,7 +9,7 @@ SCHEMA = "conv2attn.certificate/3"
 
 
 class StoredFinding(Stored, frozen=True):
-    """What was decided of one part, and the statements of proofs/ that license it."""
+    """The decision on one part, and the statements of proofs/ that license it."""
 
     part: Literal["geometry", "weights", "leak", "measured", "tolerance", "structure", "outputs", "sampled", "support"]
     verdict: Verdict

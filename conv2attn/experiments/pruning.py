@@ -54,7 +54,7 @@ class Pruning(Report):
         return [f"{count} heads removed: {rule} of the precision matrix.", *saved]
 
     def document(self, verbose: bool = False) -> Document:
-        """What it saves, and a row for each layer."""
+        """The savings, and a row for each layer."""
         rows = tuple(
             (name, self.left[name], ", ".join(map(str, heads)) or "none") for name, heads in self.removed.items()
         )

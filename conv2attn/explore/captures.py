@@ -16,7 +16,7 @@ MOST_EXTRA = 8
 
 
 def captured_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
-    """What every attention of `network` does when it runs on `image` (1, channels, rows, columns).
+    """Captures every attention of `network` when it runs on `image` (1, channels, rows, columns).
 
     Args:
         only: patterns of the names to show, as of files; every name if there is none.

@@ -1,4 +1,4 @@
-"""What `heads` says of a layer, for its page: shares, distances, and how far the span of the heads reaches."""
+"""The facts of `heads` about a layer, for its page: shares, distances, and how far the span of the heads reaches."""
 
 from typing import Any
 

@@ -38,7 +38,7 @@ class Explored:
 
 @torch.no_grad()
 def explored_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
-    """What the attention layers of `network` are and receive when it runs on `image` (1, channels, rows, columns).
+    """Describes attention layers of `network` and their inputs where it runs on `image` (1, channels, rows, columns).
 
     Args:
         only: patterns of the names to show, as of files; every name if there is none.
@@ -65,7 +65,7 @@ def is_wanted(name: str, only: Sequence[str]) -> bool:
 
 
 def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:
-    """What each layer receives when the network runs on `image`, by name, in the order of their last calls."""
+    """The input of each layer when the network runs on `image`, by name, in the order of their last calls."""
     seen: dict[str, Tensor] = {}
     handles = [
         layer.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0]}))

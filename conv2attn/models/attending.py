@@ -1,4 +1,4 @@
-"""What torch's fused attentions attend to, computed in the open: (batch, heads, queries, keys)."""
+"""The weights of torch's fused attentions, computed in the open: (batch, heads, queries, keys)."""
 
 from typing import Any
 

@@ -9,7 +9,7 @@ from torch import nn
 @final
 @dataclass(frozen=True)
 class Provenance:
-    """What a loaded network was read from. A state dict does not name its network, so part of it is assumed.
+    """The source of a loaded network. A state dict does not name its network, so part of it is assumed.
 
     Args:
         path: the file or folder.
@@ -40,13 +40,13 @@ class Provenance:
 
 
 def provenance_of(network: nn.Module) -> Provenance | None:
-    """What `network`, or the network that it was converted from, was read from; None if it was built in Python."""
+    """The source of `network`, or of the network that it was converted from; None if it was built in Python."""
     found = vars(network).get("_conv2attn_provenance")
     return found if isinstance(found, Provenance) else None
 
 
 def assumed_of(network: nn.Module | None) -> str:
-    """What was assumed of the file that a network was read from, in words; empty if nothing was."""
+    """Assumptions about the file that a network was read from, in words; empty if there are none."""
     known = provenance_of(network) if network is not None else None
     return known.to_text() if known is not None and known.assumed else ""
 

@@ -1,4 +1,4 @@
-"""What a layer that attends does with what it sees: for each head the matrix `W_out W_val`, read off its weights."""
+"""Values and outputs of a layer that attends: for each head the matrix `W_out W_val`, read off its weights."""
 
 from collections.abc import Callable
 from typing import Any

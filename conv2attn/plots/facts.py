@@ -62,7 +62,7 @@ CURVES = (("rel", "tab:blue", "o"), ("R2 3x3", "tab:orange", "s"), ("conv 3", "b
 
 
 def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
-    """What displacement, the span and a 3x3 convolution explain, over the layers: one report solid, a second dashed."""
+    """Shares that displacement, span and a 3x3 convolution explain, over the layers; a second report dashed."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

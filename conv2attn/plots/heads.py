@@ -24,7 +24,7 @@ INCHES, MARGIN = 1.2, 0.7
 @final
 @dataclass(frozen=True, eq=False)
 class HeadsAround:
-    """What the heads of one layer attend to from the query in the middle of the grid.
+    """Draws the attention of each head of one layer, seen from the query in the middle of the grid.
 
     Args:
         name: of the layer.

@@ -1,4 +1,4 @@
-"""What a report consists of, before it is text, Markdown, HTML, LaTeX or CSV."""
+"""The parts of a report, before it is text, Markdown, HTML, LaTeX or CSV."""
 
 from dataclasses import dataclass
 from typing import final

@@ -1,4 +1,4 @@
-"""What all results have in common: they print as text, show as HTML, and convert."""
+"""Common behaviour of all results: they print as text, show as HTML, and convert."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ class Report(ABC):
 
     @abstractmethod
     def document(self, verbose: bool = False) -> Document:
-        """What the report says; with all details where `verbose`."""
+        """The content of the report; with all details where `verbose`."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:

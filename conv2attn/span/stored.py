@@ -48,7 +48,7 @@ class StoredCounting(Stored, frozen=True, tag_field="kind", tag="counting"):
 
 
 class StoredTarget(Stored, frozen=True):
-    """What was decided of one target row."""
+    """The decision on one target row."""
 
     label: str
     verdict: Verdict
@@ -81,7 +81,7 @@ class StoredCondition(Stored, frozen=True):
 
 
 class StoredLimits(Stored, frozen=True):
-    """What counts as no residual, and the largest norm of the mixing matrix."""
+    """Limits: the residual that counts as none, and the largest norm of the mixing matrix."""
 
     eps: float
     max_phi: float

@@ -20,7 +20,7 @@ def layer_is_its_basis(layer: MultiHeadSelfAttention, image: Tensor) -> None:
 
 
 def images_do_not_meet(layer: MultiHeadSelfAttention, image: Tensor) -> None:
-    """What a layer says of one image does not depend on the others in its batch, nor on whether there is a batch."""
+    """The output for one image does not depend on the others in its batch, nor on whether there is a batch."""
     whole = layer(image)
     for one, result in zip(image, whole, strict=True):
         assert_same(layer(one), result)

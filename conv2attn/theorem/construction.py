@@ -127,7 +127,7 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
 
 
 def position_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What centres and sharpness are stored in for weights of `dtype`: never less than float32."""
+    """The dtype of centres and sharpness for weights of `dtype`: never less than float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 

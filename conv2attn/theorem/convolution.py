@@ -1,4 +1,4 @@
-"""What a convolution is: taps at integer offsets, queries at strided sites, padding in front, and a bias."""
+"""A convolution as data: taps at integer offsets, queries at strided sites, padding in front, and a bias."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

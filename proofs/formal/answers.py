@@ -1,4 +1,4 @@
-"""What Coq says of the names of a claim: their types, what they speak of, what they use, and their axioms."""
+"""Coq's answers on the names of a claim: their types, what they speak of, what they use, and their axioms."""
 
 import re
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class FormalClaim:
 @final
 @dataclass(frozen=True)
 class Answer:
-    """What Coq printed about one name."""
+    """The output of Coq about one name."""
 
     name: str
     typed: str
@@ -86,7 +86,7 @@ class Answer:
 
 
 def answers(build: Path, label: str, claims: list[FormalClaim]) -> tuple[dict[str, Answer], str]:
-    """What Coq prints for each name `claim:name` of the claims, and its error message if it stopped."""
+    """The output of Coq for each name `claim:name` of the claims, and its error message if it stopped."""
     (build / f"{label}.v").write_text("".join(claim.question() for claim in claims))
     printed, error = coqc(build, f"{label}.v")
     blocks = re.split(r"^BEGIN (\S+)$", printed, flags=re.M)[1:]

@@ -27,7 +27,7 @@ KINDS = ("theorems", "instances", "mutants")
 @final
 @dataclass(frozen=True)
 class Row:
-    """What Coq says of one claim, or of the files as a whole; it holds if there are no problems."""
+    """Coq's answer on one claim, or on the files as a whole; it holds if there are no problems."""
 
     claim: str
     theorems: tuple[str, ...]

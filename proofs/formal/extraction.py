@@ -83,7 +83,7 @@ def turned(text: str) -> str:
 
 
 def zoo(folder: Path) -> list[Path]:
-    """What check-span writes about each trained network of attention in examples/."""
+    """Certificates that check-span writes about each trained network of attention in examples/."""
     files = [folder / f"{network.stem}.txt" for network in sorted(EXAMPLES.glob("attention-*.pt"))]
     for file in files:
         network, command = EXAMPLES / f"{file.stem}.pt", [sys.executable, "-m", "conv2attn", "check-span", "--quiet"]

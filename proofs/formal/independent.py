@@ -18,7 +18,7 @@ UNSAFE = ("type-in-type", "unsafe (co)fixpoints", "is assumed")  # the last word
 
 
 def problems_of_terms(build: Path, libraries: bool) -> list[str]:
-    """What coqchk finds wrong with the files compiled in `build`; with `libraries` in all that they require, too."""
+    """Problems that coqchk finds in the files compiled in `build`; with `libraries` in all that they require, too."""
     names = [f"C2A.{path.stem}" for path in sorted(build.glob("*.vo"))]
     asked = names if libraries else [word for name in names for word in ("-norec", name)]
     command = ["coqchk", "-silent", "-o", "-Q", ".", "C2A", *asked]

@@ -43,7 +43,7 @@ def problems_of_sources(folder: Path) -> list[str]:
 
 
 def coqc(build: Path, name: str) -> tuple[str, str]:
-    """What compiling `name` in `build` prints, and what went wrong; one of them may be empty."""
+    """Compiles `name` in `build`: its output, and what went wrong; one of them may be empty."""
     limited = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(SECONDS_A_FILE), *COQC, name]
     run = subprocess.run(limited, cwd=build, capture_output=True, text=True)
     if run.returncode == -signal.SIGXCPU:

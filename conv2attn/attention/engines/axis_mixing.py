@@ -38,7 +38,7 @@ class AxisMixing:
     first: int | None
 
     def queries(self, start: int, stop: int) -> "AxisMixing":
-        """The same softmax for the queries `start` to `stop`."""
+        """The softmax along this axis for the queries `start` to `stop`."""
         return AxisMixing(self.weights[:, start:stop], self.first)
 
 

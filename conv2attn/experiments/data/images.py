@@ -58,6 +58,6 @@ class LabelledImages:
         return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()
 
     def first(self, images: int) -> "LabelledImages":
-        """The same data set with only its first training images."""
+        """This data set with only its first training images."""
         parts = (self.pixels[:images], self.labels[:images], self.test_pixels, self.test_labels)
         return LabelledImages(self.name, *parts, self.classes, self.mirrors)

@@ -38,7 +38,7 @@ def names_of(network: nn.Module, module: nn.Module) -> list[str]:
 
 
 def names_of_call(network: nn.Module, call: FunctionalCall) -> list[str]:
-    """What a functional call can be selected by: the names of its module, and its own."""
+    """The names by which a functional call can be selected: those of its module, and its own."""
     return [*names_of(network, network.get_submodule(call.owner)), call.name]
 
 

@@ -1,4 +1,4 @@
-"""What the code of a network mentions: the attributes, functions and classes in its bytecode, which is never run.
+"""Names in the code of a network: the attributes, functions and classes in its bytecode, which is never run.
 
 Read are the functions that a forward or a hook can reach by name: methods, other functions in Python, decorators.
 """
@@ -98,7 +98,7 @@ def functions(value: Any, bound: nn.Module | None) -> Iterator[Reached]:
 
 
 def content(cell: Any) -> Any:
-    """What a cell of a closure holds, if anything yet."""
+    """The value in a cell of a closure, if there is one yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -112,7 +112,7 @@ def steps(code: CodeType) -> tuple[dis.Instruction, ...]:
 
 
 def mentions_in(reached: Reached, code: CodeType, module: nn.Module, own: str | None = None) -> Iterator[Mention]:
-    """What `code`, a part of the function reached, mentions; the name `own` is that of what it is bound to."""
+    """Names in `code`, a part of the function reached; the name `own` is that of what it is bound to."""
     if reached.bound is not None and code is reached.function.__code__:
         own = next(iter(code.co_varnames[: code.co_argcount]), None)
     last: Any = None
@@ -139,7 +139,7 @@ def mentions_in(reached: Reached, code: CodeType, module: nn.Module, own: str | 
 
 
 def attribute(holder: Any, name: str) -> Any:
-    """What `holder.name` is, found without running code of the network."""
+    """The value of `holder.name`, found without running code of the network."""
     if isinstance(holder, nn.Module):
         held = {**vars(holder), **holder._parameters, **holder._buffers, **holder._modules}
         return held[name] if name in held else getattr(type(holder), name, UNKNOWN)

@@ -47,7 +47,7 @@ def discover(network: nn.Module, example: Any) -> Discovery:
 
 
 def read_code(network: nn.Module) -> Discovery:
-    """What the code of `network` calls, and reads of convolution layers, without running it."""
+    """Finds calls in the code of `network`, and its reads of convolution layers, without running it."""
     names = {module: name for name, module in network.named_modules()}
     calls: dict[tuple[str, str], FunctionalCall] = {}
     read: dict[str, str] = {}

@@ -121,7 +121,7 @@ def convert(
 
 
 def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
-    """What to know of a conversion before its result is used."""
+    """Notes on a conversion, to be read before its result is used."""
     layers = attention_layers(network).values()
     if not layers and not conversion_of(network).rows:
         yield Conv2AttnWarning("C2A109", f"{type(network).__name__} has no convolution: this is a plain copy of it")

@@ -1,4 +1,4 @@
-"""What became of each convolution of a network: the rows that every conversion comes with."""
+"""The outcome for each convolution of a network: the rows that every conversion comes with."""
 
 from dataclasses import dataclass
 from typing import final
@@ -22,7 +22,7 @@ MEMORY = "_conv2attn_conversion"
 @final
 @dataclass(frozen=True)
 class ConversionRow:
-    """What became of one convolution: `outcome` is converted, skipped (on request) or unsupported.
+    """The outcome for one convolution: `outcome` is converted, skipped (on request) or unsupported.
 
     `reason` says why it is not converted, or what to know about it if it is.
     """
@@ -36,7 +36,7 @@ class ConversionRow:
 @final
 @dataclass(frozen=True)
 class Conversion:
-    """What became of every convolution of a network, and how its functional calls were looked for."""
+    """The outcomes for all convolutions of a network, and how its functional calls were looked for."""
 
     rows: tuple[ConversionRow, ...]
     functional_calls: str
@@ -58,7 +58,7 @@ def remember(network: nn.Module, conversion: Conversion) -> nn.Module:
 
 
 def conversion_of(network: nn.Module) -> Conversion:
-    """What became of each convolution when `network` was made by `convert`.
+    """Reports the outcome for each convolution when `network` was made by `convert`.
 
     Raises:
         UsageError: it was not (C2A001).
@@ -74,7 +74,7 @@ def conversion_of(network: nn.Module) -> Conversion:
 
 
 def remembered(network: nn.Module) -> Conversion | None:
-    """What `conversion_of` gives, or None where `convert` did not make the network."""
+    """The result of `conversion_of`, or None where `convert` did not make the network."""
     conversion = vars(network).get(MEMORY)
     return conversion if isinstance(conversion, Conversion) else None
 
@@ -90,7 +90,7 @@ def describe(module: nn.Module) -> str:
 
 
 def leak_warning(settings: Settings, axes: int) -> str:
-    """What to know of an alpha that is a number below 46: that it leaks, and how much."""
+    """A note on an alpha that is a number below 46: that it leaks, and how much."""
     if isinstance(settings.alpha, str) or settings.alpha >= SURE_ALPHA:
         return ""
     leak = leaked_mass(settings.alpha, axes)

@@ -1,4 +1,4 @@
-"""What a network does when it runs on an example: the functional convolutions it calls, and the modules that run."""
+"""A recorded run of a network on an example: the functional convolutions it calls, and the modules that run."""
 
 import copy
 from collections.abc import Collection, Mapping
@@ -116,7 +116,7 @@ def is_stock(module: nn.Module) -> bool:
 
 
 def record(trial: nn.Module, example: Any) -> Recorder:
-    """What `trial`, a network made to be thrown away, does when it is run once on `example`."""
+    """Records one run on `example` of `trial`, a network made to be thrown away."""
     recorder = Recorder(trial)
     with recorder:
         run_on(trial, example)

@@ -43,7 +43,7 @@ class AttendingCalls(nn.Module):
             self.layers.append(positions_for(convolution, self.settings, name))
 
     def forward(self, convolution: Convolution, image: Tensor) -> Tensor:
-        """What `convolution` makes of `image`, computed by multi-head self-attention."""
+        """The result of `convolution` on `image`, computed by multi-head self-attention."""
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
         return self.layer_for(convolution)(image, weights=weights)
 
@@ -75,7 +75,7 @@ class AttendingCalls(nn.Module):
 
 
 def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
-    """What two calls must share to share an attention layer, in plain tuples, which compilers can follow."""
+    """The key that two calls share if they share an attention layer, in plain tuples, which compilers can follow."""
     padding = convolution.padding
     amounts = (padding.before, padding.after, padding.mode, padding.spacing)
     shape = (tuple(convolution.weight.shape), convolution.groups)
@@ -158,7 +158,7 @@ class AttendedForward:
         return inspect.signature(self.inner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the forward returns."""
+        """Runs the forward with its convolutions redirected, and returns its result."""
         with Redirection(self.owner.get_submodule(CHILD)):  # type: ignore[arg-type]
             return self.inner(*args, **kwargs)
 

@@ -23,7 +23,7 @@ def held_together(network: nn.Module, replaced: Mapping[str, nn.Module]) -> dict
 
 
 def own_parts(module: nn.Module) -> str:
-    """What a convolution has that no attention layer has a place for, or nothing."""
+    """A part of a convolution that no attention layer has a place for, in words; empty if there is none."""
     known = {id(parameter) for name in ("weight", "bias") for parameter in sources(module, name)}
     parts = [
         key for key, parameter in module._parameters.items() if parameter is not None and id(parameter) not in known
