@@ -189,7 +189,7 @@ MUTANTS = {
         f"{TOLERANCE}::test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing",
     ),
     "a certificate of any file": Mutant(
-        "equivalence/checker.py",
+        "equivalence/rechecking.py",
         "if sha256(Path(path)) != known]",
         "if False]",
         "tests/equivalence/edges/rechecks.py::test_a_file_that_changed_is_refuted_before_it_is_read",

@@ -22,7 +22,7 @@ from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.cli.progress import progress
 from conv2attn.equivalence import Certificate, Replay, certify, replay
-from conv2attn.equivalence.checker import architecture_in
+from conv2attn.equivalence.rechecking import architecture_in
 from conv2attn.equivalence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import conversion_of, convert

@@ -46,12 +46,11 @@ class Stored:
 
     def __init__(self, folder, original, converted, **asked):
         self.paths = {"original": folder / "a.pt", "converted": folder / "b.pt", "certificate": folder / "c.json"}
-        attends = any(isinstance(module, conv2attn.MultiHeadSelfAttention) for module in original.modules())
-        if attends:
-            conv2attn.save(original, self.paths["original"], force=True)
-        else:
-            torch.save(original.state_dict(), self.paths["original"])
-        conv2attn.save(converted, self.paths["converted"], force=True)
+        for path, network in zip(self.paths.values(), (original, converted), strict=False):
+            if any(isinstance(module, conv2attn.MultiHeadSelfAttention) for module in network.modules()):
+                conv2attn.save(network, path, force=True)
+            else:
+                torch.save(network.state_dict(), path)
         self.body = json.loads(certify(original, converted, **asked).to_json())
         self.sign()
 
@@ -275,11 +274,9 @@ SAME = {
     "a dead head halfway": dead(by=0.5),
     "a dead head of alpha 0": dead(0.0, 1),
     "a dead head of negative alpha": dead(-128.0, 1),
-    "heads off the grid that cancel": cancelling(),
     "stride by pooling": planned("stride_by", to=lambda by: "pooling"),
     "an identity stored": identity,
     "alpha doubled": at("encoding.alpha", lambda alpha: alpha * 2),
-    "a centre a little off": at("encoding.center", lambda center: center + 2.0**-10),
     "zeros of another sign": at("bias", lambda bias: torch.where(bias == 0, -bias, bias)),
 }
 PLANTED = {
@@ -335,7 +332,9 @@ EITHER = {
     "enumerated": enumerated,
     "enumerated with a dead head": both(enumerated, dead()),
     "enumerated with a dead head halfway": both(enumerated, dead(by=-0.5)),
+    "heads off the grid that cancel": cancelling(),
     "heads far off the grid that cancel": cancelling(2.0**13),
+    "a centre a little off": at("encoding.center", lambda center: center + 2.0**-10),
     "reflected": planned("padding", "mode", to=lambda mode: "reflect"),
     "replicated": planned("padding", "mode", to=lambda mode: "replicate"),
     "replicated and padded": both(padded, planned("padding", "mode", to=lambda mode: "replicate")),
@@ -347,7 +346,6 @@ EITHER = {
         for name in (
             "a head split",
             "a dead head of negative alpha",
-            "heads off the grid that cancel",
             "an identity stored",
         )
     },
@@ -428,14 +426,15 @@ def soft(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SOFT)
 @pytest.mark.parametrize("turned", [False, True])
-def test_soft_layers_are_the_same_where_they_attend_alike(soft, name, turned):
+def test_soft_layers_hold_where_they_attend_alike_or_are_undecided(soft, name, turned):
     (change, same), pair = SOFT[name], [line(3), line(3)]
     change(pair[0 if turned else 1])
     for which, layer in zip(("original", "converted"), pair, strict=True):
         conv2attn.save(layer, soft.paths[which], force=True)
     soft.sign()
     found = soft.look()
-    assert found.verdict is (Verdict.HOLDS if same else Verdict.REFUTED), found
+    assert found.verdict is not (Verdict.REFUTED if same else Verdict.HOLDS), found
+    assert found.verdict is Verdict.HOLDS or name != "nothing"
 
 
 def test_files_that_were_exchanged_are_not_what_was_certified(stored):
@@ -443,10 +442,10 @@ def test_files_that_were_exchanged_are_not_what_was_certified(stored):
     made.paths = {**made.paths, "original": made.paths["converted"], "converted": made.paths["original"]}
     made.sign()
     found = made.look()
-    assert (found.verdict, found.checked, len(found.unknown)) == (Verdict.REFUTED, 0, 1)
+    assert found.verdict is Verdict.REFUTED
 
 
-# A network: what stands between its layers is compared bit for bit.
+# A network: what stands between its layers is compared bit for bit, and what differs there leaves it undecided.
 
 
 def small():
@@ -481,33 +480,107 @@ def without(key):
 
 
 NETWORKS = {
-    "nothing": (lambda content: None, "converted", True),
-    "a wrapper": (wrapped("model", "module."), "original", True),
-    "another wrapper": (wrapped("state_dict", "module._orig_mod."), "original", True),
-    "no counter, as in old files": (without("1.num_batches_tracked"), "original", True),
-    "a counter": (state("1.num_batches_tracked", lambda number: number + 1), "converted", False),
-    "the sign of a zero that is no layer's": (state("1.bias", lambda x: -x), "converted", False),
-    "the sign of zeros of a layer": (state("3.bias", lambda x: torch.where(x == 0, -x, x)), "converted", True),
-    "a statistic": (state("1.running_var", last_ulp), "original", False),
-    "a layer that was left out": (state("3.weight", last_ulp), "converted", False),
-    "a bias that is gone": (without("0.bias"), "original", False),
-    "a tensor more": (lambda content: content.update(more=torch.ones(1)), "original", False),
-    "two heads": (state("0.encoding.center", lambda center: center.flip(0)), "converted", False),
-    "another architecture": (lambda content: content.update(architecture="another"), "converted", False),
+    "nothing": (lambda content: None, "converted", Verdict.HOLDS),
+    "a wrapper": (wrapped("model", "module."), "original", Verdict.HOLDS),
+    "another wrapper": (wrapped("state_dict", "module._orig_mod."), "original", Verdict.HOLDS),
+    "no counter, as in old files": (without("1.num_batches_tracked"), "original", Verdict.HOLDS),
+    "a counter": (state("1.num_batches_tracked", lambda number: number + 1), "converted", Verdict.UNDECIDED),
+    "the sign of a zero that is no layer's": (state("1.bias", lambda x: -x), "converted", Verdict.UNDECIDED),
+    "a statistic": (state("1.running_var", last_ulp), "original", Verdict.UNDECIDED),
+    "a layer that was left out": (state("3.weight", last_ulp), "converted", Verdict.UNDECIDED),
+    "a bias that is gone": (without("0.bias"), "original", Verdict.REFUTED),
+    "a tensor more": (lambda content: content.update(more=torch.ones(1)), "original", Verdict.UNDECIDED),
+    "two heads": (state("0.encoding.center", lambda center: center.flip(0)), "converted", Verdict.REFUTED),
+    "another architecture": (lambda content: content.update(architecture="another"), "converted", Verdict.REFUTED),
     "a layer of another name": (
         lambda content: content["layers"].update(a=content["layers"].pop("2")),
         "converted",
-        False,
+        Verdict.UNDECIDED,
     ),
 }
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_stands_between_the_layers_is_the_same_bit_for_bit(network, name):
-    change, which, same = NETWORKS[name]
+    change, which, verdict = NETWORKS[name]
     found = network.forge(change, which).look()
-    assert found.verdict is (Verdict.HOLDS if same else Verdict.REFUTED), found
-    assert found.checked == 2 or not same
+    assert found.verdict is verdict, found
+    assert found.checked == 2 or verdict is not Verdict.HOLDS
+
+
+class Chain(nn.Module):
+    """Modules one after the other, in an order of its own."""
+
+    def __init__(self, order, **modules):
+        super().__init__()
+        self.order = order
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, given):
+        for name in self.order:
+            given = getattr(self, name)(given)
+        return given
+
+
+def chain(*order):
+    """A convolution and two normalisations that differ; the last two swap their names with their places."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        modules = [nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.BatchNorm2d(2)]
+        nn.init.normal_(modules[1].bias)
+    return Chain(order, **dict(zip(order, modules, strict=True))).eval()
+
+
+def buffered(number):
+    net = chain("conv", "one", "two")
+    net.register_buffer("unread", torch.tensor(number))
+    return net
+
+
+def tied():
+    conv = nn.Conv2d(2, 2, 3)
+    return Chain(("a", "b"), a=conv, b=conv)
+
+
+def grouped(groups):
+    """A convolution in two groups, or its zeros filled in."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        conv, dense = nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3)
+    if groups == 2:
+        return Chain("c", c=conv)
+    full = torch.zeros(2, 2, 3, 3)
+    full[0, 0], full[1, 1] = conv.weight.data[:, 0]
+    dense.load_state_dict({"weight": full, "bias": conv.bias})
+    return Chain("c", c=dense)
+
+
+def normed():
+    return Chain("c", c=nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 2, 3)))
+
+
+PROVED = {
+    "a normalisation renamed": (chain("conv", "one", "two"), chain("conv", "another", "two"), Verdict.UNDECIDED),
+    "two names exchanged": (chain("conv", "one", "two"), chain("conv", "two", "one"), Verdict.UNDECIDED),
+    "a convolution renamed": (chain("conv", "one", "two"), chain("other", "one", "two"), Verdict.UNDECIDED),
+    "a buffer that nothing reads": (buffered(1.0), conv2attn.convert(buffered(2.0)), Verdict.UNDECIDED),
+    "one layer under two names": ((shared := tied()), conv2attn.convert(shared), Verdict.UNDECIDED),
+    "groups filled in": (grouped(2), grouped(1), Verdict.HOLDS),
+    "groups filled in, attending": (grouped(2), conv2attn.convert(grouped(1)), Verdict.HOLDS),
+    "attention back to a convolution": (conv2attn.convert(grouped(1)), grouped(2), Verdict.HOLDS),
+    "a weight computed from others": ((parted := normed()), conv2attn.convert(parted), Verdict.UNDECIDED),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_what_is_proved_is_never_refuted(tmp_path, name):
+    """Names say nothing: a tensor under another name, or that no graph reads, is no contradiction."""
+    original, converted, verdict = PROVED[name]
+    made = Stored(tmp_path, original, converted, input_size=(2, 7, 6))
+    assert made.body["verdict"] == "holds"
+    found = made.look()
+    assert (found.verdict, found.wrong) == (verdict, ()), found
 
 
 def test_verify_stores_the_architecture_and_recheck_finds_another(tmp_path, monkeypatch):
@@ -574,7 +647,7 @@ FIELDS = {
     "a tolerance": ({"claim": "the outputs differ by at most 1 for all finite inputs"}, Verdict.UNDECIDED),
     "other graphs": ({"context": {"digests": ["one", "other"], "conditions": []}}, Verdict.REFUTED),
     "no graphs": ({"context": {"digests": ["", ""], "conditions": []}}, Verdict.REFUTED),
-    "no layers": ({"layers": []}, Verdict.REFUTED),
+    "no layers": ({"layers": []}, Verdict.UNDECIDED),
 }
 
 
@@ -605,7 +678,7 @@ def test_no_part_of_the_evidence_can_be_changed_unseen(stored, part):
     form[part] = [[0, 0], *form["starts"][1:]] if part == "starts" else FORM[part]
     made.sign()
     found = outcome(made)
-    assert found is Verdict.REFUTED or "cannot be checked again" in found
+    assert found in (Verdict.REFUTED, Verdict.UNDECIDED) or "cannot be checked again" in found
 
 
 def outcome(made):
@@ -654,8 +727,8 @@ def test_what_is_no_certificate_is_refused_in_a_sentence(network, text):
 
 
 def test_the_report_of_a_second_look(network):
-    found = network.forge(state("1.bias", lambda x: x + 1)).look()
+    found = network.forge(state("0.bias", lambda x: x + 1)).look()
     body = json.loads(found.to_json())
-    assert (body["verdict"], body["wrong"], body["schema"]) == ("refuted", ["1.bias differs"], "conv2attn.recheck/1")
+    assert (body["verdict"], body["wrong"], body["schema"]) == ("refuted", ["0: bias differs"], "conv2attn.recheck/1")
     assert found.to_text() == "".join(line.removeprefix("- ") + "\n" for line in found.to_markdown().splitlines())
     assert found.exit_code == 1
