@@ -113,8 +113,7 @@ def difference_in_words(first: Graph | Unexported, second: Graph | Unexported) -
             return f"the {which} cannot be exported as a graph: {graph.reason}"
     assert isinstance(first, Graph)
     assert isinstance(second, Graph)
-    where = first_difference(first, second)
-    return f"in the second {where}" if where else ""
+    return first_difference(first, second)
 
 
 def numbers_in_words(

@@ -5,10 +5,13 @@ hooks, modes, buffers, replaced forwards and functional convolutions are nodes o
 """
 
 import hashlib
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from io import StringIO
 from typing import Any, final
 
 import torch
@@ -118,14 +121,30 @@ def graph_of(
 
 
 def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> ExportedProgram:
-    """The program of `network`; code between the operators runs as it is, sizes of 0 and 1 are not special."""
+    """The program of `network`; code between the operators runs as it is, sizes of 0 and 1 are not special.
+
+    What torch logs and prints of an export that fails is left out: the error names the line.
+    """
     with (
         warnings.catch_warnings(action="ignore"),
+        unlogged("torch.fx.experimental.symbolic_shapes"),
+        redirect_stderr(StringIO()),
         symbolic.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         torch.random.fork_rng(),
         torch.no_grad(),
     ):
         return torch.export.export(network, (images,), dynamic_shapes=(dict(dynamic),), strict=False)
+
+
+@contextmanager
+def unlogged(name: str) -> Iterator[None]:
+    """Nothing is logged under this name."""
+    logger = logging.getLogger(name)
+    logger.disabled, known = True, logger.disabled
+    try:
+        yield
+    finally:
+        logger.disabled = known
 
 
 def constants_of(program: ExportedProgram) -> tuple[dict[str, Any], dict[str, str]]:
@@ -243,22 +262,23 @@ def first_difference(first: Graph, second: Graph) -> str:
     longer = max((first.nodes, second.nodes), key=len)
     if len(first.nodes) != len(second.nodes):
         node = longer[min(len(first.nodes), len(second.nodes))]
-        return f"{node.label}{node.where} is only in the {'first' if longer is first.nodes else 'second'}"
+        return f"{node.label}{node.where} is only in the {'first' if longer is first.nodes else 'second'} network"
     if first.conditions != second.conditions:
         told = [", ".join(each.conditions) or "every size" for each in (first, second)]
-        return f"the code of the second holds for {told[1]}, that of the first for {told[0]}"
+        return f"the code of the second network is for {told[1]}, that of the first for {told[0]}"
     return ""
 
 
 def describe(ours: Node, theirs: Node) -> str:
     """Two nodes that differ, in words."""
+    label = f"in the second {theirs.label}"
     if ours.label != theirs.label:
-        return f"{theirs.label}{theirs.where} stands in place of {ours.label}{ours.where}"
+        return f"{label}{theirs.where} stands in place of {ours.label}{ours.where}"
     pairs = zip(ours.constants, theirs.constants, strict=False)
     moved = [second[0] for first, second in pairs if first[1] != second[1]]
     if moved:
-        return f"{moved[0]} differs, which {theirs.label} reads{theirs.where}"
-    return f"{theirs.label}{theirs.where} has other arguments"
+        return f"{label}{theirs.where} reads other numbers: {moved[0]} differs"
+    return f"{label}{theirs.where} {'has other arguments' if theirs.name else 'differs'}"
 
 
 def different_constants(first: Graph, second: Graph) -> str:

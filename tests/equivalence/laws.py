@@ -81,6 +81,22 @@ def test_the_first_node_that_differs_is_shown_with_both_values():
     assert [float(number) for number in found[1:]] == pytest.approx([theirs, ours], rel=1e-6)
 
 
+HOOKS = {
+    "the code of the second network is for width <= 100": lambda out: out * 2 if out.shape[-1] > 100 else out,
+    "in the second the structure of what is returned differs": lambda out: {"only": out},
+    "the second cannot be exported as a graph: its code branches on values": lambda out: out if out.max() > 1 else -out,
+}
+
+
+@pytest.mark.parametrize("told", HOOKS)
+def test_a_difference_of_graphs_is_told_in_a_sentence_and_nothing_else_is_printed(told, capfd):
+    original = torch.nn.Sequential(torch.nn.Conv2d(4, 2, 1))
+    converted = conv2attn.convert(original)
+    converted.register_forward_hook(lambda module, args, out: HOOKS[told](out))
+    assert certify(original, converted, images=IMAGES).between[0].sentence.startswith(told)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_users_networks_are_as_they_were():
     original = made(Functional)
     converted = conv2attn.convert(original, example_input=IMAGES)
