@@ -143,13 +143,18 @@ def of_own(layer: MultiHeadSelfAttention, kernel_size: int, keys: tuple[int, ...
 
 
 def of_layer(layer: LayerFacts, found: NearestConvolution) -> dict[str, Any]:
-    """The nearest convolution of a layer, zero-padded so that every token asks."""
-    axes = len(layer.grid)
+    """The nearest convolution of a layer, zero-padded; of pooled keys, each output serves its cell."""
+    axes, cell = len(layer.grid), layer.queries[0] // layer.grid[0]
+    stride = 1 if cell else -(-layer.grid[0] // layer.queries[0])
     weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.size,) * axes).float()
     state = {"weight": weight.contiguous()}
     if layer.bias is not None:
         state["bias"] = torch.from_numpy(layer.bias).float()
     d_out, d_in = weight.shape[:2]
-    module = f"Conv{axes}d({d_in}, {d_out}, kernel_size={found.size}, padding={found.size // 2})"
+    strided = f", stride={stride}" if stride > 1 else ""
+    module = f"Conv{axes}d({d_in}, {d_out}, kernel_size={found.size}, padding={found.size // 2}{strided})"
+    if cell > 1:
+        module = f"Sequential({module}, Upsample(scale_factor={cell}))"
+        state = {f"0.{name}": tensor for name, tensor in state.items()}
     assert prod(weight.shape[2:]) == len(found.offsets)
     return {"module": module, "state": state, "share": found.share, "error": found.error}

@@ -1,6 +1,5 @@
 """Values and outputs of a layer that attends: for each head the matrix `W_out W_val`, read off its weights."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,15 +9,20 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.axes import HEADS
 
 VALUES = ("v_proj", "value", "v_lin", "v")
+FUSED = {"qkv": 3, "kv": 2}
+"""Linear layers that make several of queries, keys and values, and how many."""
+AFTER = ("pool_v", "norm_v")
+"""What acts on values after their weights."""
 OUTPUTS = ("out_proj", "proj", "o_proj", "output", "out_lin", "dense", "to_out", "projection_layer")
 
 
 def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] | None:
     """`W_out W_val` of each head, (heads, d_out, d_in) in float64, and the layer's bias; None where they are not read.
 
-    Known are the layers of this project, torch.nn.MultiheadAttention, fused `qkv` or `in_proj` weights with an output
-    layer, and linear layers named as in VALUES and OUTPUTS, the output also in the parent of the layer. Rows of
-    attention sum to 1, so that the bias of the values passes into that of the layer.
+    Known are the layers of this project, torch.nn.MultiheadAttention, fused `qkv`, `kv` or `in_proj` weights with an
+    output layer, and linear layers named as in VALUES and OUTPUTS, the output also in the parent of the layer; but not
+    values that are pooled or normalised after their weights (MViT). Rows of attention sum to 1, so that the bias of the
+    values passes into that of the layer. Where keys are pooled, the matrices act on the pooled tokens.
     """
     name = name.split("#")[0]
     module = network.get_submodule(name) if name not in ("", "(root)") else network
@@ -51,15 +55,17 @@ def of_own(layer: MultiHeadSelfAttention) -> tuple[Tensor, Tensor | None]:
 
 
 def value_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
-    """The weight and bias of the values, the last third of a fused one."""
+    """The weight and bias of the values, the last part of a fused one."""
+    if any(getattr(module, name, None) is not None for name in AFTER):
+        return None
     fused: Any = getattr(module, "in_proj_weight", None)
     bias: Any = getattr(module, "in_proj_bias", None)
-    if not isinstance(fused, Tensor):
-        layer = getattr(module, "qkv", None)
-        fused, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
-    if isinstance(fused, Tensor) and fused.shape[0] % 3 == 0:
-        third: Callable[[Tensor], Tensor] = lambda part: part.chunk(3)[2]  # noqa: E731
-        return third(fused), third(bias) if isinstance(bias, Tensor) else None
+    parts = 3
+    for name, count in FUSED.items() if not isinstance(fused, Tensor) else ():
+        if isinstance(layer := getattr(module, name, None), nn.Linear):
+            fused, bias, parts = layer.weight, layer.bias, count
+    if isinstance(fused, Tensor) and fused.shape[0] % parts == 0:
+        return fused.chunk(parts)[-1], bias.chunk(parts)[-1] if isinstance(bias, Tensor) else None
     found = first_linear(module, VALUES)
     return None if found is None else (found.weight, found.bias)
 

@@ -66,7 +66,7 @@ class HeadFacts:
 @dataclass(frozen=True)
 class SpanFact:
     """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one; and the mean
-    that heads whose keys are shuffled in each row, hence of the same entropy, get."""
+    that is to be expected of heads whose keys are shuffled in each row, hence of the same entropy."""
 
     kernel_size: int
     dilation: int
@@ -81,13 +81,15 @@ class SpanFact:
 class LayerFacts:
     """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
 
-    `baseline` is the relative share that heads with shuffled keys get; `mass` is attention by displacement, over all
-    queries, (heads, *(2 side - 1)). A layer that is `unread` has none of it.
+    `baseline` is the relative share to be expected of heads with shuffled keys; `mass` is attention by displacement,
+    over all queries, (heads, *(2 side - 1)). A layer that is `unread` has none of it. `grid` is that of the keys;
+    convolutions act on it, with a stride where `queries` skip keys, and serve all queries of a cell of pooled keys.
     """
 
     name: str
     grid: Sides
     images: int
+    queries: Sides = ()
     heads: tuple[HeadFacts, ...] = ()
     spans: tuple[SpanFact, ...] = ()
     baseline: float = 0.0
@@ -254,7 +256,6 @@ def facts_of(
     dimensions = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else axes(grid)
     rows = rows_of(name, layer, grid, dimensions, extra, memory_limit)
     dimensions, seen = len(rows.grid.keys), masses(rows)
-    random = masses(rows.only(0), np.random.default_rng(0))
     shares = seen.shares
     facts = []
     for head in range(rows.heads):
@@ -265,7 +266,7 @@ def facts_of(
         others = (seen.sink[head], seen.extra[head], *shares[:, head])
         facts.append(HeadFacts(head, peak, *map(float, (*figures, *others))))
     spans = [
-        span_fact(seen, random, size, step, dimensions)
+        span_fact(seen, rows.width, size, step, dimensions)
         for size in KERNELS
         for step in DILATIONS
         if size > 1 or step == 1
@@ -275,17 +276,15 @@ def facts_of(
         matrices = matrices_by_response(network, name, inputs, rows.heads)
         notes = notes if matrices is None else (*notes, "its values and outputs were read by its response")
     found: tuple[NearestConvolution, ...] = ()
-    if not isinstance(layer, MultiHeadSelfAttention | PositionAttention) and rows.grid.queries != rows.grid.keys:
-        matrices, notes = None, (*notes, "its queries are not its keys: no nearest convolution")
-    elif matrices is None:
+    if matrices is None:
         notes = (*notes, "its values and outputs were not read: no nearest convolution")
     else:
         found = nearest_convolutions(rows, seen, matrices[0].numpy())
     bias = None if matrices is None or matrices[1] is None else matrices[1].numpy()
     kept = tuple(fact for fact in spans if fact is not None)
-    baseline = float(random.shares[0].mean())
-    whole = LayerFacts(name, rows.grid.keys, rows.images, tuple(facts), kept, baseline, found, notes=tuple(notes))
-    return replace(whole, bias=bias, mass=seen.mass / seen.rows)
+    baseline = float(seen.relative_by_chance.mean())
+    grids = (name, rows.grid.keys, rows.images, rows.grid.queries)
+    return LayerFacts(*grids, tuple(facts), kept, baseline, found, bias, seen.mass / seen.rows, notes=tuple(notes))
 
 
 def own_matrices(layer: Any) -> Any:
@@ -293,11 +292,11 @@ def own_matrices(layer: Any) -> Any:
     return matrices_of(layer, "") if isinstance(layer, MultiHeadSelfAttention) else None
 
 
-def span_fact(seen: Masses, random: Masses, size: int, step: int, axes: int) -> SpanFact | None:
+def span_fact(seen: Masses, width: int, size: int, step: int, axes: int) -> SpanFact | None:
     """R^2 of one kernel; None where it is wider than the grid."""
     if any(step * (size // 2) > side // 2 for side in seen.having.shape):
         return None
     offsets = kernel(size, step, axes)
-    reached, by_chance = seen.spanned(offsets), random.spanned(offsets)
+    reached, by_chance = seen.spanned(offsets), seen.spanned_by_chance(offsets, width)
     center = float(reached[offsets.index((0,) * axes)])
     return SpanFact(size, step, center, float(reached.mean()), float(reached.max()), float(by_chance.mean()))

@@ -6,10 +6,9 @@ and the heads' products `G[h, g] = <A_h, A_g>`, everything here is arithmetic on
 
 from dataclasses import dataclass
 from itertools import product
-from typing import final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.problem import Array, AttentionRows
@@ -29,12 +28,15 @@ class Masses:
     By head: `energy` the squares of attention to pixels about their mean, `content` what of it varies over the images,
     `entropy` and `largest` the means over queries of the entropy and of the largest entry, `distance` of the distance
     in pixels, `extra` of the attention to keys that are no pixels, `sink` the most that one key has of all queries.
+    `scatter` sums, by displacement, the variance of each query's row about its mean, a mean over the images.
     """
 
     heads: int
     rows: int
+    images: int
     mass: Array
     having: Array
+    scatter: Array
     products: Array
     energy: Array
     content: Array
@@ -53,24 +55,61 @@ class Masses:
         found = np.stack([self.relative, absolute, self.content]) / whole
         return np.where(self.energy > 0, found, np.array([1.0, 0.0, 0.0])[:, None])
 
+    @property
+    def relative_by_chance(self) -> Array:
+        """(heads): the relative share to be expected of one image whose keys are shuffled in each row and head.
+
+        `m(d)` is then a sum of n(d) independent entries, whose variance is that of the rows.
+        """
+        scatter = self.scatter.reshape(self.heads, -1)
+        having, whole = self.having.reshape(-1) / self.images, scatter.sum(-1)
+        met = np.divide(scatter, having, out=np.zeros_like(scatter), where=having > 0).sum(-1)
+        return np.divide(met, whole, out=np.ones(self.heads), where=whole > 0)
+
     def at(self, offset: Offset) -> tuple[Array, float]:
         """m and n of an offset; nothing beyond the grid."""
-        place = tuple(o + side // 2 for o, side in zip(offset, self.having.shape, strict=True))
-        if any(not 0 <= at < side for at, side in zip(place, self.having.shape, strict=True)):
+        place = self.place(offset)
+        if place is None:
             return np.zeros(self.heads), 0.0
-        return self.mass[(slice(None), *place)], float(self.having[place])
+        return self.mass[:, *place], float(self.having[place])
 
-    def inverse(self) -> Array:
-        """The pseudo-inverse of G."""
-        return np.asarray(np.linalg.pinv(self.products, rcond=NEGLIGIBLE, hermitian=True), dtype=np.float64)
+    def place(self, offset: Offset) -> tuple[Any, ...] | None:
+        """Where an offset stands in `having`; None beyond the grid."""
+        place = tuple(o + side // 2 for o, side in zip(offset, self.having.shape, strict=True))
+        inside = all(0 <= at < side for at, side in zip(place, self.having.shape, strict=True))
+        return place if inside else None
 
     def spanned(self, offsets: tuple[Offset, ...]) -> Array:
         """R^2 of the span for each offset: 1 less the squared distance of the shift from it, over its square."""
-        inverse, found = self.inverse(), []
+        inverse, found = pseudo_inverse(self.products), []
         for offset in offsets:
             mass, count = self.at(offset)
             found.append(float(mass @ inverse @ mass) / count if count else 0.0)
         return np.minimum(np.array(found), 1.0)
+
+    def spanned_by_chance(self, offsets: tuple[Offset, ...], width: int) -> Array:
+        """R^2 to be expected of one image whose keys, `width` many, are shuffled in each row and head.
+
+        Products of two heads are then 1 / width a query; those of one are as they were.
+        """
+        queries = self.rows / self.images
+        products = np.full((self.heads, self.heads), queries / width)
+        np.fill_diagonal(products, np.diag(self.products) / self.images)
+        inverse, found = pseudo_inverse(products), []
+        for offset in offsets:
+            place = self.place(offset)
+            count = 0.0 if place is None else float(self.having[place]) / self.images
+            if place is None or not count:
+                found.append(0.0)
+                continue
+            met = count / width**2 * inverse.sum() + self.scatter[:, *place] @ np.diag(inverse) / count
+            found.append(float(met))
+        return np.minimum(np.array(found), 1.0)
+
+
+def pseudo_inverse(products: Array) -> Array:
+    """The pseudo-inverse of products of heads."""
+    return np.asarray(np.linalg.pinv(products, rcond=NEGLIGIBLE, hermitian=True), dtype=np.float64)
 
 
 def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
@@ -79,68 +118,68 @@ def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
     return tuple(product(along, repeat=axes))
 
 
-def displacement_bins(grid: Grid, queries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The flat index of `key - site` among the (2 side - 1) of each axis: (queries, pixels)."""
-    sides = tuple(2 * side - 1 for side in grid.keys)
-    flat = np.zeros((len(queries), 1), dtype=np.int64)
-    at = np.unravel_index(queries, grid.queries)
-    for axis, side in enumerate(sides):
-        along = grid.displacement(axis).numpy()[at[axis]] + grid.keys[axis] - 1
-        flat = (flat[:, :, None] * side + along[:, None, :]).reshape(len(queries), -1)
-    return flat
+def boxes(grid: Grid) -> list[tuple[slice, ...]]:
+    """For each query the box of its keys among the displacements, which are (2 side - 1) along each axis."""
+    sites = [grid.site(axis).tolist() for axis in range(len(grid.keys))]
+    along = [[slice(side - 1 - at, 2 * side - 1 - at) for at in on] for side, on in zip(grid.keys, sites, strict=True)]
+    return list(product(*along))
 
 
-def masses(attention: AttentionRows, shuffled: np.random.Generator | None = None) -> Masses:
-    """The sums over all queries of all images; of rows whose keys are shuffled, if a generator is given."""
-    grid, heads, pixels = attention.grid, attention.heads, attention.grid.shape[1]
-    shape = tuple(2 * side - 1 for side in grid.keys)
-    size, rows = int(np.prod(shape)), attention.images * grid.shape[0]
-    away = np.stack(np.meshgrid(*(np.arange(s) - s // 2 for s in shape), indexing="ij"), -1).reshape(size, -1)
-    lengths = np.sqrt((away**2).sum(-1))
-    mass, having = np.zeros((heads, size)), np.zeros(size)
-    means = np.zeros((heads, size))
+def masses(attention: AttentionRows) -> Masses:
+    """The sums over all queries of all images."""
+    grid, heads, images = attention.grid, attention.heads, attention.images
+    pixels, width, rows = grid.shape[1], attention.width, images * grid.shape[0]
+    shape, places = tuple(2 * side - 1 for side in grid.keys), boxes(grid)
+    mass, scatter, having = np.zeros((heads, *shape)), np.zeros((heads, *shape)), np.zeros(shape)
     squares, within, total = np.zeros(heads), np.zeros(heads), np.zeros(heads)
-    products, columns = np.zeros((heads, heads)), np.zeros((heads, attention.width))
+    products, columns = np.zeros((heads, heads)), np.zeros((heads, width))
     entropy, largest = np.zeros(heads), np.zeros(heads)
-    several = [attention.pieces(image) for image in range(attention.images)] if attention.images > 1 else None
-    for together in zip(*(several or [attention.pieces()]), strict=True):
-        place: NDArray[np.int64] = displacement_bins(grid, np.arange(together[0][1].start, together[0][1].stop)).ravel()
-        mean = np.zeros((heads, len(place)))
-        for _, _, given in together:
-            block = given if shuffled is None else shuffled.permuted(given, axis=-1)
-            flat, kept = block.reshape(heads, -1), block[..., :pixels].reshape(heads, -1)
+    several = [attention.pieces(image) for image in range(images)] if images > 1 else [attention.pieces()]
+    for together in zip(*several, strict=True):
+        first = together[0][1].start
+        mean, lengths = np.zeros((heads, len(together[0][2][0]), pixels)), np.zeros((heads, len(together[0][2][0])))
+        for _, _, block in together:
+            flat, kept = block.reshape(heads, -1), block[..., :pixels]
             products += flat @ flat.T
             columns += block.sum(1)
-            squares += (kept**2).sum(-1)
-            total += kept.sum(-1)
-            logs = np.log(block, out=np.zeros_like(block), where=block > 0)
-            entropy -= (block * logs).sum((1, 2))
+            lengths += np.einsum("hqk,hqk->hq", block, block) / images
+            squares += np.einsum("hqk,hqk->h", kept, kept)
+            total += kept.sum((1, 2))
+            logs = np.log(np.maximum(block.astype(np.float32), np.finfo(np.float32).tiny))
+            entropy -= np.einsum("hqk,hqk->h", block, logs)
             largest += block.max(-1).sum(-1)
-            having += np.bincount(place, minlength=size)
-            mean += kept / attention.images
-        within += (mean**2).sum(-1)
-        for head in range(heads):
-            means[head] += np.bincount(place, mean[head], size)
-    mass = means * attention.images
+            mean += kept / images
+        within += np.einsum("hqk,hqk->h", mean, mean)
+        spread = np.maximum(lengths / width - 1 / width**2, 0.0)
+        for at in range(mean.shape[1]):
+            box = places[first + at]
+            mass[:, *box] += mean[:, at].reshape(heads, *grid.keys)
+            scatter[:, *box] += spread[:, at].reshape(heads, *[1] * len(shape))
+            having[box] += images
+    mass *= images
     level, count = total / (rows * pixels), rows * pixels
     energy = np.maximum(squares - count * level**2, 0.0)
     energy = np.where(energy > 1e-12 * squares, energy, 0.0)
-    content = np.clip(squares - attention.images * within, 0.0, energy)
-    by_offset = np.divide(mass**2, having, out=np.zeros_like(mass), where=having > 0).sum(-1)
-    relative = np.clip(by_offset - count * level**2, 0.0, energy - content)
+    content = np.clip(squares - images * within, 0.0, energy)
+    axes = tuple(range(1, mass.ndim))
+    by_offset = np.divide(mass**2, having, out=np.zeros_like(mass), where=having > 0).sum(axes)
+    met = mass.sum(axes)
+    away = np.sqrt(sum(np.square(along) for along in np.ogrid[tuple(slice(-(s // 2), s // 2 + 1) for s in shape)]))
     return Masses(
         heads,
         rows,
-        mass.reshape(heads, *shape),
-        having.reshape(shape),
+        images,
+        mass,
+        having,
+        scatter,
         products,
         energy,
         content,
-        relative,
+        np.clip(by_offset - count * level**2, 0.0, energy - content),
         entropy / rows,
         largest / rows,
-        np.divide(mass @ lengths, mass.sum(-1), out=np.zeros(heads), where=mass.sum(-1) > 0),
-        1 - mass.sum(-1) / rows if attention.extra else np.zeros(heads),
+        np.divide((mass * away).sum(axes), met, out=np.zeros(heads), where=met > 0),
+        1 - met / rows if attention.extra else np.zeros(heads),
         columns.max(-1) / rows,
     )
 
@@ -184,21 +223,22 @@ def nearest_convolutions(
     grid, axes, pixels = attention.grid, len(attention.grid.keys), attention.grid.shape[1]
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
     found = [(size, *nearest(seen, matrices, size, axes)) for size in fitting]
-    shape = seen.having.shape
-    fields = []
-    for _, offsets, weights, _ in found:
-        field = np.zeros((seen.heads, *shape))
+    far = max(fitting, default=1) // 2
+    fields = np.zeros((len(found), seen.heads, *[2 * far + 1] * axes))
+    for field, (_, offsets, weights, _) in zip(fields, found, strict=True):
         for offset, weight in zip(offsets, weights, strict=True):
-            field[(slice(None), *(o + side // 2 for o, side in zip(offset, shape, strict=True)))] = weight
-        fields.append(field.reshape(seen.heads, -1))
-    rows = np.abs(matrices).sum(-1)
-    worst = np.zeros(len(found))
+            field[:, *(o + far for o in offset)] = weight
+    rows, worst, places = np.abs(matrices).sum(-1), np.zeros(len(found)), boxes(grid)
     for _, queries, block in attention.pieces():
-        bins = displacement_bins(grid, np.arange(queries.start, queries.stop))
-        beside = block[..., pixels:].sum(-1)
-        for place, field in enumerate(fields):
-            left = np.abs(block[..., :pixels] - field[:, bins]).sum(-1) + beside
-            worst[place] = max(worst[place], float((left.T @ rows).max()))
+        for at, box in enumerate(places[queries]):
+            sites = [side - 1 - along.start for side, along in zip(grid.keys, box, strict=True)]
+            near = [slice(max(0, s - far), s + far + 1) for s in sites]
+            taps = [slice(max(0, far - s), far + min(far + 1, n - s)) for s, n in zip(sites, grid.keys, strict=True)]
+            rest = block[:, at].copy()
+            reached = rest[:, :pixels].reshape(seen.heads, *grid.keys)[:, *near]
+            tapped = np.abs(reached - fields[:, :, *taps]).reshape(*fields.shape[:2], -1).sum(-1)
+            reached[...] = 0
+            worst = np.maximum(worst, ((tapped + rest.sum(-1)) @ rows).max(-1, initial=0.0))
     rounding = 1 + 1e-12 * (pixels + seen.heads + matrices.shape[-1])
     return tuple(
         NearestConvolution(size, offsets, np.einsum("th,hoi->toi", weights, matrices), share, float(error * rounding))

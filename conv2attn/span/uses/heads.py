@@ -7,7 +7,7 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.span.conditions.problem import AttentionRows, Targets
-from conv2attn.span.measures import displacement_bins, masses
+from conv2attn.span.measures import boxes, masses
 from conv2attn.span.programme.factors import NEGLIGIBLE, triangle
 
 
@@ -33,21 +33,23 @@ class HeadReading:
 
 def read_heads(attention: AttentionRows, eps: float) -> tuple[HeadReading, ...]:
     """The reading of every head; `eps` is the residual that counts as none."""
-    seen, pixels = masses(attention), attention.grid.shape[1]
+    seen = masses(attention)
     peaks = seen.mass.reshape(seen.heads, -1).argmax(-1)
-    weakest = np.full(seen.heads, np.inf)
+    weakest, places, corner = np.full(seen.heads, np.inf), boxes(attention.grid), np.array(attention.grid.keys) - 1
+    middles = np.stack(np.unravel_index(peaks, seen.having.shape), -1)
     for _, rows, block in attention.pieces():
-        bins = displacement_bins(attention.grid, np.arange(rows.start, rows.stop))
-        for head, peak in enumerate(peaks):
-            weakest[head] = min(weakest[head], block[head, :, :pixels].min(initial=np.inf, where=bins == peak))
-    middle = np.array(attention.grid.keys) - 1
-    places = np.stack(np.unravel_index(np.arange(seen.having.size), seen.having.shape), -1) - middle
+        for at, box in enumerate(places[rows]):
+            keys = middles - [along.start for along in box]
+            for one in np.flatnonzero(((keys >= 0) & (keys <= corner)).all(-1)):
+                key = np.ravel_multi_index(tuple(keys[one]), attention.grid.keys)
+                weakest[one] = min(weakest[one], block[one, at, key])
+    away = np.stack(np.unravel_index(np.arange(seen.having.size), seen.having.shape), -1) - corner
     found = []
     for head, (mass, peak) in enumerate(zip(seen.mass.reshape(seen.heads, -1), peaks, strict=True)):
         shares = mass / mass.sum() if mass.sum() > 0 else mass
-        center = shares @ places
-        spread = float(np.sqrt(shares @ ((places - center) ** 2).sum(-1)))
-        offset, most = tuple(int(x) for x in places[peak]), seen.having.ravel()[peak] > seen.rows / 2
+        center = shares @ away
+        spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(-1)))
+        offset, most = tuple(int(x) for x in away[peak]), seen.having.ravel()[peak] > seen.rows / 2
         implemented = offset if 2 * (1 - weakest[head]) <= eps and most else None
         numbers = (tuple(map(float, center)), spread, offset, float(mass[peak] / seen.rows), float(weakest[head]))
         found.append(HeadReading(head, *numbers, implemented))

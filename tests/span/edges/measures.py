@@ -133,3 +133,18 @@ def test_reports_in_all_forms():
     assert len(report.to_csv().splitlines()) == 19
     assert '"schema": "conv2attn.heads/1"' in report.to_json()
     assert "| first | 9 |" in report.to_markdown()
+
+
+@pytest.mark.parametrize(("images", "extra"), [(1, 0), (3, 0), (2, 1)])
+def test_what_chance_explains_is_the_mean_over_shuffles(images, extra):
+    rng, array = np.random.default_rng(2), attention(1, extra).repeat(images, 0)
+    expected = masses(rows(array, extra))
+    shuffled = [masses(rows(rng.permuted(array[:1], axis=-1), extra)) for _ in range(300)]
+    offsets, width = tuple(OFFSETS), 12 + extra
+    for sampled, found in [
+        ([each.shares[0] for each in shuffled], expected.relative_by_chance),
+        ([[each.spanned(offsets).mean()] for each in shuffled], expected.spanned_by_chance(offsets, width).mean()),
+    ]:
+        error = np.std(sampled, 0) / len(shuffled) ** 0.5
+        assert (np.abs(np.mean(sampled, 0) - found) <= 4 * error).all()
+        assert (4 * error < 0.2 * np.mean(sampled, 0)).all()

@@ -9,7 +9,9 @@ from attentions import OFFSETS
 from torch import nn
 
 from conv2attn import check_span, heads
+from conv2attn.cli.head_files import of_layer
 from conv2attn.models.capture import capture
+from conv2attn.models.values import matrices_of
 from conv2attn.verdicts import Verdict
 
 
@@ -82,25 +84,59 @@ def test_cross_attention_on_a_square_grid():
 
 
 class SpatialReduction(nn.Module):
-    """The attention of PVT and SegFormer: keys and values are pooled by a strided convolution."""
+    """The attention of PVT and SegFormer: keys and values are pooled by a strided convolution, or queries skip keys."""
 
     num_heads = 2
 
-    def __init__(self):
+    def __init__(self, cell, stride):
         super().__init__()
-        self.reduce, self.query, self.key_value = nn.Conv2d(8, 8, 4, 4), nn.Linear(8, 8), nn.Linear(8, 16)
+        self.stride, self.sr = stride, nn.Conv2d(8, 8, cell, cell)
+        self.q, self.kv, self.proj = nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(8, 8)
 
     def forward(self, image):
-        cells = self.reduce(image).flatten(2).mT
-        key, value = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.key_value(cells).chunk(2, -1))
-        query = self.query(image.flatten(2).mT).unflatten(-1, (2, 4)).transpose(1, 2)
-        return nn.functional.scaled_dot_product_attention(query, key, value)
+        cells = self.sr(image).flatten(2).mT
+        key, value = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.kv(cells).chunk(2, -1))
+        asking = image[..., :: self.stride, :: self.stride].flatten(2).mT
+        query = self.q(asking).unflatten(-1, (2, 4)).transpose(1, 2)
+        found = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.proj(found.transpose(1, 2).flatten(2))
 
 
-def test_pooled_keys_of_spatial_reduction():
-    network, images = SpatialReduction(), torch.randn(2, 8, 8, 12)
-    assert [tuple(each.shape) for each in capture(network, images).values()] == [(2, 2, 96, 6)]
-    assert check_span(capture(network, images), grid=(8, 12), condition="joint").verdict is Verdict.REFUTED
+@pytest.mark.parametrize(("cell", "stride", "keys"), [(4, 1, (2, 3)), (2, 1, (4, 6)), (1, 2, (8, 12))])
+def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, stride, keys):
+    torch.manual_seed(0)
+    network, images = SpatialReduction(cell, stride), torch.randn(2, 8, 8, 12)
+    (attention,) = capture(network, images).values()
+    assert check_span({"": attention}, grid=(8, 12), condition="joint").verdict is Verdict.REFUTED
     (layer,) = heads(network, images, grid=(8, 12)).layers
-    assert (layer.grid, layer.convolutions) == ((2, 3), ())
+    assert layer.grid == keys
     assert all(head.relative + head.absolute + head.content == pytest.approx(1) for head in layer.heads)
+    with torch.no_grad():
+        tokens, computed = network.sr(images), network(images).double()
+        matrices, bias = matrices_of(network, "")
+        made = torch.einsum("nhqk,nck,hoc->nqo", attention.double(), tokens.flatten(2).double(), matrices) + bias
+    torch.testing.assert_close(made, computed, atol=1e-5, rtol=1e-5)
+    found = next(each for each in layer.convolutions if each.size == 3)
+    unfolded = nn.functional.unfold(torch.eye(len(attention[0, 0, 0])).unflatten(1, keys)[:, None], 3, padding=1)
+    taps = unfolded.unflatten(-1, keys).repeat_interleave(cell, 2).repeat_interleave(cell, 3)[..., ::stride, ::stride]
+    taps = taps.flatten(2).permute(2, 0, 1).double()  # (queries, keys, taps)
+    wanted = torch.einsum("nhqk,hoc->nqkoc", attention.double(), matrices)
+    design, target = taps.repeat(2, 1, 1).flatten(0, 1), wanted.flatten(0, 2).flatten(1)
+    nearest = torch.linalg.lstsq(design, target).solution
+    assert np.allclose(found.taps.reshape(9, -1), nearest, atol=1e-6)
+    left = target - design @ nearest
+    assert found.share == pytest.approx(float(1 - left.square().sum() / target.square().sum()))
+    assert left.abs().unflatten(0, (2, -1, len(taps[0]))).unflatten(-1, (8, 8)).sum((2, 4)).max() <= found.error
+    held = of_layer(layer, found)
+    module = eval(held["module"], vars(nn))
+    module.load_state_dict(held["state"])
+    expected = torch.einsum("qkt,nck,toc->nqo", taps, tokens.flatten(2).double(), torch.from_numpy(found.taps)) + bias
+    torch.testing.assert_close(module(tokens).flatten(2).mT.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_values_that_are_pooled_after_their_weights_have_no_matrices():
+    network = SpatialReduction(4, 1)
+    network.pool_v = nn.Identity()
+    (layer,) = heads(network, torch.randn(1, 8, 8, 12), grid=(8, 12)).layers
+    assert layer.convolutions == ()
+    assert "its values and outputs were not read: no nearest convolution" in layer.notes
