@@ -1,26 +1,20 @@
-"""Errors that a mistaken hand could make in this package, each with a fast test that must fail on it.
+"""Errors that a mistaken hand could make in this package, each with a fast test that must fail on it."""
 
-`python tests/mutants.py` runs them all, in forks of one process, on a copy of the package, and prints the table as
-JSON: for each mutant the exit code of its test on the mutated package, and on the package as it is.
-"""
-
-import json
+import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
-from importlib.util import find_spec
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple
 
-import flint  # noqa: F401  imported once, before the forks
-import hypothesis  # noqa: F401
 import pytest
-import scipy.optimize  # noqa: F401
-import sympy  # noqa: F401
-import torch
 
 ROOT = Path(__file__).parent.parent
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["flint", "hypothesis", "pytest", "scipy.optimize", "torch._dynamo", "torch.export._trace"]
+)
 
 
 class Mutant(NamedTuple):
@@ -31,11 +25,17 @@ class Mutant(NamedTuple):
     new: str
     test: str
 
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return ROOT / "conv2attn" / self.file
+
 
 ALPHA = "tests/bounds/edges/alpha.py"
 LEAK = "tests/bounds/edges/leak.py"
 ROUNDING = "tests/bounds/edges/rounding.py"
-PLANTED = "tests/equivalence/edges/planted_errors.py::test_a_planted_error_is_refuted_by_its_part"
+SHOWS = "tests/equivalence/edges/counterexamples.py"
+LEAKS = "tests/equivalence/edges/leaks.py"
 SHOWN = (
     "tests/equivalence/edges/planted_errors.py"
     "::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
@@ -84,34 +84,37 @@ MUTANTS = {
         "equivalence/tap_sums.py",
         "return ~(at_places(first, ours, places) == at_places(second, theirs, places))",
         "return (at_places(first, ours, places) - at_places(second, theirs, places)).abs() > 1e-6",
-        f"{PLANTED}[one weight by one ulp]",
+        f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
     ),
     "biases not compared": Mutant(
-        "equivalence/layers.py", "if unequal.any():", "if False:", f"{PLANTED}[a large bias by one ulp]"
+        "equivalence/layers.py",
+        "if unequal.any():",
+        "if False:",
+        f"{SHOWS}::test_a_difference_below_rounding_is_that_of_fractions[zeros-1]",
     ),
     "padding mode not compared": Mutant(
         "equivalence/layers.py",
         "first.mode != second.mode",
         "False",
-        f"{PLANTED}[reflect replaced by replicate]",
+        f"{SHOWN}[reflect replaced by replicate]",
     ),
     "stride not compared": Mutant(
         "basis/form.py",
         "return Form(sites.stride,",
         "return Form((1,) * len(sites.stride),",
-        f"{PLANTED}[stride that shows at some sizes only]",
+        f"{SHOWN}[stride that shows at some sizes only]",
     ),
     "heads off the grid": Mutant(
         "equivalence/layers.py",
         "return judge_out_of_bounds(original, converted)",
         'return holds("geometry")',
-        f"{MAPS}::test_heads_off_the_grid_of_two_axes",
+        f"{MAPS}::test_other_pixels_with_weights_that_cancel_there_are_the_same_map[do not]",
     ),
     "any leak": Mutant(
         "equivalence/leak.py",
         "if not least > roundoff:",
         "if not least > 1:",
-        f"{PLANTED}[leak above the roundoff]",
+        f"{LEAKS}::test_only_the_heads_that_leak_are_counted_and_the_worst_is_named",
     ),
     "bounded called proved": Mutant(
         "equivalence/leak.py",
@@ -174,7 +177,7 @@ MUTANTS = {
         "verdicts.py",
         "return max(verdicts, key=order.index",
         "return min(verdicts, key=order.index",
-        f"{PLANTED}[head dropped]",
+        f"{MAPS}::test_weights_that_are_off_are_counted_and_the_worst_is_named[1]",
     ),
     "the bound forgets the layer": Mutant(
         "equivalence/tolerance.py",
@@ -242,56 +245,49 @@ MUTANTS = {
 }
 
 
-def run(folder: Path, test: str) -> int:
-    """The exit code of a test on the package in `folder`, in a fork, which imports it anew and torch not again."""
-    child = os.fork()
-    if child == 0:
-        arguments = [str(folder / test), f"--rootdir={folder}", "-q", "-x", "--tb=no"]
-        arguments += ["-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        code = 70
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        try:
-            code = int(pytest.main(arguments))
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+class MutatedLoader(SourceFileLoader):
+    """Loads the file of one mutant with its error in it."""
+
+    def __init__(self, name: str, mutant: Mutant):
+        super().__init__(name, str(mutant.path))
+        self.mutant = mutant
+
+    def get_code(self, fullname):
+        return compile(self.mutant.path.read_text().replace(self.mutant.old, self.mutant.new), self.path, "exec")
 
 
-def main() -> None:
-    """Runs every mutant, and each test on the package as it is."""
-    torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # sets torch's exporter up once, before the forks
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        copy_package(folder)
-        whole = {test: run(folder, test) for test in dict.fromkeys(mutant.test for mutant in MUTANTS.values())}
-        found = {}
-        for title, mutant in MUTANTS.items():
-            path = folder / "conv2attn" / mutant.file
-            text = path.read_text()
-            if text.count(mutant.old) != 1:
-                raise SystemExit(f"{title}: {mutant.old!r} is in {mutant.file} {text.count(mutant.old)} times")
-            path.write_text(text.replace(mutant.old, mutant.new))
-            found[title] = {"whole": whole[mutant.test], "mutated": run(folder, mutant.test)}
-            path.write_text(text)
-        print(json.dumps({"home": home_of_package(folder), "mutants": found}, indent=2))
+class Planted(MetaPathFinder):
+    """Finds modules as they are found without it, but the file of one mutant with its error in it."""
+
+    def __init__(self, mutant: Mutant):
+        self.mutant = mutant
+
+    def find_spec(self, fullname, path, target=None):
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin == str(self.mutant.path):
+            spec.loader = MutatedLoader(fullname, self.mutant)
+        return spec
 
 
-def copy_package(folder: Path) -> None:
-    """Copies what the tests need, and lets this process import the package from there."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    for part in ("conv2attn", "tests", "benchmarks", "examples", "docs", "proofs"):
-        shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-    for file in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / file, folder)
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, str(folder))
+def run(mutant: Mutant) -> None:
+    """Exits with the code of the mutant's test, in a process that has not imported the package yet."""
+    os.chdir(ROOT)
+    os.environ["CONV2ATTN_PROFILE"] = "dev"
+    sys.meta_path.insert(0, Planted(mutant))
+    with open(os.devnull, "w") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    arguments = [mutant.test, "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    code = 70
+    try:
+        code = int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"]))
+    finally:
+        os._exit(code)
 
 
-def home_of_package(folder: Path) -> bool:
-    """Whether it is the copy in `folder` that is imported."""
-    spec = find_spec("conv2attn")
-    return spec is not None and Path(str(spec.origin)).resolve().is_relative_to(folder.resolve())
-
-
-if __name__ == "__main__":
-    main()
+def outcome(mutant: Mutant) -> int:
+    """The exit code of the mutant's test on the mutated package, in a fork of a process that has imported torch."""
+    process = FORKS.Process(target=run, args=(mutant,))
+    process.start()
+    process.join()
+    return process.exitcode

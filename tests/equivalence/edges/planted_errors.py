@@ -73,6 +73,7 @@ SOME = (
     "weights through float16",
     "one bias by one ulp",
     "leak above the roundoff",
+    "reflect replaced by replicate",
     "NaN in one output",
 )
 SHAPED = ("padding grown by one", "stride that shows at some sizes only")  # of which no number can be shown
@@ -91,6 +92,7 @@ def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(n
     assert set(refuted) == ({error.layer} if error.layer else set())
     assert error.layer or error.part in between
     assert all(row.decisive.sentence in report.to_text() for row in refuted.values())
+    assert all(row.part(error.part).verdict is Verdict.REFUTED for row in refuted.values())
     assert {each.layer for each in report.witnesses} <= {error.layer or "(network)", "(network)"}
     assert all(each.shows for each in report.witnesses)
     told = {line.partition(":")[0] for line in report.unshown}
