@@ -1,6 +1,6 @@
 """Two layers as values of `Basis`, so that they are compared without trying any input."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 from typing import Any, final
 
@@ -9,8 +9,18 @@ from torch import Tensor, nn
 
 from conv2attn.attention import EnumeratedEncoding, GeneralisedEncoding, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.basis import Basis, EnumeratedSoftmax, QuadraticSoftmax, Weights, as_basis
-from conv2attn.equivalence.covariances import shifts_of
+from conv2attn.attention.recipe import score_dtype
+from conv2attn.basis import (
+    Basis,
+    EnumeratedSoftmax,
+    GeneralisedSoftmax,
+    QuadraticSoftmax,
+    Shift,
+    Weights,
+    as_basis,
+    offsets,
+)
+from conv2attn.equivalence.covariances import not_one_hot
 from conv2attn.equivalence.monkeypatched import monkeypatch_of
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.replacement import present
@@ -53,6 +63,7 @@ def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
     """The basis of a convolution or a position-only attention as it is now, with `weights` instead of its own if given.
 
     A factor that is an identity is left out, and the centres of the heads are those that the scores are computed from.
+    Heads with full covariances that are one-hot as computed are shifts.
 
     Raises:
         UnsupportedError: it is neither, or its code was replaced (C2A101, C2A105, C2A106), or a centre is not finite
@@ -75,24 +86,27 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
     encoding, used = layer.encoding, weights or layer.weights
-    if type(encoding) is GeneralisedEncoding:
-        shifts = shifts_of(encoding.operators(), layer.sites, used.stored.dtype, layer.name)
-        return Basis(shifts, without_identities(used), layer.padding, layer.sites)
-    if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding):
+    if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding, GeneralisedEncoding):
         raise UnsupportedError(
             "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
         )
-    assert isinstance(encoding, QuadraticEncoding | EnumeratedEncoding)
-    center, alpha = encoding.center.detach(), encoding.alpha.detach()
+    assert isinstance(encoding, QuadraticEncoding | EnumeratedEncoding | GeneralisedEncoding)
+    center, sharpness = (value.detach() for value in encoding.operators().values)
     if not bool(center.isfinite().all()):
         raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite")
+    if isinstance(encoding, GeneralisedEncoding) and not bool(sharpness.isfinite().all()):
+        raise UnsupportedError("C2A408", f"{layer.name}: a covariance is not finite")
     if any(len(factor) != len(center) for factor in (used.value, used.output) if factor is not None):
         raise UnsupportedError("C2A105", f"{layer.name}: there are {len(center)} centres, and not as many heads")
-    operators: Any = EnumeratedSoftmax(center.double(), alpha)
+    operators: Any = EnumeratedSoftmax(center.double(), sharpness)
+    computed = score_dtype(used.stored.dtype)
     if isinstance(encoding, QuadraticEncoding):
-        wide = used.stored.dtype == torch.float64
-        operators = QuadraticSoftmax(center.to(torch.float64 if wide else torch.float32), alpha)
-    return Basis(operators, without_identities(used), layer.padding, layer.sites)
+        operators = QuadraticSoftmax(center.to(computed), sharpness)
+    if isinstance(encoding, GeneralisedEncoding):
+        operators = GeneralisedSoftmax(center.to(computed), sharpness.to(computed))
+    basis = Basis(operators, without_identities(used), layer.padding, layer.sites)
+    hard = isinstance(encoding, GeneralisedEncoding) and not not_one_hot(basis)
+    return replace(basis, operators=Shift(offsets(operators))) if hard else basis
 
 
 def without_identities(weights: Weights) -> Weights:

@@ -1,4 +1,4 @@
-"""Heads with full covariances that are one-hot as computed, and so are shifts."""
+"""Heads with full covariances: which are one-hot as computed, and so are shifts."""
 
 import math
 from typing import Any
@@ -6,40 +6,32 @@ from typing import Any
 import torch
 
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.attention.recipe import score_dtype
-from conv2attn.basis import GeneralisedSoftmax, Shift, Sites
-from conv2attn.basis.operators.offsets import pixels
+from conv2attn.basis import Basis, GeneralisedSoftmax, offsets
 from conv2attn.bounds import computed_leak, smallest_eigenvalue_at_least
 from conv2attn.bounds.formats import accumulator_of
 from conv2attn.bounds.rounding import gamma
 from conv2attn.equivalence.heads import distance_outside
-from conv2attn.errors import AlphaError, UnsupportedError
+from conv2attn.errors import AlphaError
 
 LONGEST = 2.0**25  # of a displacement, since sides are below 2^24
 MARGIN = 1 - 2.0**-20  # chosen: far more than the few roundings of float64 with which a gap is computed here
 
 
-def shifts_of(operators: GeneralisedSoftmax, sites: Sites, dtype: torch.dtype, name: str) -> Shift:
-    """The shifts that generalised quadratic heads are, as computed for weights of `dtype`.
-
-    Raises:
-        UnsupportedError: a head is not known to be one-hot, because it is centred between pixels, off the grid or too
-            soft (C2A101), or its numbers are not finite (C2A408).
-    """
-    center, root = (value.detach().to(score_dtype(dtype)).double() for value in operators.values)
-    if not bool(center.isfinite().all() and root.isfinite().all()):
-        raise UnsupportedError("C2A408", f"{name}: a centre or a covariance is not finite")
-    targets = pixels(center)
-    for head, target in enumerate(targets):
-        told = f"{name}: head {head}, with a full covariance, "
-        if center[head].tolist() != list(target):
-            raise UnsupportedError("C2A101", f"{told}is centred between pixels")
-        if any(distance_outside(sites, target)):
-            raise UnsupportedError("C2A101", f"{told}has targets off the grid, where it does not read the nearest key")
-        gap = gap_of(root[head], FORMATS[dtype])
-        if not gap > 0 or computed_leak(gap, len(target), FORMATS[dtype]) > 0:
-            raise UnsupportedError("C2A101", f"{told}is not known to be one-hot: its sharpness is at least {gap:.3g}")
-    return Shift(targets)
+def not_one_hot(basis: Basis) -> str:
+    """Why heads with full covariances are not known to be shifts as computed; empty if they are, or there are none."""
+    heads, kind = basis.operators, FORMATS[basis.weights.stored.dtype]
+    if not isinstance(heads, GeneralisedSoftmax):
+        return ""
+    for head, (target, center, root) in enumerate(zip(offsets(heads), *heads.values, strict=True)):
+        told = f"head {head}, with a full covariance, "
+        if center.tolist() != list(target):
+            return f"{told}is centred between pixels"
+        if any(distance_outside(basis.sites, target)):
+            return f"{told}has targets off the grid, where it does not read the nearest key"
+        gap = gap_of(root.double(), kind)
+        if not gap > 0 or computed_leak(gap, len(target), kind) > 0:
+            return f"{told}is not known to be one-hot: its sharpness is at least {gap:.3g}"
+    return ""
 
 
 def gap_of(root: torch.Tensor, format_name: str) -> float:

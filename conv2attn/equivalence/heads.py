@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from functools import reduce, singledispatch
 from typing import final
 
-from conv2attn.basis import Basis, EnumeratedSoftmax, Offset, QuadraticSoftmax, Shift, Sites, offsets
+from conv2attn.basis import (
+    Basis,
+    EnumeratedSoftmax,
+    GeneralisedSoftmax,
+    Offset,
+    QuadraticSoftmax,
+    Shift,
+    Sites,
+    offsets,
+)
 from conv2attn.bounds import computed_leak, leaked_mass_diagonal, sharpness_on_a_pixel
 from conv2attn.errors import UnsupportedError
 
@@ -89,6 +98,18 @@ def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
         soft_head(alpha, [shift_of_enumeration(center)], [enumerated(distance_outside(sites, offset))])
         for center, offset, alpha in heads
     )
+
+
+@soft_heads.register
+def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+    """Nothing is known of their leak, which a shift of 1 says.
+
+    A score is off by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha |n|^2`.
+    """
+    axes = operators.center.shape[1]
+    steepest = (operators.root.double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
+    heads = zip(steepest, offsets(operators), strict=True)
+    return tuple(soft_head(alpha, [1.0] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
 
 
 def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> SoftHead:

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from conv2attn.basis import Basis, Offset, offsets
 from conv2attn.equivalence.bases import channels
+from conv2attn.equivalence.covariances import not_one_hot
 from conv2attn.equivalence.exact_sums import all_finite
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
 from conv2attn.equivalence.heads import heads_out_of_bounds
 from conv2attn.equivalence.out_of_bounds import judge_out_of_bounds
-from conv2attn.equivalence.tap_sums import different_sums, entry, nearest_float, starts_in_use, summed
+from conv2attn.equivalence.tap_sums import attend_alike, different_sums, entry, nearest_float, starts_in_use, summed
 from conv2attn.report import counted
 
 
@@ -24,6 +25,8 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     form = compare_forms(original, converted)
     if form is not None:
         return [form]
+    if (soft := not_one_hot(converted) or not_one_hot(original)) and not attend_alike(original, converted):
+        return [unsupported("C2A101", f"{soft}; and the heads of the two layers do not all attend alike")]
     dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
     if dtypes[0] != dtypes[1]:
         return [refuted("weights", "C2A402", f"weights are {dtypes[1]}, not {dtypes[0]}")]

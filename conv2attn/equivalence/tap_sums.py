@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Basis, EnumeratedSoftmax, Offset, QuadraticSoftmax, Weights
+from conv2attn.basis import Basis, Offset, Shift, Weights
 from conv2attn.equivalence.bases import channels, taps_of
 from conv2attn.equivalence.exact_sums import Sums, block_diagonal, differing
 
@@ -60,11 +60,11 @@ def attend_alike(original: Basis, converted: Basis) -> bool:
 
 
 def scores_of(basis: Basis) -> Keys:
-    """For each softmax head the numbers that decide its scores: start, centre and alpha; none for shifts."""
-    heads = basis.operators
-    if not isinstance(heads, QuadraticSoftmax | EnumeratedSoftmax):
+    """For each softmax head its start and the numbers that decide its scores, as alpha; none for shifts."""
+    if isinstance(basis.operators, Shift):
         return ()
-    return tuple(zip(basis.starts, map(tuple, heads.center.tolist()), heads.alpha.tolist(), strict=True))
+    numbers = torch.cat([value.double().reshape(len(value), -1) for value in basis.operators.values], 1)
+    return tuple(zip(basis.starts, map(tuple, numbers.tolist()), strict=True))
 
 
 def is_injective(keys: Keys) -> bool:

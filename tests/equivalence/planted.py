@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 
 
@@ -56,7 +55,7 @@ def heads(layer, chosen) -> None:
     """Keeps the heads with these numbers, in this order."""
     keep = torch.tensor(chosen)
     encoding = layer.encoding
-    layer.encoding = QuadraticEncoding(encoding.center.detach()[keep], encoding.alpha.detach()[keep])
+    layer.encoding = type(encoding)(*(value.detach()[keep] for value in encoding.operators().values))
     layer.encoding.requires_grad_(False)
     layer.heads = len(chosen)
     for name in ("value", "output"):

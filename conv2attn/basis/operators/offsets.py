@@ -6,6 +6,7 @@ from torch import Tensor
 
 from conv2attn.basis.grid import Offset
 from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
+from conv2attn.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.basis.operators.quadratic import QuadraticSoftmax
 from conv2attn.basis.operators.shift import Shift
 from conv2attn.errors import UnsupportedError
@@ -33,6 +34,11 @@ def _(operator: QuadraticSoftmax) -> tuple[Offset, ...]:
 
 @offsets.register
 def _(operator: EnumeratedSoftmax) -> tuple[Offset, ...]:
+    return pixels(operator.center)
+
+
+@offsets.register
+def _(operator: GeneralisedSoftmax) -> tuple[Offset, ...]:
     return pixels(operator.center)
 
 

@@ -1,7 +1,10 @@
-"""Heads with full covariances: proved where they are one-hot on the grid, and never certified or refuted elsewhere."""
+"""Heads with full covariances: proved where they are one-hot or both layers attend alike, and else not decided."""
+
+import copy
 
 import pytest
 import torch
+from equivalence.planted import permuted, split, taps, ulp
 from torch import nn
 
 import conv2attn
@@ -73,3 +76,41 @@ def test_planted_errors_of_one_hot_covariances_are_refuted(planted):
             case "bias":
                 layer.bias[1] += 1e-3
     assert conv2attn.certify(conv, layer, input_size=(3, 6, 7)).verdict is Verdict.REFUTED
+
+
+ALIKE = {"nothing": lambda layer: None, "heads permuted": permuted, "a head in two": split}
+PLANTED = {
+    "a covariance": lambda layer: ulp(layer.encoding.root.data, (2, 0, 1)),
+    "a centre": lambda layer: ulp(layer.encoding.center.data, (2, 0)),
+    "two covariances exchanged": lambda layer: layer.encoding.root.data[:2].copy_(layer.encoding.root.data[:2].flip(0)),
+    "a tap": lambda layer: ulp(taps(layer), (1, 0, 0)),
+    "no number": lambda layer: layer.encoding.root.data[1, 0, 0].fill_(torch.nan),
+    "infinite": lambda layer: layer.encoding.root.data[1, 0, 0].fill_(torch.inf),
+}
+
+
+def soft_pair(change, move=0.25):
+    """Two soft layers with one covariance for each head, the second changed."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(2, 2, (1, 3), padding=(0, 1))
+    original = generalised(conv, (1.5, 0.7), move)
+    original.encoding.root.data *= torch.tensor([1.0, 1.25, 1.5])[:, None, None]
+    converted = copy.deepcopy(original)
+    change(converted)
+    return original, converted
+
+
+@pytest.mark.parametrize("move", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("name", ALIKE)
+def test_soft_layers_of_equal_covariances_are_one_map(name, move):
+    original, converted = soft_pair(ALIKE[name], move)
+    certificate = conv2attn.certify(original, converted, input_size=(2, 6, 7))
+    assert certificate.verdict is Verdict.HOLDS, certificate.to_text()
+    assert certificate.rows[0].max_error <= certificate.rows[0].bound
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_soft_layers_of_other_covariances_or_taps_do_not_hold(name):
+    certificate = conv2attn.certify(*soft_pair(PLANTED[name]), input_size=(2, 6, 7))
+    assert certificate.verdict not in (Verdict.HOLDS, Verdict.UNDECIDED), certificate.to_text()
+    assert name in ("no number", "infinite") or "do not all attend alike" in certificate.rows[0].decisive.sentence
