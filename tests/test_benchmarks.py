@@ -9,7 +9,7 @@ import torch
 from click.testing import CliRunner
 
 import benchmarks.__main__ as engines
-from benchmarks import spans, training
+from benchmarks import certificates, spans, training
 from benchmarks.memory import MIB, measure, peak
 from benchmarks.timing import interleave
 
@@ -75,6 +75,13 @@ def test_spans_are_measured_in_processes_of_their_own():
     assert len({line.count("|") for line in (head, *lines)}) == 1
     assert [line.split("|")[1].strip() for line in lines] == ["soft", "hard", "stem", "facts, 1 images"]
     assert [line.split("|")[4].strip() for line in lines] == ["refuted", "holds", "holds", "-"]
+
+
+def test_the_parts_of_a_certificate_are_measured_apart():
+    row = certificates.measure("small", 32, repeats=1)
+    assert 0 < sum(row[part] for part in certificates.PARTS) <= row["whole"]
+    assert min(row[part] for part in certificates.PARTS) > 0
+    assert len(tables_in(certificates.table([row]))) == 1
 
 
 def tables_in(text):

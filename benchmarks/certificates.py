@@ -1,0 +1,108 @@
+"""`python -m benchmarks.certificates`: seconds of processor and memory of `certify`, its parts apart.
+
+Each network in a fresh process and on one thread, the least of three runs in a warm process: networks with random
+weights beside their conversions, one image. `python -m benchmarks.certificates NAME SIDE` prints one as JSON.
+"""
+
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+import conv2attn
+from benchmarks.memory import MIB, peak_bytes
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.report.markup import markdown_table
+
+PLANS = {
+    "small": ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5),
+    "resnet18": ResNetPlan(),
+    "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3)),
+}
+PARTS = {"layers": "compare_layers", "export": "compare_context", "interpretation": "propagate"}
+WANTED = {"resnet18": 3.0, "resnet50": 8.0}
+MORE = 1536  # MiB that may be taken beside the two networks
+
+
+@contextmanager
+def timed(seconds: dict[str, float]) -> Iterator[None]:
+    """While active, the parts of `certify` add their seconds of processor to `seconds`."""
+    home = importlib.import_module("conv2attn.equivalence.certify")
+
+    def clocked(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            began = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                seconds[part] += time.process_time() - began
+
+        return run
+
+    known = {function: clocked(part, getattr(home, function)) for part, function in PARTS.items()}
+    with patch.multiple(home, **known):
+        yield
+
+
+def measure(name: str, side: int, repeats: int = 3) -> dict[str, Any]:
+    """Measures here, after a small certificate, so that what libraries do once is not counted."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    conv = nn.Conv2d(1, 1, 1)
+    conv2attn.certify(conv, conv2attn.convert(conv), input_size=(1, 3, 3))
+    original = build(PLANS[name]).eval()
+    network = conv2attn.convert(original)
+    before, runs = peak_bytes(), list[dict[str, float]]()
+    for _ in range(repeats):
+        seconds = dict.fromkeys((*PARTS, "whole"), 0.0)
+        began = time.process_time()
+        with timed(seconds):
+            certificate = conv2attn.certify(original, network, input_size=(3, side, side))
+        runs.append({**seconds, "whole": time.process_time() - began})
+        assert certificate, certificate.to_text()
+    more = (peak_bytes() - before) / MIB
+    return {"network": name, "side": side, **min(runs, key=lambda run: run["whole"]), "mebibytes": more}
+
+
+def apart(name: str, side: int) -> dict[str, Any]:
+    """Measures in a fresh process."""
+    single = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "benchmarks.certificates", name, str(side)]
+    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, env=single).stdout)
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """As Markdown."""
+    head = ("network", "side", *(f"{part}, s" for part in PARTS), "whole, s", "wanted, s", "MiB more", "wanted, MiB")
+    cells = [
+        [
+            row["network"],
+            str(row["side"]),
+            *(f"{row[part]:.2f}" for part in (*PARTS, "whole")),
+            f"{WANTED.get(row['network'], math.inf):g}",
+            f"{row['mebibytes']:.0f}",
+            str(MORE),
+        ]
+        for row in rows
+    ]
+    return markdown_table(head, cells)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+    else:
+        from benchmarks.__main__ import processor
+
+        print(f"{processor()}, load {os.getloadavg()[0]:.1f}\n\n{table([apart(name, 224) for name in WANTED])}")
