@@ -21,13 +21,15 @@ MANTISSA = 53
 class QueryRows:
     """At one (image, query): heads (heads, keys) over `unit`, and for each tap the key asked for, or -1.
 
-    Of one-hot heads these may be the keys alone that are read or asked for: `keys` are then those of the grid.
+    `floats` are the heads in float64. Of one-hot heads these may be the keys alone that are read or asked for: `keys`
+    are then those of the grid.
     """
 
     image: int
     query: int
     unit: int
     heads: flint.fmpz_mat
+    floats: Array
     places: tuple[int, ...]
     keys: tuple[int, ...] | None = None
 
@@ -72,8 +74,11 @@ def integer_rows(attention: AttentionRows, targets: Targets, chosen: NDArray[np.
 
 def integer_row(image: int, query: int, heads: Array, targets: Targets) -> QueryRows:
     """The floats (heads, keys) at one query as the exact numbers that they are."""
-    unit, whole = over_power_of_two(heads)
-    return QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
+    mantissas, lifts, bits = dyadic(heads)
+    numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)
+    entries = [flint.fmpz(mantissa) << lift for mantissa, lift in numbers]
+    whole = flint.fmpz_mat(len(heads), heads.shape[1], entries)
+    return QueryRows(image, query, 1 << bits, whole, heads, tuple(targets.places[:, query].tolist()))
 
 
 def integer_rows_at(
@@ -94,8 +99,9 @@ def hot_rows_at(attention: AttentionRows, targets: Targets, places: Sequence[tup
     for image, query in places:
         read, asked = attention.hot[image, :, query].tolist(), targets.places[:, query].tolist()
         keys = sorted({*read, *asked} - {-1})
-        heads = flint.fmpz_mat([[int(key == each) for key in keys] for each in read])
-        yield QueryRows(image, query, 1, heads, tuple(keys.index(k) if k >= 0 else -1 for k in asked), tuple(keys))
+        heads = [[int(key == each) for key in keys] for each in read]
+        where = tuple(keys.index(k) if k >= 0 else -1 for k in asked)
+        yield QueryRows(image, query, 1, flint.fmpz_mat(heads), np.array(heads, float), where, tuple(keys))
 
 
 def rational_rows(attention: AttentionRows, targets: Targets, places: Sequence[tuple[int, int]]) -> Iterator[QueryRows]:
@@ -105,16 +111,22 @@ def rational_rows(attention: AttentionRows, targets: Targets, places: Sequence[t
         rows = [attention.rational(head, image * targets.places.shape[1] + query) for head in range(attention.heads)]
         unit = math.lcm(*(x.denominator for row in rows for x in row))
         whole = [[x.numerator * (unit // x.denominator) for x in row] for row in rows]
-        yield QueryRows(image, query, unit, flint.fmpz_mat(whole), tuple(targets.places[:, query].tolist()))
+        floats = np.array([[float(x) for x in row] for row in rows])
+        yield QueryRows(image, query, unit, flint.fmpz_mat(whole), floats, tuple(targets.places[:, query].tolist()))
+
+
+def dyadic(rows: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Floats exactly, as `mantissa 2^(lift - bits)`, no lift below 0."""
+    mantissas, exponents = np.frexp(rows)
+    least = min(int(exponents.min(initial=0, where=rows != 0)) - MANTISSA, 0)
+    lifts = np.where(rows != 0, exponents - MANTISSA - least, 0)
+    return np.ldexp(mantissas, MANTISSA).astype(np.int64), lifts, -least
 
 
 def over_power_of_two(rows: Array) -> tuple[int, list[list[int]]]:
     """A power of two and integers that are the floats times it, exactly."""
-    mantissas, exponents = np.frexp(rows)
-    least = min(int(exponents.min(initial=0, where=rows != 0)) - MANTISSA, 0)
-    integers = np.ldexp(mantissas, MANTISSA).astype(np.int64).astype(object)
-    lifts = np.where(rows != 0, exponents - MANTISSA - least, 0).astype(object)
-    return 1 << -least, np.left_shift(integers, lifts).tolist()
+    mantissas, lifts, bits = dyadic(rows)
+    return 1 << bits, np.left_shift(mantissas.astype(object), lifts.astype(object)).tolist()
 
 
 def as_fraction(number: flint.fmpq) -> Fraction:

@@ -24,9 +24,14 @@ from conv2attn.span.conditions.integer_rows import (
 )
 from conv2attn.span.conditions.limits import Limits
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets
+from conv2attn.span.programme.factors import NEGLIGIBLE
 from conv2attn.span.rational.exact import PRIMES, pivots
 
 Rows = Mapping[int, QueryRows]
+FINE = 128
+"""Bits that a refined dual has behind those of float64."""
+ROUNDS = 4
+"""Refinements of a dual: each gains what float64 can tell of what is left."""
 Whole = Mapping[int, Sequence[int]]
 
 
@@ -98,8 +103,7 @@ def weighed(rows: Rows, coefficients: Coefficients, target: int, values: Whole) 
 
 def floats_of(rows: Rows, order: Sequence[int]) -> Array:
     """The attention at these rows side by side, (heads, rows * keys), in float64."""
-    parts = [[[int(x) / rows[row].unit for x in line] for line in rows[row].heads.tolist()] for row in order]
-    return np.concatenate([np.array(part, dtype=np.float64) for part in parts], axis=1)
+    return np.concatenate([rows[row].floats for row in order], axis=1)
 
 
 def in_integers(y: Array, order: Sequence[int]) -> Whole:
@@ -113,6 +117,28 @@ def projected(attention: Array, y: Array) -> Array:
     for _ in range(3):
         y = y - attention.T @ np.linalg.lstsq(attention.T, y, rcond=None)[0]
     return y
+
+
+def refined(rows: Rows, order: Sequence[int], values: Whole) -> Whole:
+    """y less its part along the heads that float64 tells apart, to more digits than float64 has, in integers.
+
+    Heads that are nearly dependent differ by less: exactly across those differences y would lose more than they are
+    worth to a mixing of bounded norm.
+    """
+    directions, singular, _ = np.linalg.svd(floats_of(rows, order), full_matrices=False)
+    kept = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
+    inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
+    found = {row: [y << FINE for y in values[row]] for row in order}
+    for _ in range(ROUNDS):
+        met = [Fraction(0)] * len(inverse)
+        for row in order:
+            along = (rows[row].heads * flint.fmpz_mat([[y] for y in found[row]])).entries()
+            met = [m + Fraction(int(x), rows[row].unit) for m, x in zip(met, along, strict=True)]
+        weights = flint.fmpz_mat([[int(x) for x in inverse @ np.array(met, dtype=np.float64)]])
+        for row in order:
+            moved = (weights * rows[row].heads).entries()
+            found[row] = [y - int(x) // rows[row].unit for y, x in zip(found[row], moved, strict=True)]
+    return found
 
 
 def null_of(rows: Rows, order: Sequence[int], values: Whole) -> Whole | None:

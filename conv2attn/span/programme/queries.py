@@ -156,19 +156,26 @@ def at_row(
     if exactly is not None and settles(exactly, limits):
         return of_exactly(target, label, exactly, programme.start, 1.0)
     strength = Strength.PROVED if attention.exact or attention.one_hot else Strength.BOUNDED
-    starts = [programme.start, 0 * programme.start, np.round(programme.start), *([solved[0]] if solved else [])]
-    search = Search(target, Master(programme.start, np.eye(attention.heads), 1.0, limits.max_phi), limits, starts[0])
-    for mixing in starts:
-        norm = float(np.abs(mixing).sum())
-        if norm > limits.max_phi:
-            continue
-        left = row_left(held, coefficients, target, mixing.tolist())
-        fits = left <= Fraction(limits.allowed(norm))
-        if fits > search.holds or (fits == search.holds and up(left) < search.residual):
-            search.mixing, search.residual, search.holds = mixing, up(left), bool(fits)
+    search = Search(
+        target, Master(programme.start, np.eye(attention.heads), 1.0, limits.max_phi), limits, 0 * programme.start
+    )
+
+    def try_out(mixings: Sequence[Array]) -> None:
+        for mixing in mixings:
+            norm = float(np.abs(mixing).sum())
+            left = row_left(held, coefficients, target, mixing.tolist()) if norm <= limits.max_phi else None
+            if left is None:
+                continue
+            fits = left <= Fraction(limits.allowed(norm))
+            if fits > search.holds or (fits == search.holds and up(left) < search.residual):
+                search.mixing, search.residual, search.holds = mixing, up(left), bool(fits)
+
+    try_out([programme.start, 0 * programme.start, np.round(programme.start), *([solved[0]] if solved else [])])
     if solved is not None and not search.holds:
         search.lower = search.residual
         weigh_one(search, {row: held}, {row: solved[1]}, coefficients)
+        if not search.refuted and limits.per_norm:
+            try_out(programme.padded(search.mixing, 1.01 * (search.residual - limits.eps) / limits.per_norm))
     if search.dual is not None and held.keys is not None:
         whole = [0] * attention.width
         for key, number in zip(held.keys, search.dual.values[row], strict=True):

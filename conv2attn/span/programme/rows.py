@@ -21,6 +21,15 @@ class RowProgramme:
     start: Array
     bound: float
 
+    def padded(self, mixing: Array, norm: float) -> list[Array]:
+        """Mixings of about this norm that make what `mixing` makes: along heads that float64 does not tell apart."""
+        directions, singular, _ = np.linalg.svd(self.attention)
+        short, found = norm - float(np.abs(mixing).sum()), []
+        for along in directions.T[np.count_nonzero(singular > NEGLIGIBLE * singular.max(initial=0.0)) :]:
+            turned = along * np.sign(mixing @ np.sign(along) or 1.0) / np.abs(along).sum()
+            found += [mixing + short * size * turned for size in (1.0, 4.0)]
+        return found
+
     def parts(self) -> tuple[Array, Array, Array, float]:
         """The residual at the start (1 at most), heads orthonormal in the same unit, the frame that makes them so."""
         left = self.asked - self.start @ self.attention

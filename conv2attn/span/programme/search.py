@@ -23,6 +23,7 @@ from conv2attn.span.programme.dual import (
     norm_bound,
     null_of,
     projected,
+    refined,
     rows_at,
     weighed,
 )
@@ -226,6 +227,8 @@ def weigh_one(search: Search, rows: Rows, direction: Mapping[int, Array], coeffi
     duals = [weighed(mine, coefficients, search.target, in_integers(y, order)) for y in (across, plain)]
     best = max(duals, key=lambda dual: dual.floor(Fraction(search.limits.max_phi)))
     if judged(search, best) or search.lower <= search.limits.allowed(float(np.abs(search.mixing).sum())):
+        return
+    if judged(search, weighed(mine, coefficients, search.target, refined(mine, order, in_integers(plain, order)))):
         return
     null = null_of(mine, order, in_integers(across, order))
     if null is None:

@@ -4,17 +4,24 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from attentions import LINE, hard, mixed, soft
+import torch
+from attentions import LINE, OFFSETS, hard, mixed, soft
+from confirmation import confirm
 
+from conv2attn import MultiHeadSelfAttention
+from conv2attn.attention import QuadraticEncoding
 from conv2attn.span.checker import confirms_dual, largest_norm
-from conv2attn.span.conditions.integer_rows import Coefficients, over_power_of_two
+from conv2attn.span.conditions.integer_rows import Coefficients, integer_row, over_power_of_two
 from conv2attn.span.conditions.limits import Limits, limits_for
 from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.dual import floats_of, in_integers, norm_bound, null_of, rows_at, weighed
+from conv2attn.span.programme.queries import decide_per_query
+from conv2attn.span.questions import rows_of
 from conv2attn.span.rational.equations import Equations
 from conv2attn.span.rational.exact import PRIMES, solve
 from conv2attn.span.sources.reading import read_array
+from conv2attn.verdicts import Verdict
 
 
 def problem(heads):
@@ -113,4 +120,18 @@ def test_floats_are_the_integers_over_a_power_of_two_that_they_are(seed):
     rows = rng.standard_normal((3, 5)) * 10.0 ** rng.integers(-320, 300, (3, 5))
     rows[0, 0], rows[1, 1], rows[2, 2] = 0.0, 5e-324, 1.0
     unit, whole = over_power_of_two(rows)
-    assert [[Fraction(x, unit) for x in row] for row in whole] == [[Fraction(x) for x in row] for row in rows.tolist()]
+    exact = [[Fraction(x) for x in row] for row in rows.tolist()]
+    assert [[Fraction(x, unit) for x in row] for row in whole] == exact
+    held = integer_row(0, 0, rows, problem(hard((5,), LINE))[1])
+    assert [[Fraction(int(x), held.unit) for x in row] for row in held.heads.tolist()] == exact
+
+
+@pytest.mark.parametrize(("alpha", "verdict"), [(27.5, Verdict.REFUTED), (28.0, Verdict.HOLDS)])
+def test_heads_that_float64_does_not_tell_apart_are_decided(alpha, verdict):
+    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), alpha)
+    rows = rows_of("sharp", MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64), (3, 4))
+    targets, limits = shifts(rows.grid, OFFSETS), limits_for(rows, None, None)
+    found = decide_per_query(rows, targets, limits)
+    assert found.verdict is verdict
+    assert all(target.verdict is not Verdict.UNDECIDED for target in found.targets)
+    assert confirm(found, rows, targets, np.ones(12, dtype=bool), limits)
