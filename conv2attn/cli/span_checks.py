@@ -1,6 +1,6 @@
 """The work of `check-span`, between its options and the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,6 +13,7 @@ from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.cli.progress import progress
 from conv2attn.cli.span_files import Part, arrays, attention_in, network_in, positions_in
 from conv2attn.errors import UsageError
+from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.models.provenance import assumed_of
 from conv2attn.span import SpanReport, SpanRow, check_span
@@ -63,7 +64,7 @@ def check_file(
         found = "--inputs" if inputs else "an array"
         raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
     if network is None:
-        parts = [Part(arrays(path), sides)]
+        parts = [Part(NamedAttention(arrays(path)), sides)]
     else:
         parts = positions_in(network, sides) if position_only else attention_in(network, path, sides, inputs, reading)
     parts = [replace(part, layers=chosen(part.layers, only)) for part in parts]
@@ -92,7 +93,7 @@ def check_file(
             given = (part.layers[row.name], sides_of(part, row), len(row.grid), part.extra.get(row.name, 0))
             texts.append(certificates(row, rows_of(row.name, *given, memory, None, exact)))
         write_text_atomically(certificate, "".join(texts), force)
-    rows = tuple(noted(part, row) for report, part in zip(reports, parts, strict=True) for row in report.rows)
+    rows = tuple(row for report in reports for row in report.rows)
     assumed = assumed_of(network)
     return SpanReport(rows, reports[0].asked + (f"; network {assumed}" if assumed else ""))
 
@@ -103,14 +104,10 @@ def sides_of(part: Part, row: SpanRow) -> Sides:
     return part.sides if ours and part.sides is not None else row.grid
 
 
-def noted(part: Part, row: SpanRow) -> SpanRow:
-    """The row with what its network says of it."""
-    return replace(row, notes=(*row.notes, part.notes[row.name])) if row.name in part.notes else row
-
-
-def chosen(part: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:
+def chosen(part: NamedAttention, only: Sequence[str]) -> NamedAttention:
     """The layers whose names fit a pattern, all without one."""
-    return {name: held for name, held in part.items() if not only or any(fnmatchcase(name, each) for each in only)}
+    kept = {name: held for name, held in part.items() if not only or any(fnmatchcase(name, each) for each in only)}
+    return NamedAttention(kept, part.notes)
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

@@ -14,10 +14,9 @@ from conv2attn.checkpoints.arrays import holds_arrays, stored
 from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import capture
+from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import position_attention
 from conv2attn.models.positions.reading import ATTENDS, position_part
-from conv2attn.models.windows import said_of_windows, windowed_among
 from conv2attn.span.sources.prefix import leading_in, prefix_of
 
 NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
@@ -26,13 +25,11 @@ NEEDS_CONTENT = "Pass images with --inputs, or --position-only."
 @final
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Attention by name, the sides of its grid where they are known; by name the leading tokens that are no pixels, and
-    what else the network says of a layer."""
+    """Attention by name, the sides of its grid where known, and by name the leading tokens that are no pixels."""
 
-    layers: dict[str, Any]
+    layers: NamedAttention
     sides: Sides | None = None
     extra: Mapping[str, int] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def attention_in(
@@ -52,10 +49,12 @@ def attention_in(
         prefix = prefix_of(network)
         sizes = {name: each.shape[-1] for name, each in seen.items() if isinstance(each, Tensor)}
         extra = {name: leading_in(size, prefix, sides) for name, size in sizes.items()}
-        notes = dict.fromkeys(windowed_among(network, seen, images), said_of_windows())
-        return [Part(dict(seen), sides, extra, notes)]
+        return [Part(seen, sides, extra)]
     given = [sides] * len(layers) if sides else grids(network, layers, images)
-    return [Part({name or "(root)": layer}, at) for (name, layer), at in zip(layers.items(), given, strict=True)]
+    return [
+        Part(NamedAttention({name or "(root)": layer}), at)
+        for (name, layer), at in zip(layers.items(), given, strict=True)
+    ]
 
 
 def attends(network: nn.Module) -> bool:
@@ -85,12 +84,14 @@ def positions_in(network: nn.Module, sides: Sides | None) -> list[Part]:
     found = position_attention(network, sides)
     own = {name: layer for name, layer in found.items() if isinstance(layer, MultiHeadSelfAttention)}
     others = {name: layer for name, layer in found.items() if name not in own}
-    return [Part(layers, at) for layers, at in ((own, sides), (others, None)) if layers]
+    return [Part(NamedAttention(layers), at) for layers, at in ((own, sides), (others, None)) if layers]
 
 
 def own_by_position(name: str, layer: MultiHeadSelfAttention, sides: Sides) -> Part:
     """A layer of ours for inputs with these sides; only its encoding, where it reads content too."""
-    return Part({name: position_part(layer, sides)}) if layer.has_content else Part({name: layer}, sides)
+    if layer.has_content:
+        return Part(NamedAttention({name: position_part(layer, sides)}))
+    return Part(NamedAttention({name: layer}), sides)
 
 
 def grids(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], images: Tensor | None) -> list[Sides]:

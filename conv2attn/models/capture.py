@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,21 @@ from conv2attn.models.flex import watched_flex
 from conv2attn.models.positions.attention import Unread
 from conv2attn.models.positions.places import is_of, rule_for
 from conv2attn.models.positions.reading import ATTENDS
+from conv2attn.models.windows import notes_on_windows
 
 MIXED = {"convit.GPSA": "attn_drop"}
 """Kinds of layers whose attention is a mixture of softmaxes, and the child that it goes through."""
 SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.nn.functional.softmax, torch.special.softmax}
 Captured = Tensor | Unread
+
+
+@final
+class NamedAttention(dict[str, Any]):
+    """Attention by the name of its module, with `notes` on some of the names, which reports repeat."""
+
+    def __init__(self, layers: Mapping[str, Any], notes: Mapping[str, str] | None = None):
+        super().__init__(layers)
+        self.notes = notes or {}
 
 
 class Capture(TorchFunctionMode):
@@ -78,7 +88,7 @@ class Capture(TorchFunctionMode):
 
 def capture(
     network: nn.Module, inputs: Tensor | tuple[Any, ...] | Mapping[str, Any], *, heads: int | None = None
-) -> dict[str, Captured]:
+) -> NamedAttention:
     """The attention of each module of `network` on `inputs`: (batch, heads, queries, keys), calls joined as a batch.
 
     A module that attends twice in one forward appears a second time as `name#2`. A module appears as an `Unread`, with
@@ -87,7 +97,7 @@ def capture(
     Intercepted are scaled_dot_product_attention, multi_head_attention_forward, flex_attention, every softmax over the
     last axis of at least three, or over the columns of squares, the layers of this project, and ConViT's mixtures of
     two softmaxes as a whole. The network is run once, without gradients, in evaluation mode, and left in the modes
-    that its modules had.
+    that its modules had. `notes` of the result name the layers that attend within windows.
 
     Args:
         heads: the number of heads, where neither a module nor its input tells.
@@ -125,7 +135,8 @@ def capture(
     if not found and not missed:
         raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything on these inputs")
     order = {name: place for place, name in enumerate(dict(network.named_modules()))}
-    return dict(sorted((found | missed).items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
+    seen = dict(sorted((found | missed).items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
+    return NamedAttention(seen, notes_on_windows(network, seen, inputs))
 
 
 def joined(pieces: list[Captured]) -> Captured:

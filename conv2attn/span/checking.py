@@ -133,6 +133,8 @@ def check_span(
         found = rows_of(name, layers[name], at, axes, extra[name], memory_limit, sampled, exact)
         if at is not None and isinstance(grid, Sequence) and at != tuple(grid):
             found = replace(found, notes=(*found.notes, f"grid {'x'.join(map(str, at))} inferred from another layer's"))
+        if name in given.notes:
+            found = replace(found, notes=(*found.notes, given.notes[name]))
         limits = limits_for(found, eps, max_phi)
         targets = operators_of(structure, found.grid) if structure is not None else shifts(found.grid, asked[name])
         conditions = 2 + (found.images + 1) * (found.images > 1) + bool(found.extra) + (read_as is not None)

@@ -12,12 +12,11 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset, Sides
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import call, capture
+from conv2attn.models.capture import NamedAttention, call, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.reading import position_part
 from conv2attn.models.response import matrices_by_response
 from conv2attn.models.values import matrices_of
-from conv2attn.models.windows import said_of_windows, windowed_among
 from conv2attn.report import Document, Report
 from conv2attn.span import facts_document
 from conv2attn.span.conditions.problem import Array
@@ -183,7 +182,6 @@ def heads(
     network = model if isinstance(model, nn.Module) else None
     found = layers_of(model, inputs, grid)
     known = prefix_of(network) if extra_tokens is None else extra_tokens
-    windows = set() if network is None or inputs is None else windowed_among(network, found, inputs)
     facts = []
     for place, (name, given) in enumerate(found.items(), 1):
         if progress is not None:
@@ -199,11 +197,11 @@ def heads(
             continue
         sides = None if isinstance(layer, PositionAttention) else sides
         read = facts_of(name, layer, sides, extra, memory_limit, network, inputs)
-        facts.append(replace(read, notes=(*read.notes, said_of_windows())) if name in windows else read)
+        facts.append(replace(read, notes=(*read.notes, found.notes[name])) if name in found.notes else read)
     return HeadsReport(tuple(facts))
 
 
-def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> dict[str, Any]:
+def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> NamedAttention:
     """The attention of a model by name: captured on inputs, otherwise by position alone.
 
     Raises:
@@ -212,11 +210,11 @@ def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> dict
     if isinstance(model, nn.Module):
         if inputs is not None:
             own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
-            grids = sides_seen(model, own, inputs)
-            return {
-                name or "(root)": grids.get(name or "(root)", seen) for name, seen in capture(model, inputs).items()
-            }
-        return dict(position_attention(model, as_sides(grid, 2)))
+            grids, seen = sides_seen(model, own, inputs), capture(model, inputs)
+            return NamedAttention(
+                {name or "(root)": grids.get(name or "(root)", each) for name, each in seen.items()}, seen.notes
+            )
+        return NamedAttention(position_attention(model, as_sides(grid, 2)))
     if inputs is not None:
         raise UsageError("C2A001", f"a {type(model).__name__} takes no inputs", "Leave them out.")
     return as_layers(model)

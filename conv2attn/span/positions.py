@@ -8,6 +8,7 @@ from torch import nn
 
 from conv2attn.basis import Sides
 from conv2attn.errors import UsageError
+from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.span.conditions.condition import Condition
 from conv2attn.span.conditions.limits import ROUNDOFF, ULPS, Limits
@@ -22,7 +23,7 @@ UNDERFLOW = 746.0
 """Scores so far below the largest have a weight of exactly zero in float64."""
 
 
-def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only: bool) -> Mapping[str, Any]:
+def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only: bool) -> NamedAttention:
     """The layers to be checked, by name: all of a network where positions alone are asked for.
 
     Raises:
@@ -31,16 +32,18 @@ def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only
     if position_only and not isinstance(attention, nn.Module):
         raise UsageError("C2A001", f"a {type(attention).__name__} has no parameters to read positions from")
     if position_only:
-        return position_attention(attention, as_sides(grid, 2))
+        return NamedAttention(position_attention(attention, as_sides(grid, 2)))
     return as_layers(attention)
 
 
-def as_layers(attention: Any) -> dict[str, Any]:
+def as_layers(attention: Any) -> NamedAttention:
     """Attention by name: that of a mapping, of a tuple of layers as networks return it, or one."""
+    if isinstance(attention, NamedAttention):
+        return attention
     if isinstance(attention, tuple):
-        return {f"layer {place}": layer for place, layer in enumerate(attention)}
+        return NamedAttention({f"layer {place}": layer for place, layer in enumerate(attention)})
     given = attention if isinstance(attention, Mapping) else {"attention": attention}
-    return {str(name): layer for name, layer in given.items()}
+    return NamedAttention({str(name): layer for name, layer in given.items()})
 
 
 def read_positions(name: str, given: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:

@@ -7,7 +7,7 @@ from attentions import OFFSETS, hard
 from click.testing import CliRunner
 from torch import nn
 
-from conv2attn import check_span, heads
+from conv2attn import capture, check_span, heads
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
@@ -53,6 +53,9 @@ def test_a_windowed_layer_says_so(side, windows):
     network, images = Hierarchy(side), torch.randn(2, 4, 8, 8)
     report = heads(network, images)
     assert [SAID in layer.notes for layer in report.layers] == [windows, False]
+    seen = capture(network, images)
+    assert [SAID in row.notes for row in check_span(seen).rows] == [windows, False]
+    assert [SAID in layer.notes for layer in heads(seen).layers] == [windows, False]
 
 
 def test_check_span_of_a_file_says_so_too(tmp_path, monkeypatch):
