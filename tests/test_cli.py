@@ -1,18 +1,15 @@
 """The command line: exit codes, one sentence for an error, and nothing lost."""
 
-import functools
 import io
 import json
 import re
 import shlex
-import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import LAYERS, SIZE, call, refused, residual, save_residual
 
 import conv2attn
 from conv2attn.cli import main
@@ -20,134 +17,41 @@ from conv2attn.cli.network_files import counted
 from conv2attn.cli.progress import progress
 from conv2attn.errors import RULES
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet18.pt"
-SMALL = ["--input-size", "3x32x40"]
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with the example in it, which is the current one."""
-    shutil.copy(EXAMPLE, tmp_path / "net.pt")
+    """A folder with a network in it, which is the current one."""
+    save_residual(tmp_path / "net.pt")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def call(*arguments):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def refused(*arguments, match):
-    """The call ends with exit code 2 and one line on stderr that says why; stdout stays empty."""
-    result = call(*arguments)
-    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
-    assert match in result.stderr
-    assert "weights_only" not in result.stderr
-
-
 def test_convert_then_verify(folder):
-    converted = call("convert", "net.pt", *SMALL, "--report", "report.json")
+    converted = call("convert", "net.pt", *SIZE, "--report", "report.json")
     assert converted.exit_code == 0
-    assert "holds (proved); layers: 20 holds, 0 refuted, 0 undecided, 0 unsupported\n" in converted.stdout
+    assert f"holds (proved); layers: {LAYERS} holds, 0 refuted, 0 undecided, 0 unsupported\n" in converted.stdout
     report = json.loads((folder / "report.json").read_text())
-    assert (report["verdict"], report["strength"], len(report["layers"])) == ("holds", "proved", 20)
-    verified = call("verify", "net.pt", "net.attn.pt", *SMALL, "--format", "json")
+    assert (report["verdict"], report["strength"], len(report["layers"])) == ("holds", "proved", LAYERS)
+    verified = call("verify", "net.pt", "net.attn.pt", *SIZE, "--format", "json")
     assert verified.exit_code == 0
     assert json.loads(verified.stdout)["verdict"] == "holds"
-
-
-def test_a_saved_network_is_the_network_bit_for_bit(folder):
-    network = conv2attn.convert(conv2attn.load("net.pt"), alpha=60, stride_by="pooling", encoding="enumerated")
-    conv2attn.save(network, "saved.pt")
-    again = conv2attn.load("saved.pt")
-    mine, theirs = network.state_dict(), again.state_dict()
-    assert list(mine) == list(theirs)
-    assert all(torch.equal(mine[key], theirs[key]) and mine[key].stride() == theirs[key].stride() for key in mine)
-    assert str(network) == str(again)
-    assert conv2attn.conversion_of(network) == conv2attn.conversion_of(again)
-    assert [p.requires_grad for p in network.parameters()] == [p.requires_grad for p in again.parameters()]
-
-
-@pytest.mark.filterwarnings("ignore:C2A132")
-def test_a_saved_layer_is_the_layer(tmp_path):
-    layer = conv2attn.convert(torch.nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2), trainable=True)
-    conv2attn.save(layer, tmp_path / "layer.pt")
-    image = torch.randn(2, 4, 9)
-    assert torch.equal(conv2attn.load(tmp_path / "layer.pt")(image), layer(image))
-
-
-@pytest.mark.parametrize(
-    ("place", "told"),
-    [
-        (("sites", "stride"), (0, 0)),
-        (("sites", "stride"), (-1, 2)),
-        (("sites", "stride"), (2.0, 2.0)),
-        (("sites", "stride"), (2,)),
-        (("sites", "before"), ("a", "b")),
-        (("padding", "spacing"), (0, 0)),
-        (("padding", "mode"), "exec"),
-        (("groups",), 0),
-        (("d_in",), True),
-        (("engine",), "evil"),
-        (("positions",), [10**30, 2]),
-    ],
-)
-def test_a_saved_layer_of_impossible_geometry_is_refused(folder, place, told):
-    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "saved.pt")
-    content = torch.load("saved.pt", weights_only=True)
-    functools.reduce(dict.__getitem__, place[:-1], content["layers"]["conv1"])[place[-1]] = told
-    torch.save(content, "false.pt")
-    refused("verify", "net.pt", "false.pt", match="C2A303 its plan and its tensors do not fit each other")
-
-
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
-def test_saved_weights_that_are_no_floats_are_refused(folder, dtype):
-    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "saved.pt")
-    content = torch.load("saved.pt", weights_only=True)
-    content["state_dict"]["conv1.output"] = content["state_dict"]["conv1.output"].to(dtype)
-    torch.save(content, "false.pt")
-    refused("verify", "net.pt", "false.pt", match=f"conv1.output is {dtype}")
-
-
-def test_a_plan_of_more_blocks_than_tensors_is_refused_before_they_are_built(folder):
-    conv2attn.save(conv2attn.load("net.pt"), "saved.pt")
-    content = torch.load("saved.pt", weights_only=True)
-    content["architecture"][1]["depths"] = [10**9, 2, 2, 2]
-    torch.save(content, "false.pt")
-    refused("verify", "net.pt", "false.pt", match="1000000006 blocks of 122 tensors")
-
-
-@pytest.mark.parametrize("damage", ["rename", "drop", "architecture", "layers"])
-def test_a_saved_network_with_a_false_plan_is_refused(folder, damage):
-    conv2attn.save(conv2attn.convert(conv2attn.load("net.pt")), "saved.pt")
-    content = torch.load("saved.pt", weights_only=True)
-    match damage:
-        case "rename":
-            content["state_dict"]["conv1.outputs"] = content["state_dict"].pop("conv1.output")
-        case "drop":
-            del content["state_dict"]["fc.weight"]
-        case "architecture":
-            content["architecture"][1]["depths"] = [3, 4, 6, 3]
-        case "layers":
-            content["layers"]["conv1"]["d_out"] = 17
-    torch.save(content, "false.pt")
-    refused("verify", "net.pt", "false.pt", match="C2A303")
+    refused("convert", "net.attn.pt", "-o", "twice.pt", *SIZE, match="C2A101 net.attn.pt holds no convolution")
+    assert not (folder / "twice.pt").exists()
 
 
 def test_refuted_networks_are_not_written(folder):
-    assert call("convert", "net.pt", *SMALL, "--alpha", 3).exit_code == 1
+    assert call("convert", "net.pt", *SIZE, "--alpha", 3).exit_code == 1
     assert not (folder / "net.attn.pt").exists()
-    assert call("convert", "net.pt", *SMALL, "--alpha", 3, "--keep-refuted").exit_code == 1
+    assert call("convert", "net.pt", *SIZE, "--alpha", 3, "--keep-refuted").exit_code == 1
     assert torch.load("net.attn.pt", weights_only=True)["refuted"] is True
-    assert call("verify", "net.pt", "net.attn.pt", *SMALL).exit_code == 1
+    assert call("verify", "net.pt", "net.attn.pt", *SIZE).exit_code == 1
 
 
 def test_alpha_of_the_paper_is_bounded_and_less_is_warned_of(folder):
-    paper = call("convert", "net.pt", *SMALL, "--alpha", 46).stdout
+    paper = call("convert", "net.pt", *SIZE, "--alpha", 46).stdout
     assert "holds (bounded)" in paper
     assert "C2A131" not in paper
-    less = call("convert", "net.pt", "-o", "less.pt", *SMALL, "--alpha", 20).stdout
+    less = call("convert", "net.pt", "-o", "less.pt", *SIZE, "--alpha", 20).stdout
     assert "holds (bounded)" in less
     assert "C2A131 conv1, layer1.0.conv1, " in less
     assert "alpha = 20 leaves up to 8.2" in less
@@ -155,20 +59,20 @@ def test_alpha_of_the_paper_is_bounded_and_less_is_warned_of(folder):
 
 def test_existing_files_are_kept(folder):
     (folder / "net.attn.pt").write_text("mine")
-    refused("convert", "net.pt", *SMALL, match="C2A305")
+    refused("convert", "net.pt", *SIZE, match="C2A305")
     (folder / "report.json").write_text("mine too")
-    refused("convert", "net.pt", "-o", "new.pt", *SMALL, "--report", "report.json", match="C2A305")
+    refused("convert", "net.pt", "-o", "new.pt", *SIZE, "--report", "report.json", match="C2A305")
     assert (folder / "net.attn.pt").read_text() == "mine"
     assert (folder / "report.json").read_text() == "mine too"
     assert not (folder / "new.pt").exists()
-    assert call("convert", "net.pt", *SMALL, "--force").exit_code == 0
+    assert call("convert", "net.pt", *SIZE, "--force").exit_code == 0
 
 
 def test_bad_files(folder):
     refused("convert", "missing.pt", match="C2A301")
     (folder / "empty.pt").write_bytes(b"")
     refused("convert", "empty.pt", match="C2A302")
-    (folder / "cut.pt").write_bytes(EXAMPLE.read_bytes()[:100_000])
+    (folder / "cut.pt").write_bytes((folder / "net.pt").read_bytes()[:10_000])
     refused("convert", "cut.pt", match="C2A302")
     (folder / "text.pt").write_text("hello")
     refused("convert", "text.pt", match="C2A30")
@@ -190,7 +94,7 @@ def test_bad_files(folder):
         (["--input-size", "224"], "C2A001"),
         (["--input-size", "3x0x5"], "C2A001"),
         (["--images", "missing.npy"], "C2A301"),
-        (["--images", "net.pt"], "C2A303 net.pt holds 20 tensors that could be images"),
+        (["--images", "net.pt"], "C2A303 net.pt holds 12 tensors that could be images"),
         (["--device", "cuda:99"], "C2A001"),
         (["--device", "privateuseone"], "C2A001 device 'privateuseone' is not here"),
         (["--device", "meta"], "C2A001 device 'meta' is not here"),
@@ -214,20 +118,22 @@ def test_wrong_options_are_one_sentence(folder, arguments, match):
 
 
 def test_skipped_layers_do_not_count(folder):
-    result = call("convert", "net.pt", *SMALL, "--skip", "layer[1-4]*")
+    result = call("convert", "net.pt", *SIZE, "--skip", "layer[1-4]*")
     assert result.exit_code == 0
-    assert "holds (proved); layers: 1 holds, 0 refuted, 0 undecided, 0 unsupported, 19 skipped" in result.stdout
+    assert (
+        f"holds (proved); layers: 1 holds, 0 refuted, 0 undecided, 0 unsupported, {LAYERS - 1} skipped" in result.stdout
+    )
 
 
 def test_nothing_checked_is_not_green(folder):
-    result = call("convert", "net.pt", *SMALL, "--skip", "*")
+    result = call("convert", "net.pt", *SIZE, "--skip", "*")
     assert result.exit_code == 3
     assert "nothing was checked" in result.stdout
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_dtypes(folder, dtype):
-    assert call("convert", "net.pt", *SMALL, "--dtype", dtype).exit_code == 0
+    assert call("convert", "net.pt", *SIZE, "--dtype", dtype).exit_code == 0
 
 
 def test_images_of_the_user(folder):
@@ -257,7 +163,7 @@ def test_demo(tmp_path):
     assert result.exit_code == 0
     assert "same top-1 class: 10 of 10" in result.stdout
     assert result.stderr == f"wrote {tmp_path / 'kept.pt'}\n"
-    assert call("verify", EXAMPLE, tmp_path / "kept.pt", *SMALL).exit_code == 0
+    assert len(conv2attn.conversion_of(conv2attn.load(tmp_path / "kept.pt")).rows) == 20
     refused("demo", "-o", tmp_path / "kept.pt", match="C2A305")
 
 
@@ -303,21 +209,18 @@ def test_a_certificate_counts_the_runs_of_its_layers(monkeypatch):
     assert not module._global_forward_hooks
 
 
-def test_a_crash_is_not_a_refutation(folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("raised", "code", "told"),
+    [(ZeroDivisionError("planted"), 70, "ZeroDivisionError: planted"), (KeyboardInterrupt(), 130, "interrupted\n")],
+)
+def test_a_crash_or_an_interruption_is_not_a_refutation(folder, monkeypatch, raised, code, told):
     def crash(*arguments, **options):
-        raise ZeroDivisionError("planted")
+        raise raised
 
     monkeypatch.setattr("conv2attn.cli.network_files.certify", crash)
-    result = call("convert", "net.pt", *SMALL)
-    assert result.exit_code == 70
-    assert "ZeroDivisionError: planted" in result.stderr
+    result = call("convert", "net.pt", *SIZE)
+    assert (result.exit_code, told in result.stderr) == (code, True)
     assert not (folder / "net.attn.pt").exists()
-
-
-def test_a_file_without_convolutions_is_not_converted(folder):
-    assert call("convert", "net.pt", *SMALL).exit_code == 0
-    refused("convert", "net.attn.pt", "-o", "twice.pt", *SMALL, match="C2A101 net.attn.pt holds no convolution")
-    assert not (folder / "twice.pt").exists()
 
 
 COMMANDS = {name: each for name, each in main.commands.items() if name != "reproduce"}
@@ -343,7 +246,7 @@ def test_every_command_stands_once_in_the_help_on_a_line_that_is_not_cut():
 
 @pytest.mark.parametrize("wrong", ["--mean abc --std 1", "--mean 0.5", "--mean 0 --std 0", "--allow Name"])
 def test_wrong_options_are_refused_though_no_image_and_no_pickle_is_read(folder, wrong):
-    refused("convert", "net.pt", "-o", "wrong.pt", *wrong.split(), *SMALL, match="C2A001")
+    refused("convert", "net.pt", "-o", "wrong.pt", *wrong.split(), *SIZE, match="C2A001")
     assert not (folder / "wrong.pt").exists()
 
 
@@ -351,15 +254,6 @@ def test_wrong_words_are_one_sentence():
     refused("convert", match="C2A001 Missing argument 'MODEL'. See conv2attn convert --help")
     refused("convert", "net.pt", "--no-such-option", match="C2A001 No such option")
     refused("no-such-command", match="C2A001 No such command")
-
-
-def test_an_interrupted_command_exits_with_130(folder, monkeypatch):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("conv2attn.cli.network_files.certify", interrupted)
-    result = call("convert", "net.pt", *SMALL)
-    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
 @pytest.mark.parametrize("suffix", ["json", "md", "html", "svg", "tex", "csv", "txt"])
@@ -373,5 +267,6 @@ def test_a_report_is_written_in_the_form_that_its_suffix_names(folder, suffix):
 
 def test_quiet_says_the_verdict_alone_and_verbose_says_more(folder):
     verdict, _, rest = call("inspect", "net.pt").stdout.partition("\n")
-    assert (call("inspect", "net.pt", "-q").stdout, "122 tensors" in rest) == (f"{verdict}\n", True)
+    assert call("inspect", "net.pt", "-q").stdout == f"{verdict}\n"
+    assert f"{len(residual().state_dict())} tensors" in rest
     assert "layer1.0.conv1.weight" in call("inspect", "net.pt", "-v").stdout

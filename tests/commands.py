@@ -1,0 +1,50 @@
+"""Commands called in this process, and the small residual network that they are called on."""
+
+import functools
+from pathlib import Path
+
+import torch
+from click.testing import CliRunner, Result
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+
+PLAN = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")
+LAYERS = 12
+SIZE = ["--input-size", "3x12x10"]
+
+
+def call(*arguments: object) -> Result:
+    """The result of a command, which ends without a Python error."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def refused(*arguments: object, match: str) -> None:
+    """The command ends with exit code 2 and one line on stderr that says why; stdout stays empty."""
+    result = call(*arguments)
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
+    assert match in result.stderr
+    assert "weights_only" not in result.stderr
+
+
+@functools.cache
+def residual() -> torch.nn.Module:
+    """A residual network of `PLAN` with seeded weights, to be copied by whoever changes it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return build(PLAN)
+
+
+def save_residual(path: Path) -> Path:
+    """Writes the state dict of `residual`."""
+    torch.save(residual().state_dict(), path)
+    return path
+
+
+def save_converted(path: Path, **options) -> Path:
+    """Writes the conversion of `residual`."""
+    conv2attn.save(conv2attn.convert(residual(), **options), path)
+    return path
