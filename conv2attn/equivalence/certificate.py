@@ -6,37 +6,14 @@ from typing import Any, final
 
 from conv2attn.equivalence import document
 from conv2attn.equivalence.counterexample import Witness
-from conv2attn.equivalence.finding import Finding
+from conv2attn.equivalence.finding import CLAIMS, Finding
 from conv2attn.equivalence.outputs import Outputs
+from conv2attn.equivalence.stored import StoredContext, StoredForm
 from conv2attn.report import Cell, Document, Report
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
+NO_GRAPHS = StoredContext(("", ""), ())
 SAME_MAP = "the second is the same map as the first, for all finite inputs"
-
-
-@final
-@dataclass(frozen=True)
-class FormEvidence:
-    """Output o of head or tap t copies pixel `starts[t] + o * stride` of pixels `spacing` apart, as `room` allows."""
-
-    stride: tuple[int, ...]
-    room: tuple[int, ...]
-    spacing: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    mode: str
-    starts: tuple[tuple[int, ...], ...]
-    groups: int
-    transposed: bool
-
-
-@final
-@dataclass(frozen=True)
-class ContextEvidence:
-    """The hashes of both graphs, empty where there is none, and the sizes of input for which the graphs hold."""
-
-    digests: tuple[str, str]
-    conditions: tuple[str, ...] = ()
 
 
 @final
@@ -64,7 +41,7 @@ class Row:
     max_error: float | None = None
     bound: float | None = None
     skipped: bool = False
-    forms: tuple[FormEvidence, FormEvidence] | None = None
+    forms: tuple[StoredForm, StoredForm] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -81,6 +58,12 @@ class Row:
         """Whether geometry was asked, and is the same."""
         geometry = self.part("geometry")
         return geometry is not None and geometry.verdict is Verdict.HOLDS
+
+    @property
+    def licensed_by(self) -> dict[str, tuple[str, ...]]:
+        """The statements of proofs/ that license its numbers."""
+        numbers = {"bound": self.bound, "leak": self.leak}
+        return {key: () if number is None else CLAIMS[key] for key, number in numbers.items()}
 
     def part(self, name: str) -> Finding | None:
         """The finding of a part, if it was asked."""
@@ -112,7 +95,7 @@ class Certificate(Report):
     circumstances: tuple[tuple[str, str], ...] = ()
     witnesses: tuple[Witness, ...] = field(default=(), compare=False, repr=False)
     unshown: tuple[str, ...] = ()
-    context: ContextEvidence = ContextEvidence(("", ""))
+    context: StoredContext = NO_GRAPHS
 
     @cached_property
     def counted(self) -> tuple[Row, ...]:

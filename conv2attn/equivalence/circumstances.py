@@ -15,7 +15,7 @@ def machine(original: nn.Module, images: Tensor) -> tuple[tuple[str, str], ...]:
     dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in original.parameters()})
     found = {
         "conv2attn": version("conv2attn"),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "python-flint": version("python-flint"),
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -12,7 +12,6 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.equivalence.bases import Pair, comparable_basis
-from conv2attn.equivalence.certificate import ContextEvidence
 from conv2attn.equivalence.differential import alone, reason, run
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
 from conv2attn.equivalence.graph import (
@@ -29,6 +28,7 @@ from conv2attn.equivalence.leak import check_leaks
 from conv2attn.equivalence.node_values import both_values
 from conv2attn.equivalence.opaque import Calls, form_arguments
 from conv2attn.equivalence.outputs import leaves
+from conv2attn.equivalence.stored import StoredContext
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.functional import FUNCTIONS
@@ -56,10 +56,10 @@ class Context:
     calls: Strength = Strength.SAMPLED
 
     @property
-    def evidence(self) -> ContextEvidence:
+    def evidence(self) -> StoredContext:
         """The hashes of both graphs, and the sizes that they hold for."""
         first, second = (graph.digest if isinstance(graph, Graph) else "" for graph in self.graphs)
-        return ContextEvidence((first, second), self.conditions)
+        return StoredContext((first, second), self.conditions)
 
     @property
     def conditions(self) -> tuple[str, ...]:

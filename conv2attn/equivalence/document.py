@@ -1,21 +1,16 @@
 """The report of a certificate, and its plain data; pure functions."""
 
-import math
 from collections import Counter
-from dataclasses import fields
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from conv2attn.equivalence.counterexample import Witness
-from conv2attn.equivalence.finding import CLAIMS, Finding
-from conv2attn.equivalence.outputs import Gap, Outputs, axis_names, in_axes
+from conv2attn.equivalence.outputs import Gap, Outputs, in_axes
 from conv2attn.equivalence.stored import SCHEMA, StoredCertificate
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, gathered, show
-from conv2attn.report.stored import checked
+from conv2attn.report.stored import written
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from conv2attn.equivalence.certificate import Certificate, Row
+    from conv2attn.equivalence.certificate import Certificate
 
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 GAPS = ("output", "at", "difference", "first", "second")
@@ -128,65 +123,16 @@ def to_dict(certificate: "Certificate") -> dict[str, Any]:
     body = {
         "schema": SCHEMA,
         "claim": certificate.claim,
-        "verdict": certificate.verdict.value,
-        "strength": certificate.strength.value,
+        "verdict": certificate.verdict,
+        "strength": certificate.strength,
         "exit_code": certificate.exit_code,
-        "layers": [plain_row(row) for row in certificate.rows],
-        "between": [plain_finding(finding) for finding in certificate.between],
-        "outputs": plain_outputs(certificate.outputs) if certificate.outputs else None,
-        "assumptions": list(certificate.assumptions),
+        "layers": certificate.rows,
+        "between": certificate.between,
+        "outputs": certificate.outputs,
+        "assumptions": certificate.assumptions,
         "circumstances": dict(certificate.circumstances),
-        "witnesses": [plain_witness(witness) for witness in certificate.witnesses],
-        "unshown": list(certificate.unshown),
-        "context": plain(certificate.context),
+        "witnesses": certificate.witnesses,
+        "unshown": certificate.unshown,
+        "context": certificate.context,
     }
-    return checked(body, StoredCertificate)
-
-
-def plain_outputs(outputs: Outputs) -> dict[str, Any]:
-    """The measured outputs as JSON takes them, the place of each gap by the names of its axes."""
-    gaps = [
-        {**plain(gap), "place": dict(zip(axis_names(len(gap.place)), gap.place, strict=True))} for gap in outputs.gaps
-    ]
-    return {**plain(outputs), "gaps": gaps}
-
-
-def plain_row(row: "Row") -> dict[str, Any]:
-    """A row as JSON takes it, with its verdict and the statements of proofs/ that license its numbers."""
-    items = plain(row)
-    items["findings"] = [plain_finding(finding) for finding in row.findings]
-    items["verdict"] = row.verdict.value
-    items["forms"] = None if row.forms is None else [plain(form) for form in row.forms]
-    items["licensed_by"] = {
-        "bound": list(CLAIMS["bound"]) if row.bound is not None else [],
-        "leak": list(CLAIMS["leak"]) if row.leak is not None else [],
-    }
-    return items
-
-
-def plain_witness(witness: Witness) -> dict[str, Any]:
-    """A witness as JSON takes it; its input is saved apart."""
-    told = {key: getattr(witness, key) for key in ("layer", "part", "output", "told", "count")}
-    return {**told, "image": witness.index, "place": witness.axes, **numbers(witness)}
-
-
-def numbers(witness: Witness) -> dict[str, Any]:
-    """The numbers of a witness, those that JSON cannot say as strings."""
-    shown = {key: getattr(witness, key) for key in ("original", "converted", "allowed", "exact")}
-    return {key: value if value is None or math.isfinite(value) else str(value) for key, value in shown.items()}
-
-
-def plain_finding(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON takes it, with the statements of proofs/ that license it."""
-    return {**plain(finding), "licensed_by": list(CLAIMS.get(finding.part, ()))}
-
-
-def plain(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON takes it: enumerations by value, numbers that JSON cannot say as strings."""
-    items = {field.name: getattr(value, field.name) for field in fields(value)}
-    for key, item in items.items():
-        if isinstance(item, Enum):
-            items[key] = item.value
-        elif isinstance(item, float) and not abs(item) < float("inf"):
-            items[key] = str(item)
-    return items
+    return written(body, StoredCertificate)

@@ -20,6 +20,11 @@ class Finding:
     code: str = ""
     sentence: str = ""
 
+    @property
+    def licensed_by(self) -> tuple[str, ...]:
+        """The statements of proofs/ that license it."""
+        return CLAIMS.get(self.part, ())
+
 
 CLAIMS: dict[str, tuple[str, ...]] = {
     "geometry": ("L1", "PAD", "STR"),

@@ -35,6 +35,11 @@ class Gap:
         """|converted - original|."""
         return abs(self.converted - self.original)
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """The coordinates of the place by the names of their axes."""
+        return dict(zip(axis_names(len(self.place)), self.place, strict=True))
+
 
 @final
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,11 +12,12 @@ from conv2attn.basis import AttentionGrid, Basis, EnumeratedSoftmax
 from conv2attn.equivalence.arithmetic import spread_of
 from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.calls import MetCall
-from conv2attn.equivalence.certificate import FormEvidence, Row
+from conv2attn.equivalence.certificate import Row
 from conv2attn.equivalence.differential import Measured
 from conv2attn.equivalence.finding import Finding, unsupported
 from conv2attn.equivalence.heads import heads_out_of_bounds
 from conv2attn.equivalence.layer import LayerCertificate, certify_layer, strength_of
+from conv2attn.equivalence.stored import StoredForm
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
 from conv2attn.models.conversion.redirection import CHILD
@@ -76,14 +78,11 @@ def row_of(
     return row, pair
 
 
-def evidence_of(basis: Basis, transposed: bool) -> FormEvidence:
+def evidence_of(basis: Basis, transposed: bool) -> StoredForm:
     """The geometry of a layer as a stored report has it."""
     form, padding = basis.form, basis.padding
-    return FormEvidence(
-        *(form.stride, form.room, form.spacing, padding.before, padding.after, padding.mode, basis.starts),
-        groups=basis.weights.groups,
-        transposed=transposed,
-    )
+    known: dict[str, Any] = {**vars(form), **{key: getattr(padding, key) for key in ("before", "after", "mode")}}
+    return StoredForm(**known, starts=basis.starts, groups=basis.weights.groups, transposed=transposed)
 
 
 def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:

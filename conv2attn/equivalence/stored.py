@@ -20,15 +20,15 @@ class StoredFinding(Stored, frozen=True):
 
 
 class StoredForm(Stored, frozen=True):
-    """The geometry of a layer as affine forms in the size of the input."""
+    """Output o of head or tap t copies pixel `starts[t] + o * stride` of pixels `spacing` apart, as `room` allows."""
 
-    stride: list[int]
-    room: list[int]
-    spacing: list[int]
-    before: list[int]
-    after: list[int]
+    stride: tuple[int, ...]
+    room: tuple[int, ...]
+    spacing: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
     mode: Literal["zeros", "reflect", "replicate", "circular"]
-    starts: list[list[int]]
+    starts: tuple[tuple[int, ...], ...]
     groups: int
     transposed: bool
 
@@ -63,11 +63,11 @@ class StoredLayer(Stored, frozen=True):
     licensed_by: StoredLicences
 
 
-class StoredGap(Stored, frozen=True):
+class StoredGap(Stored, frozen=True, rename={"axes": "place"}):
     """Where a tensor of the outputs differs most, both numbers there, and how many numbers differ."""
 
     output: str
-    place: dict[str, int]
+    axes: dict[str, int]
     original: Number
     converted: Number
     count: int
@@ -89,14 +89,14 @@ class StoredOutputs(Stored, frozen=True):
     gaps: list[StoredGap]
 
 
-class StoredWitness(Stored, frozen=True):
+class StoredWitness(Stored, frozen=True, rename={"axes": "place", "index": "image"}):
     """An input on which the networks differ, and by how much; the input itself is saved apart."""
 
     layer: str
     part: Literal["", "outputs", "structure", "tolerance", "call"]
-    image: int | None
+    index: int | None
     output: str
-    place: dict[str, int]
+    axes: dict[str, int]
     count: int
     told: str
     original: Number | None
@@ -106,10 +106,10 @@ class StoredWitness(Stored, frozen=True):
 
 
 class StoredContext(Stored, frozen=True):
-    """The hashes of both graphs, and the input sizes for which they hold."""
+    """The hashes of both graphs, empty where there is none, and the input sizes for which they hold."""
 
-    digests: list[str]
-    conditions: list[str]
+    digests: tuple[str, ...]
+    conditions: tuple[str, ...]
 
 
 class StoredCertificate(Stored, frozen=True):
