@@ -74,8 +74,48 @@ class Rule:
 RULES: dict[str, Rule] = {
     "C2A001": Rule(
         "argument out of range",
-        "An argument has a value that the call does not accept.",
+        "A number is smaller, larger or less exact than the call allows.",
         "See what it takes: --help on the command line, help() in Python.",
+    ),
+    "C2A002": Rule(
+        "unknown name",
+        "The call knows a fixed set of names, of engines, encodings or architectures for instance, and this is none.",
+        "Pass one of the names that --help or help() lists.",
+    ),
+    "C2A003": Rule(
+        "package not installed",
+        "Some calls use a package that does not come with conv2attn.",
+        "Install it: pip install 'conv2attn[all]' holds every one.",
+    ),
+    "C2A004": Rule(
+        "arguments contradict each other",
+        "Two arguments exclude each other, or one has no effect without the other.",
+        "Pass one of them, or both where one needs the other.",
+    ),
+    "C2A005": Rule(
+        "image size unknown",
+        "Neither the call nor the network says how large the images are.",
+        "Pass an input size, or images.",
+    ),
+    "C2A006": Rule(
+        "argument not understood",
+        "A text cannot be read as what the option takes, or an object is of another type.",
+        "See what it takes: --help on the command line, help() in Python.",
+    ),
+    "C2A007": Rule(
+        "sizes do not agree",
+        "Two sizes must fit each other: one number for each axis or channel, groups that divide channels.",
+        "Pass as many numbers as there are axes or channels, and sizes that divide each other.",
+    ),
+    "C2A008": Rule(
+        "nothing to work on",
+        "No layer of the network is what the call is for, or none has such a name.",
+        "List the layers with conv2attn inspect, and pass a network that has one.",
+    ),
+    "C2A009": Rule(
+        "network fails",
+        "The network, or the function that builds it, raises an error on what it is given.",
+        "Pass images that the network takes, and arguments that its class takes.",
     ),
     "C2A101": Rule(
         "not a convolution",
@@ -175,8 +215,8 @@ RULES: dict[str, Rule] = {
         'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
     ),
     "C2A202": Rule(
-        "memory limit too small",
-        "One query against all keys must fit under the memory limit.",
+        "not enough memory",
+        "The call needs more memory than its limit, or than there is: attention needs one query against all keys.",
         "Raise memory_limit, or use an engine that does not compare all pairs.",
     ),
     "C2A203": Rule(

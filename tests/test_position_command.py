@@ -77,11 +77,11 @@ def test_our_own_files_say_that_parameters_were_read():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["heads.npy"], "C2A001 --position-only reads parameters, and an array has none"),
-        (["gated.pt", "--arch", f"{__name__}:gated", "--inputs", "images.npy"], "C2A001 --position-only"),
+        (["heads.npy"], "C2A004 --position-only reads parameters, and an array has none"),
+        (["gated.pt", "--arch", f"{__name__}:gated", "--inputs", "images.npy"], "C2A004 --position-only"),
         (["gated.pt", "--arch", f"{__name__}:gated"], "C2A503 0: it attends on every square grid"),
         (["gated.pt", "--arch", f"{__name__}:gated", "--grid", "4x5"], "C2A503 0: its positions are those of a square"),
-        (["gated.pt", "--arch", f"{__name__}:gated", "--grid", "4x4", "--extra-tokens", "1"], "C2A001 0 attends to"),
+        (["gated.pt", "--arch", f"{__name__}:gated", "--grid", "4x4", "--extra-tokens", "1"], "C2A004 0 attends to"),
         ([EXAMPLES / "resnet18.pt"], "C2A501 ResNet has no layer"),
     ],
 )

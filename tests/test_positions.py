@@ -224,9 +224,9 @@ def test_wrong_calls():
     layer = attention_of_positions(torch.randn(6, 8), *weights, 2, grid=(2, 3))
     with pytest.raises(UsageError, match=r"C2A503 .*those of a grid 2x3"):
         check_span(layer, grid=(3, 2))
-    with pytest.raises(UsageError, match=r"C2A001 .*pixels alone"):
+    with pytest.raises(UsageError, match=r"C2A004 .*pixels alone"):
         check_span(layer, extra_tokens=1)
-    with pytest.raises(UsageError, match="C2A001 a Tensor has no parameters"):
+    with pytest.raises(UsageError, match="C2A004 a Tensor has no parameters"):
         check_span(torch.eye(4)[None], position_only=True)
     with pytest.raises(UsageError, match=r"C2A502 .*a Sequential, which attends to its inputs.*position_only=True"):
         check_span(nn.Sequential(layer_with_content()))

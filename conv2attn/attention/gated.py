@@ -57,12 +57,12 @@ def gpsa() -> Any:
     """timm's class.
 
     Raises:
-        UsageError: timm cannot be imported (C2A001).
+        UsageError: timm cannot be imported (C2A003).
     """
     try:
         return importlib.import_module("timm.models.convit").GPSA
     except (ImportError, RuntimeError, AttributeError) as error:
-        raise UsageError("C2A001", "GPSA is timm's, which cannot be imported here", "Install timm.") from error
+        raise UsageError("C2A003", "GPSA is timm's, which cannot be imported here", "Install timm.") from error
 
 
 def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = None) -> GatedAttention:
@@ -76,7 +76,7 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         UnsupportedError: the heads are of another kind, a query stands outside the image, or a head has to carry more
             channels than `width`: it has to be at least d_head, d_in / heads and d_out / heads (C2A101).
         EngineError: positions are not accurate enough in this dtype on such grids (C2A201).
-        UsageError: timm cannot be imported (C2A001).
+        UsageError: timm cannot be imported (C2A003).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)

@@ -41,7 +41,7 @@ class MultiHeadSelfAttention(nn.Module):
         padding, sites: geometry, as of a convolution; by default none, and every pixel asks.
         stride_by: "queries" asks only at the strided sites, "pooling" asks everywhere and then takes every stride-th.
     Raises:
-        HeadSizeError: a width does not fit (C2A105).  UsageError: an argument out of range (C2A001).
+        HeadSizeError: a width does not fit (C2A105).  UsageError: an unknown `stride_by` or engine (C2A002).
     Examples:
         >>> import conv2attn, torch
         >>> from conv2attn.attention import QuadraticEncoding
@@ -76,7 +76,7 @@ class MultiHeadSelfAttention(nn.Module):
     ):
         super().__init__()
         if stride_by not in ("queries", "pooling"):
-            raise UsageError("C2A001", f"stride_by={stride_by!r} is neither 'queries' nor 'pooling'")
+            raise UsageError("C2A002", f"stride_by={stride_by!r} is neither 'queries' nor 'pooling'")
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key
@@ -268,7 +268,7 @@ class MultiHeadSelfAttention(nn.Module):
             image: (batch, d_in, *sides), or (d_in, *sides).
             sides: instead of an image, the sides of one, where attention depends on positions alone.
         Raises:
-            UsageError: neither, or both, or only sides of a layer that reads content (C2A001).
+            UsageError: neither, or both, or only sides of a layer that reads content (C2A004).
         """
         return torch.cat([piece for _, piece in self.attention_chunks(image, sides=sides)], 2)
 
@@ -281,7 +281,7 @@ class MultiHeadSelfAttention(nn.Module):
             UsageError: as `attention`.
         """
         if (image is None) == (sides is None) or (image is None and self.has_content):
-            raise UsageError("C2A001", f"{self.name}: pass an image, or sides where attention is position-only")
+            raise UsageError("C2A004", f"{self.name}: pass an image, or sides where attention is position-only")
         if image is None:
             image = self.like.new_zeros(1, self.d_in, *self.checked_sides(sides))
         image, basis = self.batched(image), self.basis()
@@ -293,14 +293,14 @@ class MultiHeadSelfAttention(nn.Module):
         """`sides`, if it is one whole number per axis.
 
         Raises:
-            UsageError: it is not (C2A001).
+            UsageError: it is not (C2A007).
         """
         try:
             checked = tuple(int(side) for side in sides)
         except (TypeError, ValueError):
             checked = ()
         if len(checked) != self.dimensions:
-            raise UsageError("C2A001", f"{self.name}: sides={sides!r} is not one number per axis ({self.dimensions})")
+            raise UsageError("C2A007", f"{self.name}: sides={sides!r} is not one number per axis ({self.dimensions})")
         return checked
 
     def which_engine(self, image: Tensor) -> str:

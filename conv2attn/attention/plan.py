@@ -36,7 +36,7 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     """A layer with these arguments, its parameters on the meta device: load a state dict into it by assignment.
 
     Raises:
-        UsageError: a number of the plan is none, or out of range (C2A001), or the layer cannot be so.
+        UsageError: a number of the plan is none, or out of range (C2A001, C2A007), or the layer cannot be so.
         KeyError, TypeError: something is missing from the plan, or not what a plan has there.
     """
     arguments = {key: plan[key] for key in (*NUMBERS, *PARTS, "content", "content_position")}
@@ -58,7 +58,7 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
 def per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
     """A whole number for each axis; at least 1 of what is a step."""
     if len(numbers) != axes:
-        raise UsageError("C2A001", f"{key}={numbers!r} is not a number for each of {axes} axes")
+        raise UsageError("C2A007", f"{key}={numbers!r} is not a number for each of {axes} axes")
     return tuple(whole(number, least=1 if key in ("stride", "spacing") else None) for number in numbers)
 
 

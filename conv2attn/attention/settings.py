@@ -19,7 +19,7 @@ def set_engine(network: Network, engine: EngineName, memory_limit: int | None = 
     Returns:
         The network itself.
     Raises:
-        UsageError: no such engine, a limit that is not positive, or no attention layer (C2A001).
+        UsageError: no such engine (C2A002), a limit that is not positive (C2A001), or no attention layer (C2A008).
     Examples:
         >>> import conv2attn, torch
         >>> conv, image = torch.nn.Conv2d(3, 4, 3), torch.randn(1, 3, 6, 7)
@@ -32,7 +32,7 @@ def set_engine(network: Network, engine: EngineName, memory_limit: int | None = 
         raise UsageError("C2A001", f"memory_limit={memory_limit} is not a positive number of bytes")
     layers = [module for module in network.modules() if isinstance(module, MultiHeadSelfAttention)]
     if not layers:
-        raise UsageError("C2A001", f"{type(network).__name__} has no attention layer to set an engine of")
+        raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to set an engine of")
     for layer in layers:
         layer.engine = engine
         layer.memory_limit = memory_limit or layer.memory_limit

@@ -20,7 +20,7 @@ def evaluate(basis: Basis, image: Tensor, order: str = "mixing") -> Tensor:
         order: `mixing` forms the `P_k x` first, `channels` the `x M_k^T`, `map` the whole matrix of the layer, and
             `auto` is the one of them with the fewest multiplications.
     Raises:
-        UsageError: another order (C2A001), or channels or terms that do not fit (C2A120, C2A122).
+        UsageError: another order (C2A002), or channels or terms that do not fit (C2A120, C2A122).
     Source: Andreoli 2019, Fig. 1: bottom, left and right of the triangle.
     """
     sides = tuple(image.shape[2:])
@@ -32,7 +32,7 @@ def evaluate(basis: Basis, image: Tensor, order: str = "mixing") -> Tensor:
     if order == "auto":
         order = cheapest_order(basis, sides, len(image))
     if order not in ORDERS:
-        raise UsageError("C2A001", f"order={order!r} is not one of {', '.join([*ORDERS, 'auto'])}")
+        raise UsageError("C2A002", f"order={order!r} is not one of {', '.join([*ORDERS, 'auto'])}")
     return ORDERS[order](basis, image, sides) + field(basis, sides)
 
 

@@ -18,14 +18,14 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
     Exact, since `L^j L^k = L^(j + k)` and `2 T_j T_k = T_(j + k) + T_|j - k|`; the bias is a field over the nodes.
 
     Raises:
-        UsageError: the layers are not polynomials of one kind of the same operator (C2A001), or their channels do not
+        UsageError: the layers are not polynomials of one kind of the same operator (C2A007), or their channels do not
             fit (C2A120).
     Source: Andreoli 2019, Proposition 3.
     """
     outer, inner = second.operators, first.operators
     alike = type(outer) is type(inner) and isinstance(outer, Chebyshev | Powers) and outer.operator is inner.operator
     if not alike:
-        raise UsageError("C2A001", "filters compose to one where both are polynomials of the same operator object")
+        raise UsageError("C2A007", "filters compose to one where both are polynomials of the same operator object")
     both = compose(second, first, sides)
     taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
     total = torch.zeros(outer.order + inner.order + 1, *taps.shape[2:]).to(taps)

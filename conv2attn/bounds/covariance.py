@@ -33,7 +33,7 @@ def leaked_mass_covariance(precision: Sequence[Sequence[float]], shift: Sequence
     least, axes = Fraction(smallest_eigenvalue_at_least(precision)), len(precision)
     if shift is not None:
         if len(shift) != axes or not all(map(math.isfinite, shift)):
-            raise UsageError("C2A001", f"shift {list(shift)} is not one finite number for each of {axes} axes")
+            raise UsageError("C2A007", f"shift {list(shift)} is not one finite number for each of {axes} axes")
         least -= 2 * Fraction(_length_at_most(precision, shift))
     return leaked_mass(down(least), axes) if down(least) > 0 else 1.0
 

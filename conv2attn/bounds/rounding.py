@@ -45,7 +45,7 @@ def dot_product_terms(channels: int, kernel_size: Sequence[int], groups: int = 1
         UsageError: the groups do not divide the channels.
     """
     if groups < 1 or channels % groups:
-        raise UsageError("C2A001", f"{groups} groups do not divide {channels} channels")
+        raise UsageError("C2A007", f"{groups} groups do not divide {channels} channels")
     return channels // groups * prod(kernel_size)
 
 

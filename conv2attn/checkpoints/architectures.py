@@ -42,7 +42,7 @@ class Architecture:
         """The network with fresh weights.
 
         Raises:
-            UsageError: the factory raises, or returns something else (C2A001).
+            UsageError: the factory raises (C2A009), or returns something else (C2A006).
         """
         try:
             network = self.factory(**self.arguments)
@@ -50,9 +50,9 @@ class Architecture:
             raise
         except Exception as error:
             told = f"--arch {self.name} raised {type(error).__name__} ({first_line(error)})"
-            raise UsageError("C2A001", told, "Pass its arguments with --arch-args '{\"name\": value}'.") from error
+            raise UsageError("C2A009", told, "Pass its arguments with --arch-args '{\"name\": value}'.") from error
         if not isinstance(network, nn.Module):
-            raise UsageError("C2A001", f"--arch {self.name} builds a {type(network).__name__}, not an nn.Module", FORMS)
+            raise UsageError("C2A006", f"--arch {self.name} builds a {type(network).__name__}, not an nn.Module", FORMS)
         return network
 
     def with_classes(self, classes: int) -> "Architecture | None":
@@ -71,7 +71,7 @@ def parse_arguments(text: str | None) -> dict[str, Any]:
     """The keyword arguments in a JSON text such as '{"num_classes": 10}'.
 
     Raises:
-        UsageError: it is no JSON object (C2A001).
+        UsageError: it is no JSON object (C2A006).
     """
     try:
         found = json.loads(text) if text else {}
@@ -79,7 +79,7 @@ def parse_arguments(text: str | None) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         remedy = "Write '{\"num_classes\": 10}', say."
-        raise UsageError("C2A001", f"--arch-args {text} is not a JSON object of arguments", remedy)
+        raise UsageError("C2A006", f"--arch-args {text} is not a JSON object of arguments", remedy)
     return found
 
 
@@ -91,11 +91,11 @@ def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Archi
             Modules are searched in the working folder too. The last two run code: that of the module named.
         arguments: keyword arguments of the factory.
     Raises:
-        UsageError: it names nothing that can be built here; near names are offered (C2A001).
+        UsageError: it names nothing that can be built here; near names are offered (C2A002).
     """
     kind, _, name = arch.rpartition(":") if arch.count(":") > 1 and ".py:" in arch else arch.partition(":")
     if not kind or not name:
-        raise UsageError("C2A001", f"--arch {arch} names no architecture", FORMS)
+        raise UsageError("C2A002", f"--arch {arch} names no architecture", FORMS)
     given = dict(arguments or {})
     match kind:
         case "torchvision":
@@ -112,20 +112,20 @@ def library(name: str, arch: str) -> Any:
     """An installed library.
 
     Raises:
-        UsageError: it cannot be imported (C2A001).
+        UsageError: it cannot be imported (C2A003).
     """
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError) as error:
         found = f"--arch {arch} needs {name}, which cannot be imported here ({first_line(error)})"
-        raise UsageError("C2A001", found, f"Install {name}.") from error
+        raise UsageError("C2A003", found, f"Install {name}.") from error
 
 
 def unknown(arch: str, name: str, known: list[str], kind: str) -> UsageError:
     """The error for a name that a registry does not have, with the nearest ones that it has."""
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     remedy = f"Did you mean {' or '.join(f'{kind}:{each}' for each in near)}?" if near else FORMS
-    return UsageError("C2A001", f"--arch {arch} is none of the {len(known)} models of {kind}", remedy)
+    return UsageError("C2A002", f"--arch {arch} is none of the {len(known)} models of {kind}", remedy)
 
 
 def of_torchvision(name: str, arguments: dict[str, Any]) -> Architecture:
@@ -218,7 +218,7 @@ def named(arch: str, module: str, name: str) -> Callable[..., Any]:
     """The factory of a module, or of a file, which is run for it.
 
     Raises:
-        UsageError: there is none; near names are offered (C2A001).
+        UsageError: its module cannot be imported (C2A003), or has no such part; near names are offered (C2A002).
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -227,17 +227,17 @@ def named(arch: str, module: str, name: str) -> Callable[..., Any]:
         home = of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except Exception as error:
         told = f"--arch {arch}: {module} cannot be imported ({type(error).__name__}: {first_line(error)})"
-        raise UsageError("C2A001", told, FORMS) from error
+        raise UsageError("C2A003", told, FORMS) from error
     factory = home
     for part in name.split("."):
         if not hasattr(factory, part):
             callable_names = [key for key, value in vars(home).items() if callable(value) and not key.startswith("_")]
             near = get_close_matches(part, callable_names, n=3, cutoff=0.4)
             remedy = f"Did you mean {' or '.join(f'{module}:{each}' for each in near)}?" if near else FORMS
-            raise UsageError("C2A001", f"--arch {arch}: {module} has no {part}", remedy)
+            raise UsageError("C2A002", f"--arch {arch}: {module} has no {part}", remedy)
         factory = getattr(factory, part)
     if not callable(factory):
-        raise UsageError("C2A001", f"--arch {arch}: {name} is a {type(factory).__name__}, not a function", FORMS)
+        raise UsageError("C2A006", f"--arch {arch}: {name} is a {type(factory).__name__}, not a function", FORMS)
     return factory
 
 

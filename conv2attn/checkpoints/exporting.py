@@ -51,7 +51,7 @@ def export(
         notes: text that is stored beside the program.
     Raises:
         CheckpointError: it cannot be exported, or the file does not compute the network (C2A309).
-        UsageError: nothing says how large the images are, or a library is missing (C2A001).
+        UsageError: nothing says how large the images are (C2A005), or a library is missing (C2A003).
     """
     network = deepcopy(network).eval().requires_grad_(False)
     if (chosen := engine or ENGINES[suffix]) and attention_layers(network):
@@ -86,7 +86,7 @@ def size_of(network: nn.Module, asked: Sequence[int] | None) -> tuple[int, ...]:
     """Channels and sides, as asked for or as the architecture has them."""
     found = asked or input_size_of(network)
     if found is None:
-        raise UsageError("C2A001", "nothing says how large an image the exported network takes", "Pass an input size.")
+        raise UsageError("C2A005", "nothing says how large an image the exported network takes", "Pass an input size.")
     return tuple(found)
 
 

@@ -41,8 +41,8 @@ def images(
         mean, std: numbers per channel for pixels between 0 and 1, in place of those of the network.
     Raises:
         CheckpointError: it is missing (C2A301) or damaged (C2A302), or holds no images or more than one batch (C2A303).
-        UsageError: Pillow is not installed, channels do not fit, or pictures differ in size and no size is known
-            (C2A001).
+        UsageError: Pillow is not installed (C2A003), pictures differ in size and no size is known (C2A005), or
+            channels do not fit (C2A007).
     """
     place, asked = Path(path), Preparation.asked(mean, std)
     if place.is_dir():
@@ -66,13 +66,13 @@ def picture(path: Path) -> Tensor:
     """The pixels of a PNG or JPEG file as bytes, (1 or 3, rows, columns), upright as its camera meant.
 
     Raises:
-        UsageError: Pillow is not installed (C2A001).
+        UsageError: Pillow is not installed (C2A003).
         CheckpointError: there is no such file (C2A301), or it is not such a picture (C2A303).
     """
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise UsageError("C2A001", f"{path} is read by Pillow, which is not here", "pip install pillow.") from error
+        raise UsageError("C2A003", f"{path} is read by Pillow, which is not here", "pip install pillow.") from error
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as opened:
             if opened.mode.startswith(("I", "F")):

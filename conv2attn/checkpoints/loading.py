@@ -56,7 +56,7 @@ def load(
         trust_pickle: run the code that a pickle names. Only for files whose author you trust.
     Raises:
         CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
-        UsageError: `arch` names nothing, or does not go with `model` (C2A001).
+        UsageError: `arch` names nothing, or does not go with `model` (C2A004).
     Examples:
         >>> import conv2attn
         >>> from conv2attn.checkpoints.examples import demo_files
@@ -64,9 +64,9 @@ def load(
         'ResNet'
     """
     if arch is not None and model is not None:
-        raise UsageError("C2A001", "arch and model both say what network the weights are of", "Pass one.")
+        raise UsageError("C2A004", "arch and model both say what network the weights are of", "Pass one.")
     if arch_args and (arch is None or ":" not in arch):
-        raise UsageError("C2A001", "arguments are given without an architecture that takes them", NAME_IT)
+        raise UsageError("C2A004", "arguments are given without an architecture that takes them", NAME_IT)
     built = architecture(arch, arch_args) if arch is not None and ":" in arch else None
     held = contents_of(Path(path), max_size, allow, trust_pickle)
     if held.network is not None and (held.kind not in WEIGHTS or (built is None and model is None)):

@@ -18,13 +18,13 @@ def needed(library: str) -> Any:
     """A library for ONNX files.
 
     Raises:
-        UsageError: it is not installed (C2A001).
+        UsageError: it is not installed (C2A003).
     """
     try:
         return importlib.import_module(library)
     except ImportError as error:
         remedy = "Install it: pip install 'conv2attn[onnx]'."
-        raise UsageError("C2A001", f"{library} is not installed", remedy) from error
+        raise UsageError("C2A003", f"{library} is not installed", remedy) from error
 
 
 @final
@@ -56,7 +56,7 @@ def read_onnx(path: Path) -> OnnxNetwork:
     Raises:
         CheckpointError: it reads other files or operators of others, does not have one image and one output, or
             onnxruntime refuses it (C2A303).
-        UsageError: onnx or onnxruntime is not installed (C2A001).
+        UsageError: onnx or onnxruntime is not installed (C2A003).
     """
     model = parsed(path)
     weights = {each.name for each in model.graph.initializer}

@@ -34,12 +34,12 @@ class Reading:
         """These options as arguments of `load`.
 
         Raises:
-            UsageError: one of them cannot be read (C2A001).
+            UsageError: one of them cannot be read (C2A001, C2A006).
         """
         if not 0 < self.max_size < float("inf"):
             raise UsageError("C2A001", f"--max-size {self.max_size:g} is not a positive number of GiB")
         if nameless := [name for name in self.allow if "." not in name]:
-            raise UsageError("C2A001", f"--allow {nameless[0]} names no package", "Write package.Class.")
+            raise UsageError("C2A006", f"--allow {nameless[0]} names no package", "Write package.Class.")
         Preparation.asked(numbers(self.mean, "--mean"), numbers(self.std, "--std"))
         arguments = parse_arguments(self.arch_args)
         size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
@@ -62,7 +62,7 @@ def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     """Numbers with commas between them.
 
     Raises:
-        UsageError: they are not, or not finite (C2A001).
+        UsageError: they are not, or not finite (C2A006).
     """
     if text is None:
         return None
@@ -71,5 +71,5 @@ def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     except ValueError:
         found = (float("nan"),)
     if not all(abs(each) < float("inf") for each in found):
-        raise UsageError("C2A001", f"{option} {text} is not a list of numbers", "Write 0.485,0.456,0.406, say.")
+        raise UsageError("C2A006", f"{option} {text} is not a list of numbers", "Write 0.485,0.456,0.406, say.")
     return found

@@ -38,10 +38,10 @@ class Preparation:
         """The normalisation that a user asks for.
 
         Raises:
-            UsageError: one of both is missing, or a deviation is not positive (C2A001).
+            UsageError: one of both is missing (C2A004), or a deviation is not positive (C2A001).
         """
         if (mean is None) != (std is None):
-            raise UsageError("C2A001", "a mean without a deviation, or the other way", "Pass --mean and --std.")
+            raise UsageError("C2A004", "a mean without a deviation, or the other way", "Pass --mean and --std.")
         if mean is None or std is None:
             return Preparation()
         if not all(0 < each < float("inf") for each in std):
@@ -75,7 +75,7 @@ def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[
     """Bytes (channels, rows, columns) of each picture as one batch, and what was done to them in words.
 
     Raises:
-        UsageError: channels do not fit, or the pictures differ in size and none is wanted (C2A001).
+        UsageError: channels do not fit, or the pictures differ in size and none is wanted (C2A005).
     """
     sides = wanted.size[1:]
     channels = wanted.size[0] if wanted.size else max(len(each) for each in pixels)
@@ -83,7 +83,7 @@ def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[
     if others := {each.shape[1:] for each in fitted} - {fitted[0].shape[1:]}:
         both = " and ".join("x".join(map(str, each)) for each in (fitted[0].shape[1:], *others)[:2])
         remedy = "Say which size is wanted with --input-size CHANNELSxHxW."
-        raise UsageError("C2A001", f"the pictures in {name} are {both}, and no size is known", remedy)
+        raise UsageError("C2A005", f"the pictures in {name} are {both}, and no size is known", remedy)
     words = f"{counted(len(pixels), 'image')} of {name}"
     if any(each.shape[1:] != fitted[0].shape[1:] for each in pixels):
         words += f" resized to {'x'.join(map(str, fitted[0].shape[1:]))}"
@@ -95,7 +95,7 @@ def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
     """A grey or coloured image (1 or 3, rows, columns) with so many channels.
 
     Raises:
-        UsageError: the network takes neither one nor three (C2A001).
+        UsageError: the network takes neither one nor three (C2A007).
     """
     if len(image) == channels:
         return image
@@ -103,7 +103,7 @@ def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
         return (image * torch.tensor(LUMINANCE).reshape(3, 1, 1)).sum(0, keepdim=True)
     if len(image) != 1 or channels != 3:
         found = f"the images in {name} have {counted(len(image), 'channel')}, and the network takes {channels}"
-        raise UsageError("C2A001", found, "Pass a floating-point array (N, C, H, W).")
+        raise UsageError("C2A007", found, "Pass a floating-point array (N, C, H, W).")
     return image.expand(3, -1, -1)
 
 
@@ -122,13 +122,13 @@ def normalised(batch: Tensor, wanted: Preparation) -> tuple[Tensor, str]:
     """A batch minus the mean and divided by the deviation of its channels, and that in words; neither without them.
 
     Raises:
-        UsageError: there are more or fewer numbers than channels (C2A001).
+        UsageError: there are more or fewer numbers than channels (C2A007).
     """
     if wanted.mean is None or wanted.std is None:
         return batch, ""
     if not all(len(each) in (1, batch.shape[1]) for each in (wanted.mean, wanted.std)):
         found = f"mean and deviation have {len(wanted.mean)} and {len(wanted.std)} numbers"
-        raise UsageError("C2A001", f"{found}, the images {batch.shape[1]} channels", "Pass one number per channel.")
+        raise UsageError("C2A007", f"{found}, the images {batch.shape[1]} channels", "Pass one number per channel.")
     batch = batch if batch.is_floating_point() else batch.float()
     mean, std = (
         torch.tensor(each).to(batch).reshape(1, -1, *[1] * (batch.ndim - 2)) for each in (wanted.mean, wanted.std)

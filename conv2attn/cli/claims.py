@@ -38,7 +38,7 @@ def explain(code: str | None) -> None:
         click.echo("\n".join(f"{key}  {RULES[key].title}" for key in sorted(RULES)))
         return
     if code.upper() not in RULES:
-        raise UsageError("C2A001", f"{code} is not a code", "Call explain without a code for the list.")
+        raise UsageError("C2A002", f"{code} is not a code", "Call explain without a code for the list.")
     click.echo(explained(code.upper()))
 
 

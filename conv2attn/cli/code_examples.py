@@ -2,6 +2,14 @@
 
 EXAMPLES = {
     "C2A001": "$ conv2attn convert resnet18.pt --input-range -1",
+    "C2A002": '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
+    "C2A003": "$ conv2attn convert weights.pt --arch monai:unet",
+    "C2A004": ">>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3)), alpha=5, max_difference=0.1)",
+    "C2A005": ">>> conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))",
+    "C2A006": "$ conv2attn verify resnet18.pt resnet18.pt --input-size 3,224,224",
+    "C2A007": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=(2, 2, 2))",
+    "C2A008": '>>> conv2attn.set_engine(nn.Linear(3, 4), "conv")',
+    "C2A009": "$ conv2attn verify resnet18.pt resnet18.pt --input-size 5x224x224",
     "C2A101": "$ conv2attn convert layer.pt -o twice.pt",
     "C2A102": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3, dtype=torch.complex64))",
     "C2A103": ">>> conv2attn.convert(nn.LazyConv2d(4, 3))",

@@ -77,12 +77,12 @@ def train(
     exits with 130.
     """
     if (kind is None) == (resume is None):
-        raise UsageError("C2A001", "train takes either a KIND or --resume FOLDER", "Name one of them.")
+        raise UsageError("C2A004", "train takes either a KIND or --resume FOLDER", "Name one of them.")
     if resume is not None:
         for name in ("output", *given):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 option = "--" + name.replace("_", "-")
-                raise UsageError("C2A001", f"{option} changes nothing beside --resume", "Leave out one of both.")
+                raise UsageError("C2A004", f"{option} changes nothing beside --resume", "Leave out one of both.")
     recipe = None if kind is None else Recipe(kind, **{**given, "milestones": whole_numbers(given["milestones"])})
     folder = resume or output or f"runs/{kind}-{Path(given['data']).name}"
     from conv2attn.experiments.training import train as run_training
@@ -126,7 +126,7 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
 
     asked = None if query is None else whole_numbers(query)
     if asked is not None and len(asked) != 2:
-        raise UsageError("C2A001", f"--query {query} is not a row and a column")
+        raise UsageError("C2A006", f"--query {query} is not a row and a column")
     found = [Run(Path(run)) for run in runs]
     place = None if asked is None else (asked[0], asked[1])
     for path in draw_figures(found, output, suffix=f".{suffix}", query=place, zoom=zoom or None, **given):
@@ -214,7 +214,7 @@ def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
 
     showing.check()
     if any("=" not in run for run in runs):
-        raise UsageError("C2A001", "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar")
+        raise UsageError("C2A006", "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar")
     found = reproduce_tables({run.partition("=")[0]: Run(Path(run.partition("=")[2])) for run in runs}, engine)
     showing.finish(found)
     sys.exit(found.exit_code)
@@ -224,9 +224,9 @@ def whole_numbers(text: str) -> tuple[int, ...]:
     """Comma-separated whole numbers.
 
     Raises:
-        UsageError: something else is among them (C2A001).
+        UsageError: something else is among them (C2A006).
     """
     try:
         return tuple(int(number) for number in text.split(",") if number.strip())
     except ValueError:
-        raise UsageError("C2A001", f"{text!r} is not a list of whole numbers") from None
+        raise UsageError("C2A006", f"{text!r} is not a list of whole numbers") from None

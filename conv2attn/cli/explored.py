@@ -41,7 +41,7 @@ def explore_file(
     if Path(output).suffix == ".svg":
         found = [(name, layer) for name, layer in attention_layers(network).items() if is_wanted(name, only)]
         if not found:
-            raise UsageError("C2A001", f"{model} has no converted layer of such a name to draw", "Choose with --only.")
+            raise UsageError("C2A008", f"{model} has no converted layer of such a name to draw", "Choose with --only.")
         write_text_atomically(output, moving_picture(found[0][1], found[0][0]), force)
         return [f"wrote {output}"]
     if image is None:

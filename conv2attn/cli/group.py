@@ -90,7 +90,7 @@ class Group(click.Group):
             sys.exit(error.exit_code)
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "conv2attn"
-            click.echo(f"error: C2A001 {error.format_message().rstrip('.')}. See {path} --help.", err=True)
+            click.echo(f"error: C2A006 {error.format_message().rstrip('.')}. See {path} --help.", err=True)
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)

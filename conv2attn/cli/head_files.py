@@ -41,7 +41,7 @@ def facts_in(
     """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
 
     Raises:
-        UsageError: inputs beside an array, or names that fit no layer (C2A001); nothing attends (C2A501).
+        UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
     """
     for picture in filter(None, (plot, curves)):
         plots.check_drawable(picture)
@@ -54,7 +54,7 @@ def facts_in(
         found = facts_of_network(network, sides, inputs, reading, extra_tokens)
     kept = tuple(layer for layer in found.layers if not only or any(fnmatchcase(layer.name, each) for each in only))
     if not kept:
-        raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
+        raise UsageError("C2A008", f"--only {' '.join(only)} fits no layer of {path}")
     if plot and any(layer.mass is not None for layer in kept):
         plots.write(plots.draw_facts(replace(found, layers=kept)), plot, force)
     if curves:

@@ -69,11 +69,11 @@ def program_options(
     """Arguments of `save` for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate.
 
     Raises:
-        UsageError: an engine is named for a file that holds none (C2A001).
+        UsageError: an engine is named for a file that holds none (C2A004).
     """
     if destination.suffix not in PROGRAMS:
         if engine:
-            raise UsageError("C2A001", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
+            raise UsageError("C2A004", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
         return {}
     outputs, size = certificate.outputs, running["input_size"]
     return {
@@ -187,14 +187,14 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
     """The network in the dtype and on the device asked for.
 
     Raises:
-        UsageError: there is no such device (C2A001).
+        UsageError: there is no such device (C2A002).
     """
     try:
         with warnings.catch_warnings(action="ignore"):
             device = torch.device(running["device"])
             torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError("C2A001", f"device {running['device']!r} is not here", "Use --device cpu.") from error
+        raise UsageError("C2A002", f"device {running['device']!r} is not here", "Use --device cpu.") from error
     dtype = running["dtype"]
     return network.to(device, getattr(torch, dtype) if dtype else None)
 
@@ -220,11 +220,11 @@ def parse_size(text: str) -> tuple[int, ...]:
     """`3x224x224` as numbers.
 
     Raises:
-        UsageError: it is not positive integers with an x between them (C2A001).
+        UsageError: it is not positive integers with an x between them (C2A006).
     """
     parts = text.lower().split("x")
     if len(parts) < 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError("C2A001", f"--input-size {text} is not CHANNELSxSIDE[xSIDE[xSIDE]]", "Write 3x224x224, say.")
+        raise UsageError("C2A006", f"--input-size {text} is not CHANNELSxSIDE[xSIDE[xSIDE]]", "Write 3x224x224, say.")
     return tuple(int(part) for part in parts)
 
 

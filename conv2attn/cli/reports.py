@@ -33,15 +33,15 @@ def check_free(force: bool, *paths: str | Path | None, read: tuple[str | None, .
     Raises:
         CheckpointError: a file is there and not to be overwritten (C2A305), or its folder is not, or takes no files
             (C2A301).
-        UsageError: one file is to hold two things (C2A001).
+        UsageError: one file is to hold two things (C2A004).
     """
     wanted = [Path(path) for path in paths if path is not None]
     needed = [Path(path).resolve() for path in read if path is not None]
     for place, path in enumerate(wanted):
         if path.resolve() in needed:
-            raise UsageError("C2A001", f"{path} is read by this call, and would be overwritten", "Name another file.")
+            raise UsageError("C2A004", f"{path} is read by this call, and would be overwritten", "Name another file.")
         if path.resolve() in [other.resolve() for other in wanted[:place]]:
-            raise UsageError("C2A001", f"{path} is to hold both the report and something else", "Name two files.")
+            raise UsageError("C2A004", f"{path} is to hold both the report and something else", "Name two files.")
         if path.exists() and not force:
             raise CheckpointError("C2A305", f"{path} exists")
         if not path.parent.is_dir():

@@ -45,8 +45,8 @@ def check_file(
     """The report on all attention in a file, and a picture of it in the file `plot`, if any.
 
     Raises:
-        UsageError: content-dependent attention without inputs, an option that cannot be read, or no matplotlib for a
-            picture (C2A001).
+        UsageError: content-dependent attention without inputs (C2A004), an option that cannot be read (C2A006), or no
+            matplotlib for a picture (C2A003).
         CheckpointError: the file cannot be read, or the picture cannot be written.
     """
     if plot:
@@ -62,17 +62,17 @@ def check_file(
     network = None if position_only and inputs else network_in(path, inputs, reading)
     if position_only and network is None:
         found = "--inputs" if inputs else "an array"
-        raise UsageError("C2A001", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
+        raise UsageError("C2A004", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
     if network is None:
         parts = [Part(NamedAttention(arrays(path)), sides)]
     else:
         parts = positions_in(network, sides) if position_only else attention_in(network, path, sides, inputs, reading)
     parts = [replace(part, layers=chosen(part.layers, only)) for part in parts]
     if not any(part.layers for part in parts):
-        raise UsageError("C2A001", f"--only {' '.join(only)} fits no layer of {path}")
+        raise UsageError("C2A008", f"--only {' '.join(only)} fits no layer of {path}")
     ours = [name for part in parts for name, given in part.layers.items() if isinstance(given, ON_PIXELS)]
     if extra_tokens and ours:
-        raise UsageError("C2A001", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
+        raise UsageError("C2A004", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
     if extra_tokens is not None:
         parts = [replace(part, extra=dict.fromkeys(part.layers, extra_tokens)) for part in parts]
     with progress() as shown:
@@ -114,11 +114,11 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
     """`14x14` as numbers; one number stands alone.
 
     Raises:
-        UsageError: they are not positive integers with an x between them (C2A001).
+        UsageError: they are not positive integers with an x between them (C2A006).
     """
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError("C2A001", f"{option} {text} is not positive integers with an x between them")
+        raise UsageError("C2A006", f"{option} {text} is not positive integers with an x between them")
     return tuple(int(part) for part in parts)
 
 
@@ -126,12 +126,12 @@ def parse_offsets(text: str) -> list[tuple[int, ...]]:
     """`0,-1 0,0 0,1` as offsets.
 
     Raises:
-        UsageError: it is not integers, separated by commas within an offset and by blanks between them (C2A001).
+        UsageError: it is not integers, separated by commas within an offset and by blanks between them (C2A006).
     """
     try:
         found = [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
     except ValueError:
         found = []
     if not found:
-        raise UsageError("C2A001", f"--offsets {text!r} is not offsets", "Write '0,-1 0,0 0,1', say.")
+        raise UsageError("C2A006", f"--offsets {text!r} is not offsets", "Write '0,-1 0,0 0,1', say.")
     return found

@@ -43,7 +43,7 @@ def attention_in(
             found = f"{type(network).__name__} has no layer that is known to attend"
             raise UsageError("C2A501", found, "Pass --inputs if it attends nevertheless.")
         if images is None:
-            raise UsageError("C2A001", f"attention in {path} depends on the content", NEEDS_CONTENT)
+            raise UsageError("C2A004", f"attention in {path} depends on the content", NEEDS_CONTENT)
         with told_of(network, images):
             seen = capture(network, images)
         prefix = prefix_of(network)
@@ -66,12 +66,12 @@ def network_in(path: str, inputs: str | None, reading: Reading) -> nn.Module | N
     """The network in a file; None where it holds attention itself. With an architecture, it holds a state dict.
 
     Raises:
-        UsageError: inputs are given for attention itself (C2A001).
+        UsageError: inputs are given for attention itself (C2A004).
     """
     if reading.arch is not None or not holds_arrays(path):
         return reading.load(path)
     if inputs:
-        raise UsageError("C2A001", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
+        raise UsageError("C2A004", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
     return None
 
 
@@ -98,13 +98,13 @@ def grids(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], imag
     """Sides of the image that each layer is given when the network runs on `images`, or on its own input size.
 
     Raises:
-        UsageError: neither says how large an image the network takes (C2A001).
+        UsageError: neither says how large an image the network takes (C2A005).
     """
     size: Sides | None = getattr(getattr(network, "plan", None), "input_size", None)
     like = next(network.parameters())
     if images is None:
         if size is None:
-            raise UsageError("C2A001", "nothing says how large the grid is", "Pass --grid.")
+            raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
         images = torch.zeros(1, *size)
     seen: dict[nn.Module, Sides] = {}
     handles = [
@@ -123,7 +123,7 @@ def told_of(network: nn.Module, images: Tensor) -> Iterator[None]:
     """Whatever a network raises on these images, told as what they are.
 
     Raises:
-        UsageError: it does not (C2A001).
+        UsageError: it does not (C2A009).
     """
     try:
         yield
@@ -133,7 +133,7 @@ def told_of(network: nn.Module, images: Tensor) -> Iterator[None]:
         shape = "x".join(map(str, images.shape))
         told = str(error).splitlines()[0]
         found = f"{type(network).__name__} does not run on images of {shape} numbers ({told})"
-        raise UsageError("C2A001", found, "Pass --inputs that it takes.") from error
+        raise UsageError("C2A009", found, "Pass --inputs that it takes.") from error
 
 
 def arrays(path: str) -> dict[str, Any]:

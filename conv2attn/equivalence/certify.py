@@ -68,8 +68,9 @@ def certify(
             these alone (strength: sampled).
         circumstances: what else to tell of the two, such as the files that they come from.
     Raises:
-        UsageError: an argument is of the wrong kind; nothing says what to run the networks on, it has no numbers, more
-            than 2^26, or some beyond the dtype; the original does not run on it; autocast is on (C2A001).
+        UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
+            more than 2^26 numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast
+            is on (C2A004).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
@@ -83,7 +84,7 @@ def certify(
         images, described = random_images(original, input_size, input_range, seed)
     described = described or f"{len(images)} given images"
     if torch.is_autocast_enabled(images.device.type):
-        raise UsageError("C2A001", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
+        raise UsageError("C2A004", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
     read = read_as(original, network)
     told = (*machine(original, images), *circumstances, *([("read as", read)] if read else []))
     if unread := compiled(original, network):
@@ -179,7 +180,7 @@ def random_images(
     """One seeded random image of the size given, or of the architecture's own."""
     size = input_size or input_size_of(original)
     if size is None:
-        raise UsageError("C2A001", "nothing says how large an image the networks take", "Pass an input size.")
+        raise UsageError("C2A005", "nothing says how large an image the networks take", "Pass an input size.")
     like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))
     sides = "x".join(map(str, size))
     if not all(isinstance(side, int) and side > 0 for side in size):

@@ -110,7 +110,7 @@ def compare_layers(
     except Exception as error:  # a network's own code may raise anything
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise UsageError("C2A001", f"the original does not run on {described}: {reason(error)}") from error
+        raise UsageError("C2A009", f"the original does not run on {described}: {reason(error)}") from error
     second, failure = run_second(softmax, images)
     for name, met in seen.items():
         if refused := refusal(network.get_submodule(name), met):

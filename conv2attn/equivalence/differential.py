@@ -154,14 +154,14 @@ def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
     """The output of a copy of `network`, or why it does not run.
 
     Raises:
-        UsageError: there is not enough memory (C2A001).
+        UsageError: there is not enough memory (C2A202).
     """
     try:
         return run(copy_network(network), images), ""
     except FAILURES as failure:
         if out_of_memory(failure):
             raise UsageError(
-                "C2A001", "the second needs more memory than there is", "Pass smaller images."
+                "C2A202", "the second needs more memory than there is", "Pass smaller images."
             ) from failure
         return None, f"{type(failure).__name__}: {reason(failure)}"
 

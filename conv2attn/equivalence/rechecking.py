@@ -91,7 +91,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
 
     Raises:
         UsageError: the file is no certificate of two files, or these hold no weights that are checked again, such as
-            programs of torch.export and ONNX (C2A001).
+            programs of torch.export and ONNX (C2A303).
         CheckpointError: a file is missing (C2A301).
     """
     if not is_regular(certificate):
@@ -105,7 +105,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, RecursionError, *MALFORMED) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not the JSON of one"
-        raise UsageError("C2A001", f"{certificate} is no certificate of two files: {why}", WRITE) from error
+        raise UsageError("C2A303", f"{certificate} is no certificate of two files: {why}", WRITE) from error
     for path in paths:
         if not is_regular(path, folder=True):
             raise CheckpointError("C2A301", f"{shortened(path)}, which the certificate is of, is not there", MOVED)
@@ -135,7 +135,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         found += of_the_rest(names, *states)
     except (CheckpointError, *MALFORMED) as error:
         reason = error.found if isinstance(error, CheckpointError) else str(error).partition("\n")[0]
-        raise UsageError("C2A001", f"the files of {certificate} cannot be checked again: {reason}", AGAIN) from error
+        raise UsageError("C2A303", f"the files of {certificate} cannot be checked again: {reason}", AGAIN) from error
     wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
     return Recheck(certificate, stored, len(pairs_of_layers), wrong, unknown)
 

@@ -74,7 +74,7 @@ def replay(
             otherwise it is what rounding allows.
     Raises:
         CheckpointError: it holds no such inputs (C2A303).
-        UsageError: they are not for these networks, or the tolerance is no number of at least 0 (C2A001).
+        UsageError: they are not for these networks (C2A008), or the tolerance is no number of at least 0 (C2A001).
         UnsupportedError: a layer is no convolution.
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
@@ -112,18 +112,18 @@ def show(
         path = "" if name == "(root)" else name
         layers = original.get_submodule(path), network.get_submodule(path)
     except AttributeError as error:
-        raise UsageError("C2A001", f"{file} is of a layer {name}, which these networks have not") from error
+        raise UsageError("C2A008", f"{file} is of a layer {name}, which these networks have not") from error
     pair = Pair.of(*layers)
     weight = pair.original.weights.stored
     if weight.dtype != image.dtype:
-        raise UsageError("C2A001", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", "Pass --dtype.")
+        raise UsageError("C2A006", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", "Pass --dtype.")
     image = image.to(weight.device)
     try:
         with torch.no_grad():
             fits = all(i < side for i, side in zip(place, layers[0](image[None]).shape[1:], strict=True))
     except (Conv2AttnError, RuntimeError, ValueError) as error:
         told = f"{name} of the original does not run on the input in {file}: {reason(error)}"
-        raise UsageError("C2A001", told) from error
+        raise UsageError("C2A009", told) from error
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
     try:
@@ -146,7 +146,7 @@ def show_network(
     device = next((each.device for each in original.parameters()), image.device)
     look = Look.at(original, network, image.to(device), f"the input in {file}")
     if name != NETWORK and name not in look.compared.calls:
-        raise UsageError("C2A001", f"{file} is of a call {name}, which these networks have not")
+        raise UsageError("C2A008", f"{file} is of a call {name}, which these networks have not")
     found = look.witness(part if name == NETWORK else name, tolerance)
     label = f"{name} {part}" if name == NETWORK else name
     if found.told:

@@ -94,7 +94,7 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
         heads: of each layer by its name, the heads to remove; `degenerate_heads` finds those of the paper.
     Raises:
         UnsupportedError: the network is another, or a layer would keep no head (C2A602).
-        UsageError: no such layer or head (C2A001).
+        UsageError: no such layer or head (C2A002).
     """
     plan = getattr(network, "plan", None)
     if not isinstance(network, AttentionClassifier) or not isinstance(plan, ClassifierPlan):
@@ -105,7 +105,7 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
     for name, layer in attention_layers(pruned).items():
         gone = removed.pop(name, set())
         if strange := sorted(gone - set(range(layer.heads))):
-            raise UsageError("C2A001", f"{name} has no head {strange[0]}")
+            raise UsageError("C2A002", f"{name} has no head {strange[0]}")
         kept = [head for head in range(layer.heads) if head not in gone]
         if not kept:
             raise UnsupportedError("C2A602", f"{name}: all of its heads would be removed")
@@ -113,7 +113,7 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
         if gone:
             pruned.get_submodule(name.rpartition(".")[0]).attention = without_heads(layer, kept)
     if removed:
-        raise UsageError("C2A001", f"{min(removed)!r} is no layer of the network")
+        raise UsageError("C2A002", f"{min(removed)!r} is no layer of the network")
     pruned.plan = replace(plan, heads=tuple(left))
     return pruned
 

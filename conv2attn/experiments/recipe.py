@@ -47,7 +47,7 @@ class Recipe:
         start: a file with a network to begin at, instead of a fresh one.
         seed: of everything that is drawn.
     Raises:
-        UsageError: a value out of range (C2A001).
+        UsageError: a value out of range (C2A001), or none of the choices (C2A002).
     Source: Cordonnier et al. 2020, Table 2; He et al. 2016 for the steps of a ResNet.
     """
 
@@ -82,7 +82,7 @@ class Recipe:
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices and (name, value) != ("schedule", None):
-                raise UsageError("C2A001", f"{name}={value!r} is not one of {', '.join(choices)}")
+                raise UsageError("C2A002", f"{name}={value!r} is not one of {', '.join(choices)}")
         for name, least in AT_LEAST.items():
             value = getattr(self, name)
             below = BELOW.get(name, math.inf)
@@ -109,15 +109,15 @@ class Recipe:
         """The recipe that `to_dict` wrote.
 
         Raises:
-            UsageError: it is not that of one (C2A001).
+            UsageError: it is not that of one (C2A302).
         """
         known = {field.name for field in fields(cls)}
         if not isinstance(content, dict) or content.keys() != known:
-            raise UsageError("C2A001", "the configuration of the run is not whole", "Start a new run.")
+            raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
         try:
             return cls(**{**content, "milestones": tuple(content["milestones"])})
         except TypeError as error:
-            raise UsageError("C2A001", f"the configuration of the run is not whole ({error})") from error
+            raise UsageError("C2A302", f"the configuration of the run is not whole ({error})") from error
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

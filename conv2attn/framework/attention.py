@@ -51,7 +51,7 @@ class AttentionConvolution(nn.Module):
         super().__init__()
         if join not in ("sum", "mean", "concatenation") or (output is not None and join != "sum"):
             raise UsageError(
-                "C2A001", f"join={join!r} is none of sum, mean, concatenation, or is not that of an output"
+                "C2A002", f"join={join!r} is none of sum, mean, concatenation, or is not that of an output"
             )
         self.mechanism, self.value, self.output = mechanism, nn.Parameter(value), as_parameter(output)
         self.bias, self.join, self.of_values, self.given = as_parameter(bias), join, of_values, given

@@ -25,7 +25,7 @@ class BasisConvolution(nn.Module):
         groups: diagonal blocks of each `M_k`, as in torch.nn.Conv2d.
         order: an order of `conv2attn.basis.evaluate`; `auto` takes the one with the fewest multiplications.
     Raises:
-        UsageError: groups that do not divide the channels or the rank (C2A001).
+        UsageError: groups that do not divide the channels or the rank (C2A007).
     Source: Andreoli 2019, Eqs. (8), (9), (13).
     Examples:
         >>> import conv2attn, torch
@@ -52,7 +52,7 @@ class BasisConvolution(nn.Module):
         if min(d_in, d_out, terms, mixtures or 0, rank or 0) < 0 or groups < 1:
             raise UsageError("C2A001", f"sizes {d_in}, {d_out}, {terms}, {mixtures}, {rank}, {groups} are too small")
         if d_in % groups or d_out % groups or (rank or 0) % groups:
-            raise UsageError("C2A001", f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}")
+            raise UsageError("C2A007", f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}")
         self.terms, self.groups, self.order = terms, groups, order
         kept = terms if mixtures is None else mixtures
         self.coefficients = None if mixtures is None else uniform((mixtures, terms), terms)

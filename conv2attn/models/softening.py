@@ -74,8 +74,8 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
         max_difference: instead of alpha: each layer gets the smallest alpha with which no output changes by more than
             this times the largest |input|.
     Raises:
-        UsageError: not one of alpha and max_difference, no attention layer, or a difference that is not positive
-            (C2A001).
+        UsageError: not one of alpha and max_difference (C2A004), no attention layer (C2A008), or a difference that is
+            not positive (C2A001).
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads are not quadratic, read content, or leak more than `max_difference` allows
             already (C2A603).
@@ -86,7 +86,7 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
         <Softening: 1 layer softened>
     """
     if (alpha is None) == (max_difference is None):
-        raise UsageError("C2A001", "soften takes either alpha or max_difference")
+        raise UsageError("C2A004", "soften takes either alpha or max_difference")
     if alpha is not None and not 0 < alpha < math.inf:
         raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
     if max_difference is not None and not 0 < max_difference < math.inf:
@@ -94,7 +94,7 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
     softened = copy.deepcopy(network)
     layers = attention_layers(softened)
     if not layers:
-        raise UsageError("C2A001", f"{type(network).__name__} has no attention layer to soften")
+        raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
     rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in layers.items())
     return Softening(softened, rows)
 

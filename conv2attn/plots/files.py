@@ -18,12 +18,12 @@ def check_drawable(path: str | Path) -> None:
     """Refuses, before any work is done, a picture that could not be made.
 
     Raises:
-        UsageError: no matplotlib, or a suffix that is not a picture's (C2A001).
+        UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).
     """
     if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError("C2A001", f"--plot {path} does not end in {', '.join(FORMATS)}")
+        raise UsageError("C2A308", f"--plot {path} does not end in {', '.join(FORMATS)}")
     if find_spec("matplotlib") is None:
-        raise UsageError("C2A001", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
+        raise UsageError("C2A003", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
 
 
 def write(figure: "Figure", path: str | Path, force: bool = False) -> None:

@@ -65,13 +65,13 @@ class Report(ABC):
         """The main table as a pandas.DataFrame.
 
         Raises:
-            UsageError: pandas is not installed (C2A001).
+            UsageError: pandas is not installed (C2A003).
         """
         try:
             import pandas
         except ImportError as error:
             raise UsageError(
-                "C2A001", "to_frame needs pandas, which is not installed", "pip install pandas."
+                "C2A003", "to_frame needs pandas, which is not installed", "pip install pandas."
             ) from error
         return pandas.DataFrame(self.records())
 

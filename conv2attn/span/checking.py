@@ -83,8 +83,8 @@ def check_span(
             that cannot be read so; see docs/check-span.md for the kinds that are known.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
-        UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments, or
-            a limit of memory that is too low, with the one that would do (C2A001).
+        UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), arguments (C2A001 to
+            C2A006), or a limit of memory that is too low, with the one that would do (C2A202).
     Source: Cordonnier et al. 2020, Lemma 3; claims L3 and L3' of proofs/.
     Examples:
         >>> import conv2attn, torch
@@ -96,12 +96,12 @@ def check_span(
     """
     given = named_layers(attention, grid, position_only)
     if structure is not None and (offsets is not None or convolution is not None or position_only):
-        raise UsageError("C2A001", "a structure says itself what is asked for", "Leave out what else says so.")
+        raise UsageError("C2A004", "a structure says itself what is asked for", "Leave out what else says so.")
     offsets = None if offsets is None else as_offsets(offsets)
     read_as = None if convolution is None else as_convolution(convolution)
     if condition not in CONDITIONS or (condition == "kernel" and read_as is None):
         known = ", ".join(CONDITIONS)
-        raise UsageError("C2A001", f"condition {condition!r} is not one of {known}, the last for a given convolution")
+        raise UsageError("C2A002", f"condition {condition!r} is not one of {known}, the last for a given convolution")
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
         if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
             raise UsageError("C2A001", f"{name}={value} is not a positive finite number")

@@ -205,7 +205,7 @@ def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> Name
     """The attention of a model by name: captured on inputs, otherwise by position alone.
 
     Raises:
-        UsageError: inputs beside what is attention already (C2A001).
+        UsageError: inputs beside what is attention already (C2A004).
     """
     if isinstance(model, nn.Module):
         if inputs is not None:
@@ -216,7 +216,7 @@ def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> Name
             )
         return NamedAttention(position_attention(model, as_sides(grid, 2)))
     if inputs is not None:
-        raise UsageError("C2A001", f"a {type(model).__name__} takes no inputs", "Leave them out.")
+        raise UsageError("C2A004", f"a {type(model).__name__} takes no inputs", "Leave them out.")
     return as_layers(model)
 
 

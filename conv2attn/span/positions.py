@@ -27,10 +27,10 @@ def named_layers(attention: Any, grid: Sequence[int] | int | None, position_only
     """The layers to be checked, by name: all of a network where positions alone are asked for.
 
     Raises:
-        UsageError: positions alone of what has no parameters (C2A001).
+        UsageError: positions alone of what has no parameters (C2A004).
     """
     if position_only and not isinstance(attention, nn.Module):
-        raise UsageError("C2A001", f"a {type(attention).__name__} has no parameters to read positions from")
+        raise UsageError("C2A004", f"a {type(attention).__name__} has no parameters to read positions from")
     if position_only:
         return NamedAttention(position_attention(attention, as_sides(grid, 2)))
     return as_layers(attention)

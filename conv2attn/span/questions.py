@@ -36,13 +36,13 @@ def rows_of(
 
     Raises:
         UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
-            declared exact (C2A001).
+            declared exact (C2A004).
     """
     if exact and isinstance(attention, nn.Module | PositionAttention):
-        raise UsageError("C2A001", f"{name} is computed in floats: only arrays are exact", "Leave out exact (--exact).")
+        raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out exact (--exact).")
     if isinstance(attention, PositionAttention):
         if extra_tokens:
-            raise UsageError("C2A001", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
+            raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
         return read_positions(name, attention, as_sides(grid, len(attention.grid.keys)), memory_limit)
     if isinstance(attention, Unread):
         raise UsageError("C2A502", f"{name}: {attention.reason}")

@@ -49,14 +49,14 @@ def attention_for(
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
         HeadSizeError: `d_head` is too small (C2A105).
-        UsageError: an unknown encoding, an offset too large for the dtype of the centres, a `max_error` that is no
-            number >= 0 or comes with a `d_head` (C2A001).
+        UsageError: an unknown encoding (C2A002), an offset too large for the dtype of the centres or a `max_error`
+            that is no number >= 0 (C2A001), or one that comes with a `d_head` (C2A004).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
     if content not in ("none", "silent"):
-        raise UsageError("C2A001", f"content={content!r} is neither 'none' nor 'silent'")
+        raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'")
     if encoding not in HARD_ENCODINGS:
-        raise UsageError("C2A001", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
+        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
     weight = convolution.weight
     sharpness = sharpness_for(alpha, weight.dtype)
     taken, weights = heads_of(convolution, d_head, trainable, max_error)
@@ -100,7 +100,7 @@ def heads_of(
     basis, groups = as_basis(convolution), convolution.groups
     if max_error is not None:
         if d_head is not None:
-            raise UsageError("C2A001", f"max_error={max_error} chooses the width, and d_head={d_head} is given")
+            raise UsageError("C2A004", f"max_error={max_error} chooses the width, and d_head={d_head} is given")
         narrow, basis = (reduce(basis, max_error, kind).basis for kind in ("rank", "terms"))
         if narrow.weights.numbers < basis.weights.numbers:
             return convolution.offsets, narrow.weights

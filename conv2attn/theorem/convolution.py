@@ -190,7 +190,7 @@ def resolve_padding(
         return (0,) * len(kernel_size), (0,) * len(kernel_size)
     if padding == "same":
         if max(stride) > 1:
-            raise UsageError("C2A001", f"padding='same' has no meaning at stride {tuple(stride)}")
+            raise UsageError("C2A004", f"padding='same' has no meaning at stride {tuple(stride)}")
         total = [d * (k - 1) for k, d in zip(kernel_size, dilation, strict=True)]
         return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
     assert not isinstance(padding, str)

@@ -86,12 +86,12 @@ def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Of
     Raises:
         UnsupportedError: output and input are not as many whole patches at every size, or padding is not by zeros or
             circular (C2A111).
-        UsageError: the patch has other axes, or is not positive (C2A001).
+        UsageError: the patch has other axes, or is not positive (C2A007).
     Source: Li et al. 2021, arXiv 2111.01353, Sec. 3.
     """
     padding, axes = convolution.padding, len(convolution.kernel_size)
     if len(patch) != axes or min(patch, default=0) < 1:
-        raise UsageError("C2A001", f"patch={patch} is not a positive number for each of {axes} axes")
+        raise UsageError("C2A007", f"patch={patch} is not a positive number for each of {axes} axes")
     spans = [d * (k - 1) for k, d in zip(convolution.kernel_size, convolution.dilation, strict=True)]
     per_axis = zip(patch, convolution.stride, spans, padding.before, padding.after, strict=True)
     for axis, (p, s, span, before, after) in enumerate(per_axis):

@@ -67,12 +67,12 @@ class LearnedEncoding(nn.Module):
                 grids that fitted stays bitwise the same; "interpolate" stretches the table linearly, so that the
                 vectors at the ends stay at the ends.
         Raises:
-            UsageError: sides for other axes, or another way (C2A001).
+            UsageError: sides for other axes (C2A007), or another way (C2A002).
         """
         if len(sides) != self.dimensions or min(sides) < 1:
-            raise UsageError("C2A001", f"sides={sides} is not a positive number for each of {self.dimensions} axes")
+            raise UsageError("C2A007", f"sides={sides} is not a positive number for each of {self.dimensions} axes")
         if how not in ("grow", "interpolate"):
-            raise UsageError("C2A001", f"how={how!r} is neither 'grow' nor 'interpolate'")
+            raise UsageError("C2A002", f"how={how!r} is neither 'grow' nor 'interpolate'")
         reach = [max(1, side - 1) for side in sides]
         resize = grown if how == "grow" else stretched
         other = type(self)(self.heads, reach, self.width)

@@ -23,10 +23,10 @@ def check_engine(name: str) -> str:
     """`name`, if it is an engine.
 
     Raises:
-        UsageError: it is not (C2A001).
+        UsageError: it is not (C2A002).
     """
     if name not in ENGINES:
-        raise UsageError("C2A001", f"engine {name!r} is not one of {', '.join(ENGINES)}")
+        raise UsageError("C2A002", f"engine {name!r} is not one of {', '.join(ENGINES)}")
     return name
 
 

@@ -18,7 +18,7 @@ def read_folder(path: Path) -> LabelledImages:
 
     Raises:
         CheckpointError: no such folders, no images, or images that differ in size or cannot be read (C2A303).
-        UsageError: pillow is not installed (C2A001).
+        UsageError: pillow is not installed (C2A003).
     """
     if not (path / "train").is_dir() or not (path / "test").is_dir():
         raise CheckpointError("C2A303", f"{path} has no folders train and test", REMEDY)
@@ -51,7 +51,7 @@ def mode_of(file: Path) -> str:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise UsageError(
-            "C2A001", "a folder of images is read by pillow", "Install it: pip install 'conv2attn[train]'."
+            "C2A003", "a folder of images is read by pillow", "Install it: pip install 'conv2attn[train]'."
         ) from None
     try:
         with Image.open(file) as image:

@@ -24,7 +24,7 @@ def read_images_of(source: str) -> LabelledImages:
             test/CLASS/FILE.
     Raises:
         CheckpointError: nothing is there (C2A301), or it is damaged (C2A302) or of another kind (C2A303).
-        UsageError: a package that reads it is not installed (C2A001).
+        UsageError: a package that reads it is not installed (C2A003).
     """
     if source == "fashion-mnist":
         return read_fashion_mnist(FASHION)
@@ -55,7 +55,7 @@ def read_digits() -> LabelledImages:
         from sklearn.datasets import load_digits
     except ImportError:
         raise UsageError(
-            "C2A001", "the data set digits comes with scikit-learn", "Install it: pip install 'conv2attn[train]'."
+            "C2A003", "the data set digits comes with scikit-learn", "Install it: pip install 'conv2attn[train]'."
         ) from None
     stored = load_digits()
     pixels = torch.from_numpy(stored.images / 16 * 255).round().to(torch.uint8)[:, None]

@@ -48,12 +48,12 @@ def draw_figures(
     Returns:
         The files.
     Raises:
-        UsageError: no runs, an unknown suffix, or no matplotlib (C2A001).
+        UsageError: no runs, an unknown suffix, or no matplotlib (C2A308).
         CheckpointError: see `Run.metrics`.
     """
     folder = Path(folder)
     if not runs or suffix not in FORMATS:
-        raise UsageError("C2A001", f"figures takes runs and one of {', '.join(FORMATS)}, not {suffix!r}")
+        raise UsageError("C2A308", f"figures takes runs and one of {', '.join(FORMATS)}, not {suffix!r}")
     check_drawable(folder / f"figure{suffix}")
     figures = {"accuracy": accuracy_figure(runs), **figures_of_heads(runs[0])}
     network = load(runs[0].network)

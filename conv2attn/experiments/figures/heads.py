@@ -75,7 +75,7 @@ def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int
         images: as the network takes them.
         query: row and column of the token that asks; by default the one in the middle.
     Raises:
-        UsageError: there is no such token (C2A001).
+        UsageError: there is no such token (C2A002).
     """
     seen: dict[str, Tensor] = {}
     layers = attention_layers(network)
@@ -96,7 +96,7 @@ def row_of_attention(layer: nn.Module, image: Tensor, query: tuple[int, int] | N
     rows, columns = image.shape[2:]
     row, column = query or (rows // 2, columns // 2)
     if not (0 <= row < rows and 0 <= column < columns):
-        raise UsageError("C2A001", f"query {row},{column} is none of {rows}x{columns} tokens")
+        raise UsageError("C2A002", f"query {row},{column} is none of {rows}x{columns} tokens")
     place, found = row * columns + column, []
     for part in image.split(1):
         for queries, attention in layer.attention_chunks(part):  # type: ignore[operator]

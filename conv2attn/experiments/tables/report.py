@@ -134,12 +134,12 @@ def reproduce_tables(runs: Mapping[str, Run] | None = None, engine: str = "dense
         runs: training runs by the key of their model, whose last accuracy is shown beside the paper's.
         engine: of the attention products.
     Raises:
-        UsageError: a key is no model's (C2A001).
+        UsageError: a key is no model's (C2A002).
     """
     runs = runs or {}
     if strange := sorted(runs.keys() - {model.key for model in MODELS}):
         known = ", ".join(dict.fromkeys(model.key for model in MODELS))
-        raise UsageError("C2A001", f"{strange[0]!r} is no model of the tables ({known})")
+        raise UsageError("C2A002", f"{strange[0]!r} is no model of the tables ({known})")
     return Tables(tuple(row_for(model, runs.get(model.key), engine) for model in MODELS), engine)
 
 

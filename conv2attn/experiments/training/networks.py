@@ -18,7 +18,7 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
     """A fresh network in training mode, or the one that the recipe starts from.
 
     Raises:
-        UsageError: the images do not fit the network (C2A001).
+        UsageError: the images do not fit the network (C2A007).
     """
     network = load(recipe.start).train() if recipe.start else fresh(recipe, images)
     if attention_layers(network):
@@ -31,7 +31,7 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
         fits = found == (images.shape, len(images.classes))
     if not fits:
         asked = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
-        raise UsageError("C2A001", f"{recipe.start} is no classifier of such images: {asked}", "Start from another.")
+        raise UsageError("C2A007", f"{recipe.start} is no classifier of such images: {asked}", "Start from another.")
     return network
 
 
@@ -39,7 +39,7 @@ def fresh(recipe: Recipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes, drawn with the recipe's seed.
 
     Raises:
-        UsageError: the images are not square, or no whole patches (C2A001).
+        UsageError: the images are not square, or no whole patches (C2A007).
     """
     torch.manual_seed(recipe.seed)
     channels, rows, columns = images.shape
@@ -48,7 +48,7 @@ def fresh(recipe: Recipe, images: LabelledImages) -> nn.Module:
         return ResNet(plan)
     if rows != columns or rows % recipe.patch:
         size = f"{rows}x{columns}"
-        raise UsageError("C2A001", f"images of {size} pixels are not squares of whole patches of {recipe.patch}")
+        raise UsageError("C2A007", f"images of {size} pixels are not squares of whole patches of {recipe.patch}")
     return AttentionClassifier(
         ClassifierPlan(
             encoding="learned" if recipe.kind == "content" else recipe.kind,  # type: ignore[arg-type]

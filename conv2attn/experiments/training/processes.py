@@ -50,13 +50,13 @@ def joined_workers(device: str) -> Iterator[Worker]:
     Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs.
 
     Raises:
-        UsageError: the device is not here (C2A001).
+        UsageError: the device is not here (C2A002).
     """
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         sentence = str(error).splitlines()[0]
-        raise UsageError("C2A001", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
+        raise UsageError("C2A002", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
     if "TORCHELASTIC_RUN_ID" not in os.environ and "WORLD_SIZE" not in os.environ:
         yield Worker(0, 1, torch.device(device))
         return

@@ -86,7 +86,7 @@ def convert(
     Raises:
         UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or a network that
             does not run with attention in it (C2A108).
-        UsageError: a pattern that fits no convolution, or an argument out of range (C2A001).
+        UsageError: a pattern that fits no convolution (C2A008), or an argument out of range (C2A001, C2A002).
     Source: Cordonnier et al. 2020, Theorem 1.
     Examples:
         >>> import conv2attn, torch

@@ -61,7 +61,7 @@ def conversion_of(network: nn.Module) -> Conversion:
     """Reports the outcome for each convolution when `network` was made by `convert`.
 
     Raises:
-        UsageError: it was not (C2A001).
+        UsageError: it was not (C2A008).
     Examples:
         >>> import conv2attn, torch
         >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()))
@@ -69,7 +69,7 @@ def conversion_of(network: nn.Module) -> Conversion:
         ['0']
     """
     if (conversion := remembered(network)) is None:
-        raise UsageError("C2A001", f"this {type(network).__name__} was not made by conv2attn.convert")
+        raise UsageError("C2A008", f"this {type(network).__name__} was not made by conv2attn.convert")
     return conversion
 
 

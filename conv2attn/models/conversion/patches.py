@@ -34,7 +34,7 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
     Raises:
         UnsupportedError: another kind of module (C2A101), one with hooks, a forward of its own or a weight that changes
             at each call (C2A106), or a geometry that `as_patches` refuses (C2A111).
-        UsageError: the patch has other axes, or is not positive (C2A001).
+        UsageError: the patch has other axes, or is not positive (C2A007).
     """
     stages = list(model) if type(model) is nn.Sequential else [model]
     if strange := next((m for m in (model, *stages) if hooked(m) or weight_moves(m) or "forward" in vars(m)), None):

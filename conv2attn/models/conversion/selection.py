@@ -22,12 +22,12 @@ class Selection:
         return Selection(*((patterns,) if isinstance(patterns, str) else tuple(patterns) for patterns in (only, skip)))
 
     def check(self, names: Iterable[str]) -> None:
-        """Raises UsageError (C2A001) for a pattern that fits none of `names`."""
+        """Raises UsageError (C2A008) for a pattern that fits none of `names`."""
         known = list(names)
         for pattern in (*self.only, *self.skip):
             if not any(fnmatchcase(name, pattern) for name in known):
                 raise UsageError(
-                    "C2A001",
+                    "C2A008",
                     f"the pattern {pattern!r} fits no convolution",
                     f"There are: {', '.join(known) or 'none'}.",
                 )

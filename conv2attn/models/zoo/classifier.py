@@ -63,11 +63,11 @@ class ClassifierPlan:
         """The number of heads of each layer.
 
         Raises:
-            UsageError: there is not one number for each layer (C2A001).
+            UsageError: there is not one number for each layer (C2A007).
         """
         heads = (self.heads,) * self.layers if isinstance(self.heads, int) else self.heads
         if len(heads) != self.layers or min(heads, default=1) < 1:
-            raise UsageError("C2A001", f"heads={self.heads} is not a positive number for each of {self.layers} layers")
+            raise UsageError("C2A007", f"heads={self.heads} is not a positive number for each of {self.layers} layers")
         return heads
 
     @property

@@ -39,13 +39,13 @@ def check_memory(attention: AttentionRows, targets: Targets, conditions: int, me
     """Refuses a limit that is not enough.
 
     Raises:
-        UsageError: it is not, with the least that is (C2A001).
+        UsageError: it is not, with the least that is (C2A202).
     """
     least = least_limit(attention, targets, conditions)
     if memory_limit < least:
         needed = math.ceil(least / MIB)
         raise UsageError(
-            "C2A001",
+            "C2A202",
             f"{attention.name}: {attention.heads} heads and {len(targets)} targets need {needed} MiB of memory",
             f"Raise memory_limit (--memory-limit) to {needed} MiB, or name fewer offsets.",
         )

@@ -26,19 +26,19 @@ def as_integers(given: Any) -> tuple[int, ...]:
     """Integers of any library; nothing is rounded.
 
     Raises:
-        UsageError: they are not (C2A001).
+        UsageError: they are not (C2A006).
     """
     try:
         return tuple(index(number) for number in given)
     except TypeError as error:
-        raise UsageError("C2A001", f"{given!r} is neither an integer nor one for each axis") from error
+        raise UsageError("C2A006", f"{given!r} is neither an integer nor one for each axis") from error
 
 
 def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
     """Sides as a tuple; one number is a side of all axes.
 
     Raises:
-        UsageError: they are not integers (C2A001).
+        UsageError: they are not integers (C2A006).
     """
     if grid is None:
         return None
@@ -49,7 +49,7 @@ def axes_named(given: Any) -> int | None:
     """Number of axes that sides name; None where there are none, or one number for all axes.
 
     Raises:
-        UsageError: they are not integers (C2A001).
+        UsageError: they are not integers (C2A006).
     """
     return None if given is None or is_number(given) else len(as_integers(given))
 
@@ -58,12 +58,12 @@ def as_offsets(given: Any) -> tuple[Offset, ...]:
     """Offsets, as they are.
 
     Raises:
-        UsageError: they are not several integers each (C2A001).
+        UsageError: they are not several integers each (C2A006).
     """
     try:
         return tuple(as_integers(offset) for offset in given)
     except TypeError as error:
-        raise UsageError("C2A001", f"{given!r} is not a sequence of offsets") from error
+        raise UsageError("C2A006", f"{given!r} is not a sequence of offsets") from error
 
 
 def check_extent(offsets: int, farthest: int) -> None:

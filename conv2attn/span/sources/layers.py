@@ -37,7 +37,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     taken to be that of the layer's dtype.
 
     Raises:
-        UsageError: the attention depends on the image (C2A502), or the scores of one axis exceed the memory (C2A001).
+        UsageError: the attention depends on the image (C2A502), or the scores of one axis exceed the memory (C2A202).
     """
     if layer.has_content:
         raise UsageError(
@@ -50,7 +50,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     least, allowed = 8 * max(map(operator.mul, grid.queries, grid.keys)), max(memory_limit, MEMORY_LIMIT)
     if least > allowed:
         raise UsageError(
-            "C2A001",
+            "C2A202",
             f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
             "Name a smaller grid, or raise memory_limit (--memory-limit).",
         )

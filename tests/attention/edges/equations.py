@@ -148,7 +148,7 @@ def test_content_is_left_to_the_dense_engine(terms):
     for engine in set(ENGINES) - {"auto", "dense"}:
         with pytest.raises(EngineError, match=f"engine '{engine}' is not exact here: its attention depends on the con"):
             set_engine(layer, engine)(image)
-    with pytest.raises(UsageError, match="C2A001 attention: pass an image, or sides where attention is position-only"):
+    with pytest.raises(UsageError, match="C2A004 attention: pass an image, or sides where attention is position-only"):
         layer.attention(sides=(4, 3))
 
 
@@ -185,7 +185,7 @@ def test_the_attention_of_a_converted_layer_is_one_hot(dtype):
 def test_attention_needs_an_image_or_sides():
     layer = layer_with()
     for arguments in ({}, {"image": torch.ones(1, 4, 4, 4), "sides": (4, 4)}):
-        with pytest.raises(UsageError, match="C2A001 attention: pass an image, or sides"):
+        with pytest.raises(UsageError, match="C2A004 attention: pass an image, or sides"):
             layer.attention(**arguments)
 
 

@@ -95,11 +95,11 @@ def test_changing_the_engine_never_changes_the_parameters(engine):
 
 def test_engines_and_limits_that_do_not_exist_are_refused():
     layer = attention_for(read(torch.nn.Conv2d(2, 3, 3)))
-    with pytest.raises(UsageError, match="C2A001 engine 'fast' is not one of auto, conv, gather, separable, sdpa, den"):
+    with pytest.raises(UsageError, match="C2A002 engine 'fast' is not one of auto, conv, gather, separable, sdpa, den"):
         set_engine(layer, "fast")
     with pytest.raises(UsageError, match="C2A001 memory_limit=0 is not a positive number of bytes"):
         set_engine(layer, "auto", memory_limit=0)
-    with pytest.raises(UsageError, match="C2A001 Linear has no attention layer"):
+    with pytest.raises(UsageError, match="C2A008 Linear has no attention layer"):
         set_engine(torch.nn.Linear(1, 1), "auto")
 
 
@@ -136,7 +136,7 @@ def test_permuted_heads_are_compiled_to_the_same_convolution():
 
 
 def test_an_unknown_way_to_stride_is_refused():
-    with pytest.raises(UsageError, match="C2A001 stride_by='subsampling' is neither 'queries' nor 'pooling'"):
+    with pytest.raises(UsageError, match="C2A002 stride_by='subsampling' is neither 'queries' nor 'pooling'"):
         attention_for(read(torch.nn.Conv1d(1, 1, 1)), stride_by="subsampling")
 
 

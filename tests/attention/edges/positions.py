@@ -133,7 +133,7 @@ def test_the_enumerated_layer_is_its_basis():
 
 
 def test_an_unknown_encoding_is_refused():
-    with pytest.raises(UsageError, match="C2A001 encoding 'cubic' is not one of quadratic, enumerated"):
+    with pytest.raises(UsageError, match="C2A002 encoding 'cubic' is not one of quadratic, enumerated"):
         attention_for(read(torch.nn.Conv1d(1, 1, 3)), encoding="cubic")
 
 

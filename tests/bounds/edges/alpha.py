@@ -136,7 +136,7 @@ def test_integer_budgets():
 
 
 def test_unknown_format():
-    with pytest.raises(UsageError, match="C2A001 format 'int8'"):
+    with pytest.raises(UsageError, match="C2A002 format 'int8'"):
         format_of("int8")
 
 

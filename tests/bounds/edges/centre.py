@@ -71,7 +71,7 @@ def test_the_leak_of_both_neighbours_is_reached(alpha, shifts):
 
 def test_heads_that_are_none():
     for shifts, distance in (((0.75,), 1.0), ((0.0, -0.625), 1.0), ((0.25,), -1.0), ((math.nan,), 1.0)):
-        with pytest.raises(UsageError, match=r"C2A001 shifts .* are not those of a head"):
+        with pytest.raises(UsageError, match=r"C2A007 shifts .* are not those of a head"):
             sharpness_on_a_pixel(46.0, shifts, distance, "float32")
     for alpha in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(AlphaError, match="C2A130 alpha="):

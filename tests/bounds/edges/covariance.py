@@ -64,5 +64,5 @@ def test_nothing_is_claimed_where_another_key_may_weigh_as_much():
 
 @pytest.mark.parametrize("shift", [(0.0,), (0.0, 0.0, 0.0), (), (math.nan, 0.0), (0.0, math.inf)], ids=str)
 def test_a_shift_is_one_finite_number_for_each_axis(shift):
-    with pytest.raises(UsageError, match=r"C2A001 shift .* is not one finite number for each of 2 axes"):
+    with pytest.raises(UsageError, match=r"C2A007 shift .* is not one finite number for each of 2 axes"):
         leaked_mass_covariance(MATRIX, shift)

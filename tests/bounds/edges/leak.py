@@ -186,5 +186,5 @@ def test_alpha_must_be_positive_and_finite(alpha):
 
 def test_centre_must_match():
     for centre in ([0.0], [0.0, math.nan]):
-        with pytest.raises(UsageError, match="C2A001 centre"):
+        with pytest.raises(UsageError, match="C2A007 centre"):
             leaked_mass_diagonal([1.0, 1.0], centre)

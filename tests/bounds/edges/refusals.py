@@ -40,13 +40,13 @@ def test_a_covariance_is_positive_definite(matrix):
 
 def test_a_head_has_axes():
     for call in (lambda: leaked_mass_diagonal([]), lambda: leaked_mass(46.0, 0)):
-        with pytest.raises(UsageError, match=r"C2A001 centre .* is not one finite number for each of 0 axes"):
+        with pytest.raises(UsageError, match=r"C2A007 centre .* is not one finite number for each of 0 axes"):
             call()
 
 
 @pytest.mark.parametrize("groups", [0, -1])
 def test_groups_are_counted_from_one(groups):
-    with pytest.raises(UsageError, match=f"C2A001 {groups} groups do not divide 6 channels"):
+    with pytest.raises(UsageError, match=f"C2A007 {groups} groups do not divide 6 channels"):
         dot_product_terms(6, (3, 3), groups=groups)
 
 

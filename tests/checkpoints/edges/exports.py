@@ -164,6 +164,6 @@ def test_a_small_error_in_a_weight_is_seen(pair, tmp_path, monkeypatch):
 
 
 def test_nothing_says_how_large_the_images_are(pair, tmp_path):
-    with pytest.raises(UsageError, match="C2A001 nothing says how large"):
+    with pytest.raises(UsageError, match="C2A005 nothing says how large"):
         save(pair[1], tmp_path / "net.pt2")
     assert not list(tmp_path.iterdir())

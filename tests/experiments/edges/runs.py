@@ -31,7 +31,7 @@ def call(*arguments):
         (["quadratic", "--data", "digits", "--patch", "3"], "whole patches of 3"),
         (["quadratic", "--data", "digits", "--engine", "warp"], "engine 'warp'"),
         (["resnet", "--milestones", "1,x"], "not a list of whole numbers"),
-        (["quadratic", "--data", "digits", "--device", "abacus"], "C2A001"),
+        (["quadratic", "--data", "digits", "--device", "abacus"], "C2A002"),
     ],
 )
 def test_refused_before_anything_is_written(tmp_path, monkeypatch, arguments, told):

@@ -210,7 +210,7 @@ def test_what_is_no_multi_head_attention_is_refused():
     layer = AttentionConvolution(Quadratic(torch.zeros(1, 1), torch.ones(1)), torch.ones(1, 2, 2))
     with pytest.raises(UnsupportedError, match="C2A110 quadratic positions score all pairs"):
         layer(torch.ones(1, 2, 5), None, pattern_of(Graph(EDGES, 5)))
-    with pytest.raises(UsageError, match="C2A001 groups=2 divides not all"):
+    with pytest.raises(UsageError, match="C2A007 groups=2 divides not all"):
         BasisConvolution(3, 4, 1, groups=2)
 
 
@@ -227,9 +227,9 @@ def test_masks_and_images_that_do_not_fit_are_refused(sparse):
             layer(image, None, mask)
     with pytest.raises(UsageError, match="C2A120 an image of 7 channels, where heads read 8"):
         layer(image[:, :7], None, pattern_of(Graph(EDGES, 6)) if sparse else None)
-    with pytest.raises(UsageError, match="C2A001 join='product' is none of"):
+    with pytest.raises(UsageError, match="C2A002 join='product' is none of"):
         AttentionConvolution(layer.mechanism, layer.value, join="product")
-    with pytest.raises(UsageError, match="C2A001 join='mean' is none of"):
+    with pytest.raises(UsageError, match="C2A002 join='mean' is none of"):
         AttentionConvolution(layer.mechanism, layer.value, layer.output, join="mean")
     with pytest.raises(UsageError, match="C2A001 sizes 4, 4, 2, None, -1, 1 are too small"):
         BasisConvolution(4, 4, 2, rank=-1)

@@ -47,7 +47,7 @@ def test_globs(only, skip, expected):
 @pytest.mark.parametrize("where", ["only", "skip"])
 @pytest.mark.parametrize("model", [stages(), nn.Conv2d(3, 3, 3), nn.ReLU()])
 def test_a_pattern_that_fits_nothing_is_an_error(where, model):
-    with pytest.raises(UsageError, match=r"C2A001 the pattern 'stage.1' fits no convolution"):
+    with pytest.raises(UsageError, match=r"C2A008 the pattern 'stage.1' fits no convolution"):
         convert(model, **{where: ["*" if isinstance(model, nn.Conv2d) else "stage.1", "stage.1"]})
 
 
@@ -130,7 +130,7 @@ def test_layers_compiled_by_jit_are_listed():
 
 
 def test_conversion_of_what_was_not_converted_is_an_error():
-    with pytest.raises(UsageError, match="C2A001 this Linear was not made by"):
+    with pytest.raises(UsageError, match="C2A008 this Linear was not made by"):
         conversion_of(nn.Linear(1, 1))
 
 
@@ -145,8 +145,8 @@ def test_what_is_not_a_module_is_an_error():
         ({"alpha": -1.0}, AlphaError, "C2A130 stem: alpha=-1.0"),
         ({"alpha": "sharp"}, AlphaError, "C2A130 stem: alpha='sharp'"),
         ({"d_head": 2}, HeadSizeError, r"C2A105 stem: d_head=2 is less than min\(d_in, d_out\)=3"),
-        ({"encoding": "none"}, UsageError, "C2A001 stem: encoding"),
-        ({"stride_by": "skipping"}, UsageError, "C2A001 stem: stride_by"),
+        ({"encoding": "none"}, UsageError, "C2A002 stem: encoding"),
+        ({"stride_by": "skipping"}, UsageError, "C2A002 stem: stride_by"),
     ],
 )
 def test_arguments_out_of_range_name_the_layer(arguments, error, match):

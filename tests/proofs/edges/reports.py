@@ -19,7 +19,7 @@ CLAIMS = [load(name, NAMES) for name in NAMES]
 
 @pytest.mark.parametrize("claim", ["L9", "", "core", "l1.py"])
 def test_an_unknown_claim_is_a_usage_error(claim):
-    with pytest.raises(UsageError, match="C2A001 claim"):
+    with pytest.raises(UsageError, match="C2A002 claim"):
         report([claim])
 
 

@@ -91,10 +91,10 @@ def test_facts_as_json_and_csv():
     ("arguments", "match"),
     [
         (["heads", "examples/resnet18.pt"], "C2A501"),
-        (["heads", "heads.npz", "--inputs", "heads.npz"], "C2A001 --inputs"),
-        (["heads", "heads.npz", "--only", "third"], "C2A001 --only"),
+        (["heads", "heads.npz", "--inputs", "heads.npz"], "C2A004 --inputs"),
+        (["heads", "heads.npz", "--only", "third"], "C2A008 --only"),
         (["recover", "heads.npz", "-o", "found.pt"], "C2A505"),
-        (["recover", "layer.pt", "-o", "layer.pt"], "C2A001"),
+        (["recover", "layer.pt", "-o", "layer.pt"], "C2A004"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(arguments, match):

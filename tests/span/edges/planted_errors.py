@@ -44,7 +44,7 @@ def with_entry(value):
         (soft((5, 6), 1.0), {"grid": (5, 6), "offsets": [(0,)]}, "C2A504 .*offsets has 1 axes; grid has 2 axes"),
         (soft((5, 6), 1.0), {"grid": (5, 6), "offsets": [(0, 0), (0, 0)]}, "are not distinct"),
         (soft((5, 6), 1.0), {"grid": (5, 6), "kernel_size": 0}, "C2A504"),
-        (soft((5, 6), 1.0), {"grid": (5, 6), "condition": "kernel"}, "C2A001 condition 'kernel'"),
+        (soft((5, 6), 1.0), {"grid": (5, 6), "condition": "kernel"}, "C2A002 condition 'kernel'"),
         (soft((5, 6), 1.0), {"grid": (5, 6), "max_phi": 0}, "max_phi=0 is not"),
         (soft((5, 6), 1.0), {"grid": (5, 6), "eps": float("nan")}, "eps=nan"),
         (soft((5, 6), 1.0), {"grid": (5, 6), "extra_tokens": 30}, "30 extra tokens of 30"),

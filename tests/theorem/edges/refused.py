@@ -53,7 +53,7 @@ def test_unknown_padding_modes_are_refused():
         read(spoiled(lambda conv: setattr(conv, "padding_mode", "mirror")))
     strided = nn.Conv2d(2, 2, 3, padding="same")
     strided.stride = (2, 2)
-    with pytest.raises(UsageError, match=r"C2A001 padding='same' has no meaning at stride \(2, 2\)"):
+    with pytest.raises(UsageError, match=r"C2A004 padding='same' has no meaning at stride \(2, 2\)"):
         read(strided)
 
 
