@@ -140,7 +140,9 @@ def test_unknown_format():
         format_of("int8")
 
 
-@pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(-1, 3), Fraction(1, 10**400), Fraction(10**400), 0.1, 0])
+@pytest.mark.parametrize(
+    "value", [Fraction(1, 3), Fraction(-1, 3), Fraction(1, 10**400), Fraction(10**400), -Fraction(10**400), 0.1, 0]
+)
 def test_directed_rounding(value):
     assert up(value) >= value >= down(value)
     assert up(value) == 0 or math.nextafter(up(value), -math.inf) < value
