@@ -14,7 +14,7 @@ os.environ["COLUMNS"] = "240"
 
 settings.register_profile("dev", max_examples=20, deadline=None)
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("CONV2ATTN_PROFILE", "ci"))

@@ -36,9 +36,10 @@ class FormalClaim:
         return tests | dict.fromkeys(self.instances, "idtac")
 
     def question(self) -> str:
-        """Coq source that prints for each name whether its type is right, the term that tells of it, and its axioms.
+        """Coq source that prints for each name if its type is right and the term that tells of it; then the axioms.
 
-        That term is the statement of a theorem, the definition of a mutant, the proof of an instance.
+        That term is the statement of a theorem, the definition of a mutant, the proof of an instance. The axioms are
+        asked for once, of a tuple of all names: Coq walks through the libraries for each such question anew.
         """
         told = {name: f"Statements.{wanted}" for name, wanted in self.theorems.items()}
         told |= {name: name.removesuffix("_refuted") for name in self.mutants}
@@ -48,8 +49,10 @@ class FormalClaim:
         for name, test in self.names().items():
             lines += [f'Goal True. idtac "BEGIN {self.name}:{name}". let t := type of C2A.{name} in']
             lines += [f'first [{test}; idtac "TYPED" | idtac "UNTYPED" t]; idtac "TERM". Abort.']
-            lines += [f"Print C2A.{told.get(name, name)}.", 'Goal True. idtac "AXIOMS". Abort.']
-            lines += [f"Print Assumptions C2A.{name}."]
+            lines += [f"Print C2A.{told.get(name, name)}."]
+        everything = ", ".join(f"C2A.{name}" for name in self.names())
+        lines += [f"Definition everything_of_{self.name} := ({everything}).", f'Goal True. idtac "BEGIN {self.name}:".']
+        lines += [f"Abort. Print Assumptions everything_of_{self.name}."]
         return "\n".join(lines) + "\n"
 
 
@@ -61,7 +64,6 @@ class Answer:
     name: str
     typed: str
     term: str
-    rests: str
 
     @property
     def notions(self) -> set[str]:
@@ -71,28 +73,43 @@ class Answer:
     def uses(self, theorem: str) -> bool:
         return re.search(rf"(?<![\w.']){re.escape(theorem)}(?![\w.'])", self.term) is not None
 
+    def problems(self) -> list[str]:
+        if self.typed == "TYPED":
+            return []
+        return [f"{self.name}: its type is not a statement: {' '.join(self.typed.split())[:200]}"]
+
+
+@final
+@dataclass(frozen=True)
+class Answers:
+    """The output of Coq about one claim: on each of its names, and the axioms that they rest on together."""
+
+    of: dict[str, Answer]
+    rests: str
+
     def axioms(self) -> tuple[set[str], list[str]]:
-        """The axioms that the name rests on, and what is wrong with its type and with them."""
-        if self.typed != "TYPED":
-            return set(), [f"{self.name}: its type is not a statement: {' '.join(self.typed.split())[:200]}"]
+        """The axioms that the names rest on, and what is wrong with them."""
         if self.rests == "Closed under the global context":
             return set(), []
         head, _, listed = self.rests.partition("Axioms:")
         axioms = set(re.findall(r"^([A-Za-z_][\w.']*)\s*(?=:|$)", listed, flags=re.M))
         lines = [line for line in listed.splitlines() if line and not line.startswith(" ")]
         if head.strip() or not axioms or len(lines) != len(axioms):
-            return axioms, [f"{self.name}: Print Assumptions is not understood: {self.rests[:200]}"]
-        return axioms, [f"{self.name} rests on {axiom}" for axiom in sorted(axioms - ALLOWED)]
+            return axioms, [f"Print Assumptions is not understood: {self.rests[:200]}"]
+        return axioms, [f"rests on {axiom}" for axiom in sorted(axioms - ALLOWED)]
 
 
-def answers(build: Path, label: str, claims: list[FormalClaim]) -> tuple[dict[str, Answer], str]:
-    """The output of Coq for each name `claim:name` of the claims, and its error message if it stopped."""
+def answers(build: Path, label: str, claims: list[FormalClaim]) -> tuple[dict[str, Answers], str]:
+    """The output of Coq on each claim by name, and its error message if it stopped."""
     (build / f"{label}.v").write_text("".join(claim.question() for claim in claims))
     printed, error = coqc(build, f"{label}.v")
     blocks = re.split(r"^BEGIN (\S+)$", printed, flags=re.M)[1:]
-    found = {}
+    found = {claim.name: Answers({}, "nothing was printed") for claim in claims}
     for name, block in zip(blocks[::2], blocks[1::2], strict=True):
-        typed, _, rest = block.partition("\nTERM\n")
-        term, _, rests = rest.rpartition("\nAXIOMS\n")
-        found[name] = Answer(name.partition(":")[2], typed.strip(), term, rests.strip())
+        claim, _, part = name.partition(":")
+        if part:
+            typed, _, term = block.partition("\nTERM\n")
+            found[claim].of[part] = Answer(part, typed.strip(), term.strip())
+        else:
+            found[claim] = Answers(found[claim].of, block.strip())
     return found, error

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from .answers import Answer, FormalClaim, answers
+from .answers import Answer, Answers, FormalClaim, answers
 from .sources import HERE, compiled, problems_of_sources
 
 KINDS = ("theorems", "instances", "mutants")
@@ -43,20 +43,18 @@ class CoqMissingError(RuntimeError):
     """`coqc` is not on the path."""
 
 
-def row(claim: FormalClaim, printed: dict[str, Answer], error: str) -> Row:
+def row(claim: FormalClaim, printed: Answers, error: str) -> Row:
     """One claim's row: every name typed as it must be, on allowed axioms, and concerning this claim."""
-    problems, axioms = [error] if error else list[str](), set[str]()
-    silent = Answer("", "nothing was printed", "", "")
-    of = {name: printed.get(f"{claim.name}:{name}", silent) for name in claim.names()} if not error else {}
-    for answer in of.values():
-        found, wrong = answer.axioms()
-        axioms |= found
-        problems += wrong
-    notions = set().union(*(of[name].notions for name in claim.theorems if name in of))
-    for name in claim.mutants if of else ():
+    if error:
+        return Row(claim.name, tuple(claim.theorems), (), (error,))
+    of = {name: printed.of.get(name, Answer(name, "nothing was printed", "")) for name in claim.names()}
+    axioms, unsound = printed.axioms()
+    problems = [problem for answer in of.values() for problem in answer.problems()] + unsound
+    notions = set().union(*(of[name].notions for name in claim.theorems))
+    for name in claim.mutants:
         if not notions & of[name].notions:
             problems += [f"{name}: the mutant mentions nothing that the statement of {claim.name} mentions"]
-    for name in claim.instances if of else ():
+    for name in claim.instances:
         if not any(map(of[name].uses, claim.theorems)):
             problems += [f"{name}: the instance does not use a theorem of {claim.name}"]
     return Row(claim.name, tuple(claim.theorems), tuple(sorted(axioms)), tuple(problems))
@@ -70,8 +68,9 @@ def rows_of(claims: list[FormalClaim], build: Path) -> list[Row]:
     def ask(share: list[FormalClaim]) -> list[Row]:
         printed, error = answers(build, f"Question_{share[0].name}", share)
         if not error:
-            return [row(claim, printed, "") for claim in share]
-        return [row(claim, *answers(build, f"Question_{claim.name}", [claim])) for claim in share]
+            return [row(claim, printed[claim.name], "") for claim in share]
+        alone = [(claim, *answers(build, f"Question_{claim.name}", [claim])) for claim in share]
+        return [row(claim, printed[claim.name], error) for claim, printed, error in alone]
 
     with ThreadPoolExecutor(cores) as pool:
         return [each for rows in pool.map(ask, shares) for each in rows]

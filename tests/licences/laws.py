@@ -59,7 +59,7 @@ def test_a_wrong_function_is_seen(planted):
     assert find(
         licence.cases,
         lambda case: wrong(licence, licence.mutants[mutant], case),
-        settings=settings(max_examples=4 * licence.examples, phases=[Phase.generate], **QUICK),
+        settings=settings(max_examples=6 * licence.examples, phases=[Phase.generate], **QUICK),
     )
 
 

@@ -88,8 +88,12 @@ def test_figures_are_written_for_every_kind(tmp_path, kind, suffix):
     expected = {"quadratic": centers | attention, "learned": attention, "resnet": set()}[kind]
     assert names == {"accuracy"} | expected
     assert all(file.stat().st_size > 1000 for file in (tmp_path / "out").iterdir())
-    assert CliRunner().invoke(main, arguments).exit_code == 2
-    assert CliRunner().invoke(main, [*arguments, "--force"]).exit_code == 0
+
+
+def test_figures_are_replaced_by_force_alone(tmp_path):
+    run = train(small("resnet"), tmp_path / "run", report=quiet)
+    arguments = ["figures", str(run.folder), "-o", str(tmp_path / "out"), "--suffix", "svg"]
+    assert [CliRunner().invoke(main, [*arguments, *more]).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]
 
 
 def test_figures_of_nothing_are_refused(tmp_path):
