@@ -78,7 +78,7 @@ def integer_row(image: int, query: int, heads: Array, targets: Targets) -> Query
     numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)
     entries = [flint.fmpz(mantissa) << lift for mantissa, lift in numbers]
     whole = flint.fmpz_mat(len(heads), heads.shape[1], entries)
-    return QueryRows(image, query, 1 << bits, whole, heads, tuple(targets.places[:, query].tolist()))
+    return QueryRows(image, query, 1 << bits, whole, heads.copy(), tuple(targets.places[:, query].tolist()))
 
 
 def integer_rows_at(

@@ -14,10 +14,8 @@ OVERHEAD = 500
 """Bytes of a cut beside its numbers."""
 SOLVING = 100
 """Bytes that the solver takes for each slope."""
-
-
-EXACT = 56
-"""Bytes of an exact integer: its place, and what it needs beyond 62 bits."""
+EXACT = 240
+"""Bytes of an exact integer: its place, the 1,130 bits that the floats of a row may span, and what allocating adds."""
 
 
 def least_limit(attention: AttentionRows, targets: Targets, conditions: int) -> int:
@@ -31,7 +29,7 @@ def least_limit(attention: AttentionRows, targets: Targets, conditions: int) -> 
         return mixings
     duals = 8 * conditions * asked * (heads + 1) * width
     cuts = asked * (3 * (heads + 3) + 2 * CUTS * PASSES) * (width + 8 * heads + OVERHEAD)
-    rows = (EXACT * max(ROWS, heads + 1) + 8 * max(HELD, asked * (heads + 1))) * heads * width
+    rows = (EXACT * (ROWS + heads + 1) + 8 * max(HELD, asked * (heads + 1))) * heads * width
     return (3 * mixings + duals + cuts + rows + SOLVING * AT_ONCE) * 4 // 3
 
 

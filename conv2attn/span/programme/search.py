@@ -215,6 +215,7 @@ def weigh(attention: AttentionRows, targets: Targets, searches: Sequence[Search]
         for each, found in zip(group, directions, strict=True):
             if found:
                 weigh_one(each, rows, found, coefficients)
+        rows.clear()
 
 
 def weigh_one(search: Search, rows: Rows, direction: Mapping[int, Array], coefficients: Coefficients) -> None:

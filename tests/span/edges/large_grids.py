@@ -1,10 +1,12 @@
 """check-span of large grids: hard heads without their attention, soft heads under a limit of memory."""
 
+import os
 import re
 import tracemalloc
 from dataclasses import replace
 from itertools import product
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,6 +61,29 @@ def test_memory_stays_under_the_least_limit_that_is_accepted(offsets, kernel_siz
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= limit * MIB
+
+
+def resident(kind):
+    """MiB of this process: VmRSS, or VmHWM at most so far."""
+    return int(re.search(rf"{kind}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells the peak of resident memory")
+def test_resident_memory_stays_under_the_least_limit_with_all_that_libraries_hold():
+    layer = MultiHeadSelfAttention(1, 1, QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
+    check_span(layer, grid=(8, 8))
+    with pytest.raises(UsageError, match="MiB of memory") as refused:
+        check_span(layer, grid=(20, 20), memory_limit=MIB)
+    limit = int(re.search(r"need (\d+) MiB", str(refused.value))[1])
+    child = os.fork()
+    if not child:
+        torch.set_num_threads(1)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = resident("VmRSS")
+        check_span(layer, grid=(20, 20), memory_limit=limit * MIB)
+        os._exit(min(255, round(resident("VmHWM") - before)))
+    used = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert limit / 3 < used <= limit
 
 
 @pytest.mark.parametrize(
