@@ -130,6 +130,7 @@ TWINS = {
     "nothing": (Functional, lambda net: None),
     "save and load": (Functional, lambda net: net.load_state_dict(copy.deepcopy(net.state_dict()))),
     "momentum, which evaluation does not read": (Functional, lambda net: setattr(net.norm, "momentum", 0.3)),
+    "a counter that no operator reads": (Functional, lambda net: net.norm.num_batches_tracked.add_(1)),
     "a layer that nothing calls": (Functional, lambda net: net.add_module("more", nn.Linear(3, 3))),
     "an attribute that nothing reads": (Functional, lambda net: setattr(net, "note", "hello")),
     "a module unshared": (Shared, unshared),

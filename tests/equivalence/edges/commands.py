@@ -6,48 +6,26 @@ import shlex
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import SIZE, call, refused, save_converted, save_residual
 from equivalence import planted
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.models.zoo.resnet import ResNetPlan, build
-
-SIZE = ["--input-size", "3x12x10"]
-
-
-def call(*arguments):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def refused(*arguments, match):
-    """The call ends with exit code 2 and one line on stderr that says why; stdout stays empty."""
-    result = call(*arguments)
-    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
-    assert match in result.stderr
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A small residual network, its conversion, and conversions that are wrong: made once."""
     folder = tmp_path_factory.mktemp("made")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        plan = ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar")
-        torch.save(build(plan).state_dict(), folder / "net.pt")
-    network = conv2attn.convert(conv2attn.load(folder / "net.pt"))
-    conv2attn.save(network, folder / "right.pt")
+    save_residual(folder / "net.pt")
+    save_converted(folder / "right.pt")
+    save_converted(folder / "soft.pt", alpha=3)
+    network = conv2attn.load(folder / "right.pt")
     planted.ulp(planted.taps(network.layer2.get_submodule("0.conv1")), (3, 2, 1))
     conv2attn.save(network, folder / "wrong.pt")
-    conv2attn.save(conv2attn.convert(conv2attn.load(folder / "net.pt"), alpha=3), folder / "soft.pt")
     network = conv2attn.load(folder / "right.pt")
     planted.ulp(network.layer2.get_submodule("0.bn2").weight.data, (3,))
     conv2attn.save(network, folder / "between.pt")
-    network = conv2attn.load(folder / "right.pt")
-    network.bn1.num_batches_tracked += 1
-    conv2attn.save(network, folder / "counted.pt")
     return folder
 
 
@@ -99,15 +77,12 @@ def test_what_was_saved_is_what_was_reported(files):
 
 
 def test_without_a_saved_input_a_refutation_repeats_itself_and_where_nothing_is_refuted_nothing_is_saved(files):
-    assert (
-        "to repeat it: conv2attn verify net.pt wrong.pt --input-size 3x12x10"
-        in call("verify", "net.pt", "wrong.pt", *SIZE).stdout
-    )
+    repeated = "to repeat it: conv2attn verify net.pt wrong.pt --input-size 3x12x10"
+    assert repeated in call("verify", "net.pt", "wrong.pt", *SIZE).stdout
     result = call("verify", "net.pt", "right.pt", *SIZE, "--save-witness", "shown.pt")
     assert (result.exit_code, result.stderr) == (0, "shown.pt was not written: no input shows a difference\n")
     assert "to repeat it" not in result.stdout
     assert not (files / "shown.pt").exists()
-    assert call("verify", "net.pt", "counted.pt", *SIZE).exit_code == 0  # a counter that no operator reads
 
 
 def test_a_stored_certificate_is_checked_again(files):
@@ -122,8 +97,7 @@ def test_a_stored_certificate_is_checked_again(files):
     assert (result.exit_code, "right.pt changed" in result.stdout) == (1, True)
 
 
-@pytest.mark.parametrize("stem", ["cifar", "imagenet"])
-@pytest.mark.parametrize("block", ["basic", "bottleneck"])
+@pytest.mark.parametrize(("stem", "block"), [("cifar", "bottleneck"), ("imagenet", "basic")])
 def test_every_resnet_is_certified_and_passes_the_second_look(tmp_path, monkeypatch, stem, block):
     monkeypatch.chdir(tmp_path)
     plan = ResNetPlan(block=block, depths=(2, 1, 1, 1), width=4, classes=5, stem=stem)

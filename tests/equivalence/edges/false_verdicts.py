@@ -1,12 +1,11 @@
 """Pairs of networks that were once certified wrongly, each with the verdict that is right."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from commands import call, save_residual
 from torch import nn
 
 import conv2attn
@@ -14,7 +13,6 @@ from conv2attn.attention import QuadraticEncoding
 from conv2attn.basis import Padding
 from conv2attn.equivalence import certify
 from conv2attn.errors import UsageError
-from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 
@@ -23,16 +21,8 @@ def convolution(**options):
     return nn.Conv2d(3, 4, 3, **options)
 
 
-@pytest.fixture
-def resnet_file(tmp_path):
-    torch.manual_seed(0)
-    network = build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=5, stem="cifar"))
-    torch.save(network.state_dict(), tmp_path / "net.pt")
-    return tmp_path / "net.pt"
-
-
-def test_what_was_assumed_about_a_state_dict_stands_in_the_first_line_and_in_the_claim(resnet_file):
-    network = conv2attn.load(resnet_file)
+def test_what_was_assumed_about_a_state_dict_stands_in_the_first_line_and_in_the_claim(tmp_path):
+    network = conv2attn.load(save_residual(tmp_path / "net.pt"))
     report = certify(network, conv2attn.convert(network), input_size=(3, 12, 10))
     assert report.verdict is Verdict.HOLDS
     assert "from keys and shapes alone" in report.to_text().partition("\n\n")[0]
@@ -154,6 +144,5 @@ def test_a_certificate_must_be_a_regular_file(tmp_path, kind):
     path = {"fifo": tmp_path / "f", "device": "/dev/zero", "folder": tmp_path, "name too long": tmp_path / ("x" * 300)}
     if kind == "fifo":
         os.mkfifo(path[kind])
-    command = [sys.executable, "-m", "conv2attn", "recheck", str(path[kind])]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (found.returncode, "regular file" in found.stderr) == (2, True), found.stderr
+    found = call("recheck", path[kind])
+    assert (found.exit_code, "regular file" in found.stderr) == (2, True), found.stderr

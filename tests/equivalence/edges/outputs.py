@@ -141,7 +141,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "turned"), [(n, t) for n in NUMBERS for t in (False, True) if not (t and "more" in n)]
+    ("name", "turned"), [*((name, False) for name in NUMBERS), ("floats", True), ("float16 at its ends", True)]
 )
 def test_the_largest_difference_is_in_float64(name, turned):
     first, second, difference, largest = NUMBERS[name]

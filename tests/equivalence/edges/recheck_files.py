@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from safetensors.torch import load_file, safe_open, save_file
 from torch import nn
 
 import conv2attn
 from conv2attn.checkpoints.folders import sha256
-from conv2attn.cli import main
 from conv2attn.equivalence import recheck
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
@@ -58,7 +57,7 @@ def put(name):
 def certified(original, converted):
     """A certificate that verify wrote of two files."""
     asked = ["verify", original, converted, "--input-size", "2x6x5", "--report", "c.json", "--arch", "net.py:make"]
-    result = CliRunner().invoke(main, asked)
+    result = call(*asked)
     assert result.exit_code == 0, result.output
     return "c.json"
 
@@ -123,6 +122,6 @@ def test_a_program_is_verified_against_weights_that_need_arch():
     path = put("safetensors")
     conv2attn.save(conv2attn.convert(conv2attn.load(path, "net.py:make")), "net.pt2", input_size=(2, 6, 5))
     asked = ["verify", path, "net.pt2", "--arch", "net.py:make", "--input-size", "2x6x5"]
-    result = CliRunner().invoke(main, [*asked, "--format", "json"])
+    result = call(*asked, "--format", "json")
     assert result.exit_code == 3, result.output
     assert json.loads(result.stdout)["verdict"] == "undecided"

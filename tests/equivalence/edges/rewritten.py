@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call
 from schemas import complaints
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import conv2attn
-from conv2attn.cli import main
 from conv2attn.equivalence import certify
 from conv2attn.verdicts import Strength, Verdict
 
@@ -134,7 +133,7 @@ def test_two_exported_programs_from_the_command_line(tmp_path, changed, toleranc
     for path, network in zip(paths, (Network().eval(), fused(changed)), strict=True):
         torch.export.save(torch.export.export(network, (IMAGES[:1],)), path)
     size = ["--input-size", "3x9x8", *(["--tolerance", *tolerance] if tolerance else [])]
-    result = CliRunner().invoke(main, ["verify", *paths, *size, "--format", "json"])
+    result = call("verify", *paths, *size, "--format", "json")
     assert result.exit_code == code, result.output
     body = json.loads(result.stdout)
     assert body["strength"] == "sampled" or code == 1

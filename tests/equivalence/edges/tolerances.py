@@ -110,7 +110,7 @@ def networks(draw):
     return nn.Sequential(*parts).eval()
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(networks(), st.sampled_from(["auto", 60, 20, 3, 0.5]), st.sampled_from([1e-3, 1.0, 100.0]))
 def test_the_propagated_bound_is_never_exceeded(original, alpha, reach):
     converted = conv2attn.convert(original, alpha=alpha)

@@ -1,5 +1,8 @@
 """The bound that passes through operators: for every rule never below what is measured, and not far above it."""
 
+import copy
+import functools
+
 import pytest
 import torch
 from equivalence.rules.cases import CASES, LOOSE, Opaque
@@ -16,14 +19,23 @@ from conv2attn.equivalence.rules.activations import activated
 SHAPE = (1, 4, 6, 5)
 
 
+@functools.cache
+def exported(module, dtype, shape):
+    """The graph of `module` behind the opaque node of a layer, and images for it: exported once."""
+    images = torch.ones(shape, dtype=dtype)
+    return graph_of(
+        nn.Sequential(Opaque(), copy.deepcopy(module)).to(dtype), {}, images, Calls(), every_size=False
+    ), images
+
+
 def carried_through(module, size, error, dtype=torch.float32, shape=SHAPE):
     """The bound behind `module` and where it stops, for numbers up to `size` that are off by up to `error`."""
 
     def off(before):
         return Carried(torch.full_like(before.size, size), torch.full_like(before.error, error))
 
-    network, images = nn.Sequential(Opaque(), module).to(dtype), torch.ones(shape, dtype=dtype)
-    return propagate(graph_of(network, {}, images, Calls(), every_size=False), {0: off}, images, size)
+    graph, images = exported(module, dtype, shape)
+    return propagate(graph, {0: off}, images, size)
 
 
 def worst_found(module, size, error, dtype=torch.float32, shape=SHAPE, seed=0):
