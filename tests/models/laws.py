@@ -148,15 +148,21 @@ def converts_no_further(case, model, network, seen):
         assert_same(case, model.eval(), again.eval())
 
 
-LAWS = [
+OF_MODES = [
     computes_the_same,
     tells_each_convolution_once,
     keeps_everything_but_the_convolutions,
     leaves_the_original_alone,
+]
+OF_EVALUATION = [
     has_the_same_gradients,
     lives_on_in_copies,
     loads_the_state_of_another_conversion,
     converts_no_further,
+]
+"""Laws that put both networks into evaluation mode first."""
+LAWS = [(law, way) for way in WAYS for law in OF_MODES] + [
+    (law, way) for way in ("seen", "unseen") for law in OF_EVALUATION
 ]
 
 
@@ -181,8 +187,7 @@ def native_calls(network: nn.Module, case: Case) -> list[str]:
     return sorted(native.seen)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("law", "way"), LAWS, ids=lambda each: getattr(each, "__name__", each))
 @pytest.mark.parametrize("name", CASES)
 def test_law(name, way, law):
     case, (seen, training) = CASES[name], WAYS[way]

@@ -48,8 +48,7 @@ def test_parameter_counts_and_keys_are_torchvisions(name):
     assert list(network.state_dict()) == torchvision_keys(plan.block, plan.depths)
 
 
-@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
-@pytest.mark.parametrize("width", [64, 16])
+@pytest.mark.parametrize(("width", "stem"), [(64, "imagenet"), (16, "cifar")])
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"])
 def test_every_resnet_is_recognised_at_two_widths_and_both_stems(name, width, stem):
     block, depths = PLANS[name][0].block, PLANS[name][0].depths
