@@ -57,7 +57,7 @@ def test_an_export_leaves_batch_and_sides_open(skip):
     assert torch.equal(program.module()(image), network(image))
 
 
-@pytest.mark.parametrize(("skip", "engine"), zip(SKIPS, ("gather", "separable", "dense", "gather"), strict=True))
+@pytest.mark.parametrize(("skip", "engine"), [*zip(SKIPS, ("gather", "separable", "dense", "gather"), strict=True)])
 def test_engines_of_a_redirected_call_export_too(skip, engine):
     network = set_engine(convert(whole(Calls()), IMAGE, skip=skip), engine)
     network(IMAGE)
