@@ -11,9 +11,8 @@ from typing import final
 
 import numpy as np
 
-from conv2attn.basis import Basis, Offset, Padding, Sides
+from conv2attn.basis import Basis, Offset, Padding
 from conv2attn.basis.padding import ZERO
-from conv2attn.equivalence.heads import is_enumerated
 from conv2attn.errors import GeometryError
 
 NOTHING: Offset = ()
@@ -91,20 +90,3 @@ def pixels(combination: Sequence[Pattern], which: str) -> list[Offset]:
     """The pixel that each start reads, `NOTHING` where that is zero along any axis."""
     along: Iterator[tuple[int, ...]] = zip(*(getattr(each, which) for each in combination), strict=True)
     return [NOTHING if ZERO in pixel else pixel for pixel in along]
-
-
-def nearest(basis: Basis, sides: Sides, at: Offset, start: Offset) -> Offset:
-    """The pixel that a query at `at`, counted from the first pixel, reads through `start`."""
-    padding = basis.padding
-    keys = padding.sides(sides)
-    target = [s + x + before for s, x, before in zip(start, at, padding.before, strict=True)]
-    if is_enumerated(basis):
-        radix = [int(np.prod([2 * side - 1 for side in keys[axis + 1 :]])) for axis in range(len(keys))]
-        away = sum(
-            np.arange(side).reshape([-1 if axis == other else 1 for other in range(len(keys))]) * r - r * x
-            for axis, (side, r, x) in enumerate(zip(keys, radix, target, strict=True))
-        )
-        target = [int(x) for x in np.unravel_index(np.abs(away).argmin(), keys)]
-    clipped = [min(max(x, 0), side - 1) for x, side in zip(target, keys, strict=True)]
-    pixel = tuple(int(padding.source(a, side)[x]) for a, (side, x) in enumerate(zip(sides, clipped, strict=True)))
-    return NOTHING if ZERO in pixel else pixel

@@ -1,8 +1,9 @@
 """Softmax heads as far as their leak goes: sharpness, and how far each is centred from the key that it reads."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce, singledispatch
+from functools import singledispatch
 from typing import final
 
 from conv2attn.basis import (
@@ -18,7 +19,7 @@ from conv2attn.basis import (
 from conv2attn.bounds import computed_leak, leaked_mass_diagonal, sharpness_on_a_pixel
 from conv2attn.errors import UnsupportedError
 
-LONGEST_RADIX = 2.0**25  # of an enumeration, per axis behind: twice a side, and sides are below 2^24
+UNKNOWN = 1.0  # as the shift of a head: nothing is known of its leak
 
 
 @final
@@ -28,7 +29,8 @@ class SoftHead:
 
     Args:
         alpha: the sharpness.
-        shifts: how far the centre is from the nearest pixel, along each axis of the scores; an enumeration has one.
+        shifts: how far the centre is from the nearest pixel, along each axis of the scores; above 1/2 if
+            nothing is known of its leak. An enumeration has one axis.
         distance: an upper bound on the squared distance from the centre to the nearest key, over queries and grids.
         outside: whether the target of some query of some grid is off the grid.
     """
@@ -91,25 +93,28 @@ def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
 
 @soft_heads.register
 def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+    """On one line its numbers are the pixels; of several axes nothing is known but of pixels inside the grid."""
     if operators.center.shape[1] == 1:
         return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
     heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
-    return tuple(
-        soft_head(alpha, [shift_of_enumeration(center)], [enumerated(distance_outside(sites, offset))])
-        for center, offset, alpha in heads
-    )
+    found = []
+    for center, offset, alpha in heads:
+        outside = any(distance_outside(sites, offset))
+        known = center == list(offset) and not outside
+        found.append(SoftHead(alpha, (0.0 if known else UNKNOWN,), 0.0 if known else math.inf, outside))
+    return tuple(found)
 
 
 @soft_heads.register
 def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
-    """Nothing is known of their leak, which a shift of 1 says.
+    """Nothing is said of their leak.
 
     A score is off by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha |n|^2`.
     """
     axes = operators.center.shape[1]
     steepest = (operators.root.double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
     heads = zip(steepest, offsets(operators), strict=True)
-    return tuple(soft_head(alpha, [1.0] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
+    return tuple(soft_head(alpha, [UNKNOWN] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
 
 
 def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> SoftHead:
@@ -124,23 +129,3 @@ def distance_outside(sites: Sites, offset: Offset) -> tuple[int, ...]:
     return tuple(
         max(0, -before - o, o - after) for before, o, after in zip(sites.before, offset, sites.after, strict=True)
     )
-
-
-def shift_of_enumeration(center: list[float]) -> float:
-    """An upper bound on |t(centre) - t(pixel)|, on grids with sides below 2^24.
-
-    An enumeration adds up the axes, each times a radix that grows with the grid: at most 2^25 per axis behind it. Where
-    the centre is no pixel, t of the centre is rounded in float64.
-    """
-    shift = enumerated(abs(x - round(x)) for x in center)
-    return shift + enumerated(map(abs, center)) * 2.0**-50 if shift else 0.0
-
-
-def enumerated(numbers: Iterable[float]) -> float:
-    """The sum of the numbers, one an axis, each times the largest radix that its axis can have."""
-    return reduce(lambda total, number: total * LONGEST_RADIX + number, numbers, 0.0)
-
-
-def is_enumerated(basis: Basis) -> bool:
-    """Whether the keys of several axes are enumerated on one line, which decides the key nearest to a centre."""
-    return isinstance(basis.operators, EnumeratedSoftmax) and basis.operators.center.shape[1] > 1

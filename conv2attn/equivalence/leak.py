@@ -10,7 +10,7 @@ from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
 from conv2attn.equivalence.arithmetic import gradual_underflow
 from conv2attn.equivalence.bases import format_of_weights, working_heads
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
-from conv2attn.equivalence.heads import LONGEST_RADIX, SoftHead, heads_of, is_enumerated
+from conv2attn.equivalence.heads import SoftHead, heads_of
 from conv2attn.equivalence.tap_sums import attend_alike
 from conv2attn.models.conversion.outcomes import SURE_ALPHA
 from conv2attn.report import counted
@@ -57,26 +57,21 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
         told = f"alpha = {worst.alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
         return holds("leak", Strength.BOUNDED, *(("C2A131", told) if worst.alpha < SURE_ALPHA else ())), most
     order = sorted(counts, key=lambda head: head != worst)
-    enumerates = is_enumerated(basis)
-    if certain := {head: told for head in order if (told := certain_leak(head, roundoff, enumerates))}:
+    if certain := {head: told for head in order if (told := certain_leak(head, roundoff))}:
         head, told = next(iter(certain.items()))
         many = f"{sum(counts[each] for each in certain)} of {total}"
         first = next(number for number in working if every[number] == head)
         told = f"head {first} {told}; the roundoff of {kind} is {roundoff:.3g} ({many})"
         return refuted("leak", "C2A403", told), most
     apart = f", centred {max(worst.shifts):.3g} from the pixel" if any(worst.shifts) else ""
-    return undecided("leak", "C2A403", f"the leak of alpha = {worst.alpha:g}{apart} is within {most:.3g}"), most
+    told = f"the leak of alpha = {worst.alpha:g}{apart} is within {most:.3g}"
+    unknown = "the leak of enumerated heads off the pixels, or off the grid, is not known"
+    return undecided("leak", "C2A403", told if max(worst.shifts) <= 0.5 else unknown), most
 
 
-def certain_leak(head: SoftHead, roundoff: float, enumerates: bool) -> str:
-    """Why some query of a head certainly leaks more than the roundoff on some grid; empty if that is not certain.
-
-    Along an axis before the last an enumeration multiplies a shift by the width of the grid: a shift of 2^-20 or more
-    is beyond half a pixel on grids with sides below 2^24, whatever the shifts along the axes behind it.
-    """
+def certain_leak(head: SoftHead, roundoff: float) -> str:
+    """Why some query of a head certainly leaks more than the roundoff on some grid; empty if that is not certain."""
     shift = max(head.shifts)
-    if enumerates and shift >= LONGEST_RADIX * 2.0**-20:
-        return "is centred between pixels, and on wide grids the enumeration makes other pixels of that"
     if shift > 0.5:
         return ""
     least = leak_reached(head.alpha, head.shifts)

@@ -7,15 +7,14 @@ that a query reads are any combination of those along its axes, and of these the
 import itertools
 from collections.abc import Sequence
 
-from conv2attn.basis import Basis, Offset, Sides, offsets
-from conv2attn.equivalence.border import NOTHING, farthest, nearest, patterns, pixels
+from conv2attn.basis import Basis, EnumeratedSoftmax, Offset, Sides, offsets
+from conv2attn.equivalence.border import NOTHING, farthest, patterns, pixels
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
-from conv2attn.equivalence.heads import heads_out_of_bounds, is_enumerated
+from conv2attn.equivalence.heads import heads_out_of_bounds
 from conv2attn.equivalence.tap_sums import different_sums, starts_in_use
 from conv2attn.errors import GeometryError
 
 FARTHEST = 256  # pixels by which starts, paddings and rooms may reach out; eight times as many sizes are compared
-FARTHEST_ENUMERATED = 8  # such pixels of an enumeration, of which every query of one grid is compared
 
 
 def judge_out_of_bounds(original: Basis, converted: Basis) -> Finding:
@@ -28,11 +27,10 @@ def judge_out_of_bounds(original: Basis, converted: Basis) -> Finding:
     side, heads = next(each for each in outside.items() if each[1])
     sentence = f"head {heads[0]} attends to {offsets(side.operators)[heads[0]]}, which can lie off the padded grid"
     starts = sorted(starts_in_use(original) & set(converted.starts))
-    enumerated = any(heads and is_enumerated(side) for side, heads in outside.items())
-    if farthest(original, converted, starts) > (FARTHEST_ENUMERATED if enumerated else FARTHEST):
+    if any(isinstance(side.operators, EnumeratedSoftmax) and len(side.form.stride) > 1 for side in outside):
+        return undecided("geometry", "C2A401", f"{sentence}, and where an enumeration goes on is not compared")
+    if farthest(original, converted, starts) > FARTHEST:
         return undecided("geometry", "C2A401", f"{sentence}, by more than is compared")
-    if enumerated:
-        return judge_enumerated(original, converted, starts, sentence)
     try:
         axes = [
             patterns(original, converted, axis, [start[axis] for start in starts])
@@ -48,22 +46,6 @@ def judge_out_of_bounds(original: Basis, converted: Basis) -> Finding:
             sides, query = (tuple(getattr(each, which) for each in combination) for which in ("side", "query"))
             return elsewhere(converted, starts, ours, theirs, f"for query {query} of an input {joined(sides)}")
     return holds("geometry")
-
-
-def judge_enumerated(original: Basis, converted: Basis, starts: Sequence[Offset], sentence: str) -> Finding:
-    """The finding where Lemma 1's enumeration decides which key is nearest: a small grid can refute, none proves."""
-    sides = tuple(farthest(original, converted, starts) + 3 + axis for axis in range(len(original.form.stride)))
-    form = original.form
-    counts = [
-        (spacing * (side - 1) + room) // stride + 1
-        for side, room, stride, spacing in zip(sides, form.room, form.stride, form.spacing, strict=True)
-    ]
-    for query in itertools.product(*map(range, counts)):
-        at = tuple(o * stride for o, stride in zip(query, form.stride, strict=True))
-        ours, theirs = ([nearest(each, sides, at, start) for start in starts] for each in (original, converted))
-        if ours != theirs and reads_otherwise(original, starts, ours, theirs):
-            return elsewhere(converted, starts, ours, theirs, f"for query {query} of an input {joined(sides)}")
-    return undecided("geometry", "C2A401", f"{sentence}: on an input {joined(sides)} it is right")
 
 
 def elsewhere(
