@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.equivalence.bases import Pair, comparable_basis
-from conv2attn.equivalence.differential import FAILURES, Measured, departure_of, out_of_memory, reason, run
+from conv2attn.equivalence.differential import FAILURES, Measured, out_of_memory, reason, run
 from conv2attn.equivalence.outputs import largest_difference, most_different, other_kind
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.discovery import copy_network
@@ -119,7 +119,6 @@ class Comparison(TorchFunctionMode):
             if out_of_memory(failure):
                 raise
             error, met.seen.trouble = math.inf, reason(failure)
-        met.seen.departs(departure_of(convolution, image, result))
         met.seen.add(error, image, result, len(convolution.kernel_size))
 
 

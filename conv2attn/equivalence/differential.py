@@ -10,13 +10,10 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.equivalence.outputs import largest_difference, other_kind
-from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.errors import UsageError
 from conv2attn.models.conversion.discovery import copy_network
-from conv2attn.models.conversion.replacement import present, reparametrisations
-from conv2attn.theorem import STOCK, Convolution
+from conv2attn.models.conversion.replacement import reparametrisations
 
-HALF = (torch.float16, torch.bfloat16)
-SUMS = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
 FAILURES = (Exception,)  # a network's own code may raise anything
 
 
@@ -29,7 +26,6 @@ class Measured:
         max_error: NaN if an output of the first is not finite; infinite if only that of the second is not, if shapes or
             dtypes differ, or if the second did not run, for the reason in `trouble`.
         spread: above 0 where the first is no direct sum.
-        departure: the largest difference of the first from its own formula, where that was computed.
         shape, earlier: the shape of the last input, and those of the others.
     """
 
@@ -42,12 +38,7 @@ class Measured:
     like: Tensor | None = None
     shape: tuple[int, ...] = ()
     spread: float = 0.0
-    departure: float = 0.0
     earlier: tuple[tuple[int, ...], ...] = ()
-
-    def departs(self, off: float) -> None:
-        """Counts one more difference of the first from its own formula."""
-        self.departure = self.departure if off <= self.departure else off
 
     def add(self, error: float, image: Tensor, output: Tensor, axes: int) -> None:
         """Counts one more call on images of so many axes, in a batch or not."""
@@ -85,7 +76,6 @@ class Watch:
                 raise
             error, self.seen.trouble = math.inf, reason(failure)
         image = args[0] if args else kwargs["input"]
-        self.seen.departs(departure(module, image, output))
         self.seen.add(error, image, output, axes_of(module))
 
 
@@ -164,41 +154,3 @@ def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
                 "C2A202", "the second needs more memory than there is", "Pass smaller images."
             ) from failure
         return None, f"{type(failure).__name__}: {reason(failure)}"
-
-
-def departure(layer: nn.Module, image: Tensor, output: Tensor) -> float:
-    """`departure_of` for what a convolution layer made of an image; 0 for other layers and where it cannot be read."""
-    if not isinstance(layer, STOCK) or not is_checkable(output):
-        return 0.0
-    try:
-        with present(layer) as convolution:
-            return departure_of(convolution, image, output)
-    except (Conv2AttnError, RuntimeError):
-        return 0.0
-
-
-def departure_of(convolution: Convolution, image: Tensor, output: Tensor) -> float:
-    """max |output - what a half-precision convolution on a CPU computes in float32|; 0 where it is not asked.
-
-    In bfloat16 with channels innermost oneDNN, as of torch 2.13, reads beyond the image for some strides and dilations.
-    """
-    if not is_checkable(output):
-        return 0.0
-    axes = len(convolution.kernel_size)
-    batched = image.float() if image.ndim == axes + 2 else image.float().unsqueeze(0)
-    with torch.no_grad():
-        exact = SUMS[axes](
-            convolution.padding.pad(batched).contiguous(),
-            convolution.weight.float().contiguous(),
-            None if convolution.bias is None else convolution.bias.float(),
-            stride=convolution.stride,
-            dilation=convolution.dilation,
-            groups=convolution.groups,
-        )
-    exact = exact if image.ndim == batched.ndim else exact.squeeze(0)
-    return largest_difference(exact, output.float()) if exact.shape == output.shape else 0.0
-
-
-def is_checkable(output: Tensor) -> bool:
-    """Whether kernels are known to fail in the dtype and on the device of this output."""
-    return output.dtype in HALF and output.device.type == "cpu"

@@ -6,7 +6,7 @@ error passes through each operator by a rule of its own, and each side rounds. O
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -120,8 +120,7 @@ class Run:
         function, name = node.target, name_of(node.target)
         computed = [tensor for tensor in tensors_in((args, kwargs)) if id(tensor) in self.known]
         written = tensors_written(function, args, kwargs)
-        constant = [tensor for tensor in written if all(tensor is not each for each in computed)]
-        if constant and (computed or self.shares_memory(constant)):
+        if any(all(tensor is not each for each in computed) for tensor in written):
             raise Stop("a change in place of what does not come from the image")
         value = function(*args, **kwargs)  # type: ignore[operator]
         if function is LAYER:
@@ -159,13 +158,6 @@ class Run:
         if tensor.dtype in FORMATS and bounds.reach > format_of(FORMATS[tensor.dtype]).largest:
             raise Stop(f"numbers of up to {bounds.reach:.3g}, beyond {FORMATS[tensor.dtype]}")
         self.known[id(tensor)] = bounds
-
-    def shares_memory(self, written: Sequence[Tensor]) -> bool:
-        """Whether a tensor is in the memory of the network's own, or of one that comes from the image."""
-        held = [tensor for value in self.values.values() for tensor in tensors_in(value) if id(tensor) in self.known]
-        owned = [tensor for tensor in self.graph.constants.values() if isinstance(tensor, Tensor)]
-        places = {tensor.untyped_storage().data_ptr() for tensor in (*held, *owned)}
-        return any(tensor.untyped_storage().data_ptr() in places for tensor in written)
 
     def forget_views(self, changed: Tensor) -> None:
         """Stops where something else that is still to be read shares memory with a tensor that is changed in place."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.basis import Padding, Sites
+from conv2attn.equivalence.arguments import a_kind
 from conv2attn.models.conversion.replacement import reparametrisations
 
 KNOWN = (MultiHeadSelfAttention, *ENCODINGS.values(), Padding, Sites)
@@ -35,12 +36,6 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     if reparametrisations(layer) or reparametrisations(layer.encoding):
         return "a weight is computed by a hook before each call"
     return ""
-
-
-def a_kind(held: object) -> str:
-    """The class of something, with its article."""
-    kind = type(held).__name__
-    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
 
 
 def replaced_methods(part: object) -> Iterator[str]:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
-from conv2attn.basis import AttentionGrid, Basis, EnumeratedSoftmax
+from conv2attn.basis import Basis, EnumeratedSoftmax
 from conv2attn.equivalence.arithmetic import spread_of
 from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.calls import MetCall
@@ -16,7 +16,7 @@ from conv2attn.equivalence.certificate import Row
 from conv2attn.equivalence.differential import Measured
 from conv2attn.equivalence.finding import Finding, unsupported
 from conv2attn.equivalence.heads import heads_out_of_bounds
-from conv2attn.equivalence.layer import LayerCertificate, certify_layer, strength_of
+from conv2attn.equivalence.layer import certify_layer
 from conv2attn.equivalence.stored import StoredForm
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
@@ -68,11 +68,8 @@ def row_of(
         return Row(label, signature, (unsupported(error.code, error.found),)), None
     if isinstance(ours, STOCK) and seen.calls:
         seen.spread = spread_of(ours, pair.original, seen)
-    found = certify_layer(pair, seen, exactly=exactly)
-    row = filled(label, signature, found, attention, seen, strength_of(found.findings))
-    row = replace(
-        row, forms=(evidence_of(pair.original, pair.scattered[0]), evidence_of(pair.converted, pair.scattered[1]))
-    )
+    forms = evidence_of(pair.original, pair.scattered[0]), evidence_of(pair.converted, pair.scattered[1])
+    row = replace(certify_layer(label, signature, pair, seen, attention, exactly=exactly), forms=forms)
     if skipped and row.verdict is Verdict.HOLDS:
         row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
     return row, pair
@@ -91,41 +88,8 @@ def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
         pair = call.pair()
     except Conv2AttnError as error:
         return Row(name, call.signature, (unsupported(error.code, error.found),))
-    found = certify_layer(pair, call.seen, exactly=exactly)
-    return filled(name, call.signature, found, call.layer, call.seen, Strength.SAMPLED)
-
-
-def filled(
-    name: str,
-    signature: str,
-    found: LayerCertificate,
-    attention: MultiHeadSelfAttention | None,
-    seen: Measured,
-    strength: Strength,
-) -> Row:
-    """A row with all its numbers."""
-    return Row(
-        name,
-        signature,
-        found.findings,
-        strength,
-        seen.grid or None,
-        attention.heads if attention else None,
-        attention.d_head if attention else None,
-        sharpness(attention) if attention else None,
-        sum(parameter.numel() for parameter in attention.parameters()) if attention else None,
-        dense_memory(attention, seen.sides) if attention and seen.calls else None,
-        found.leak,
-        found.input_range,
-        found.max_error,
-        found.bound,
-    )
-
-
-def sharpness(layer: MultiHeadSelfAttention) -> float | None:
-    """The smallest alpha of all heads, where the encoding has one."""
-    alpha = getattr(layer.encoding, "alpha", None)
-    return alpha.min().item() if isinstance(alpha, Tensor) else None
+    row = certify_layer(name, call.signature, pair, call.seen, call.layer, exactly=exactly)
+    return replace(row, strength=Strength.SAMPLED)
 
 
 def signature_of(layer: nn.Module) -> str:
@@ -133,13 +97,6 @@ def signature_of(layer: nn.Module) -> str:
     if not isinstance(layer, MultiHeadSelfAttention):
         return type(layer).__name__
     return f"attention {layer.d_in}->{layer.d_out}"
-
-
-def dense_memory(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> int:
-    """The bytes of the dense attention of one image: heads x queries x keys."""
-    queries, keys = AttentionGrid(layer.padding.sides(sides), layer.sites).shape
-    itemsize = 8 if next(layer.encoding.parameters()).dtype.itemsize == 8 else 4
-    return layer.heads * queries * keys * itemsize
 
 
 def engine_limits(network: nn.Module, bases: Mapping[str, Pair]) -> str:

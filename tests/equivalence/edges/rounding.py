@@ -441,13 +441,12 @@ def test_a_range_beyond_the_dtype_is_a_usage_error(number):
         certify(layer(), conv2attn.convert(layer()), input_size=(16, 9, 8), input_range=number)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_backend_fault_of_the_second_is_refuted_as_measured(monkeypatch, dtype):
-    original = layer(dtype=dtype)
+def test_a_backend_fault_of_the_second_is_refuted_as_measured(monkeypatch):
+    original = layer()
     converted = conv2attn.convert(original, alpha=60)
     whole = torch.softmax
     monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: whole(*args, **kwargs) * 1.25)
-    row = certify(original, converted, images=images(1, 16, 9, 8).to(dtype)).rows[0]
+    row = certify(original, converted, images=images(1, 16, 9, 8)).rows[0]
     assert (row.verdict, row.decisive.part, row.decisive.code) == (Verdict.REFUTED, "measured", "C2A404")
     assert row.max_error > row.bound
 
@@ -473,7 +472,7 @@ def test_a_backend_fault_of_the_original_refutes_nothing():
     assert certify(called, converted, images=innermost).verdict is not Verdict.REFUTED
 
 
-def test_a_convolution_that_departs_from_its_own_formula_refutes_nothing(monkeypatch):
+def test_what_is_measured_in_half_precision_on_a_cpu_refutes_nothing(monkeypatch):
     whole = nn.Conv2d._conv_forward
     wrong = lambda self, image, weight, bias: whole(self, image, weight, bias) + 7  # noqa: E731
     original = layer(dtype=torch.bfloat16)
@@ -481,7 +480,7 @@ def test_a_convolution_that_departs_from_its_own_formula_refutes_nothing(monkeyp
     monkeypatch.setattr(nn.Conv2d, "_conv_forward", wrong)
     found = certify(original, converted, images=images(1, 16, 9, 8).bfloat16()).rows[0].part("measured")
     assert found.verdict is Verdict.UNDECIDED, found
-    assert "from its own formula" in found.sentence
+    assert "not always within" in found.sentence
 
 
 def test_a_network_too_large_for_the_memory_is_not_refuted(monkeypatch):
