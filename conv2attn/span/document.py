@@ -39,7 +39,7 @@ def document(report: "SpanReport", verbose: bool = False) -> Document:
 
 
 def answer(report: "SpanReport") -> list[str]:
-    """The answer in three lines at most: the verdict, the taps that are formed, and how far spans reach.
+    """The answer in four lines at most: the verdict, the taps formed, the spans' reach, and what convolutions explain.
 
     R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
     of all on average, and of the best, each the mean over the layers that were checked.
@@ -65,6 +65,10 @@ def answer(report: "SpanReport") -> list[str]:
         mean = sum(sum(each) / len(each) for each in reached) / len(reached)
         best = sum(max(each) for each in reached) / len(reached)
         lines.append(f"R2 of the span: {middle}mean {mean:.2f}, best {best:.2f}; `conv2attn heads` tells more")
+    explained = [each.explained for each in checked if each.explained is not None]
+    if len(explained) == len(checked):
+        shares = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(explained), max(explained))))
+        lines.append(f"convolutions of these taps explain {shares} of the attention, in squares")
     return lines
 
 
@@ -105,18 +109,23 @@ def in_pictures(row: "SpanRow") -> list[str]:
 def remarks(report: "SpanReport", verbose: bool) -> list[str]:
     """Notes beyond the figures, of the conditions that decide, or of all where `verbose`."""
     said: list[tuple[str, str]] = []
+    varying = [row.content for row in report.rows if row.images > 1]
+    if len(varying) > 1 and not verbose:
+        said.append(("all", f"{min(varying):.0%} to {max(varying):.0%} of the squared attention varies over images"))
     for row in report.rows:
         said += [(row.name, note) for note in row.notes]
         asked = row.conditions if verbose else (row.deciding,)
         said += [(f"{row.name}, {each.name}", each.sentence) for each in asked if each.sentence]
-        if row.images > 1:
+        if row.images > 1 and (verbose or len(varying) == 1):
             varies = f"{row.content:.3%} of the squared attention varies over {row.images} images"
             said.append((row.name, varies))
         alone = [each for each in row.beside if each not in shown(row)]
         if alone:
             held = sum(each.verdict is Verdict.HOLDS for each in alone)
             said.append((row.name, f"alone, each with a Phi of its own, {held} of {len(alone)} images hold"))
-    return gathered(said, most=None if verbose else 3)
+    times = Counter(sentence for _, sentence in said)
+    named = [("all", each) if times[each] == len(report.rows) > 3 else (name, each) for name, each in said]
+    return gathered(said, None) if verbose else gathered(dict.fromkeys(named))
 
 
 def totals(report: "SpanReport") -> list[str]:

@@ -14,10 +14,9 @@ SHORT = ("layer", "heads", "rel", "abs", "cont", "dist", "keys", "sink", "R2 3x3
 LONG = ("layer", "head", "peak", "mass", "dist", "keys", "sink", "extra", "rel", "abs", "cont")
 SPARE = ("cont", "sink", "abs", "keys", "dist")
 LEGEND = (
-    "rel, abs, cont: shares of the energy of attention that displacement, position and content explain",
+    "rel, abs, cont: shares of energy that displacement, position, content explain",
     "dist: mean distance; keys: keys in use; sink: most of one key",
-    "R2 3x3: what the span reaches of 9 shifts, and by chance",
-    "conv 3: share of the layer's map that one 3x3 convolution explains",
+    "R2 3x3: reach of 9 shifts (and by chance); conv 3: share of a 3x3 convolution",
 )
 
 

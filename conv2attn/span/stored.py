@@ -78,6 +78,7 @@ class StoredCondition(Stored, frozen=True):
     counting: StoredCounting | None
     sentence: str
     sampled: bool
+    explained: Number | None
 
 
 class StoredLimits(Stored, frozen=True):

@@ -96,7 +96,8 @@ class Condition:
     """One of the conditions, decided: `verdict` is that of the worst target unless counting decides.
 
     `rank` counts the singular values above `threshold`; `around` are the last above it and the first below. `sentence`
-    says what a verdict alone does not.
+    says what a verdict alone does not. `explained` is the share of the attention, in squares, that the best convolution
+    with these taps is, one for each head.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Condition:
     counting: Counting | None = None
     sentence: str = ""
     sampled: bool = False
+    explained: float | None = None
 
     @property
     def residual(self) -> float | None:

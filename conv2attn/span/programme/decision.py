@@ -70,7 +70,7 @@ def decide(
     around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
     needed = float(np.abs(factors.plain).sum(-1).max())
     sentence = say(attention, found, counting, limits, needed)
-    numbers = (len(above), around, threshold, counting, sentence, attention.sampled)
+    numbers = (len(above), around, threshold, counting, sentence, attention.sampled, factors.explained)
     return Condition(name, verdict, strength, tuple(found), queries, *numbers)
 
 

@@ -3,7 +3,7 @@
 The Gram matrix, which loses half the digits, is never formed. Nothing is decided here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -25,6 +25,7 @@ class Factors:
 
     `singular` (heads) and `directions` (heads, heads, one a row) of the attention; the mixings of least squares
     (targets, heads), `plain` and with a norm of at most the bound; and the share of each target's length that is left.
+    `explained` is the share of the attention, in squares, that combinations of the targets make, each head its own.
     """
 
     singular: Array
@@ -32,11 +33,17 @@ class Factors:
     plain: Array
     bounded: Array
     distance: Array
+    explained: float = 0.0
 
 
 def factors_of(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_], bound: float) -> Factors:
     """The factors over the chosen queries of all images."""
-    return factored(triangle(attention, targets, chosen), attention.heads, bound)
+    factor = triangle(attention, targets, chosen)
+    met, asked = factor[:, : attention.heads], factor[:, attention.heads :]
+    basis, singular, _ = np.linalg.svd(asked, full_matrices=False)
+    along = basis[:, singular > NEGLIGIBLE * singular.max(initial=0.0)].T @ met
+    explained = float((along**2).sum() / (met**2).sum())
+    return replace(factored(factor, attention.heads, bound), explained=explained)
 
 
 def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:

@@ -45,9 +45,13 @@ def test_every_command_of_the_page_runs():
 
 def test_the_answer_for_a_network_fits_a_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    lines = call("heads", "examples/attention-learned.pt").stdout.splitlines()
-    assert len(lines) <= 14
+    torch.save([torch.softmax(torch.randn(2, 3, 26, 26), -1)] * 12, "twelve.pt")
+    lines = call("heads", "twelve.pt", "--extra-tokens", 1).stdout.splitlines()
+    assert len(lines) <= 20
     assert all(len(line) <= 80 for line in lines)
+    answer = call("check-span", "twelve.pt", "--extra-tokens", 1).stdout.splitlines()
+    assert answer.index("") <= 4
+    assert len(answer) <= 32
 
 
 def test_what_is_recovered_is_the_layer():
