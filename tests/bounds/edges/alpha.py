@@ -145,8 +145,8 @@ def test_unknown_format():
 )
 def test_directed_rounding(value):
     assert up(value) >= value >= down(value)
-    assert up(value) == 0 or math.nextafter(up(value), -math.inf) < value
-    assert down(value) == 0 or math.nextafter(down(value), math.inf) > value
+    assert up(value) == 0 == round(value) or math.nextafter(up(value), -math.inf) < value
+    assert down(value) == 0 == round(value) or math.nextafter(down(value), math.inf) > value
 
 
 def test_directed_rounding_of_balls():

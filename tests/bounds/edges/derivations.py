@@ -77,7 +77,7 @@ def softmax(name, keys, score, ulps=2):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
-    ("keys", "score"), [(1, 0.0), (49, 0.0), (49, 0.01), (2**20, 0.3), (9, 0.68), (9, 0.7), (9, 30)]
+    ("keys", "score"), [(1, 0.0), (49, 0.0), (49, 0.01), (2**20, 0.3), (9, 0.68), (9, 0.7), (9, 30), (12 * 10**6, 3)]
 )
 def test_softmax_and_the_mean_that_it_weighs(name, keys, score):
     weights = softmax(name, keys, score)
