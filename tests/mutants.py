@@ -195,7 +195,7 @@ MUTANTS = {
         "equivalence/rechecking.py",
         "if sha256(Path(path)) != known]",
         "if False]",
-        "tests/equivalence/edges/rechecks.py::test_a_file_that_changed_is_refuted_before_it_is_read",
+        "tests/equivalence/edges/rechecked_networks.py::test_a_file_that_changed_is_refuted_before_it_is_read",
     ),
     "query minus key": Mutant(
         "basis/grid.py",
