@@ -25,7 +25,7 @@ from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hostile import MARKER, STATE, bad_files, good_bytes, good_files
+from hostile import MARKER, STATE, bad_files, gadgets, good_bytes, good_files, torch_file
 
 NETWORK = nn.Linear(3, 2)
 
@@ -46,6 +46,16 @@ def test_no_bad_file_is_taken_and_none_runs(bad):
         assert "weights_only" not in sentence.replace("torch.load(weights_only=True)", ""), (name, sentence)
         assert caught.value.exit_code == 2, name
         assert not (path.parent.parent / MARKER).exists(), name
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("name", ["os.mkdir", "os.system", "eval"])
+def test_the_planted_code_would_run_in_a_careless_reader(tmp_path, name, legacy):
+    path = torch_file(tmp_path / "file.pt", {"weight": gadgets(str(tmp_path / MARKER))[name]}, legacy)
+    with pytest.raises(CheckpointError, match="which is code, and nothing was run"):
+        contents_of(path)
+    torch.load(path, weights_only=False)
+    assert (tmp_path / MARKER).exists()
 
 
 def test_inspect_says_what_every_bad_file_is_or_refuses_it_and_runs_nothing(bad, monkeypatch):
@@ -74,7 +84,7 @@ def test_the_file_itself_is_taken_so_that_refusals_mean_something(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=300, deadline=5000)
+@settings(max_examples=150, deadline=5000)
 @given(data=st.data())
 def test_no_bytes_lead_to_an_error_that_is_not_ours(tmp_path_factory, data):
     files = good_files()

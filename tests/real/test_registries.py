@@ -150,21 +150,21 @@ def test_the_name_of_a_file_is_tried_before_all_models_and_that_is_said():
 
 @pytest.mark.slow
 def test_a_timm_checkpoint_becomes_attention_a_certificate_and_onnx_in_three_commands(tmp_path):
-    model = timm.create_model("test_convnext").eval()
-    torch.save(model.state_dict(), "test_convnext.pt")
+    model = timm.create_model("test_convnext2").eval()
+    torch.save(model.state_dict(), "test_convnext2.pt")
     size = ["--input-size", "3x32x32"]
     for command in (
-        ["convert", "test_convnext.pt", *size],
-        ["verify", "test_convnext.pt", "test_convnext.attn.pt", *size, "--report", "certificate.json"],
-        ["convert", "test_convnext.pt", "-o", "test_convnext.onnx", "--engine", "conv", *size],
+        ["convert", "test_convnext2.pt", *size],
+        ["verify", "test_convnext2.pt", "test_convnext2.attn.pt", *size, "--report", "certificate.json"],
+        ["convert", "test_convnext2.pt", "-o", "test_convnext2.onnx", "--engine", "conv", *size],
     ):
         done = CliRunner().invoke(main, command)
         assert done.exit_code == 0, done.output
-        assert "read as timm:test_convnext" in " ".join(done.stdout.partition("\n\n")[0].split())
+        assert "read as timm:test_convnext2" in " ".join(done.stdout.partition("\n\n")[0].split())
     assert json.loads((tmp_path / "certificate.json").read_text())["verdict"] == "holds"
     image = torch.randn(2, 3, 32, 32)
-    session = onnxruntime.InferenceSession("test_convnext.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession("test_convnext2.onnx", providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
     right = model(image).detach()
     assert (torch.from_numpy(found) - right).abs().max() < 1e-3 * right.abs().max()
-    assert (load("test_convnext.attn.pt")(image) - right).abs().max() < 1e-3 * right.abs().max()
+    assert (load("test_convnext2.attn.pt")(image) - right).abs().max() < 1e-3 * right.abs().max()
