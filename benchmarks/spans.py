@@ -3,8 +3,8 @@
 Every measurement is made in a fresh process of one thread, which asks for the 3x3 offsets; `python -m benchmarks.spans
 HEADS SIDE` prints one as JSON. HEADS are "soft" (nine, quadratic, alpha 0.9, in float32, whose attention is computed
 chunk by chunk), "sharp" (the same at alpha 46, which hold in the interior), "hard" (a converted 3x3 convolution), or
-"stem" (a converted 7x7 convolution of stride 2, 49 heads). "facts" are those of `conv2attn.heads`, for 12 layers of 12
-random heads on 14x14, over SIDE images.
+"stem" (a converted 7x7 convolution of stride 2, 49 heads). "facts" are those of `conv2attn.heads` about the soft heads,
+"facts of images" about 12 layers of 12 random heads on 14x14, over SIDE images; "images" is check-span of one of these.
 """
 
 import json
@@ -27,17 +27,18 @@ CASES = (
     *(("sharp", side) for side in (14, 28, 56, 64)),
     *(("hard", side) for side in (14, 56, 224)),
     ("stem", 224),
-    *(("facts", images) for images in (2, 4, 8)),
+    ("facts", 64),
+    *((kind, images) for kind in ("facts of images", "images") for images in (2, 4, 8, 16)),
 )
-QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts", 1))
+QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts", 7), ("facts of images", 1), ("images", 1))
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
 def layer_of(kind: str) -> MultiHeadSelfAttention:
     """The layer that a name stands for."""
     match kind:
-        case "soft" | "sharp":
-            alpha = {"soft": 0.9, "sharp": 46.0}[kind]
+        case "soft" | "sharp" | "facts":
+            alpha = 46.0 if kind == "sharp" else 0.9
             return MultiHeadSelfAttention(1, 1, QuadraticEncoding(torch.tensor(SHIFTS, dtype=torch.float32), alpha))
         case "stem":
             return convert(nn.Conv2d(3, 64, 7, stride=2, padding=3))
@@ -48,27 +49,21 @@ def layer_of(kind: str) -> MultiHeadSelfAttention:
 def measure(kind: str, side: int) -> dict[str, Any]:
     """Measures here, after a small grid, so that what libraries allocate once is not counted."""
     torch.set_num_threads(1)
-    if kind == "facts":
-        return measure_facts(side)
-    layer = layer_of(kind)
-    check_span(layer, grid=(8, 8))
+    asks = heads if kind.startswith("facts") else check_span
+    if kind.endswith("images"):
+        drawn = torch.Generator().manual_seed(0)
+        scores = torch.randn(12 if asks is heads else 1, side, 12, 196, 196, generator=drawn)
+        given: Any = {f"layer {place}": torch.softmax(2 * each, -1) for place, each in enumerate(scores)}
+        shape = {"heads": f"{kind}, {side}", "side": 14, "queries": len(scores) * side * 196}
+    else:
+        given = layer_of(kind)
+        asks(given, grid=(8, 8))
+        shape = {"heads": kind, "side": side}
     before, began, busy = peak_bytes(), time.perf_counter(), time.process_time()
-    row = check_span(layer, grid=(side, side)).rows[0]
+    report: Any = asks(given, grid=(shape["side"], shape["side"]))
     spent, worked = time.perf_counter() - began, time.process_time() - busy
-    found = {"heads": kind, "side": side, "queries": row.conditions[1].queries, "verdict": row.verdict.value}
-    return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
-
-
-def measure_facts(images: int) -> dict[str, Any]:
-    """Measures `heads` on attention that is random."""
-    drawn = torch.Generator().manual_seed(0)
-    scores = torch.randn(12, images, 12, 196, 196, generator=drawn)
-    network = {f"layer {place}": torch.softmax(2 * each, -1) for place, each in enumerate(scores)}
-    before, began, busy = peak_bytes(), time.perf_counter(), time.process_time()
-    report = heads(network)
-    spent, worked = time.perf_counter() - began, time.process_time() - busy
-    found = {"heads": f"facts, {images} images", "side": 14, "queries": 12 * images * 196, "verdict": "-"}
-    assert len(report.layers) == 12
+    queries = side**2 if asks is heads else report.rows[0].conditions[1].queries
+    found = {"queries": queries, "verdict": report.verdict.value if asks is check_span else "-", **shape}
     return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 
 
