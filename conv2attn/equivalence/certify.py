@@ -99,7 +99,7 @@ def certify(
     context = compare_context(original, network, compared.pairs, compared.bases, images, refutes=alike or not foreign)
     sampled = foreign and context.finding.verdict is Verdict.UNDECIDED
     bound, stop = None, "graphs that are not known to be equal"
-    if context.finding.verdict is Verdict.HOLDS:
+    if context.graphs and context.finding.verdict is Verdict.HOLDS:
         bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     rows = {} if sampled and not alike else strengthened(compared, context)

@@ -51,21 +51,20 @@ class Context:
     """
 
     finding: Finding
-    graphs: tuple[Graph | Unexported, Graph | Unexported]
+    graphs: tuple[Graph, Graph] | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
     calls: Strength = Strength.SAMPLED
 
     @property
     def evidence(self) -> StoredContext:
         """The hashes of both graphs, and the sizes that they hold for."""
-        first, second = (graph.digest if isinstance(graph, Graph) else "" for graph in self.graphs)
-        return StoredContext((first, second), self.conditions)
+        digests = (self.graphs[0].digest, self.graphs[1].digest) if self.graphs else ("", "")
+        return StoredContext(digests, self.conditions)
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """For which sizes of input the context is known to be the same; none where that is every size."""
-        first = self.graphs[0]
-        return first.conditions if isinstance(first, Graph) else ()
+        return self.graphs[0].conditions if self.graphs else ()
 
 
 def compare_context(
@@ -88,58 +87,38 @@ def compare_context(
     """
     if set(pairs) - set(bases):
         missing = sorted(set(pairs) - set(bases))[0] or "the layer"
-        unread = Unexported(f"{missing} cannot be read, so the context is not compared")
-        return Context(undecided("structure", "C2A405", unread.reason), (unread, unread))
+        return Context(undecided("structure", "C2A405", f"{missing} cannot be read, so the context is not compared"))
     calls, layers = Calls(), opaque_layers(pairs, bases)
     numbers = {name: number for name, (number, _) in layers.items()}
-    first, second = graphs_of((original, network), layers, images, calls)
-    graphs, sentence = (first, second), difference_in_words(first, second)
-    if not sentence:
-        return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))
-    moved = constants_in_words(*graphs) if refutes else ""
-    if moved:
-        return Context(refuted("structure", "C2A405", moved), graphs, numbers)
-    sentence += numbers_in_words(graphs, original, numbers, calls, images)
+    graphs: tuple[Graph, Graph] | None = None
+    try:
+        graphs = first, second = graphs_of(original, network, layers, images, calls)
+    except Unexported as error:
+        sentence = str(error)
+    else:
+        sentence = first_difference(first, second)
+        if not sentence:
+            return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))
+        moved = different_constants(first, second) if refutes else ""
+        if moved:
+            return Context(refuted("structure", "C2A405", moved), graphs, numbers)
+        sentence += numbers_in_words((first, second), original, numbers, calls, images)
     shown = departure(original, network, pairs, images) if refutes else ""
     told = f"{sentence}; with the layers of the first in both, {shown}" if shown else sentence
     finding = refuted("structure", "C2A405", told) if shown else undecided("structure", "C2A405", told)
     return Context(finding, graphs, numbers)
 
 
-def difference_in_words(first: Graph | Unexported, second: Graph | Unexported) -> str:
-    """Where two graphs differ, or why there are no two; empty if they are equal."""
-    for graph, which in ((first, "first"), (second, "second")):
-        if isinstance(graph, Unexported):
-            return f"the {which} cannot be exported as a graph: {graph.reason}"
-    assert isinstance(first, Graph)
-    assert isinstance(second, Graph)
-    return first_difference(first, second)
-
-
 def numbers_in_words(
-    graphs: tuple[Graph | Unexported, Graph | Unexported],
-    original: nn.Module,
-    numbers: Mapping[str, int],
-    calls: Calls,
-    images: Tensor,
+    graphs: tuple[Graph, Graph], original: nn.Module, numbers: Mapping[str, int], calls: Calls, images: Tensor
 ) -> str:
     """The numbers of both graphs at the first node that differs; empty if there is no such node."""
-    first, second = graphs
-    if isinstance(first, Unexported) or isinstance(second, Unexported):
-        return ""
-    nodes = first_pair(first, second)
+    nodes = first_pair(*graphs)
     if nodes is None:
         return ""
     copied = copy_network(original)
     layers = {number: copied.get_submodule(name) for name, number in numbers.items()}
-    return both_values((first, second), (nodes[0].name, nodes[1].name), layers, calls, images[:IMAGES])
-
-
-def constants_in_words(first: Graph | Unexported, second: Graph | Unexported) -> str:
-    """Which numbers differ where the graphs are of the same operators; empty if that is not all that differs."""
-    if isinstance(first, Unexported) or isinstance(second, Unexported):
-        return ""
-    return different_constants(first, second)
+    return both_values(graphs, (nodes[0].name, nodes[1].name), layers, calls, images[:IMAGES])
 
 
 def opaque_layers(pairs: Modules, bases: Mapping[str, Pair]) -> dict[str, tuple[int, tuple[Any, ...]]]:

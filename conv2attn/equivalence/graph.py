@@ -76,48 +76,60 @@ class Graph:
         return hashlib.sha256("\n".join([*(node.key for node in self.nodes), *self.conditions]).encode()).hexdigest()
 
 
-@final
-@dataclass(frozen=True)
-class Unexported:
-    """Why a network has no such graph, with the line of its code."""
-
-    reason: str
+class Unexported(Exception):
+    """A network has no such graph; the reason, with the line of its code."""
 
 
 Layers = Mapping[str, tuple[int, Sequence[Any]]]
 
 
 def graphs_of(
-    networks: Sequence[nn.Module], layers: Layers, images: Tensor, calls: Calls
-) -> tuple[Graph | Unexported, ...]:
-    """The graphs of networks for all sizes of input, or all for the size of `images` where one has no other."""
-    found = tuple(graph_of(network, layers, images, calls) for network in networks)
-    if all(isinstance(graph, Graph) for graph in found):
-        return found
-    fixed = tuple(graph_of(network, layers, images, calls, every_size=False) for network in networks)
-    return fixed if all(isinstance(graph, Graph) for graph in fixed) else found
+    original: nn.Module, network: nn.Module, layers: Layers, images: Tensor, calls: Calls
+) -> tuple[Graph, Graph]:
+    """The graphs of two networks for all sizes of input, or both for the size of `images` where one has no other.
+
+    Raises:
+        Unexported: one of the two has no graph.
+    """
+
+    def both(*, every_size: bool) -> tuple[Graph, Graph]:
+        found = list[Graph]()
+        for side, which in ((original, "first"), (network, "second")):
+            try:
+                found.append(graph_of(side, layers, images, calls, every_size=every_size))
+            except Unexported as error:
+                raise Unexported(f"the {which} cannot be exported as a graph: {error}") from error
+        return found[0], found[1]
+
+    try:
+        return both(every_size=True)
+    except Unexported as error:
+        try:
+            return both(every_size=False)
+        except Unexported:
+            raise error from None
 
 
-def graph_of(
-    network: nn.Module, layers: Layers, images: Tensor, calls: Calls, *, every_size: bool = True
-) -> Graph | Unexported:
-    """The graph of `network` with its compared `layers` opaque, or why it has none.
+def graph_of(network: nn.Module, layers: Layers, images: Tensor, calls: Calls, *, every_size: bool = True) -> Graph:
+    """The graph of `network` with its compared `layers` opaque.
 
     Args:
         layers: for each name of a compared layer, its number and its form.
         images: (batch, channels, *sides), of which only shape and dtype count; the number of axes and channels stay.
         every_size: whether batch and sides are unknown, so that the graph holds for all of them.
+    Raises:
+        Unexported: there is none.
     """
-    lazy = [name for name, held in [*network.named_parameters(), *network.named_buffers()] if is_lazy(held)]
-    if lazy:
-        return Unexported(f"{lazy[0]} has no numbers yet: the layer is lazy and has not seen an input")
+    for name, held in [*network.named_parameters(), *network.named_buffers()]:
+        if is_lazy(held):
+            raise Unexported(f"{name} has no numbers yet: the layer is lazy and has not seen an input")
     dynamic = {axis: Dim.AUTO for axis in range(images.ndim) if axis != 1} if every_size else {}
     try:
         with hidden(network, layers, calls):
             program = exported(network, images, dynamic)
         return Graph(program, tuple(nodes_of(program)), in_words(program, images, dynamic))
     except Exception as error:  # the network's own code may raise anything, and so may the export
-        return Unexported(reason_of(error))
+        raise Unexported(reason_of(error)) from error
 
 
 def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> ExportedProgram:

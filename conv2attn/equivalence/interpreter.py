@@ -16,7 +16,7 @@ from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of
 from conv2attn.equivalence.arithmetic import gradual_underflow
 from conv2attn.equivalence.domain import SLACK, Carried, LayerRule, Stop
-from conv2attn.equivalence.graph import Graph, Unexported, module_of
+from conv2attn.equivalence.graph import Graph, module_of
 from conv2attn.equivalence.opaque import LAYER
 from conv2attn.equivalence.outputs import leaves
 from conv2attn.equivalence.rules import RULES, Call
@@ -28,7 +28,7 @@ SHAPES = ("sym_size", "sym_numel", "sym_stride", "_assert_tensor_metadata", "_as
 
 
 def propagate(
-    graph: Graph | Unexported, layers: Mapping[int, LayerRule], images: Tensor, input_range: float
+    graph: Graph, layers: Mapping[int, LayerRule], images: Tensor, input_range: float
 ) -> tuple[float | None, str]:
     """The bound on the difference of the outputs for one image within +-input_range, or None and where it stops.
 
@@ -39,8 +39,6 @@ def propagate(
         layers: for the numbers of the compared layers, how what goes in becomes what comes out.
         images: one of them is run, for the shapes.
     """
-    if isinstance(graph, Unexported):
-        return None, f"a network without a graph ({graph.reason})"
     if not math.isfinite(input_range):
         return None, "inputs that are not finite"
     with gradual_underflow() as flushing:
