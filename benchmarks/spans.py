@@ -30,7 +30,7 @@ CASES = (
     ("facts", 64),
     *((kind, images) for kind in ("facts of images", "images") for images in (2, 4, 8, 16)),
 )
-QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts", 7), ("facts of images", 1), ("images", 1))
+QUICK = (("soft", 7), ("hard", 14), ("stem", 28), ("facts of images", 1))
 SHIFTS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 

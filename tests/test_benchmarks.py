@@ -73,7 +73,7 @@ def test_spans_are_measured_in_processes_of_their_own():
     rows = [spans.apart(*first), *(spans.measure(*case) for case in others)]
     head, _, *lines = [line for line in spans.table(rows).splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in (head, *lines)}) == 1
-    assert [line.split("|")[1].strip() for line in lines] == ["soft", "hard", "stem", "facts, 1 images"]
+    assert [line.split("|")[1].strip() for line in lines] == ["soft", "hard", "stem", "facts of images, 1"]
     assert [line.split("|")[4].strip() for line in lines] == ["refuted", "holds", "holds", "-"]
 
 
