@@ -41,6 +41,7 @@ SHOWN = (
     "::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
 )
 NETWORKS = "tests/equivalence/edges/networks.py"
+OFF_GRID = "tests/equivalence/edges/off_grid.py"
 MAPS = "tests/equivalence/edges/maps.py"
 OUTPUTS = "tests/equivalence/edges/outputs.py"
 ROUNDED = "tests/equivalence/edges/rounding.py"
@@ -108,7 +109,7 @@ MUTANTS = {
         "equivalence/layers.py",
         "return judge_out_of_bounds(original, converted)",
         'return holds("geometry")',
-        f"{MAPS}::test_other_pixels_with_weights_that_cancel_there_are_the_same_map[do not]",
+        f"{OFF_GRID}::test_other_pixels_with_weights_that_cancel_there_are_the_same_map[do not]",
     ),
     "any leak": Mutant(
         "equivalence/leak.py",

@@ -38,3 +38,16 @@ def rows_of(pairs):
 def row_of(original, converted, image=None):
     """The row of one pair."""
     return rows_of({"": (original, converted, images_for(original) if image is None else image)})[""]
+
+
+def convolution(kind=nn.Conv2d, channels=(4, 6), kernel=(2, 3), dtype=torch.float32, **options):
+    """A convolution with seeded weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind(*channels, kernel, **{"padding": 1, **options}).to(dtype)
+
+
+def layer(*channels, seed=0, **options):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Conv2d(*(channels or (4, 4)), 3, **{"padding": 1, **options})

@@ -51,6 +51,10 @@ class Planted(NamedTuple):
     part: str
 
 
+def right(net) -> None:
+    """Nothing planted."""
+
+
 def heads(layer, chosen) -> None:
     """Keeps the heads with these numbers, in this order."""
     keep = torch.tensor(chosen)

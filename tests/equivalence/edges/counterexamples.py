@@ -6,27 +6,13 @@ from fractions import Fraction
 import pytest
 import torch
 from equivalence import planted
-from equivalence.planted import image, pair
+from equivalence.planted import image, pair, right
+from equivalence.reports import replayed
 from torch import nn
-from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.equivalence import certify, replay
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.equivalence import certify
 from conv2attn.verdicts import Verdict
-
-
-def kept(report):
-    """What `verify --save-witness` writes."""
-    return {"witnesses": [vars(witness) for witness in report.witnesses]}
-
-
-def replayed(report, original, converted, **asked):
-    return replay(kept(report), "shown.pt", original, converted, **asked)
-
-
-def right(net):
-    """Nothing planted."""
 
 
 @pytest.mark.parametrize("channels", [4, 40])
@@ -236,101 +222,6 @@ def test_where_layers_cannot_be_exchanged_no_image_shows_a_difference_between_th
     assert not [each for each in report.witnesses if each.part == "structure"]
 
 
-class Calls(nn.Module):
-    """Functional convolutions of two geometries beside a layer."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 3)), nn.Conv2d(5, 3, 3)
-        self.norm = nn.BatchNorm2d(5).eval()
-
-    def forward(self, images):
-        near = self.layer(torch.relu(self.norm(F.conv2d(images, self.weight, padding=1))))
-        return {"near": near, "far": F.conv2d(images, self.weight, stride=2).sum((2, 3))}
-
-
-def calls(plant=right):
-    """Such a network, and its conversion with something planted."""
-    original = Calls()
-    converted = conv2attn.convert(original, example_input=image())
-    plant(converted)
-    return original, converted
-
-
-def moved(net):
-    net.attending_calls.layers[0].encoding.center.data[0, 0] += 1
-
-
-def softened(net, alpha=3):
-    net.attending_calls.layers[1].encoding.alpha.data.fill_(alpha)
-
-
-def narrowed(net):
-    vars(net.attending_calls.layers[0])["forward"] = lambda given, weights=None: given[:, :1]
-
-
-CALLS = {
-    "a head moved": (moved, "(root):conv2d", "call"),
-    "a soft head": (softened, "(root):conv2d#2", "call"),
-    "another shape": (narrowed, "(network)", "structure"),
-    "a layer between by one ulp": (lambda net: planted.ulp(net.norm.weight.data, (2,)), "(network)", "structure"),
-    "its weight by one ulp": (lambda net: planted.ulp(net.weight.data, (2, 1, 1, 1)), "(network)", "structure"),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_a_functional_convolution_is_shown_by_an_image_of_the_network(name):
-    plant, layer, part = CALLS[name]
-    original, converted = calls(plant)
-    report = certify(original, converted, images=image())
-    found = [each for each in report.witnesses if (each.layer, each.part) == (layer, part)]
-    if name == "another shape":
-        assert report.verdict is not Verdict.HOLDS
-        return
-    (witness,) = found
-    assert torch.equal(witness.image, image()[witness.index])
-    assert witness.difference > 0
-    assert replayed(report, original, converted).exit_code == 1
-    after = replayed(report, original, calls()[1])
-    assert (after.exit_code, {each.verdict for each in after.shown}) == (3, {Verdict.UNDECIDED})
-    if part == "call":
-        options = {"padding": 1} if plant is moved else {"stride": 2}
-        with torch.no_grad():
-            whole = F.conv2d(witness.image[None], original.weight, **options)[0]
-        assert (witness.original, [*witness.axes]) == (whole[witness.place].item(), ["output channel", "row", "column"])
-        assert witness.difference <= next(row.max_error for row in report.rows if row.name == layer)
-
-
-def test_a_call_whose_leak_is_too_small_to_be_seen_is_shown_by_no_image():
-    report = certify(*calls(lambda net: softened(net, 16)), images=image())
-    assert (report.verdict, report.witnesses) == (Verdict.REFUTED, ())
-    assert [line.partition(": ")[0] for line in report.unshown] == ["(root):conv2d#2"]
-
-
-class Twice(nn.Module):
-    """The same functional convolution of two images."""
-
-    def __init__(self, scales):
-        super().__init__()
-        torch.manual_seed(0)
-        self.weight, self.scales = nn.Parameter(torch.randn(5, 4, 3, 3)), scales
-
-    def forward(self, images):
-        return sum(F.conv2d(images * scale, self.weight).sum((2, 3)) for scale in self.scales)
-
-
-@pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0), (3.0, -3.0)])
-def test_of_several_calls_the_one_that_differs_most_is_shown(scales):
-    original = Twice(scales)
-    converted = conv2attn.convert(original, example_input=image())
-    moved(converted)
-    (witness,) = certify(original, converted, images=image()).witnesses
-    with torch.no_grad():
-        calls = [F.conv2d(witness.image[None] * scale, original.weight)[0][witness.place].item() for scale in scales]
-    assert witness.original in [each for each, scale in zip(calls, scales, strict=True) if abs(scale) == 3]
-
-
 # A tolerance.
 
 
@@ -353,92 +244,3 @@ def test_a_tolerance_is_what_a_single_layer_may_differ_by():
     report = certify(original, soft, input_size=(2, 9))
     for tolerance, verdict in ((0.0, Verdict.REFUTED), (1e-6, Verdict.REFUTED), (100.0, Verdict.UNDECIDED)):
         assert replayed(report, original, soft, tolerance=tolerance).verdict is verdict
-
-
-# What was saved may be spoilt, or of other networks.
-
-
-def saved(**changes):
-    """One saved input of a layer."""
-    return {"layer": "(root)", "image": torch.ones(2, 5, 6), "place": (1, 2, 3), **changes}
-
-
-SPOILT = {
-    "nothing": {},
-    "no list": {"witnesses": 3},
-    "an empty list": {"witnesses": []},
-    "a text": {"witnesses": ["a"]},
-    "a text behind": {"witnesses": [saved(), "a"]},
-    **{
-        f"{key}: {number}": {"witnesses": [saved(**{key: given})]}
-        for key, wrong in {
-            "layer": [1, None, "nowhere", "a:conv2d", "(network)"],
-            "image": [3, [1.0], torch.ones(2, 5, 6).long(), torch.full((2, 5, 6), math.inf), torch.ones(4, 5, 6)],
-            "place": [
-                None,
-                [0, 1, 2],
-                (0,),
-                (0, -1, 0),
-                (0, True, 0),
-                ("a", "b", "c"),
-                (3, 0, 0),
-                (0, 0, 6),
-                (0, 10**9, 0),
-            ],
-            "part": ["others", 3, torch.ones(2), "call"],
-        }.items()
-        for number, given in enumerate(wrong)
-    },
-    "an image of another format": {"witnesses": [saved(image=torch.ones(2, 5, 6).double())]},
-    "an image of a network that it does not take": {
-        "witnesses": [saved(layer="(network)", part="outputs", image=torch.ones(7))]
-    },
-    "an image of another format for a network": {
-        "witnesses": [saved(layer="(network)", part="outputs", image=torch.ones(2, 5, 6).double())]
-    },
-}
-
-
-@pytest.mark.parametrize("name", SPOILT)
-def test_what_cannot_be_replayed_is_refused_in_a_sentence(name):
-    original = nn.Conv2d(2, 3, 3, padding=1)
-    with pytest.raises((CheckpointError, UsageError), match=r"f\.pt") as error:
-        replay(SPOILT[name], "f.pt", original, conv2attn.convert(original))
-    assert "\n" not in str(error.value)
-
-
-def broken(layer):
-    def fail(*args):
-        raise RuntimeError("first\nsecond")
-
-    layer.register_forward_pre_hook(fail)
-    return layer
-
-
-def test_an_original_that_does_not_run_is_a_usage_error_and_a_second_is_refuted():
-    content, original = {"witnesses": [saved()]}, nn.Conv2d(2, 3, 3, padding=1)
-    with pytest.raises(UsageError, match=r"does not run on the input in f\.pt: first\."):
-        replay(content, "f.pt", broken(nn.Conv2d(2, 3, 3, padding=1)), original)
-    others = {
-        "another shape": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=2)),
-        "other channels": conv2attn.convert(nn.Conv2d(4, 3, 3, padding=1)),
-        "another format": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)).double(),
-    }
-    for name, other in others.items():
-        report = replay(content, "f.pt", original, other)
-        assert (report.verdict, "\n" in report.shown[0].sentence) == (Verdict.REFUTED, False), name
-
-
-class Nothing(nn.Module):
-    """A network whose output is no tensor."""
-
-    def forward(self, images):
-        return "nothing"
-
-
-@pytest.mark.parametrize("network", [Nothing(), nn.Flatten()])
-def test_networks_without_layers_show_nothing(network):
-    content = {"witnesses": [{"layer": "(network)", "part": "outputs", "image": image()[0].double()}]}
-    (shown,) = replay(content, "f.pt", network, network).shown
-    assert (shown.layer, shown.verdict) == ("(network) outputs", Verdict.UNDECIDED)
-    assert shown.sentence.endswith("shows nothing" if isinstance(network, Nothing) else "shows no difference")

@@ -1,35 +1,18 @@
 """Whole networks: which layers are compared with which, and what is said where nothing can be."""
 
-import contextlib
-
 import pytest
 import torch
+from equivalence.pairs import layer
 from equivalence.planted import image, network, taps, ulp
+from equivalence.reports import PROVED, outcome, rows
 from torch import nn
-from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence import certify
-from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
-PROVED = (HOLDS, Strength.PROVED)
-
-
-def outcome(report):
-    return report.verdict, report.strength
-
-
-def rows(report, verdict=None):
-    return [row.name for row in report.rows if verdict is None or row.verdict is verdict]
-
-
-def layer(*channels, seed=0, **options):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Conv2d(*(channels or (4, 4)), 3, **{"padding": 1, **options})
 
 
 def test_a_network_computes_itself():
@@ -71,11 +54,6 @@ def test_a_weight_that_is_not_finite_is_refused_by_the_name_of_its_layer():
     assert UNDECIDED in {finding.verdict for finding in report.between}
 
 
-def test_another_dtype_is_refuted_in_every_row():
-    report = certify(network(), conv2attn.convert(network().double()), images=image())
-    assert rows(report, REFUTED) == rows(report)
-
-
 class Shared(nn.Module):
     """One convolution under two names, used twice."""
 
@@ -104,143 +82,6 @@ def test_a_shared_layer_is_one_row_and_may_be_two_layers():
     assert rows(certify(two, one, images=image()), REFUTED) == ["1"]
 
 
-class Odd(nn.Conv2d):
-    """A convolution with a forward of its own, which attends in its place."""
-
-    def forward(self, given):
-        return F.conv2d(F.pad(given, (1, 1, 1, 1)), self.weight, self.bias)
-
-
-class Tied(nn.Module):
-    """A convolution whose weight is read once more."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = layer(), nn.Conv2d(4, 4, 1)
-
-    def forward(self, given):
-        return F.conv2d(self.a(given), self.a.weight, self.a.bias, padding=1) + self.b(given)
-
-
-class Calls(nn.Module):
-    """Functional convolutions of two geometries, and outputs in a dictionary."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight, self.layer = nn.Parameter(torch.randn(6, 4, 3, 2)), nn.Conv2d(6, 6, 3)
-
-    def forward(self, given):
-        near = F.conv2d(given, self.weight, padding=(1, 0))
-        far = F.conv2d(near, self.weight.repeat(1, 2, 1, 1)[:, :6], stride=2, dilation=(1, 2))
-        return {"near": near, "rest": [self.layer(far), far.mean()]}
-
-
-class Unbatched(nn.Module):
-    """Image after image, each without a batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 2)), nn.Conv2d(4, 5, (3, 2))
-
-    def forward(self, images):
-        return torch.stack([F.conv2d(each, self.weight, stride=2).sum() + self.layer(each) for each in images])
-
-
-class Kinds(nn.Module):
-    """Two functions in one module."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
-
-    def forward(self, given):
-        return F.conv2d(given, self.weight) + F.conv_transpose2d(given, self.weight)[:, :, 2:-2, 2:-2]
-
-
-class Trying(nn.Module):
-    """Runs a module that fails, and convolves all the same."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.weight = Calls(), nn.Parameter(torch.ones(2, 6, 1, 1))
-
-    def forward(self, given):
-        with contextlib.suppress(TypeError):
-            self.inner("no tensor")
-        return F.conv2d(self.inner(given)["near"], self.weight)
-
-
-class Complex(nn.Module):
-    """Two functional convolutions, of which one is of a dtype without a softmax."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2, 4, 3, 3))
-
-    def forward(self, given):
-        return F.conv2d(given, self.weight) + F.conv2d(given.to(torch.complex64), self.weight.to(torch.complex64)).real
-
-
-FUNCTIONS = {
-    "two geometries": (Calls, {}, ["layer", "(root):conv2d", "(root):conv2d#2"]),
-    "a class of its own": (lambda: nn.Sequential(Odd(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1)), {}, ["2", "0:conv2d"]),
-    "a weight read twice": (Tied, {}, ["b", "a:conv2d", "(root):conv2d"]),
-    "no batch": (Unbatched, {}, ["layer", "(root):conv2d"]),
-    "two functions": (Kinds, {}, ["(root):conv2d", "(root):conv_transpose2d"]),
-    "one of two left": (Kinds, {"skip": "*transpose2d"}, ["(root):conv2d"]),
-    "inside one that fails": (Trying, {}, ["inner.layer", "inner:conv2d", "inner:conv2d#2", "(root):conv2d"]),
-    "one that is none of ours": (Complex, {}, ["(root):conv2d"]),
-}
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functional_convolutions_have_rows(name):
-    make, options, expected = FUNCTIONS[name]
-    torch.manual_seed(0)
-    original = make()
-    report = certify(original, conv2attn.convert(original, example_input=image(), **options), images=image())
-    counted = [row.name for row in report.rows if not row.skipped and row.verdict is not UNSUPPORTED]
-    assert counted == expected, report.to_text()
-    assert all(row.max_error <= row.bound and row.memory_saved for row in report.rows if row.name in expected)
-    assert outcome(report) == PROVED or name in ("inside one that fails", "one that is none of ours"), report.to_text()
-
-
-@pytest.mark.parametrize(("number", "change", "verdict"), [
-    (0, lambda heads: heads.encoding.center.data[0].add_(1), "(root):conv2d"),
-    (1, lambda heads: heads.encoding.alpha.data.fill_(3), "(root):conv2d#2"),
-])  # fmt: skip
-def test_an_error_in_a_functional_call_is_refuted_in_its_row(number, change, verdict):
-    torch.manual_seed(0)
-    original = Calls()
-    converted = conv2attn.convert(original, example_input=image())
-    change(converted.attending_calls.layers[number])
-    assert rows(certify(original, converted, images=image()), REFUTED) == [verdict]
-
-
-class Branching(nn.Module):
-    """A convolution by a layer, and on wide images one by a function."""
-
-    def __init__(self):
-        super().__init__()
-        self.narrow, self.weight = layer(2, 3), nn.Parameter(torch.rand(2, 2, 3, 3))
-
-    def forward(self, given):
-        passed = self.narrow(given)
-        return F.conv2d(passed[:, :2], self.weight) if given.shape[-1] > 8 else passed
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_attention_that_no_input_met_is_not_compared(wrapped):
-    original, wide = Branching(), torch.rand(1, 2, 9, 9)
-    converted = conv2attn.convert(original, example_input=wide)
-    if wrapped:  # so that nothing says what became of its convolutions
-        original, converted = nn.Sequential(original), nn.Sequential(converted)
-    assert certify(original, converted, images=wide).verdict is HOLDS
-    report = certify(original, converted, images=wide[..., :8])
-    assert report.verdict is UNSUPPORTED
-    assert [row.decisive.code for row in report.rows if row.verdict is UNSUPPORTED] == ["C2A406"]
-
-
 class Idle(nn.Module):
     """A convolution that nothing reaches."""
 
@@ -257,12 +98,6 @@ def test_a_layer_that_no_input_met_is_compared_and_not_measured():
     (row,) = certify(original, conv2attn.convert(original), images=image()).rows
     assert (row.grid, row.memory_saved, row.max_error, row.bound, row.heads) == (None, None, None, None, 9)
     assert [finding.part for finding in row.findings] == ["geometry", "weights", "leak"]
-
-
-def test_attention_in_place_of_functional_convolutions_is_read_in_the_second_network_only():
-    original, given = Branching(), torch.rand(1, 2, 9, 9)
-    converted = conv2attn.convert(original, example_input=given)
-    assert rows(certify(converted, original, images=given), UNSUPPORTED) == ["(root)"]
 
 
 def content(*channels):
@@ -302,13 +137,6 @@ def test_where_nothing_was_checked_nothing_holds():
 def test_equal_graphs_without_convolutions_are_proved():
     plain = nn.Sequential(nn.Flatten(), nn.Linear(4 * 14 * 11, 3))
     assert outcome(certify(plain, plain, images=image())) == PROVED
-
-
-def test_what_the_conversion_could_not_convert_is_unsupported():
-    original = nn.Sequential(layer(), Odd(4, 4, 3))
-    report = certify(original, conv2attn.convert(original), images=image())
-    assert (rows(report), rows(report, UNSUPPORTED)) == (["0", "1"], ["1"])
-    assert report.rows[1].decisive.sentence
 
 
 def test_the_order_of_modules_that_run_one_after_another_counts():
@@ -355,13 +183,6 @@ def test_equal_maps_in_other_groups_hold():
     assert "output channel 5, input channel 3" in told
 
 
-def test_zeros_are_zeros_whatever_their_sign():
-    first, second = network(), network()
-    with torch.no_grad():
-        first.square.weight[0], second.square.weight[0] = 0.0, -0.0
-    assert outcome(certify(first, second, images=image())) == PROVED
-
-
 def test_a_hook_that_computes_a_weight_computes_it_anew():
     with pytest.warns(FutureWarning, match="weight_norm"):
         original = nn.utils.weight_norm(layer())
@@ -406,8 +227,3 @@ def test_the_certificate_says_what_it_is_of():
     assert sum(report.outputs.correct) in range(5)
     assert [finding.part for finding in report.between] == ["structure", "outputs"]
     assert certify(original, original, images=image(), described="two of ours").outputs.images == "two of ours"
-
-
-def test_an_original_that_does_not_run_is_a_usage_error():
-    with pytest.raises(UsageError, match="does not run on 1 given images"):
-        certify(network(), conv2attn.convert(network()), images=torch.randn(1, 7, 9, 9))

@@ -9,10 +9,11 @@ import torch
 from commands import SIZE, call, residual, save_residual
 from equivalence import planted
 from equivalence.pairs import rows_of
-from equivalence.planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair
+from equivalence.planted import IN_KINDS, KINDS, PLANTED, TWINS, image, pair, right
+from equivalence.reports import replayed
 
 import conv2attn
-from conv2attn.equivalence import certify, replay
+from conv2attn.equivalence import certify
 from conv2attn.verdicts import Strength, Verdict
 
 LAYERS = {name: error for name, error in PLANTED.items() if error.layer}
@@ -23,10 +24,6 @@ def layers(plant, name):
     """A layer of the network and its conversion with something planted, and an image for both."""
     original, converted = (side.get_submodule(name) for side in pair(plant))
     return original, converted, torch.rand(2, CHANNELS[name], 14, 11)
-
-
-def right(net):
-    """Nothing planted."""
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +95,7 @@ def test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network(n
     assert all(f"{line}\n" in report.to_text() for line in report.unshown)
     assert bool(report.witnesses) is (name not in UNSEEN)
     if report.witnesses:
-        content = {"witnesses": [vars(witness) for witness in report.witnesses]}
-        again, after = (replay(content, "shown.pt", original, each) for each in (converted, pair(right)[1]))
+        again, after = (replayed(report, original, each) for each in (converted, pair(right)[1]))
         assert {each.verdict for each in again.shown} == {again.verdict} == {Verdict.REFUTED}
         assert {each.verdict for each in after.shown} == {after.verdict} == {Verdict.UNDECIDED}
 

@@ -1,0 +1,239 @@
+"""Functional convolutions: each kind of call has its row, and an error in one is shown by an image."""
+
+import contextlib
+
+import pytest
+import torch
+from equivalence import planted
+from equivalence.pairs import layer
+from equivalence.planted import image, right
+from equivalence.reports import PROVED, outcome, replayed, rows
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equivalence import certify
+from conv2attn.verdicts import Verdict
+
+HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
+
+
+class Odd(nn.Conv2d):
+    """A convolution with a forward of its own, which attends in its place."""
+
+    def forward(self, given):
+        return F.conv2d(F.pad(given, (1, 1, 1, 1)), self.weight, self.bias)
+
+
+class Tied(nn.Module):
+    """A convolution whose weight is read once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = layer(), nn.Conv2d(4, 4, 1)
+
+    def forward(self, given):
+        return F.conv2d(self.a(given), self.a.weight, self.a.bias, padding=1) + self.b(given)
+
+
+class Calls(nn.Module):
+    """Functional convolutions of two geometries beside a layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 3)), nn.Conv2d(5, 3, 3)
+        self.norm = nn.BatchNorm2d(5).eval()
+
+    def forward(self, images):
+        near = self.layer(torch.relu(self.norm(F.conv2d(images, self.weight, padding=1))))
+        return {"near": near, "far": F.conv2d(images, self.weight, stride=2).sum((2, 3))}
+
+
+class Unbatched(nn.Module):
+    """Image after image, each without a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(torch.randn(5, 4, 3, 2)), nn.Conv2d(4, 5, (3, 2))
+
+    def forward(self, images):
+        return torch.stack([F.conv2d(each, self.weight, stride=2).sum() + self.layer(each) for each in images])
+
+
+class Kinds(nn.Module):
+    """Two functions in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv_transpose2d(given, self.weight)[:, :, 2:-2, 2:-2]
+
+
+class Trying(nn.Module):
+    """Runs a module that fails, and convolves all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.weight = Calls(), nn.Parameter(torch.ones(2, 3, 1, 1))
+
+    def forward(self, given):
+        with contextlib.suppress(TypeError):
+            self.inner("no tensor")
+        return F.conv2d(self.inner(given)["near"], self.weight)
+
+
+class Complex(nn.Module):
+    """Two functional convolutions, of which one is of a dtype without a softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 4, 3, 3))
+
+    def forward(self, given):
+        return F.conv2d(given, self.weight) + F.conv2d(given.to(torch.complex64), self.weight.to(torch.complex64)).real
+
+
+FUNCTIONS = {
+    "two geometries": (Calls, {}, ["layer", "(root):conv2d", "(root):conv2d#2"]),
+    "a class of its own": (lambda: nn.Sequential(Odd(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 1)), {}, ["2", "0:conv2d"]),
+    "a weight read twice": (Tied, {}, ["b", "a:conv2d", "(root):conv2d"]),
+    "no batch": (Unbatched, {}, ["layer", "(root):conv2d"]),
+    "two functions": (Kinds, {}, ["(root):conv2d", "(root):conv_transpose2d"]),
+    "one of two left": (Kinds, {"skip": "*transpose2d"}, ["(root):conv2d"]),
+    "inside one that fails": (Trying, {}, ["inner.layer", "inner:conv2d", "inner:conv2d#2", "(root):conv2d"]),
+    "one that is none of ours": (Complex, {}, ["(root):conv2d"]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functional_convolutions_have_rows(name):
+    make, options, expected = FUNCTIONS[name]
+    torch.manual_seed(0)
+    original = make()
+    report = certify(original, conv2attn.convert(original, example_input=image(), **options), images=image())
+    counted = [row.name for row in report.rows if not row.skipped and row.verdict is not UNSUPPORTED]
+    assert counted == expected, report.to_text()
+    assert all(row.max_error <= row.bound and row.memory_saved for row in report.rows if row.name in expected)
+    assert outcome(report) == PROVED or name in ("inside one that fails", "one that is none of ours"), report.to_text()
+
+
+class Branching(nn.Module):
+    """A convolution by a layer, and on wide images one by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow, self.weight = layer(2, 3), nn.Parameter(torch.rand(2, 2, 3, 3))
+
+    def forward(self, given):
+        passed = self.narrow(given)
+        return F.conv2d(passed[:, :2], self.weight) if given.shape[-1] > 8 else passed
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_attention_that_no_input_met_is_not_compared(wrapped):
+    original, wide = Branching(), torch.rand(1, 2, 9, 9)
+    converted = conv2attn.convert(original, example_input=wide)
+    if wrapped:  # so that nothing says what became of its convolutions
+        original, converted = nn.Sequential(original), nn.Sequential(converted)
+    assert certify(original, converted, images=wide).verdict is HOLDS
+    report = certify(original, converted, images=wide[..., :8])
+    assert report.verdict is UNSUPPORTED
+    assert [row.decisive.code for row in report.rows if row.verdict is UNSUPPORTED] == ["C2A406"]
+
+
+def test_attention_in_place_of_functional_convolutions_is_read_in_the_second_network_only():
+    original, given = Branching(), torch.rand(1, 2, 9, 9)
+    converted = conv2attn.convert(original, example_input=given)
+    assert rows(certify(converted, original, images=given), UNSUPPORTED) == ["(root)"]
+
+
+def calls(plant=right):
+    """Such a network, and its conversion with something planted."""
+    original = Calls()
+    converted = conv2attn.convert(original, example_input=image())
+    plant(converted)
+    return original, converted
+
+
+def moved(net):
+    net.attending_calls.layers[0].encoding.center.data[0, 0] += 1
+
+
+def softened(net, alpha=3):
+    net.attending_calls.layers[1].encoding.alpha.data.fill_(alpha)
+
+
+def narrowed(net):
+    vars(net.attending_calls.layers[0])["forward"] = lambda given, weights=None: given[:, :1]
+
+
+CALLS = {
+    "a head moved": (moved, "(root):conv2d", "call"),
+    "a soft head": (softened, "(root):conv2d#2", "call"),
+    "another shape": (narrowed, "(network)", "structure"),
+    "a layer between by one ulp": (lambda net: planted.ulp(net.norm.weight.data, (2,)), "(network)", "structure"),
+    "its weight by one ulp": (lambda net: planted.ulp(net.weight.data, (2, 1, 1, 1)), "(network)", "structure"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_functional_convolution_is_shown_by_an_image_of_the_network(name):
+    plant, layer, part = CALLS[name]
+    original, converted = calls(plant)
+    report = certify(original, converted, images=image())
+    found = [each for each in report.witnesses if (each.layer, each.part) == (layer, part)]
+    if name == "another shape":
+        assert report.verdict is not Verdict.HOLDS
+        return
+    (witness,) = found
+    assert torch.equal(witness.image, image()[witness.index])
+    assert witness.difference > 0
+    assert replayed(report, original, converted).exit_code == 1
+    after = replayed(report, original, calls()[1])
+    assert (after.exit_code, {each.verdict for each in after.shown}) == (3, {Verdict.UNDECIDED})
+    if part == "call":
+        assert rows(report, REFUTED) == [layer]
+        options = {"padding": 1} if plant is moved else {"stride": 2}
+        with torch.no_grad():
+            whole = F.conv2d(witness.image[None], original.weight, **options)[0]
+        assert (witness.original, [*witness.axes]) == (whole[witness.place].item(), ["output channel", "row", "column"])
+        assert witness.difference <= next(row.max_error for row in report.rows if row.name == layer)
+
+
+def test_a_call_whose_leak_is_too_small_to_be_seen_is_shown_by_no_image():
+    report = certify(*calls(lambda net: softened(net, 16)), images=image())
+    assert (report.verdict, report.witnesses) == (Verdict.REFUTED, ())
+    assert [line.partition(": ")[0] for line in report.unshown] == ["(root):conv2d#2"]
+
+
+class Twice(nn.Module):
+    """The same functional convolution of two images."""
+
+    def __init__(self, scales):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.scales = nn.Parameter(torch.randn(5, 4, 3, 3)), scales
+
+    def forward(self, images):
+        return sum(F.conv2d(images * scale, self.weight).sum((2, 3)) for scale in self.scales)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 3.0), (3.0, 1.0), (3.0, -3.0)])
+def test_of_several_calls_the_one_that_differs_most_is_shown(scales):
+    original = Twice(scales)
+    converted = conv2attn.convert(original, example_input=image())
+    moved(converted)
+    (witness,) = certify(original, converted, images=image()).witnesses
+    with torch.no_grad():
+        calls = [F.conv2d(witness.image[None] * scale, original.weight)[0][witness.place].item() for scale in scales]
+    assert witness.original in [each for each, scale in zip(calls, scales, strict=True) if abs(scale) == 3]
+
+
+def test_what_the_conversion_could_not_convert_is_unsupported():
+    original = nn.Sequential(layer(), Odd(4, 4, 3))
+    report = certify(original, conv2attn.convert(original), images=image())
+    assert (rows(report), rows(report, UNSUPPORTED)) == (["0", "1"], ["1"])
+    assert report.rows[1].decisive.sentence

@@ -1,0 +1,23 @@
+"""Parts of certificates that many tests look at, and what is saved of one."""
+
+from conv2attn.equivalence import replay
+from conv2attn.verdicts import Strength, Verdict
+
+PROVED = (Verdict.HOLDS, Strength.PROVED)
+
+
+def outcome(report):
+    return report.verdict, report.strength
+
+
+def rows(report, verdict=None):
+    return [row.name for row in report.rows if verdict is None or row.verdict is verdict]
+
+
+def kept(report):
+    """What `verify --save-witness` writes."""
+    return {"witnesses": [vars(witness) for witness in report.witnesses]}
+
+
+def replayed(report, original, converted, **asked):
+    return replay(kept(report), "shown.pt", original, converted, **asked)
