@@ -1,6 +1,5 @@
 """Functional convolutions of the original, each also computed by the attention that stands for it in the network."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -10,8 +9,8 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.equivalence.bases import Pair, comparable_basis
-from conv2attn.equivalence.differential import FAILURES, Measured, out_of_memory, reason, run
-from conv2attn.equivalence.outputs import largest_difference, most_different, other_kind
+from conv2attn.equivalence.differential import Measured, difference_from, run
+from conv2attn.equivalence.outputs import most_different
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution
@@ -108,18 +107,11 @@ class Comparison(TorchFunctionMode):
         layer = calls.layer_for(convolution)
         assert isinstance(layer, MultiHeadSelfAttention)
         met = self.met.setdefault(key, MetCall(f"{owner or '(root)'}:{function}", convolution, layer))
-        try:
-            theirs = calls(convolution, image)
-            error = largest_difference(result, theirs)
-            if kind := other_kind(result, theirs):
-                met.seen.trouble = f"an output {kind}"
-            elif result.numel() and (met.worst is None or error > met.seen.max_error):
-                met.keep(image, result, theirs)
-        except FAILURES as failure:
-            if out_of_memory(failure):
-                raise
-            error, met.seen.trouble = math.inf, reason(failure)
-        met.seen.add(error, image, result, len(convolution.kernel_size))
+        error, trouble, theirs = difference_from(result, lambda: calls(convolution, image))
+        worse = met.worst is None or error > met.seen.max_error
+        if theirs is not None and not trouble and result.numel() and worse:
+            met.keep(image, result, theirs)
+        met.seen.add(error, trouble, image, result, len(convolution.kernel_size))
 
 
 def compare_calls(original: nn.Module, network: nn.Module, images: Any) -> list[MetCall]:

@@ -32,7 +32,7 @@ def axis_name(axis: int, count: int) -> str:
     return AXES[count - 2][axis - 2] if count - 2 in AXES else f"axis {axis}"
 
 
-def in_words(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, Any]) -> tuple[str, ...]:
+def conditions_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, Any]) -> tuple[str, ...]:
     """The conditions of the code on the sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
     count = images.ndim
     guards = list(getattr(program, "_guards_code", None) or [])

@@ -1,7 +1,7 @@
 """Differential tests: both layers, and both networks, on the same inputs; the largest difference and the range."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -40,8 +40,9 @@ class Measured:
     spread: float = 0.0
     earlier: tuple[tuple[int, ...], ...] = ()
 
-    def add(self, error: float, image: Tensor, output: Tensor, axes: int) -> None:
+    def add(self, error: float, trouble: str, image: Tensor, output: Tensor, axes: int) -> None:
         """Counts one more call on images of so many axes, in a batch or not."""
+        self.trouble = trouble or self.trouble
         self.max_error = error if not error <= self.max_error else self.max_error
         largest = image.abs().max().item() if image.numel() else 0.0
         self.input_range = self.input_range if largest <= self.input_range else largest
@@ -64,19 +65,22 @@ class Watch:
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         """A forward hook that comes before the layer's own; those before the call have changed `args` already."""
-        try:
-            theirs = alone(self.other, *args, **kwargs)
-            error = largest_difference(output, theirs)
-            if kind := other_kind(output, theirs):
-                self.seen.trouble = f"an output {kind}"
-            elif not output.numel():
-                return  # both return nothing, which shows nothing
-        except FAILURES as failure:
-            if out_of_memory(failure):
-                raise
-            error, self.seen.trouble = math.inf, reason(failure)
-        image = args[0] if args else kwargs["input"]
-        self.seen.add(error, image, output, axes_of(module))
+        error, trouble, _ = difference_from(output, lambda: alone(self.other, *args, **kwargs))
+        if output.numel() or trouble:  # otherwise both return nothing, which shows nothing
+            image = args[0] if args else kwargs["input"]
+            self.seen.add(error, trouble, image, output, axes_of(module))
+
+
+def difference_from(output: Tensor, compute: Callable[[], Tensor]) -> tuple[float, str, Tensor | None]:
+    """The largest difference from `output` of what is computed, why it is no number, and what was computed."""
+    try:
+        theirs = compute()
+        kind = other_kind(output, theirs)
+        return largest_difference(output, theirs), kind and f"an output {kind}", theirs
+    except FAILURES as failure:
+        if out_of_memory(failure):
+            raise
+        return math.inf, reason(failure), None
 
 
 def alone(layer: nn.Module, *args: Any, **kwargs: Any) -> Tensor:

@@ -21,7 +21,7 @@ from torch.fx.experimental import _config as symbolic
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from conv2attn.equivalence.conditions import in_words, own_line, reason_of
+from conv2attn.equivalence.conditions import conditions_of, own_line, reason_of
 from conv2attn.equivalence.opaque import Calls, hidden
 from conv2attn.report import counted
 
@@ -127,7 +127,7 @@ def graph_of(network: nn.Module, layers: Layers, images: Tensor, calls: Calls, *
     try:
         with hidden(network, layers, calls):
             program = exported(network, images, dynamic)
-        return Graph(program, tuple(nodes_of(program)), in_words(program, images, dynamic))
+        return Graph(program, tuple(nodes_of(program)), conditions_of(program, images, dynamic))
     except Exception as error:  # the network's own code may raise anything, and so may the export
         raise Unexported(reason_of(error)) from error
 

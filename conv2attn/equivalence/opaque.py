@@ -192,7 +192,7 @@ def hidden(network: nn.Module, layers: Mapping[str, tuple[int, Sequence[Any]]], 
             if id(layer) not in known:
                 known.add(id(layer))
                 stack.enter_context(replaced_forward(layer, layer_node(pair, form)))
-                stack.enter_context(without(layer._forward_pre_hooks, reparametrisations(layer)))
+                stack.enter_context(hooks_removed(layer._forward_pre_hooks, reparametrisations(layer)))
         for module in list(network.modules()):
             if isinstance(module, AttendingCalls):
                 stack.enter_context(replaced_forward(module, call_node(module, calls)))
@@ -215,7 +215,7 @@ def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator
 
 
 @contextmanager
-def without(hooks: dict[int, Any], keys: Iterable[int]) -> Iterator[None]:
+def hooks_removed(hooks: dict[int, Any], keys: Iterable[int]) -> Iterator[None]:
     """While active, some hooks are not registered."""
     before = dict(hooks)
     for key in list(keys):

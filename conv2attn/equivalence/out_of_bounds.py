@@ -54,7 +54,7 @@ def elsewhere(
     """The finding that a head reads another pixel than it should."""
     term = next(term for term, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
     head = converted.starts.index(starts[term])
-    read_there = f"it reads {in_words(theirs[term])}, and not {in_words(ours[term])}"
+    read_there = f"it reads {named_pixel(theirs[term])}, and not {named_pixel(ours[term])}"
     sentence = f"head {head} attends to {offsets(converted.operators)[head]}, off the padded grid {where}: {read_there}"
     return refuted("geometry", "C2A401", sentence)
 
@@ -76,6 +76,6 @@ def reads_otherwise(
     return bool(different_sums(original, original, places, (moved[0], moved[1]))[1:].any())
 
 
-def in_words(pixel: Offset) -> str:
+def named_pixel(pixel: Offset) -> str:
     """A pixel for a sentence, or `zero`."""
     return "zero" if pixel == NOTHING else f"pixel {pixel}"

@@ -206,11 +206,11 @@ def findings_returned(first: Any, second: Any, failure: str) -> list[Finding]:
     if failure:
         return []
     ours, theirs = dict(rest(first)), dict(rest(second))
-    told = (difference(where, ours, theirs) for where in {**ours, **theirs})
+    told = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
     return [undecided("outputs", "C2A407", sentence) for sentence in told if sentence]
 
 
-def difference(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Why what stands at a place is not known to be the same in both, or nothing where it is."""
     sides = [side[where] for side in (ours, theirs) if where in side]
     for thing in sides:

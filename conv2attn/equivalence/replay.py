@@ -132,7 +132,7 @@ def show(
         return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
     if found is None:
         return Shown(name, Verdict.REFUTED, "the outputs are of other shapes")
-    return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, in_words(found, tolerance is None))
+    return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, sentence_on(found, tolerance is None))
 
 
 def show_network(
@@ -154,10 +154,10 @@ def show_network(
     if not found.where:
         return Shown(label, Verdict.UNDECIDED, "there is nothing to compare: this input shows nothing")
     verdict = Verdict.REFUTED if found.shows else Verdict.UNDECIDED
-    return Shown(label, verdict, found.premise + in_words(found, found.part != TOLERANCE))
+    return Shown(label, verdict, found.premise + sentence_on(found, found.part != TOLERANCE))
 
 
-def in_words(found: Witness, by_rounding: bool) -> str:
+def sentence_on(found: Witness, by_rounding: bool) -> str:
     """The numbers beside what is allowed, and what follows."""
     if not math.isfinite(found.original):
         return f"{found.where}: the original is not finite there, so this input shows nothing"

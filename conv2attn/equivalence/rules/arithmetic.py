@@ -85,14 +85,14 @@ def _(call: Call) -> Carried:
     summed = Carried(most.size * count * SLACK, most.error * count * SLACK)
     most = summed if call.name == "sum" else most.below_overflow(count, call.dtype)
     passed = most.rounded(count + 2, call.dtype)
-    return passed if call.argument("keepdim") else passed.along(lambda each: without(each, axes))
+    return passed if call.argument("keepdim") else passed.along(lambda each: squeezed(each, axes))
 
 
 @rule("amax", "amin")
 def _(call: Call) -> Carried:
     axes = call.axes(call.argument("dim"))
     most = call.given.largest_over(axes)
-    return most if call.argument("keepdim") else most.along(lambda each: without(each, axes))
+    return most if call.argument("keepdim") else most.along(lambda each: squeezed(each, axes))
 
 
 @rule("pow")
@@ -111,9 +111,9 @@ def _(call: Call) -> Carried:
         return Carried(torch.maximum(first.size, other.size), torch.maximum(first.error, other.error))
     axes = call.axes(second)
     most = call.given.largest_over(axes)
-    return most if call.argument("keepdim") else most.along(lambda each: without(each, axes))
+    return most if call.argument("keepdim") else most.along(lambda each: squeezed(each, axes))
 
 
-def without(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+def squeezed(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
     """`tensor` without axes of length 1."""
     return tensor.reshape([side for axis, side in enumerate(tensor.shape) if axis not in axes])
