@@ -97,6 +97,22 @@ def test_a_difference_of_graphs_is_told_in_a_sentence_and_nothing_else_is_printe
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_shows_on_odd_sides_alone_is_refuted_and_refusing_them_is_not():
+    original = nn.Sequential(nn.Conv2d(4, 2, 1), nn.MaxPool2d(2))
+    rounded, refusing = conv2attn.convert(original), conv2attn.convert(original)
+    rounded[1].ceil_mode = True
+    even = IMAGES[..., :10]
+    found = certify(original, rounded, images=even).between[0]
+    assert (found.verdict, found.sentence[-40:]) == (Verdict.REFUTED, "other numbers on images one pixel larger")
+
+    def refuse(module, given):
+        assert given[0].shape[-1] == 10
+
+    refusing[1].register_forward_pre_hook(refuse)
+    refusing[1].register_forward_hook(lambda module, given, out: out + 0)
+    assert certify(original, refusing, images=even).between[0].verdict is Verdict.UNDECIDED
+
+
 def test_the_users_networks_are_as_they_were():
     original = made(Functional)
     converted = conv2attn.convert(original, example_input=IMAGES)
