@@ -72,6 +72,7 @@ def read_positions(name: str, given: PositionAttention, sides: Sides | None, mem
         0 if one_hot else ULPS + math.ceil(moved / roundoff),
         lambda *images: chunks(whole, memory_limit, images),
         one_hot=one_hot,
+        hot=whole.argmax(-1) if one_hot else None,
         extra=given.extra,
         notes=(f"from parameters, positions alone: {given.how}", *given.notes),
     )

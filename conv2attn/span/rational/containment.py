@@ -1,7 +1,7 @@
 """Operators that are known exactly, one-hot or rational: which targets they span, at all queries."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,10 +9,16 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.span.conditions.integer_rows import Coefficients, QueryRows, integer_rows, rational_rows
+from conv2attn.span.conditions.integer_rows import (
+    Coefficients,
+    QueryRows,
+    hot_rows_at,
+    integer_rows,
+    rational_rows,
+)
+from conv2attn.span.conditions.portions import portions
 from conv2attn.span.conditions.problem import AttentionRows, Targets
-from conv2attn.span.rational.equations import Equations, one_hot_equations, rational_equations
-from conv2attn.span.rational.exact import Exactly, primes, solve
+from conv2attn.span.rational.exact import Equations, Exactly, equations_at, primes, solve
 
 START = 3000
 """Equations of rational rows that are solved at first; the others are only compared with."""
@@ -24,20 +30,29 @@ def decide_exactly(attention: AttentionRows, targets: Targets, chosen: NDArray[n
     Rational rows are solved at a few queries; where another query fails the solution, it is taken in, which makes the
     rank larger or refutes a target, until all queries are satisfied.
     """
+    coefficients, everyone = Coefficients.exactly(targets.coefficients), range(len(targets))
     if attention.one_hot:
-        return solved(one_hot_equations(attention, targets, chosen), len(targets))
+        return solved(equations_at(one_hot_rows(attention, targets, chosen), coefficients, everyone))
     if attention.rational is None:
         return [None] * len(targets)
     places = [(image, int(q)) for image in range(attention.images) for q in np.flatnonzero(chosen)]
     taken = places[: max(1, START // attention.width)]
     while True:
-        answers = solved(rational_equations(attention, targets, taken), len(targets))
+        answers = solved(equations_at(rational_rows(attention, targets, taken), coefficients, everyone))
         failing = first_unsatisfied(attention, targets, places, answers)
         if failing is None:
             return answers
         if failing in taken:
             return [None] * len(targets)
         taken = [*taken, failing]
+
+
+def one_hot_rows(attention: AttentionRows, targets: Targets, chosen: NDArray[np.bool_]) -> Iterator[QueryRows]:
+    """One-hot rows that differ: of each pattern its first query, where keys are known."""
+    if attention.hot is None:
+        return integer_rows(attention, targets, chosen)
+    places = [(each.image, int(q)) for each in portions(attention, targets, chosen) for q in each.queries]
+    return hot_rows_at(attention, targets, sorted(places))
 
 
 def residual_of(
@@ -65,21 +80,15 @@ def row_left(rows: QueryRows, coefficients: Coefficients, target: int, weights: 
 
 def exact_row(rows: QueryRows, coefficients: Coefficients, target: int) -> Exactly | None:
     """Whether a target is spanned at one query, exactly."""
-    asked = coefficients.of(target, rows)
-    kinds: dict[tuple[Fraction, ...], tuple[int, int, int]] = {}
-    for key in range(rows.heads.ncols()):
-        column = [Fraction(int(rows.heads[h, key]), rows.unit) for h in range(rows.heads.nrows())]
-        wanted = Fraction(asked.get(key, 0), 1 << coefficients.bits)
-        kinds.setdefault((*column, wanted), (rows.image, rows.query, rows.key(key)))
-    found = solved(Equations([k[:-1] for k in kinds], [k[-1:] for k in kinds], list(kinds.values())), 1)[0]
+    (found,) = solved(equations_at([rows], coefficients, [target]))
     null = None if found is None or found.null is None else replace(found.null, target=target)
     return None if found is None else replace(found, null=null)
 
 
-def solved(equations: Equations, count: int) -> list[Exactly | None]:
-    """The answer for each of `count` targets, by the first prime that keeps the rank."""
+def solved(equations: Equations) -> list[Exactly | None]:
+    """The answer for each target, by the first prime that keeps the rank."""
     answers = next(filter(None, (solve(equations, prime) for prime in primes())), None)
-    return [None] * count if answers is None else answers
+    return [None] * len(equations.asked[0]) if answers is None else answers
 
 
 def first_unsatisfied(

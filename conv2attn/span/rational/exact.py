@@ -5,7 +5,7 @@ the solution then satisfies all other equations, a certified yes, or one fails, 
 the solved ones is a vector y with A y = 0 and E y != 0, a certified no.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -14,8 +14,7 @@ from typing import Any, final
 import flint
 
 from conv2attn.span.conditions.condition import NullVector
-from conv2attn.span.conditions.integer_rows import as_fraction
-from conv2attn.span.rational.equations import Equations
+from conv2attn.span.conditions.integer_rows import Coefficients, QueryRows, as_fraction
 
 PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
 """The three largest primes below 2^61; a rank is lost modulo one of them only by accident, and then the next serves."""
@@ -27,6 +26,31 @@ def primes() -> Iterator[int]:
     """The primes, largest first."""
     yield from PRIMES
     yield from islice((p for p in range(PRIMES[-1] - 2, 0, -2) if flint.fmpz(p).is_prime()), FURTHER)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """Equation i is `sum_h phi_h attention[i][h] = asked[i][j]`, and stands at `places[i]` = (image, query, key)."""
+
+    attention: Sequence[Sequence[Fraction]]
+    asked: Sequence[Sequence[Fraction]]
+    places: Sequence[tuple[int, int, int]]
+
+
+def equations_at(rows: Iterable[QueryRows], coefficients: Coefficients, targets: Sequence[int]) -> Equations:
+    """The equations of these targets at some queries, each once."""
+    kinds: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
+    heads, one = 0, 1 << coefficients.bits
+    for held in rows:
+        heads, asked = held.heads.nrows(), [coefficients.of(target, held) for target in targets]
+        for key, column in enumerate(held.heads.transpose().tolist()):
+            numbers = (*map(int, column), *(each.get(key, 0) for each in asked))
+            kinds.setdefault((held.unit, numbers), (held.image, held.query, held.key(key)))
+    attention = [[Fraction(x, unit) for x in numbers[:heads]] for unit, numbers in kinds]
+    return Equations(
+        attention, [[Fraction(x, one) for x in numbers[heads:]] for _, numbers in kinds], [*kinds.values()]
+    )
 
 
 @final

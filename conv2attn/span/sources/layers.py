@@ -5,6 +5,7 @@ import operator
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
@@ -73,7 +74,9 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     if grid.keys != tuple(sides):
         notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
     hot = keys_read(layer.encoding, grid, dtype)
-    one_hot = hot is not None or (hard and all(bool(((b == 0) | (b == 1)).all()) for _, _, b in pieces()))
+    if hot is None and hard and all(bool(((b == 0) | (b == 1)).all()) for _, _, b in pieces()):
+        hot = np.concatenate([block.argmax(-1) for _, _, block in pieces()], axis=1)
+    one_hot = hot is not None
     return AttentionRows(
         name,
         layer.heads,

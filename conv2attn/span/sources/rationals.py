@@ -75,6 +75,8 @@ def read_exact(
     direct = kind == "f" and not extra_tokens
     shadow = whole.astype(np.float64) if direct else rationals.shadow()
     share = content_share(shadow, memory_limit)
+    read = whole[:, :, extra_tokens:] != 0
+    one_hot = bool((read.sum(-1) == 1).all())
     return AttentionRows(
         name,
         shadow.shape[1],
@@ -83,7 +85,8 @@ def read_exact(
         roundoff=0.0,
         ulps=0,
         pieces=lambda *images: chunks(shadow, memory_limit, images),
-        one_hot=bool(((whole[:, :, extra_tokens:] != 0).sum(-1) == 1).all()),
+        one_hot=one_hot,
+        hot=(read.argmax(-1) - extra_tokens) % whole.shape[3] if one_hot else None,
         rational=rationals.row,
         sampled=share > 0 if sampled is None else sampled,
         content=share,

@@ -18,8 +18,7 @@ from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.dual import floats_of, in_integers, norm_bound, null_of, rows_at, weighed
 from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.questions import rows_of
-from conv2attn.span.rational.equations import Equations
-from conv2attn.span.rational.exact import PRIMES, solve
+from conv2attn.span.rational.exact import PRIMES, Equations, solve
 from conv2attn.span.sources.reading import read_array
 from conv2attn.verdicts import Verdict
 
