@@ -1,5 +1,6 @@
 """Counterexamples of layers: constructed, not searched for, since both layers are affine in their input."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
@@ -34,37 +35,13 @@ def find_witness(
     gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by. A difference
     counts if it exceeds the `tolerance`; without one, if it exceeds what rounding allows or is one in exact arithmetic.
     """
-    best: Witness | None = None
-    try:
+    found = list[Witness]()
+    with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
         for image, place in candidates(layers, pair, reach):
-            found = witness_on(name, layers, pair, image[0].detach(), place, tolerance)
-            if found is not None and (best is None or rank(found) > rank(best)):
-                best = found
-    except (Conv2AttnError, RuntimeError, IndexError):
-        return best
-    return best
-
-
-def rank(witness: Witness) -> tuple[bool, float]:
-    """Which of two witnesses to keep: one whose numbers speak, then the larger difference."""
-    return witness.exceeds, witness.difference
-
-
-def witness_on(
-    name: str,
-    layers: tuple[nn.Module, nn.Module],
-    pair: Pair,
-    image: Tensor,
-    place: tuple[int, ...],
-    tolerance: float | None = None,
-) -> Witness | None:
-    """The counterexample `image` (channels, *sides): where most is beyond what is allowed, else at `place`; or None.
-
-    Raises:
-        Conv2AttnError, RuntimeError: a layer does not run on it.
-    """
-    found = computed(name, layers, pair, image, place, tolerance)
-    return found if found is not None and found.shows else None
+            witness = computed(name, layers, pair, image[0].detach(), place, tolerance)
+            if witness is not None and witness.shows:
+                found.append(witness)
+    return max(found, key=lambda each: (each.exceeds, each.difference), default=None)
 
 
 def computed(
@@ -75,7 +52,13 @@ def computed(
     place: tuple[int, ...],
     tolerance: float | None = None,
 ) -> Witness | None:
-    """The numbers of both layers on `image` at the place that differs most; None where the shapes differ."""
+    """The numbers of both layers on `image` (channels, *sides), where most is beyond what is allowed, else at `place`.
+
+    Returns:
+        None where the shapes differ.
+    Raises:
+        Conv2AttnError, RuntimeError: a layer does not run on it.
+    """
     with torch.no_grad():
         first, second = (layer(image[None])[0].double().cpu() for layer in layers)
     if first.shape != second.shape:

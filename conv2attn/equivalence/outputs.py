@@ -47,7 +47,7 @@ class Outputs:
     """The outputs of both networks on some images: measured, not bounded.
 
     `stable` counts the images whose two largest classes are further apart than both outputs' differences on them;
-    `gaps` are the widest gaps, one for each tensor of the output.
+    `gaps` are the widest gaps, one for each tensor of the output. A bound is `vacuous` if it exceeds the outputs.
     """
 
     images: str
@@ -156,7 +156,7 @@ def compare_outputs(
     one = next(iter(ours.values()))
     count = len(one) if one.ndim else 1
     largest = max(wide(tensor).abs().max().item() for tensor in ours.values())
-    vacuous, gaps = is_vacuous(bound, largest), gaps_between(first, second)
+    vacuous, gaps = None if bound is None else not bound <= largest, gaps_between(first, second)
     if len(ours) > 1 or one.ndim != 2 or one.shape[1] < 2 or not one.is_floating_point():
         return Outputs(described, count, max(differences), largest, bound=bound, vacuous=vacuous, gaps=gaps)
     other = next(iter(theirs.values()))
@@ -172,11 +172,6 @@ def compare_outputs(
     same = int((classes[0] == classes[1]).sum())
     measured = described, count, max(differences), largest
     return Outputs(*measured, same, correct, stable, bound, vacuous, by_bound, gaps)
-
-
-def is_vacuous(bound: float | None, largest: float) -> bool | None:
-    """Whether a bound on the difference says less than the outputs' own size."""
-    return None if bound is None else not bound <= largest
 
 
 def is_dense(thing: object) -> bool:
