@@ -19,7 +19,7 @@ from conv2attn.equivalence.layer import strength_of
 from conv2attn.equivalence.network_search import search
 from conv2attn.equivalence.outputs import compare_outputs, findings_returned, judge
 from conv2attn.equivalence.rows import engine_limits
-from conv2attn.equivalence.tolerance import judge_network, judge_samples
+from conv2attn.equivalence.tolerance import judge_bound, judge_network, judge_samples
 from conv2attn.errors import UsageError
 from conv2attn.models.conversion.patches import on_tokens_of
 from conv2attn.models.conversion.redirection import AttendingCalls
@@ -108,6 +108,7 @@ def certify(
         judge_samples(outputs, tolerance, context.finding.sentence) if sampled else context.finding,
         judge(compared.first, compared.second, compared.failure, compared.overflow()),
         *findings_returned(compared.first, compared.second, compared.failure),
+        *judge_bound(outputs),
     ]
     if tolerance is not None and list(rows) == ["(root)"] and not hooked(original):
         found, witnesses = compared.judge_layer(tolerance, input_range)

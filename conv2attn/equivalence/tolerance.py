@@ -63,6 +63,16 @@ def judge_network(outputs: Outputs | None, tolerance: float, stop: str) -> Findi
     return undecided("tolerance", "C2A409", f"{shown}, and no difference above {tolerance:g} was measured")
 
 
+def judge_bound(outputs: Outputs | None) -> tuple[Finding, ...]:
+    """The finding on networks with equal graphs whose outputs differ by more than the bound: code that no graph has."""
+    if outputs is None or outputs.bound is None or outputs.max_difference <= outputs.bound:
+        return ()
+    told = (
+        f"{outputs.max_difference:.3g}, and equal graphs allow {outputs.bound:.3g}: their code reads more than a graph"
+    )
+    return (undecided("outputs", "C2A407", f"on {outputs.images} they differ by {told}"),)
+
+
 def judge_samples(outputs: Outputs | None, tolerance: float | None, reason: str) -> Finding:
     """The finding on two networks that only their outputs on some images compare; a difference decides nothing alone.
 

@@ -1,11 +1,14 @@
 """Networks whose context was changed: errors that must never hold, and harmless twins that must be proved the same."""
 
 import copy
+import functools
 
 import torch
-from equivalence.planted import Small, network, ulp
-from torch import nn
+from equivalence.planted import Small, permuted, ulp
+from torch import fx, nn
 from torch.nn import functional as F
+
+import conv2attn
 
 
 class Functional(nn.Module):
@@ -64,6 +67,45 @@ class ByValue(nn.Module):
         return hidden if hidden.sum() > 0 else -hidden
 
 
+class Ending(nn.Module):
+    """A convolution, and a layer that torch builds from several parameters."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.layer, self.last = nn.Conv2d(4, 4, 3), last
+
+    def forward(self, image):
+        found = self.last(self.layer(image).mean(2).transpose(1, 2))
+        return found[0] if isinstance(found, tuple) else found
+
+
+def recurrent():
+    return Ending(nn.LSTM(4, 3, batch_first=True))
+
+
+def parametrised():
+    return Ending(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+
+
+def traced():
+    return fx.symbolic_trace(Functional().eval())
+
+
+def root():
+    return nn.Conv2d(4, 3, 3)
+
+
+class Annotated(nn.Module):
+    """Reads an attribute of a parameter, which no state dict holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(4, 4, 3)
+
+    def forward(self, image):
+        return self.layer(image) * getattr(self.layer.bias, "gain", 1.0)
+
+
 def made(kind):
     """A network in evaluation mode with seeded weights."""
     with torch.random.fork_rng():
@@ -97,6 +139,21 @@ class Slotted:
         return output * self.factor
 
 
+def multiplied(module, args, output, factor):
+    return output * factor
+
+
+def noisy():
+    """A hook with noise of its own."""
+    generator = torch.Generator().manual_seed(0)
+    return lambda module, args, output: output + torch.rand(output.shape, generator=generator)
+
+
+def hooked(module):
+    module.register_forward_hook(scaled(2.0))
+    return module
+
+
 def by_identity(net):
     """A registry of modules by identity, which no copy of the network is in."""
     registry = {id(net.norm): 2.0}
@@ -115,6 +172,14 @@ ERRORS = {
     "a hook that scales by 1 + 1e-7": (Functional, lambda net: net.norm.register_forward_hook(scaled(1 + 1.2e-7))),
     "a hook with a slot": (Functional, lambda net: net.norm.register_forward_hook(Slotted(1.5))),
     "a hook that knows the module by its identity": (Functional, by_identity),
+    "a hook with an argument": (
+        Functional,
+        lambda net: net.norm.register_forward_hook(functools.partial(multiplied, factor=1.5)),
+    ),
+    "a hook with noise of its own": (Functional, lambda net: net.norm.register_forward_hook(noisy())),
+    "a hook of a single layer": (root, lambda net: net.register_forward_hook(scaled(1.5))),
+    "an attribute of a parameter": (Annotated, lambda net: setattr(net.layer.bias, "gain", 2.0)),
+    "a recurrent weight": (recurrent, lambda net: ulp(net.last.weight_hh_l0.data, (2, 1))),
     "a shared module unshared and changed": (Shared, unshared_and_changed),
     "a branch that small images do not take": (Branching, lambda net: setattr(net, "limit", 12)),
     "code for certain batch sizes": (
@@ -135,9 +200,10 @@ TWINS = {
     "an attribute that nothing reads": (Functional, lambda net: setattr(net, "note", "hello")),
     "a module unshared": (Shared, unshared),
     "channels last": (Functional, lambda net: net.to(memory_format=torch.channels_last)),
-    "a hook on a module that nothing calls": (
-        Small,
-        lambda net: net.add_module("more", nn.Identity()),
-    ),
+    "a hook on a module that nothing calls": (Small, lambda net: net.add_module("more", hooked(nn.Identity()))),
+    "heads permuted": (Functional, lambda net: permuted(net.first)),
+    "another engine": (Functional, lambda net: conv2attn.set_engine(net, "gather")),
+    "a graph module": (traced, lambda net: None),
+    "a recurrent layer": (recurrent, lambda net: None),
+    "a parametrised layer": (parametrised, lambda net: None),
 }
-NETWORKS = {"small": network}

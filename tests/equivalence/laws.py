@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from equivalence.cases import ERRORS, TWINS, Branching, ByValue, Functional, made
+from equivalence.cases import ERRORS, TWINS, Branching, ByValue, Functional, made, parametrised, recurrent
 from torch import nn
 
 import conv2attn
@@ -36,10 +36,10 @@ def test_a_harmless_twin_is_proved(name):
     assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
 
-@pytest.mark.parametrize("kind", [Functional, Branching])
+@pytest.mark.parametrize("kind", [Functional, Branching, recurrent, parametrised])
 def test_a_network_is_proved_to_be_itself_and_its_copy(kind):
     network = made(kind)
-    for second in (network, copy.deepcopy(network), nn.Sequential(network)[0]):
+    for second in (network, copy.deepcopy(network), made(kind)):
         report = certify(network, second, images=IMAGES)
         assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
 
@@ -95,44 +95,6 @@ def test_a_difference_of_graphs_is_told_in_a_sentence_and_nothing_else_is_printe
     converted.register_forward_hook(lambda module, args, out: HOOKS[told](out))
     assert certify(original, converted, images=IMAGES).between[0].sentence.startswith(told)
     assert capfd.readouterr() == ("", "")
-
-
-class Residual(nn.Module):
-    """An activation beside what it reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.active, self.beside = nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), True
-
-    def forward(self, image):
-        hidden = self.layer(image) + 1
-        return self.active(hidden) + hidden if self.beside else self.active(hidden)
-
-
-HARMLESS = {
-    "in place": lambda net: setattr(net.active, "inplace", True),
-    "copy": lambda net: net.active.register_forward_hook(lambda module, given, out: out.clone()),
-    "detached": lambda net: net.layer.register_forward_hook(lambda module, given, out: out.detach()),
-    "plain layout": lambda net: net.active.register_forward_pre_hook(lambda module, given: given[0].contiguous()),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "beside", "verdict"),
-    [
-        ("in place", False, Verdict.HOLDS),
-        ("in place", True, Verdict.REFUTED),
-        *((name, True, Verdict.HOLDS) for name in ("copy", "detached", "plain layout")),
-    ],
-)
-def test_copies_and_updates_in_place_are_no_difference_unless_something_reads_what_they_change(name, beside, verdict):
-    original = Residual()
-    original.beside = beside
-    converted = conv2attn.convert(original)
-    HARMLESS[name](converted)
-    report = certify(original, converted, images=IMAGES)
-    assert report.verdict is verdict, report.to_text()
-    assert len(set(report.context.digests)) == (1 if report else 2)
 
 
 def test_what_shows_on_odd_sides_alone_is_refuted_and_refusing_them_is_not():

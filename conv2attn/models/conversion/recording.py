@@ -27,6 +27,7 @@ def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
 
     Works also where hooks have left computed tensors, which torch does not copy, as attributes. A module whose own
     `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done to the original.
+    Attributes of parameters, which torch does not copy either, are those of the original.
     """
     attributes = (value for module in network.modules() for value in vars(module).values())
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
@@ -35,6 +36,9 @@ def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
     given = dict(memo)
     copied = copy.deepcopy(network, memo)
     originals = set(network.modules())
+    for parameter in network.parameters():
+        if id(parameter) in memo and vars(parameter):
+            vars(memo[id(parameter)]).update(vars(parameter))
     if not (uncopied := [module for module in copied.modules() if module in originals]):
         return copied
     memo.clear()
