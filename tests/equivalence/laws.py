@@ -30,6 +30,12 @@ def test_a_changed_context_never_holds(name):
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
 
 
+def test_outputs_that_differ_by_more_than_equal_graphs_allow_are_measured():
+    report = certify(*pair_of(ERRORS["an attribute of a parameter"]), images=IMAGES)
+    (found,) = [each for each in report.between if each.verdict is not Verdict.HOLDS]
+    assert (found.verdict, found.part, found.code) == (Verdict.UNDECIDED, "outputs", "C2A404")
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_a_harmless_twin_is_proved(name):
     report = certify(*pair_of(TWINS[name]), images=IMAGES)
