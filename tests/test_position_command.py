@@ -69,7 +69,7 @@ def test_a_model_of_the_user_s_is_read_and_what_cannot_be_read_is_named(file):
 
 def test_our_own_files_say_that_parameters_were_read():
     result = call(EXAMPLES / "attention-quadratic.pt", "--position-only")
-    assert (result.exit_code, "and 1 more: from parameters, positions alone" in result.stdout) == (1, True)
+    assert (result.exit_code, "all: from parameters, positions alone" in result.stdout) == (1, True)
     assert call("layer.pt", "--position-only", "--grid", "5x6").exit_code == 0
     assert call("layer.pt", "--position-only").exit_code == 2
 

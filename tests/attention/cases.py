@@ -12,7 +12,10 @@ CONVOLUTIONS = {
     "dilated without padding": lambda: nn.Conv2d(3, 4, (2, 3), dilation=2),
     "transposed": lambda: nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1),
 }
-HARD = {(name, engine) for name in CONVOLUTIONS for engine in ENGINES}
+HARD = {("plain", "auto")} | {
+    (name, engine) for name in CONVOLUTIONS for engine in ENGINES if name != "plain" and engine != "auto"
+}
+"""Each engine with all that "plain" has and more, and the engine that `auto` chooses once."""
 
 
 def hard_layer(name: str, engine: str) -> MultiHeadSelfAttention:
