@@ -54,7 +54,7 @@ def test_tables_are_well_formed_and_name_no_place_of_this_machine(written):
 
 def test_functions_take_turns():
     calls: list[str] = []
-    timings = interleave({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0, rounds=3)
+    timings = interleave({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=1e-9, rounds=3)
     assert calls == ["a", "b"] * 4
     assert timings["a"].ratio == 1
     assert all(0 < timing.low <= timing.median <= timing.high for timing in timings.values())
