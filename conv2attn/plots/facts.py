@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.plots.heads import INCHES, MARGIN
-from conv2attn.span.comparison import NUMBERS
 from conv2attn.span.facts import HeadsReport
+from conv2attn.span.facts_document import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
     for place, report in enumerate(reports):
         layers = [layer for layer in report.layers if layer.heads]
         for number, colour, mark in CURVES:
-            values = [NUMBERS[number][0](layer) for layer in layers]
+            values = [FIGURES[number][0](layer) for layer in layers]
             heights = [float("nan") if value is None else value for value in values]
             label = names[number] + (", after" if place else ", before" if len(reports) > 1 else "")
             style = "--" if place else "-"

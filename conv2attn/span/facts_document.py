@@ -1,5 +1,6 @@
 """The text of a report on heads, and its plain data; pure functions."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ if TYPE_CHECKING:
     from conv2attn.span.facts import HeadsReport, LayerFacts
 
 SCHEMA = "conv2attn.heads/1"
-SHORT = ("layer", "heads", "rel", "abs", "cont", "dist", "keys", "sink", "R2 3x3", "chance", "conv 3")
 LONG = ("layer", "head", "peak", "mass", "dist", "keys", "sink", "extra", "rel", "abs", "cont")
 SPARE = ("cont", "sink", "abs", "keys", "dist")
 LEGEND = (
@@ -20,21 +20,41 @@ LEGEND = (
 )
 
 
-def share(value: float | None) -> str:
+def three(layer: "LayerFacts") -> Any:
+    """What the span reaches of a 3x3 kernel; None where the grid is smaller."""
+    return next((fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1)), None)
+
+
+FIGURES: dict[str, tuple[Callable[["LayerFacts"], float | None], str]] = {
+    "rel": (lambda layer: layer.mean("relative"), ".0%"),
+    "abs": (lambda layer: layer.mean("absolute"), ".0%"),
+    "cont": (lambda layer: layer.mean("content"), ".0%"),
+    "dist": (lambda layer: layer.mean("distance"), ".1f"),
+    "keys": (lambda layer: layer.mean("keys_in_use"), ".0f"),
+    "sink": (lambda layer: layer.mean("sink"), ".0%"),
+    "R2 3x3": (lambda layer: getattr(three(layer), "mean", None), ".0%"),
+    "chance": (lambda layer: getattr(three(layer), "baseline", None), ".0%"),
+    "conv 3": (lambda layer: next((each.share for each in layer.convolutions if each.size == 3), None), ".0%"),
+}
+"""Numbers of a layer, and how they are written."""
+SHORT = ("layer", "heads", *FIGURES)
+
+
+def shown(column: str, value: float | None) -> str:
+    """A number as it is written in its column."""
+    return "-" if value is None else format(value, FIGURES[column][1])
+
+
+def share(value: float) -> str:
     """A share in percent."""
-    return "-" if value is None else f"{100 * value:.0f}%"
+    return f"{value:.0%}"
 
 
 def short(layer: "LayerFacts") -> list[Cell]:
     """One line for a layer."""
     if layer.unread:
-        return [layer.name, "not read", *[""] * (len(SHORT) - 2)]
-    three = next((fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1)), None)
-    nearest = next((found.share for found in layer.convolutions if found.size == 3), None)
-    shares = [share(layer.mean(kind)) for kind in ("relative", "absolute", "content")]
-    used = [f"{layer.mean('distance'):.1f}", f"{layer.mean('keys_in_use'):.0f}", share(layer.mean("sink"))]
-    reached = [share(three.mean if three else None), share(three.baseline if three else None)]
-    return [layer.name, len(layer.heads), *shares, *used, *reached, share(nearest)]
+        return [layer.name, "not read", *[""] * len(FIGURES)]
+    return [layer.name, len(layer.heads), *(shown(column, read(layer)) for column, (read, _) in FIGURES.items())]
 
 
 def long(layer: "LayerFacts") -> list[list[Cell]]:

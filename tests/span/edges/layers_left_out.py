@@ -40,12 +40,6 @@ def test_a_layer_whose_queries_are_not_its_keys_is_named():
     assert report.exit_code == 3
 
 
-def test_cross_attention_is_named():
-    layer = nn.MultiheadAttention(8, 2, batch_first=True)
-    report = check_span(capture(layer, (torch.randn(1, 4, 8), torch.randn(1, 7, 8), torch.randn(1, 7, 8))))
-    assert report.verdict is Verdict.UNSUPPORTED
-
-
 def test_a_module_that_attends_without_a_softmax_is_named():
     class LinearAttention(nn.Module):
         def forward(self, x):

@@ -31,29 +31,6 @@ def image(*shape):
     return torch.randint(-4, 5, shape).double()
 
 
-@pytest.mark.parametrize(
-    "conv",
-    [
-        nn.Conv2d(3, 4, 3, padding=1),
-        nn.Conv2d(4, 2, (2, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)),
-        nn.Conv2d(4, 4, 3, padding=1, groups=4, padding_mode="reflect"),
-        nn.Conv1d(2, 3, 5, stride=2, padding=1, bias=False),
-        nn.Conv3d(1, 2, 2),
-    ],
-    ids=repr,
-)
-def test_recover_returns_the_convolution_that_was_converted(conv):
-    conv = integers(conv)
-    recovered = recover(convert(conv))
-    found = recovered.module
-    assert (recovered.share, recovered.residual) == (1, 0)
-    assert torch.equal(found.weight, conv.weight)
-    names = ("stride", "padding", "dilation", "kernel_size", "groups", "padding_mode")
-    assert all(getattr(found, name) == getattr(conv, name) for name in names)
-    x = image(2, conv.in_channels, *[7, 8, 6][: conv.weight.ndim - 2])
-    assert torch.equal(found(x), conv(x))
-
-
 def test_unpadded_heads_are_replicate_padding():
     encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), 1024.0)
     layer = integers(MultiHeadSelfAttention(2, 3, encoding, value=False, dtype=torch.float64))
