@@ -263,12 +263,7 @@ def facts_of(
         figures = (mass.max() / seen.rows, seen.distance[head], np.exp(seen.entropy[head]), seen.largest[head])
         others = (seen.sink[head], seen.extra[head], *shares[:, head])
         facts.append(HeadFacts(head, peak, *map(float, (*figures, *others))))
-    spans = [
-        span_fact(seen, rows.width, size, step, dimensions)
-        for size in KERNELS
-        for step in DILATIONS
-        if size > 1 or step == 1
-    ]
+    spans = [span_fact(seen, size, step, dimensions) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
     matrices, notes = matrices_of(network, name) if network is not None else own_matrices(layer), rows.notes
     if matrices is None and network is not None and inputs is not None:
         matrices = matrices_by_response(network, name, inputs, rows.heads)
@@ -290,11 +285,11 @@ def own_matrices(layer: Any) -> Any:
     return matrices_of(layer, "") if isinstance(layer, MultiHeadSelfAttention) else None
 
 
-def span_fact(seen: Masses, width: int, size: int, step: int, axes: int) -> SpanFact | None:
+def span_fact(seen: Masses, size: int, step: int, axes: int) -> SpanFact | None:
     """R^2 of one kernel; None where it is wider than the grid."""
     if any(step * (size // 2) > side // 2 for side in seen.having.shape):
         return None
     offsets = kernel(size, step, axes)
-    reached, by_chance = seen.spanned(offsets), seen.spanned_by_chance(offsets, width)
+    reached, by_chance = seen.spanned(offsets), seen.spanned_by_chance(offsets)
     center = float(reached[offsets.index((0,) * axes)])
     return SpanFact(size, step, center, float(reached.mean()), float(reached.max()), float(by_chance.mean()))

@@ -86,6 +86,9 @@ def document(report: "HeadsReport", verbose: bool = False) -> Document:
 def remarks(layer: "LayerFacts") -> list[str]:
     """The best kernel of a layer, its nearest convolutions with their bounds, and its notes."""
     lines = [f"{layer.name}: {note}" for note in layer.notes]
+    if layer.heads:
+        explained = f"{share(layer.mean('relative'))} of the energy, by chance {share(layer.baseline)}"
+        lines.append(f"{layer.name}: displacement explains {explained}")
     if layer.best is not None:
         best = layer.best
         size = f"K = {best.kernel_size}, dilation {best.dilation}"
@@ -93,7 +96,8 @@ def remarks(layer: "LayerFacts") -> list[str]:
         lines.append(f"{layer.name}: {size}: {figures}")
     for found in layer.convolutions:
         bound = f"|layer - conv| <= {found.error:.3g} max|x|"
-        lines.append(f"{layer.name}: the nearest convolution of K = {found.size} explains {found.share:.1%}; {bound}")
+        shares = f"{found.share:.1%}, by chance {found.chance:.1%}"
+        lines.append(f"{layer.name}: the nearest convolution of K = {found.size} explains {shares}; {bound}")
     return lines
 
 
@@ -112,7 +116,9 @@ def to_dict(report: "HeadsReport") -> dict[str, Any]:
     """The report for a program; taps of convolutions are left to `recover`."""
     layers = []
     for layer in report.layers:
-        convolutions = [{"kernel_size": c.size, "share": c.share, "error": c.error} for c in layer.convolutions]
+        convolutions = [
+            {"kernel_size": c.size, "share": c.share, "chance": c.chance, "error": c.error} for c in layer.convolutions
+        ]
         body: dict[str, Any] = {"name": layer.name, "grid": list(layer.grid), "images": layer.images}
         body |= {"heads": [asdict(head) for head in layer.heads], "spans": [asdict(fact) for fact in layer.spans]}
         body |= {"baseline": layer.baseline, "convolutions": convolutions, "unread": layer.unread}

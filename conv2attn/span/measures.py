@@ -34,6 +34,7 @@ class Masses:
     heads: int
     rows: int
     images: int
+    width: int
     mass: Array
     having: Array
     scatter: Array
@@ -87,24 +88,25 @@ class Masses:
             found.append(float(mass @ inverse @ mass) / count if count else 0.0)
         return np.minimum(np.array(found), 1.0)
 
-    def spanned_by_chance(self, offsets: tuple[Offset, ...], width: int) -> Array:
-        """R^2 to be expected of one image whose keys, `width` many, are shuffled in each row and head.
-
-        Products of two heads are then 1 / width a query; those of one are as they were.
-        """
-        queries = self.rows / self.images
-        products = np.full((self.heads, self.heads), queries / width)
+    @property
+    def products_by_chance(self) -> Array:
+        """G to be expected of one image with keys shuffled in each row and head: 1 / width a query for two heads."""
+        products = np.full((self.heads, self.heads), self.rows / self.images / self.width)
         np.fill_diagonal(products, np.diag(self.products) / self.images)
-        inverse, found = pseudo_inverse(products), []
-        for offset in offsets:
-            place = self.place(offset)
-            count = 0.0 if place is None else float(self.having[place]) / self.images
-            if place is None or not count:
-                found.append(0.0)
-                continue
-            met = count / width**2 * inverse.sum() + self.scatter[:, *place] @ np.diag(inverse) / count
-            found.append(float(met))
-        return np.minimum(np.array(found), 1.0)
+        return products
+
+    def met_by_chance(self, offset: Offset) -> Array:
+        """`m m^T / n` of an offset, (heads, heads), to be expected of the same image."""
+        place = self.place(offset)
+        count = 0.0 if place is None else float(self.having[place]) / self.images
+        if place is None or not count:
+            return np.zeros((self.heads, self.heads))
+        return np.asarray(count / self.width**2 + np.diag(self.scatter[:, *place] / count))
+
+    def spanned_by_chance(self, offsets: tuple[Offset, ...]) -> Array:
+        """R^2 of the span for each offset, to be expected of the same image."""
+        inverse = pseudo_inverse(self.products_by_chance)
+        return np.minimum([float((inverse * self.met_by_chance(offset)).sum()) for offset in offsets], 1.0)
 
 
 def pseudo_inverse(products: Array) -> Array:
@@ -169,6 +171,7 @@ def masses(attention: AttentionRows) -> Masses:
         heads,
         rows,
         images,
+        width,
         mass,
         having,
         scatter,
@@ -189,28 +192,32 @@ def masses(attention: AttentionRows) -> Masses:
 class NearestConvolution:
     """The zero-padded convolution nearest to the map `x -> sum_h A_h x M_h^T` of a layer, over all queries and images.
 
-    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`. With `|x|` at
-    most r, output and convolution differ by at most `error r`: `error` is at least `max_q sum |L_q - C_q|` of a row.
+    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, and `chance`
+    what is to be expected of it where keys are shuffled in each row and head. With `|x|` at most r, output and
+    convolution differ by at most `error r`: `error` is at least `max_q sum |L_q - C_q|` of a row.
     """
 
     size: int
     offsets: tuple[Offset, ...]
     taps: Array
     share: float
+    chance: float
     error: float
 
 
-def nearest(seen: Masses, matrices: Array, size: int, axes: int) -> tuple[tuple[Offset, ...], Array, float]:
-    """The offsets, for each the weight of every head's matrix, and the share of the map that this explains."""
+def nearest(seen: Masses, matrices: Array, size: int, axes: int) -> tuple[tuple[Offset, ...], Array, float, float]:
+    """The offsets, for each the weight of every head's matrix, and the share of the map explained, and by chance."""
     offsets = kernel(size, 1, axes)
     along = np.einsum("hoi,goi->hg", matrices, matrices)
-    whole = float((seen.products * along).sum())
     weights, explained = [], 0.0
     for offset in offsets:
         mass, count = seen.at(offset)
         weights.append(mass / count if count else np.zeros(seen.heads))
         explained += float(mass @ along @ mass) / count if count else 0.0
-    return offsets, np.array(weights), explained / whole if whole else 1.0
+    by_chance = sum(float((seen.met_by_chance(offset) * along).sum()) for offset in offsets)
+    wholes = [float((products * along).sum()) for products in (seen.products, seen.products_by_chance)]
+    shares = [part / whole if whole else 1.0 for part, whole in zip((explained, by_chance), wholes, strict=True)]
+    return offsets, np.array(weights), shares[0], shares[1]
 
 
 def nearest_convolutions(
@@ -225,7 +232,7 @@ def nearest_convolutions(
     found = [(size, *nearest(seen, matrices, size, axes)) for size in fitting]
     far = max(fitting, default=1) // 2
     fields = np.zeros((len(found), seen.heads, *[2 * far + 1] * axes))
-    for field, (_, offsets, weights, _) in zip(fields, found, strict=True):
+    for field, (_, offsets, weights, *_) in zip(fields, found, strict=True):
         for offset, weight in zip(offsets, weights, strict=True):
             field[:, *(o + far for o in offset)] = weight
     rows, worst, places = np.abs(matrices).sum(-1), np.zeros(len(found)), boxes(grid)
@@ -241,6 +248,8 @@ def nearest_convolutions(
             worst = np.maximum(worst, ((tapped + rest.sum(-1)) @ rows).max(-1, initial=0.0))
     rounding = 1 + 1e-12 * (pixels + seen.heads + matrices.shape[-1])
     return tuple(
-        NearestConvolution(size, offsets, np.einsum("th,hoi->toi", weights, matrices), share, float(error * rounding))
-        for (size, offsets, weights, share), error in zip(found, worst, strict=True)
+        NearestConvolution(
+            size, offsets, np.einsum("th,hoi->toi", weights, matrices), share, chance, float(error * rounding)
+        )
+        for (size, offsets, weights, share, chance), error in zip(found, worst, strict=True)
     )

@@ -9,7 +9,7 @@ from torch import nn
 import conv2attn
 from conv2attn.models.values import matrices_of
 from conv2attn.span.facts import heads
-from conv2attn.span.measures import kernel, masses, nearest_convolutions
+from conv2attn.span.measures import kernel, masses, nearest, nearest_convolutions
 from conv2attn.span.sources.reading import read_array
 
 SIDES = (3, 4)
@@ -140,10 +140,11 @@ def test_what_chance_explains_is_the_mean_over_shuffles(images, extra):
     rng, array = np.random.default_rng(2), attention(1, extra).repeat(images, 0)
     expected = masses(rows(array, extra))
     shuffled = [masses(rows(rng.permuted(array[:1], axis=-1), extra)) for _ in range(300)]
-    offsets, width = tuple(OFFSETS), 12 + extra
+    offsets, matrices = tuple(OFFSETS), rng.standard_normal((2, 3, 2))
     for sampled, found in [
         ([each.shares[0] for each in shuffled], expected.relative_by_chance),
-        ([[each.spanned(offsets).mean()] for each in shuffled], expected.spanned_by_chance(offsets, width).mean()),
+        ([[each.spanned(offsets).mean()] for each in shuffled], expected.spanned_by_chance(offsets).mean()),
+        ([[nearest(each, matrices, 3, 2)[2]] for each in shuffled], nearest(expected, matrices, 3, 2)[3]),
     ]:
         error = np.std(sampled, 0) / len(shuffled) ** 0.5
         assert (np.abs(np.mean(sampled, 0) - found) <= 4 * error).all()
