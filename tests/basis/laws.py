@@ -173,6 +173,26 @@ def test_the_basis_of_a_convolution_is_the_convolution_of_torch(data):
 
 
 @given(st.data())
+def test_the_form_of_a_convolution_is_the_pixels_that_it_copies_and_how_many_outputs_it_has(data):
+    conv = data.draw(convolutions(dtypes=[torch.float64]))
+    image = data.draw(images_for(conv, batches=[1]))
+    basis = as_basis(conv)
+    form, sides = basis.form, image.shape[2:]
+    rows = zip(sides, form.stride, form.room, form.spacing, strict=True)
+    assert [(p * (n - 1) + room) // s + 1 for n, s, room, p in rows] == list(conv(image).shape[2:])
+    copied = as_matrix(basis.mixing, sides).reshape(len(basis.starts), *conv(image).shape[2:], *sides)
+    for start, term in zip(basis.starts, copied, strict=True):
+        for pair in term.nonzero().tolist():
+            output, pixel = pair[: len(sides)], pair[len(sides) :]
+            places = [f + o * s for f, o, s in zip(start, output, form.stride, strict=True)]
+            inside = [0 <= at <= p * (n - 1) for at, p, n in zip(places, form.spacing, sides, strict=True)]
+            if all(inside):
+                assert [x * p for x, p in zip(pixel, form.spacing, strict=True)] == places
+            else:
+                assert form.reaches_out(start)
+
+
+@given(st.data())
 def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
     """Zero and the one-hot images determine an affine map; the bias apart, so that it hides nothing."""
     conv = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
