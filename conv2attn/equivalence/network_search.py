@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equivalence.compared import Compared, compare_layers
-from conv2attn.equivalence.context import all_same, copies, with_layers_of
 from conv2attn.equivalence.counterexample import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
 from conv2attn.equivalence.differential import run, run_second
+from conv2attn.equivalence.exchanged import all_same, copies, with_layers_of
 from conv2attn.equivalence.layer_search import at_worst, rounding_allowed
 from conv2attn.equivalence.outputs import judge, most_different, widest_gap
 from conv2attn.errors import Conv2AttnError, UsageError

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import conv2attn
 from conv2attn.equivalence import certify
-from conv2attn.equivalence.context import PlainLayouts
+from conv2attn.equivalence.exchanged import PlainLayouts
 from conv2attn.verdicts import Strength, Verdict
 
 SIZE = (3, 8, 9)
