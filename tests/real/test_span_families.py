@@ -8,6 +8,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from conv2attn import heads
 from conv2attn.models.capture import capture
+from conv2attn.models.values import matrices_of
 from conv2attn.span import check_span
 from conv2attn.verdicts import Verdict
 
@@ -93,3 +94,23 @@ def test_random_attention_on_pooled_keys_is_refuted():
     torch.manual_seed(0)
     seen = capture(segformer().eval(), torch.randn(2, 3, 16, 16))
     assert [row.verdict for row in check_span(seen, grid=(8, 8)).rows] == [Verdict.REFUTED] * 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("build", [segformer, pvt])
+def test_layers_with_pooled_keys_are_their_matrices_and_have_nearest_convolutions(build):
+    torch.manual_seed(0)
+    network, seen = build().eval(), {}
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda _, given, made, name=name: seen.update({name: (given[0], made)}))
+    images = torch.randn(2, *CASES[build.__name__][1])
+    captured, report = capture(network, images), heads(network, images)
+    for layer in report.layers:
+        matrices, bias = matrices_of(network, layer.name)
+        within = {name: held for name, held in seen.items() if name.startswith(layer.name.removesuffix(".self"))}
+        (tokens,) = (held[0] for name, held in within.items() if name.endswith(("v_proj", "value")))
+        (computed,) = (held[1] for name, held in within.items() if name.endswith(("o_proj", "output.dense")))
+        made = torch.einsum("nhqk,nki,hoi->nqo", captured[layer.name].double(), tokens.double(), matrices) + bias
+        torch.testing.assert_close(made.float(), computed, atol=1e-5, rtol=1e-4)
+        assert len(layer.convolutions) == 4
