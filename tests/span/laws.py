@@ -1,18 +1,24 @@
 """The programme against an independent linear programme, and its verdicts against its checker, at the border."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from attentions import LINE, OFFSETS, hard, mixed, soft
+from attentions import LINE, hard, mixed, soft
 from confirmation import confirm
 from scipy.optimize import linprog
+from span.cases import ZOO
 
-from conv2attn.span.conditions.limits import Limits, limits_for
+from conv2attn import check_span
+from conv2attn.span.conditions.condition import Counting, DualVector, Mixing, Mixings, NullVector
+from conv2attn.span.conditions.limits import Limits
 from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.programme import search
 from conv2attn.span.programme.decision import decide
 from conv2attn.span.programme.queries import decide_per_query
 from conv2attn.span.sources.reading import read_array
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 NEAR = 1e-6
 """HiGHS meets its constraints to 1e-7 as it is called: nearer to its optimum it tells nothing."""
@@ -102,12 +108,49 @@ def test_the_interval_of_a_query_is_that_of_mixings_within_the_bound():
     assert 0.999 * best < target.floor <= best * (1 + NEAR)
 
 
-@pytest.mark.parametrize("heads", [soft((3, 5), 2.0), soft((3, 5), 14.0), mixed(hard((3, 5), OFFSETS), 50)])
-def test_every_verdict_is_confirmed_by_the_checker_and_none_that_was_tampered_with(heads):
-    rows = read_array("zoo", heads, grid=(3, 5), dimensions=2, memory_limit=10**6)
-    targets, limits = shifts(rows.grid, OFFSETS), limits_for(rows, None, None)
-    found = decide("interior", rows, targets, targets.interior, limits)
-    assert found.verdict is not Verdict.UNDECIDED
-    assert confirm(found, rows, targets, targets.interior, limits)
-    turned = read_array("other", heads[::-1][:, ::-1], grid=(3, 5), dimensions=2, memory_limit=10**6)
-    assert not confirm(found, turned, targets, targets.interior, limits)
+def tampered(witness):
+    """Another witness, which shows nothing."""
+    match witness:
+        case Mixing(target, weights):
+            return Mixing(target, (weights[0] + Fraction(1, 10**6), *weights[1:]))
+        case Mixings(target, (first, *others)):
+            return Mixings(target, ((first[0] + 1e-6, *first[1:]), *others))
+        case NullVector(target, entries):
+            return NullVector(target, entries[1:])
+        case DualVector(_, values, None):
+            return replace(witness, values=tuple((row, [-x for x in y]) for row, y in values))
+        case DualVector():
+            return replace(witness, inverse=None)
+        case Counting(heads=heads):
+            return replace(witness, heads=heads + 1)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name):
+    case = ZOO[name]
+    (row,) = check_span(case.heads, offsets=case.offsets, grid=case.grid).rows
+    assert tuple(each.verdict for each in row.conditions) == case.verdicts
+    rows = read_array(name, case.heads, grid=case.grid, dimensions=len(case.grid), memory_limit=2**24)
+    targets = shifts(rows.grid, case.offsets)
+    for found in row.conditions:
+        chosen = targets.interior if found.name == "interior" else np.ones(len(targets.interior), dtype=bool)
+        assert confirm(found, rows, targets, chosen, row.limits)
+        turned = tuple(t if t.witness is None else replace(t, witness=tampered(t.witness)) for t in found.targets)
+        counting = found.counting and tampered(found.counting)
+        assert not confirm(replace(found, targets=turned, counting=counting), rows, targets, chosen, row.limits)
+        if rows.one_hot and rows.images == 1:
+            assert found.strength is Strength.PROVED
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_permuted_heads_and_images_have_the_same_verdicts(name):
+    case, rng = ZOO[name], np.random.default_rng(0)
+    heads = case.heads[..., rng.permutation(case.heads.shape[-3]), :, :]
+    (row,) = check_span(heads[::-1] if heads.ndim == 4 else heads, offsets=case.offsets, grid=case.grid).rows
+    assert tuple(each.verdict for each in row.conditions) == case.verdicts
+
+
+def test_bounds_on_norms_are_among_the_witnesses():
+    case = ZOO["line 28.0"]
+    (row,) = check_span(case.heads, offsets=case.offsets, grid=case.grid).rows
+    assert any(isinstance(each, DualVector) and each.inverse for each in row.deciding.witnesses)

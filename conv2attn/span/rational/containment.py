@@ -97,16 +97,7 @@ def first_unsatisfied(
     """The first (image, query) at which a solution is none."""
     coefficients = Coefficients.exactly(targets.coefficients)
     held = [(j, answer.weights) for j, answer in enumerate(answers) if answer is not None and answer.contained]
-    if not held:
-        return None
-    unit = math.lcm(*(w.denominator for _, weights in held for w in weights))
-    mixing = flint.fmpz_mat([[int(w * unit) for w in weights] for _, weights in held])
-    for rows in rational_rows(attention, targets, places):
-        made = mixing * rows.heads
-        for i, (j, _) in enumerate(held):
-            asked, left = coefficients.of(j, rows), [made[i, key] << coefficients.bits for key in range(made.ncols())]
-            for key, number in asked.items():
-                left[key] -= number * unit * rows.unit
-            if any(left):
-                return rows.image, rows.query
+    for rows in rational_rows(attention, targets, places) if held else ():
+        if any(row_left(rows, coefficients, j, weights) for j, weights in held):
+            return rows.image, rows.query
     return None
