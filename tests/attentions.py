@@ -21,7 +21,7 @@ def hard(sides, offsets):
 
 
 def soft(sides, alpha, offsets=OFFSETS):
-    """The same heads at finite alpha, in float64."""
+    """Heads at the given centres with a finite alpha, in float64."""
     encoding = QuadraticEncoding(torch.tensor(offsets, dtype=torch.float64), alpha)
     layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
     return layer.attention(sides=sides)[0].detach().numpy()

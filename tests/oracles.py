@@ -1,4 +1,4 @@
-"""What the product is compared with: torch's convolution in float64, loops over Python numbers, derived tolerances."""
+"""Oracles: torch's convolution in float64, loops over Python numbers, and derived tolerances."""
 
 import copy
 import math

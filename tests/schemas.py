@@ -8,7 +8,7 @@ UNDERSTOOD = {
 
 
 def complaints(value, schema, root=None, where="report"):
-    """What a schema says against a value; `root` holds the definitions that it refers to."""
+    """Complaints of a schema about a value; `root` holds the definitions that it refers to."""
     root = schema if root is None else root
     assert schema.keys() <= UNDERSTOOD, schema.keys() - UNDERSTOOD
     if "$ref" in schema:

@@ -27,7 +27,7 @@ def threads():
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """What a quick run writes: the folder, and what it printed. Memory is measured here, and so means nothing."""
+    """The folder that a quick run writes, and its output. Memory is measured in this process, and so means nothing."""
     folder = tmp_path_factory.mktemp("benchmarks")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("benchmarks.__main__.peak", measure)

@@ -1,4 +1,4 @@
-"""What an installed copy promises before any mathematics: quick to import, typed, complete."""
+"""An installed copy is quick to import, typed, and complete."""
 
 import json
 import os

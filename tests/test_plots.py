@@ -148,7 +148,7 @@ def test_only_quadratic_heads_have_circles():
 
 
 def certificate(alpha):
-    """Of a padded and an unpadded convolution; at a small alpha it is refuted."""
+    """A certificate of a padded and an unpadded convolution; refuted at a small alpha."""
     torch.manual_seed(0)
     original = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(3, 2, 1))
     return conv2attn.certify(original, conv2attn.convert(original, alpha=alpha), input_size=(2, 6, 7))

@@ -28,7 +28,7 @@ class GPSA(nn.Module):
 
 
 def gated():
-    """What --arch builds: a layer that can be read, and one that cannot."""
+    """The network that --arch builds: a layer that can be read, and one that cannot."""
     GPSA.__module__ = "convit"
     return nn.Sequential(GPSA(), nn.MultiheadAttention(4, 2))
 

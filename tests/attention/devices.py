@@ -1,4 +1,4 @@
-"""What a GPU would complain of, found on a machine without one."""
+"""A mode that refuses, on a machine without a GPU, the mixes of devices that a GPU refuses."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

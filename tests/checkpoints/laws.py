@@ -1,4 +1,4 @@
-"""What holds of every file that is no network: nothing runs, one sentence with a code says why, nothing is written."""
+"""Laws of every file that holds no network: nothing runs, one sentence with a code says why, nothing is written."""
 
 import contextlib
 import os

@@ -44,7 +44,7 @@ class Browser:
         return value
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What `script` returns in the page."""
+        """The value that `script` returns in the page."""
         return self.post("/execute/sync", script=script, args=[*arguments])
 
     def keys(self, selector: str, *names: str) -> None:
@@ -66,7 +66,7 @@ class Browser:
         return self.run("return document.getElementById(arguments[0]).textContent", name)
 
     def log(self) -> list[Any]:
-        """What the console shows since the last call."""
+        """Lines of the console since the last call."""
         return self.post("/se/log", type="browser")
 
 

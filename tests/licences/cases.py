@@ -1,4 +1,4 @@
-"""What a licence is checked by: its domain as a strategy, the comparison with what is proved, and wrong functions."""
+"""The parts of a licence: its domain as a strategy, the comparison with what is proved, and wrong functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

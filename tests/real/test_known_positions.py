@@ -41,7 +41,7 @@ class Softmaxes(TorchFunctionMode):
 
 @torch.no_grad()
 def own(name, network, case):
-    """What the layers attend to as they run, in order: (windows, heads, queries, keys), leading tokens last."""
+    """Attention of the layers as they run, in order: (windows, heads, queries, keys), leading tokens last."""
     if name == "vit, torchvision":
         seen = list(capture(network, case.inputs).values())
     else:
@@ -52,7 +52,7 @@ def own(name, network, case):
 
 
 def read(network):
-    """What is read from the parameters."""
+    """Layers whose positions are read from the parameters."""
     return [each for each in position_attention(network).values() if isinstance(each, PositionAttention)]
 
 

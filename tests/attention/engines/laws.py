@@ -35,7 +35,7 @@ FEATURES = {
 
 
 def features_of(conv, image, options):
-    """What of `FEATURES` an example has."""
+    """The names of `FEATURES` that an example has."""
     axes, kernel_size = len(conv.kernel_size), conv.kernel_size
     grouping = {1: "none"}.get(conv.groups, "grouped")
     if 1 < conv.groups == conv.in_channels:

@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def put(name, array):
-    """The same pixels in a file of any form; a folder holds one file per image."""
+    """Pixels in a file of each form; a folder holds one file per image."""
     match Path(name).suffix:
         case ".npy":
             np.save(name, array)

@@ -1,4 +1,4 @@
-"""What the framework says to be the same layer is one, both ways, with a certificate where both sides are linear."""
+"""Layers that the framework calls equal are equal, both ways, with a certificate where both sides are linear."""
 
 import math
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.cases import Block
+from models.networks import Block
 from torch import nn
 from whole import assert_equal, image_of, whole
 
@@ -59,7 +59,7 @@ def test_an_output_padding_may_be_an_integer():
 
 
 def test_a_padding_changed_after_construction_counts_as_torch_counts_it():
-    """Of a padding that is not of zeros, torch keeps the amounts of the construction."""
+    """torch keeps the amounts of the construction where it does not pad with zeros."""
     for mode in ("zeros", "reflect", "circular", "replicate"):
         conv = whole(nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode))
         conv.padding = (2, 2)

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from models.cases import IMAGE, Calls, Doubled, StaticSame
+from models.cases import IMAGE
+from models.networks import Calls, StaticSame
+from models.parametrisations import Doubled
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode

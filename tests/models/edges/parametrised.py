@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.cases import PARAMETRISATIONS, parametrised, pruned
+from models.parametrisations import PARAMETRISATIONS, parametrised, pruned
 from torch import nn
 from whole import image_of
 

@@ -6,7 +6,8 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from models.cases import IMAGE, Mixed
+from models.cases import IMAGE
+from models.networks import Mixed
 from torch import nn
 from torch.nn import functional as F
 from whole import assert_equal, image_of, whole

@@ -1,4 +1,4 @@
-"""What is converted is what was asked for, and what is not is listed with its reason."""
+"""The convolutions that were asked for are converted; the others are listed with a reason."""
 
 import pytest
 import torch

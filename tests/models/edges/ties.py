@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.cases import encoder_and_decoder
+from models.networks import encoder_and_decoder
 from torch import nn
 from whole import assert_equal, image_of, whole
 

@@ -1,4 +1,4 @@
-"""What a conversion says where nothing was converted, or where nothing can be learned."""
+"""Warnings of a conversion in which nothing was converted, or nothing can be learned."""
 
 import warnings
 

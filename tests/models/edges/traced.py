@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch._dynamo.testing
-from models.cases import Mixed, StaticSame
+from models.networks import Mixed, StaticSame
 from torch import nn
 from torch.nn import functional as F
 from whole import image_of, whole

@@ -1,4 +1,4 @@
-"""What a type checker knows of the public calls."""
+"""Types of the public calls, as a type checker sees them."""
 
 from typing import get_args, get_overloads, get_type_hints
 

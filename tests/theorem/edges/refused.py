@@ -1,4 +1,4 @@
-"""What Theorem 1's construction refuses, each with the user's numbers."""
+"""Theorem 1's construction refuses options that do not fit, each with the user's numbers."""
 
 import pytest
 import torch
