@@ -211,6 +211,14 @@ def test_networks_of_other_names_are_not_checked_again(network):
     assert (found.verdict, found.wrong, len(found.unknown)) == (Verdict.UNDECIDED, (), 1)
 
 
+def test_a_layer_that_is_in_no_file_is_not_counted_as_checked(tmp_path):
+    made = Stored(tmp_path, grouped(2), grouped(2), input_size=(2, 7, 6))
+    assert made.look().verdict is Verdict.HOLDS
+    made.body["layers"][0]["name"] = "elsewhere"
+    made.sign()
+    assert made.look().verdict is Verdict.UNDECIDED
+
+
 FORM = {"stride": [3, 3], "room": [3, 3], "spacing": [3, 3], "mode": "reflect", "starts": None, "groups": 2}
 
 
