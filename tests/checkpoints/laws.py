@@ -5,12 +5,11 @@ import os
 import re
 import resource
 import signal
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
+from checkpoints.hostile import MARKER, STATE, bad_files, gadgets, good_bytes, good_files, torch_file
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,9 +22,6 @@ from conv2attn.checkpoints.inspection import inspected
 from conv2attn.checkpoints.writing import write_atomically
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hostile import MARKER, STATE, bad_files, gadgets, good_bytes, good_files, torch_file
 
 NETWORK = nn.Linear(3, 2)
 

@@ -5,22 +5,13 @@ import os
 
 import pytest
 import torch
+from checkpoints.hostile import Runs
 from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.models.zoo.resnet import ResNetPlan, build
-
-
-class Runs:
-    """An object whose pickle calls a function when it is loaded carelessly."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkpoints.hostile import Runs
 from click.testing import CliRunner
 from torch import nn
 
@@ -19,16 +20,6 @@ from conv2attn.checkpoints import load
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
 from conv2attn.models.provenance import provenance_of
-
-
-class Runs:
-    """An object whose pickle calls a function when it is loaded carelessly."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 class Own(nn.Module):
