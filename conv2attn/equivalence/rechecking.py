@@ -150,11 +150,11 @@ def of_architectures(contents: Sequence[Mapping[str, Any]], told: Mapping[str, s
 
 def of_layer(plans: Sequence[Any], held: Sequence[State], row: Mapping[str, Any]) -> Iterator[Objection]:
     """The reasons why the second of two layers is not the first; the row of the certificate has their forms."""
-    if (
-        plans[0] == plans[1]
-        and held[0].keys() == held[1].keys()
-        and all(identical(held[0][k], held[1][k]) for k in held[0])
-    ):
+    first, second = held
+    if not (first or second):
+        yield Objection("no file has a tensor of it", sure=False)
+        return
+    if plans[0] == plans[1] and first.keys() == second.keys() and all(identical(first[k], second[k]) for k in first):
         return
     if not row.get("forms"):
         yield Objection("the certificate has no form of it", sure=False)
