@@ -44,7 +44,7 @@ NETWORKS = "tests/equivalence/edges/networks.py"
 OFF_GRID = "tests/equivalence/edges/off_grid.py"
 MAPS = "tests/equivalence/edges/maps.py"
 OUTPUTS = "tests/equivalence/edges/outputs.py"
-ROUNDED = "tests/equivalence/edges/rounding.py"
+ARITHMETIC = "tests/equivalence/edges/arithmetic.py"
 TOLERANCE = "tests/equivalence/edges/tolerances.py"
 BASIS = "tests/basis/laws.py"
 DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
@@ -62,7 +62,7 @@ MUTANTS = {
         "bounds/formats.py",
         '"tf32", 11',
         '"tf32", 24',
-        f"{ROUNDED}::test_products_that_may_be_cut_are_counted_by_the_coarsest_setting",
+        f"{ARITHMETIC}::test_products_that_may_be_cut_are_counted_by_the_coarsest_setting",
     ),
     "rounded to nearest": Mutant(
         "bounds/directed.py", "return nearest if nearest >= exact else", "return nearest or", ALPHA

@@ -81,10 +81,6 @@ def swapped(layer) -> None:
     layer.encoding.center.data = layer.encoding.center.data.flip(1)
 
 
-def negated(layer) -> None:
-    layer.encoding.center.data.neg_()
-
-
 def dropped(layer) -> None:
     heads(layer, list(range(layer.heads - 1)))
 
@@ -97,35 +93,6 @@ def two_heads_swapped(layer) -> None:
     layer.encoding.center.data[[0, 1]] = layer.encoding.center.data[[1, 0]]
 
 
-def padding_moved(layer) -> None:
-    (first, *before), (last, *after) = layer.padding.before, layer.padding.after
-    layer.padding = replace(layer.padding, before=(first + 1, *before), after=(last - 1, *after))
-
-
-def padding_grown(layer) -> None:
-    layer.padding = layer.padding.extended((0, 1))
-
-
-def dilation_ignored(layer) -> None:
-    layer.encoding.center.data[:, 1].div_(2)
-
-
-def stride_and_dilation_exchanged(layer) -> None:
-    layer.sites = Sites.of_kernel((2, 3), (1, 2), (3, 1))
-
-
-def stride_grown(layer) -> None:
-    layer.sites = replace(layer.sites, stride=(layer.sites.stride[0] + 1, layer.sites.stride[1]))
-
-
-def offset_moved(layer) -> None:
-    layer.encoding.center.data[2, 1] += 1
-
-
-def replicated(layer) -> None:
-    layer.padding = replace(layer.padding, mode="replicate")
-
-
 def groups_permuted(layer) -> None:
     taps(layer).copy_(taps(layer).unflatten(1, (layer.groups, -1)).flip(1).flatten(1, 2))
 
@@ -136,18 +103,6 @@ def through_float16(layer) -> None:
 
 def alpha_lowered(layer) -> None:
     layer.encoding.alpha.data.fill_(3.0)
-
-
-def one_alpha_lowered(layer) -> None:
-    layer.encoding.alpha.data[4] = 16.0
-
-
-def between_pixels(layer) -> None:
-    layer.encoding.center.data[1, 0] += 0.5
-
-
-def bias_dropped(layer) -> None:
-    layer.bias = None
 
 
 def not_finite(number: float) -> Callable[[nn.Module], None]:
@@ -164,33 +119,54 @@ def on(layer: str, change: Callable[[nn.Module], None]) -> Callable[[nn.Module],
     return lambda net: change(net.get_submodule(layer))
 
 
+def put(name: str, part: Callable[[nn.Module], object]) -> Callable[[nn.Module], None]:
+    """Another part in the place of one of a layer's."""
+    return lambda layer: setattr(layer, name, part(layer))
+
+
+def stride_grown(layer) -> Sites:
+    return replace(layer.sites, stride=(layer.sites.stride[0] + 1, layer.sites.stride[1]))
+
+
 LAYERS = {
     "axes swapped": ("oblong", swapped, "geometry"),
     "axes swapped, square": ("square", swapped, "weights"),
-    "offsets negated": ("oblong", negated, "geometry"),
-    "offsets negated, odd": ("square", negated, "weights"),
+    "offsets negated": ("oblong", lambda layer: layer.encoding.center.data.neg_(), "geometry"),
+    "offsets negated, odd": ("square", lambda layer: layer.encoding.center.data.neg_(), "weights"),
     "head dropped": ("square", dropped, "geometry"),
     "head duplicated, another dropped": ("square", duplicated, "geometry"),
     "two heads swapped": ("square", two_heads_swapped, "weights"),
-    "padding moved by one": ("square", padding_moved, "geometry"),
-    "padding grown by one": ("oblong", padding_grown, "geometry"),
+    "padding moved by one": (
+        "square",
+        put("padding", lambda a: replace(a.padding, before=(2, 1), after=(0, 1))),
+        "geometry",
+    ),
+    "padding grown by one": ("oblong", put("padding", lambda a: a.padding.extended((0, 1))), "geometry"),
     "padding dropped": ("square", lambda layer: setattr(layer, "padding", Padding.none(2)), "geometry"),
-    "dilation ignored": ("oblong", dilation_ignored, "geometry"),
-    "stride and dilation exchanged": ("oblong", stride_and_dilation_exchanged, "geometry"),
-    "stride that shows at some sizes only": ("oblong", stride_grown, "geometry"),
-    "offset moved on one axis of one head": ("square", offset_moved, "geometry"),
-    "reflect replaced by replicate": ("border", replicated, "geometry"),
+    "dilation ignored": ("oblong", lambda layer: layer.encoding.center.data[:, 1].div_(2), "geometry"),
+    "stride and dilation exchanged": (
+        "oblong",
+        put("sites", lambda a: Sites.of_kernel((2, 3), (1, 2), (3, 1))),
+        "geometry",
+    ),
+    "stride that shows at some sizes only": ("oblong", put("sites", stride_grown), "geometry"),
+    "offset moved on one axis": ("square", lambda layer: layer.encoding.center.data[2, 1].add_(1), "geometry"),
+    "reflect replaced by replicate": (
+        "border",
+        put("padding", lambda a: replace(a.padding, mode="replicate")),
+        "geometry",
+    ),
     "groups permuted": ("border", groups_permuted, "weights"),
     "weights through float16": ("square", through_float16, "weights"),
     "one weight by one ulp": ("oblong", lambda layer: ulp(taps(layer), (3, 2, 1)), "weights"),
     "one bias by one ulp": ("border", lambda layer: ulp(layer.bias.data, (2,)), "weights"),
     "a large bias by one ulp": ("square", lambda layer: ulp(layer.bias.data, (3,)), "weights"),
-    "bias dropped": ("square", bias_dropped, "weights"),
+    "bias dropped": ("square", lambda layer: setattr(layer, "bias", None), "weights"),
     "NaN in one output": ("square", not_finite(torch.nan), "weights"),
     "infinity in one output": ("border", not_finite(torch.inf), "weights"),
     "leak above the roundoff": ("square", alpha_lowered, "leak"),
-    "leak of one head": ("square", one_alpha_lowered, "leak"),
-    "centre between pixels": ("square", between_pixels, "leak"),
+    "leak of one head": ("square", lambda layer: layer.encoding.alpha.data[4].fill_(16.0), "leak"),
+    "centre between pixels": ("square", lambda layer: layer.encoding.center.data[1, 0].add_(0.5), "leak"),
     "alpha is NaN": ("square", lambda layer: layer.encoding.alpha.data.fill_(torch.nan), "leak"),
 }
 
