@@ -1,7 +1,6 @@
 """Operators obey their laws; paddings, sites and convolutions are those of torch; composing multiplies (Prop. 3)."""
 
 import math
-from fractions import Fraction
 
 import pytest
 import torch
@@ -137,25 +136,6 @@ def test_displacements_are_key_minus_site_as_loops_say(data, sides):
             assert squared[q, k] == sum(a * a for a in away)
     targets = bool((squared == 0).any(1).all())
     assert grid.contains_targets(offset) is targets
-
-
-@given(LINES, st.data())
-def test_softmax_is_that_of_exact_rationals(sides, data):
-    """With `alpha = m ln 2` and an integer centre every weight is a rational: compared with a loop over Fractions."""
-    center = data.draw(shifts(len(sides), 2)).offsets[0]
-    halvings = data.draw(st.integers(1, 4))
-    alpha = torch.tensor([halvings * math.log(2)], dtype=torch.float64)
-    matrix = as_matrix(QuadraticSoftmax(torch.tensor([center]).double(), alpha), sides)[0]
-    keys = list(indices(sides))
-    for q, query in enumerate(keys):
-        weights = [
-            Fraction(1, 2) ** (halvings * sum((k - s - c) ** 2 for k, s, c in zip(key, query, center, strict=True)))
-            for key in keys
-        ]
-        for k, weight in enumerate(weights):
-            exact = weight / sum(weights)
-            furthest = sum((side + 2) ** 2 for side in sides) * halvings
-            assert abs(Fraction(matrix[q, k].item()) - exact) <= exact * Fraction(8 * furthest + 8 * len(keys), 2**53)
 
 
 def indices(sides):
