@@ -97,10 +97,6 @@ def groups_permuted(layer) -> None:
     taps(layer).copy_(taps(layer).unflatten(1, (layer.groups, -1)).flip(1).flatten(1, 2))
 
 
-def through_float16(layer) -> None:
-    taps(layer).copy_(taps(layer).half().float())
-
-
 def alpha_lowered(layer) -> None:
     layer.encoding.alpha.data.fill_(3.0)
 
@@ -124,6 +120,14 @@ def put(name: str, part: Callable[[nn.Module], object]) -> Callable[[nn.Module],
     return lambda layer: setattr(layer, name, part(layer))
 
 
+def padded(**changes) -> Callable[[nn.Module], None]:
+    """Another padding."""
+    return put("padding", lambda layer: replace(layer.padding, **changes))
+
+
+TURNED = Sites.of_kernel((2, 3), (1, 2), (3, 1))
+
+
 def stride_grown(layer) -> Sites:
     return replace(layer.sites, stride=(layer.sites.stride[0] + 1, layer.sites.stride[1]))
 
@@ -136,28 +140,16 @@ LAYERS = {
     "head dropped": ("square", dropped, "geometry"),
     "head duplicated, another dropped": ("square", duplicated, "geometry"),
     "two heads swapped": ("square", two_heads_swapped, "weights"),
-    "padding moved by one": (
-        "square",
-        put("padding", lambda a: replace(a.padding, before=(2, 1), after=(0, 1))),
-        "geometry",
-    ),
+    "padding moved by one": ("square", padded(before=(2, 1), after=(0, 1)), "geometry"),
     "padding grown by one": ("oblong", put("padding", lambda a: a.padding.extended((0, 1))), "geometry"),
     "padding dropped": ("square", lambda layer: setattr(layer, "padding", Padding.none(2)), "geometry"),
     "dilation ignored": ("oblong", lambda layer: layer.encoding.center.data[:, 1].div_(2), "geometry"),
-    "stride and dilation exchanged": (
-        "oblong",
-        put("sites", lambda a: Sites.of_kernel((2, 3), (1, 2), (3, 1))),
-        "geometry",
-    ),
+    "stride and dilation exchanged": ("oblong", put("sites", lambda a: TURNED), "geometry"),
     "stride that shows at some sizes only": ("oblong", put("sites", stride_grown), "geometry"),
     "offset moved on one axis": ("square", lambda layer: layer.encoding.center.data[2, 1].add_(1), "geometry"),
-    "reflect replaced by replicate": (
-        "border",
-        put("padding", lambda a: replace(a.padding, mode="replicate")),
-        "geometry",
-    ),
+    "reflect replaced by replicate": ("border", padded(mode="replicate"), "geometry"),
     "groups permuted": ("border", groups_permuted, "weights"),
-    "weights through float16": ("square", through_float16, "weights"),
+    "weights through float16": ("square", lambda layer: taps(layer).copy_(taps(layer).half().float()), "weights"),
     "one weight by one ulp": ("oblong", lambda layer: ulp(taps(layer), (3, 2, 1)), "weights"),
     "one bias by one ulp": ("border", lambda layer: ulp(layer.bias.data, (2,)), "weights"),
     "a large bias by one ulp": ("square", lambda layer: ulp(layer.bias.data, (3,)), "weights"),
