@@ -18,6 +18,7 @@ from conv2attn.equivalence.graph import (
     different_constants,
     first_difference,
     first_pair,
+    functional,
     graphs_of,
 )
 from conv2attn.equivalence.layer import strength_of
@@ -89,6 +90,8 @@ def compare_context(
         sentence = str(error)
     else:
         sentence = first_difference(first, second)
+        if sentence and not first_difference(*(plain := (functional(first), functional(second)))):
+            graphs, sentence = plain, ""
         if not sentence:
             return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))
         moved = different_constants(first, second) if refutes else ""

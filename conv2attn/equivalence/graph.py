@@ -7,9 +7,9 @@ hooks, modes, buffers, replaced forwards and functional convolutions are nodes o
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from io import StringIO
 from typing import Any, final
@@ -80,6 +80,7 @@ class Unexported(Exception):
     """A network has no such graph; the reason, with the line of its code."""
 
 
+COPIES = ("aten.clone.default", "aten.detach.default", "aten.alias.default", "aten.contiguous.default")
 Layers = Mapping[str, tuple[int, Sequence[Any]]]
 
 
@@ -171,16 +172,33 @@ def constants_of(program: ExportedProgram) -> tuple[dict[str, Any], dict[str, st
     return {node: held[name] for node, name in names.items() if name in held}, names
 
 
-def nodes_of(program: ExportedProgram) -> Iterator[Node]:
-    """The operators of a program by what they compute, constants by their bits."""
-    yield from walk(program.graph_module, *constants_of(program), {})
+def functional(graph: Graph) -> Graph:
+    """A graph whose nodes are those of the same code without updates in place, hence without copies.
+
+    Where no tensor is changed a copy is what it copies. A graph that has neither is left as it is.
+    """
+    targets = {str(node.target) for node in graph.program.graph.nodes if node.op == "call_function"}
+    if not any(target in COPIES or target.split(".")[1:2][0].endswith("_") for target in targets if "." in target):
+        return graph
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
+        program = graph.program.run_decompositions({})
+    return replace(graph, nodes=tuple(nodes_of(program, skipped=COPIES)))
+
+
+def nodes_of(program: ExportedProgram, skipped: Collection[str] = ()) -> Iterator[Node]:
+    """The operators of a program by what they compute, constants by their bits; `skipped` ones are their arguments."""
+    yield from walk(program.graph_module, *constants_of(program), {}, skipped)
     for result, name in program.graph_signature.buffers_to_mutate.items():
         yield Node(f"{result} is stored in {name}", f"an update of {name}")
     yield Node(f"returns {program.call_spec.out_spec}", "the structure of what is returned")
 
 
 def walk(
-    module: fx.GraphModule, constants: Mapping[str, Any], names: Mapping[str, str], bits: dict[int, str]
+    module: fx.GraphModule,
+    constants: Mapping[str, Any],
+    names: Mapping[str, str],
+    bits: dict[int, str],
+    skipped: Collection[str],
 ) -> Iterator[Node]:
     """The operators of a graph and of the graphs inside it."""
     place: dict[fx.Node, str] = {}
@@ -195,7 +213,7 @@ def walk(
                 inputs += 1
             continue
         if node.op == "get_attr" and isinstance(getattr(module, str(node.target), None), fx.GraphModule):
-            inner = list(walk(getattr(module, str(node.target)), {}, {}, bits))
+            inner = list(walk(getattr(module, str(node.target)), {}, {}, bits, skipped))
             place[node] = f"graph of {len(inner)} nodes"
             yield from inner
             continue
@@ -203,6 +221,9 @@ def walk(
         if node.op == "get_attr":
             raise NotImplementedError(f"{node.target} is no tensor that the export lifted out")
 
+        if str(node.target) in skipped:
+            place[node] = place[node.args[0]]
+            continue
         read = [each for each in node.all_input_nodes if each.name in constants]
         target = str(node.target) if node.op != "output" else "output"
         arguments, keywords = (named(item, place) for item in (read_arguments(node), node.kwargs))

@@ -103,6 +103,44 @@ def test_a_difference_of_graphs_is_told_in_a_sentence_and_nothing_else_is_printe
     assert capfd.readouterr() == ("", "")
 
 
+class Residual(nn.Module):
+    """An activation beside what it reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.active, self.beside = nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), True
+
+    def forward(self, image):
+        hidden = self.layer(image) + 1
+        return self.active(hidden) + hidden if self.beside else self.active(hidden)
+
+
+HARMLESS = {
+    "in place": lambda net: setattr(net.active, "inplace", True),
+    "copy": lambda net: net.active.register_forward_hook(lambda module, given, out: out.clone()),
+    "detached": lambda net: net.layer.register_forward_hook(lambda module, given, out: out.detach()),
+    "plain layout": lambda net: net.active.register_forward_pre_hook(lambda module, given: given[0].contiguous()),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "verdict"),
+    [
+        ("in place", False, Verdict.HOLDS),
+        ("in place", True, Verdict.REFUTED),
+        *((name, True, Verdict.HOLDS) for name in ("copy", "detached", "plain layout")),
+    ],
+)
+def test_copies_and_updates_in_place_are_no_difference_unless_something_reads_what_they_change(name, beside, verdict):
+    original = Residual()
+    original.beside = beside
+    converted = conv2attn.convert(original)
+    HARMLESS[name](converted)
+    report = certify(original, converted, images=IMAGES)
+    assert report.verdict is verdict, report.to_text()
+    assert len(set(report.context.digests)) == (1 if report else 2)
+
+
 def test_what_shows_on_odd_sides_alone_is_refuted_and_refusing_them_is_not():
     original = nn.Sequential(nn.Conv2d(4, 2, 1), nn.MaxPool2d(2))
     rounded, refusing = conv2attn.convert(original), conv2attn.convert(original)
