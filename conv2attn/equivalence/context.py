@@ -90,7 +90,7 @@ def compare_context(
         sentence = str(error)
     else:
         sentence = first_difference(first, second)
-        if sentence and not first_difference(*(plain := (functional(first), functional(second)))):
+        if sentence and not first_difference(*(plain := functional(first, second))):
             graphs, sentence = plain, ""
         if not sentence:
             return Context(holds("structure"), graphs, numbers, strength_of_calls(calls))

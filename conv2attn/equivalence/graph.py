@@ -6,6 +6,7 @@ hooks, modes, buffers, replaced forwards and functional convolutions are nodes o
 
 import hashlib
 import logging
+import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -172,17 +173,18 @@ def constants_of(program: ExportedProgram) -> tuple[dict[str, Any], dict[str, st
     return {node: held[name] for node, name in names.items() if name in held}, names
 
 
-def functional(graph: Graph) -> Graph:
-    """A graph whose nodes are those of the same code without updates in place, hence without copies.
+def functional(first: Graph, second: Graph) -> tuple[Graph, Graph]:
+    """Both graphs with the nodes of the same code without updates in place, hence without copies.
 
-    Where no tensor is changed a copy is what it copies. A graph that has neither is left as it is.
+    Where no tensor is changed a copy is what it copies. Graphs that have neither are left as they are.
     """
-    targets = {str(node.target) for node in graph.program.graph.nodes if node.op == "call_function"}
-    if not any(target in COPIES or target.split(".")[1:2][0].endswith("_") for target in targets if "." in target):
-        return graph
+    targets = {str(node.target) for graph in (first, second) for node in graph.program.graph.nodes}
+    if not any(target in COPIES or re.fullmatch(r"aten\.\w+_\.\w+", target) for target in targets):
+        return first, second
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
-        program = graph.program.run_decompositions({})
-    return replace(graph, nodes=tuple(nodes_of(program, skipped=COPIES)))
+        programs = [graph.program.run_decompositions({}) for graph in (first, second)]
+    ours, theirs = (tuple(nodes_of(program, skipped=COPIES)) for program in programs)
+    return replace(first, nodes=ours), replace(second, nodes=theirs)
 
 
 def nodes_of(program: ExportedProgram, skipped: Collection[str] = ()) -> Iterator[Node]:

@@ -108,10 +108,11 @@ class Residual(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layer, self.active, self.beside = nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), True
+        self.layer, self.active, self.beside = nn.Conv2d(4, 4, 3, padding=1), nn.LeakyReLU(0.3), True
+        self.norm, self.dropout = nn.BatchNorm2d(4), nn.Dropout()
 
     def forward(self, image):
-        hidden = self.layer(image) + 1
+        hidden = self.dropout(self.norm(self.layer(image))) + 1
         return self.active(hidden) + hidden if self.beside else self.active(hidden)
 
 
@@ -132,7 +133,7 @@ HARMLESS = {
     ],
 )
 def test_copies_and_updates_in_place_are_no_difference_unless_something_reads_what_they_change(name, beside, verdict):
-    original = Residual()
+    original = Residual().eval()
     original.beside = beside
     converted = conv2attn.convert(original)
     HARMLESS[name](converted)
