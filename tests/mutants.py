@@ -154,19 +154,19 @@ MUTANTS = {
         f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
-        "equivalence/graph.py",
+        "equivalence/nodes.py",
         "{tuple(tensor.shape)} {digest}",
         "{tuple(tensor.shape)}",
         f"{SHOWN}[a buffer by one ulp]",
     ),
     "operators not compared": Mutant(
-        "equivalence/graph.py",
+        "equivalence/graph_differences.py",
         "for ours, theirs in pairs if ours.key != theirs.key)",
         "for ours, theirs in pairs if not ours.key)",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[slope of an activation]",
     ),
     "sizes not compared": Mutant(
-        "equivalence/graph.py",
+        "equivalence/graph_differences.py",
         "    if first.conditions != second.conditions:\n        told",
         "    if False:\n        told",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[code for certain batch sizes]",

@@ -12,15 +12,8 @@ from conv2attn.basis import Weights
 from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.exchanged import IMAGES, Modules, departure
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
-from conv2attn.equivalence.graph import (
-    Graph,
-    Unexported,
-    different_constants,
-    first_difference,
-    first_pair,
-    functional,
-    graphs_of,
-)
+from conv2attn.equivalence.graph import Graph, Unexported, functional, graphs_of
+from conv2attn.equivalence.graph_differences import different_constants, first_difference, first_pair
 from conv2attn.equivalence.layer import strength_of
 from conv2attn.equivalence.layers import compare_maps
 from conv2attn.equivalence.leak import check_leaks

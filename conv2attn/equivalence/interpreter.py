@@ -16,7 +16,8 @@ from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of
 from conv2attn.equivalence.arithmetic import gradual_underflow
 from conv2attn.equivalence.domain import SLACK, Carried, LayerRule, Stop
-from conv2attn.equivalence.graph import Graph, module_of
+from conv2attn.equivalence.graph import Graph
+from conv2attn.equivalence.nodes import module_of
 from conv2attn.equivalence.opaque import LAYER
 from conv2attn.equivalence.outputs import leaves
 from conv2attn.equivalence.rules import RULES, Call
