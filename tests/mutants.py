@@ -167,8 +167,8 @@ MUTANTS = {
     ),
     "sizes not compared": Mutant(
         "equivalence/graph_differences.py",
-        "    if first.conditions != second.conditions:\n        told",
-        "    if False:\n        told",
+        "    if first.conditions != second.conditions:\n        sizes",
+        "    if False:\n        sizes",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[code for certain batch sizes]",
     ),
     "undecided exits 0": Mutant(

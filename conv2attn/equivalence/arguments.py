@@ -44,8 +44,8 @@ def check_numbers(tolerance: Any, input_range: Any, input_size: Any, seed: Any) 
     if not (is_number(input_range) and input_range >= 0):
         raise UsageError("C2A001", f"input_range={input_range!r} is not a number of at least 0")
     if input_size is not None and not isinstance(input_size, Sequence):
-        told = f"input_size={input_size!r} is not (channels, *sides)"
-        raise UsageError("C2A006", told, "Pass a tuple of whole numbers.")
+        sentence = f"input_size={input_size!r} is not (channels, *sides)"
+        raise UsageError("C2A006", sentence, "Pass a tuple of whole numbers.")
     if type(seed) is not int or seed not in SEEDS:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
 
@@ -53,13 +53,13 @@ def check_numbers(tolerance: Any, input_range: Any, input_size: Any, seed: Any) 
 def check_images(images: Any) -> None:
     """Refuses images that are no dense tensor of floating-point numbers with a batch."""
     if isinstance(images, Tensor) and not is_dense(images):
-        told = "images are a sparse, quantised or nested tensor"
-        raise UsageError("C2A006", told, "Pass a dense one: images.to_dense(), or images.dequantize().")
+        sentence = "images are a sparse, quantised or nested tensor"
+        raise UsageError("C2A006", sentence, "Pass a dense one: images.to_dense(), or images.dequantize().")
     if not isinstance(images, Tensor) or not images.numel():
         raise UsageError("C2A006", "images are not a tensor with numbers in it")
     if not images.is_floating_point():
-        told = f"images are {images.dtype}, and ranges are those of floating-point numbers"
-        raise UsageError("C2A006", told, "Pass images.float(), scaled as the network takes them.")
+        sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
+        raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
         raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
 

@@ -86,12 +86,12 @@ def certify(
     if torch.is_autocast_enabled(images.device.type):
         raise UsageError("C2A004", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
     read = read_as(original, network)
-    told = (*machine(original, images), *circumstances, *([("read as", read)] if read else []))
+    recorded = (*machine(original, images), *circumstances, *([("read as", read)] if read else []))
     if unread := compiled(original, network):
-        return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=told)
+        return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=recorded)
     on_tokens = on_tokens_of(original, network)
     if on_tokens is not original:
-        original, told = on_tokens, (*told, ("the first is read on patch tokens", "see claim PATCH of proofs/"))
+        original, recorded = on_tokens, (*recorded, ("the first is read on patch tokens", "see claim PATCH of proofs/"))
     compared = compare_layers(original, network, images, described, exactly=tolerance is None)
     largest = images.abs().max().item()
     reach = input_range if largest <= input_range else largest
@@ -128,7 +128,7 @@ def certify(
         outputs,
         () if sampled else ASSUMPTIONS,
         claimed + (f"; of networks {read}" if read else ""),
-        circumstances=told,
+        circumstances=recorded,
         witnesses=(*witnesses, *shown),
         unshown=unshown,
         context=context.evidence,

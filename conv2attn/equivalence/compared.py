@@ -115,11 +115,11 @@ def compare_layers(
     for name, met in seen.items():
         if refused := refusal(network.get_submodule(name), met):
             met.max_error, met.trouble = math.inf, refused
-    told = {row.name: row for row in conversion_rows(network)}
+    conversions = {row.name: row for row in conversion_rows(network)}
     rows: dict[str, Row] = {}
     bases: dict[str, Pair] = {}
     for name, (ours, theirs) in pairs.items():
-        skipped = name in told and told[name].outcome == SKIPPED
+        skipped = name in conversions and conversions[name].outcome == SKIPPED
         row, both = row_of(name, ours, theirs, seen[name], skipped=skipped, exactly=exactly)
         rows[row.name] = row
         bases |= {name: both} if both else {}
@@ -127,7 +127,7 @@ def compare_layers(
     for call in compare_calls(original, softmax, images):
         name = distinct(call.name, rows)
         rows[name], calls[name] = row_of_call(name, call, exactly=exactly), call
-    rows |= {row.name: row for row in rows_of_the_rest(told, rows)}
+    rows |= {row.name: row for row in rows_of_the_rest(conversions, rows)}
     rows |= {row.name: row for row in rows_of_the_unmet(original, softmax, rows)}
     return Compared(pairs, bases, seen, rows, first, second, failure, calls)
 

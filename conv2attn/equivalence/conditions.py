@@ -36,20 +36,20 @@ def conditions_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int
     """The conditions of the code on the sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
     count = images.ndim
     guards = list(getattr(program, "_guards_code", None) or [])
-    told = [NOT_EMPTY if NONEMPTY.fullmatch(guard) else sizes_in(guard, count) for guard in guards]
+    sizes = [NOT_EMPTY if NONEMPTY.fullmatch(guard) else sizes_in(guard, count) for guard in guards]
     if not dynamic:
-        told.append("inputs " + "x".join(map(str, images.shape)) + " only")
+        sizes.append("inputs " + "x".join(map(str, images.shape)) + " only")
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in program.graph_signature.user_inputs:
             shape = getattr(node.meta.get("val"), "shape", ())
-            told += [
+            sizes += [
                 f"{axis_name(axis, count)} == {side}"
                 for axis, side in enumerate(shape)
                 if axis in dynamic and isinstance(side, int)
             ]
         if "squeeze" in str(node.target) and "unsqueeze" not in str(node.target) and squeezes_unknown(node):
-            told.append("sizes above 1 where they are squeezed")
-    return tuple(dict.fromkeys(told))
+            sizes.append("sizes above 1 where they are squeezed")
+    return tuple(dict.fromkeys(sizes))
 
 
 def squeezes_unknown(node: Any) -> bool:

@@ -158,6 +158,6 @@ def compiled(original: nn.Module, network: nn.Module) -> list[Finding]:
             dynamo = type(module).__module__ == "torch._dynamo.eval_frame"
             wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
             if wrapped or vars(module).get("_compiled_call_impl") is not None:
-                told = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
-                return [unsupported("C2A106", f"{told}: pass it uncompiled")]
+                sentence = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
+                return [unsupported("C2A106", f"{sentence}: pass it uncompiled")]
     return []

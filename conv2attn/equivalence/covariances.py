@@ -23,14 +23,14 @@ def not_one_hot(basis: Basis) -> str:
     if not isinstance(heads, GeneralisedSoftmax):
         return ""
     for head, (target, center, root) in enumerate(zip(offsets(heads), *heads.values, strict=True)):
-        told = f"head {head}, with a full covariance, "
+        label = f"head {head}, with a full covariance, "
         if center.tolist() != list(target):
-            return f"{told}is centred between pixels"
+            return f"{label}is centred between pixels"
         if any(distance_outside(basis.sites, target)):
-            return f"{told}has targets off the grid, where it does not read the nearest key"
+            return f"{label}has targets off the grid, where it does not read the nearest key"
         gap = gap_of(root.double(), kind)
         if not gap > 0 or computed_leak(gap, len(target), kind) > 0:
-            return f"{told}is not known to be one-hot: its sharpness is at least {gap:.3g}"
+            return f"{label}is not known to be one-hot: its sharpness is at least {gap:.3g}"
     return ""
 
 

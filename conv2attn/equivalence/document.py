@@ -46,10 +46,10 @@ def answer(certificate: "Certificate") -> tuple[str, ...]:
 
 def findings(certificate: "Certificate", verbose: bool = False) -> list[str]:
     """A sentence for each part that does not hold, of the rows and between them; one for all that it is said of."""
-    told = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
+    remarks = [(row.name, finding) for row in certificate.rows for finding in row.findings if finding.sentence]
     lines: list[str] = []
-    for code in dict.fromkeys(finding.code for _, finding in told):
-        said = [(name, finding.sentence) for name, finding in told if finding.code == code]
+    for code in dict.fromkeys(finding.code for _, finding in remarks):
+        said = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
         lines += [f"{code} {line}".strip() for line in gathered(said, most=None if verbose else 3)]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
     lines += [f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses]

@@ -23,8 +23,8 @@ def first_difference(first: Graph, second: Graph) -> str:
         node = longer[min(len(first.nodes), len(second.nodes))]
         return f"{node.label}{node.where} is only in the {'first' if longer is first.nodes else 'second'} network"
     if first.conditions != second.conditions:
-        told = [", ".join(each.conditions) or "every size" for each in (first, second)]
-        return f"the code of the second network is for {told[1]}, that of the first for {told[0]}"
+        sizes = [", ".join(each.conditions) or "every size" for each in (first, second)]
+        return f"the code of the second network is for {sizes[1]}, that of the first for {sizes[0]}"
     return ""
 
 

@@ -43,8 +43,8 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
     working, total = working_heads(basis), counted(len(every), "head")
     bad = [head for head in working if not 0 < every[head].alpha < math.inf]
     if bad:
-        told = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
-        return refuted("leak", "C2A403", f"{told} ({len(bad)} of {total})"), 1.0
+        sentence = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
+        return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {total})"), 1.0
     counts = Counter(every[head] for head in working)
     computed = {head: head.computed_leak(kind) for head in counts}
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
@@ -54,19 +54,19 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
     worst = max(leaks, key=lambda head: leaks[head])
     most, roundoff = leaks[worst], format_of(kind).unit_roundoff
     if most <= roundoff:
-        told = f"alpha = {worst.alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
-        return holds("leak", Strength.BOUNDED, *(("C2A131", told) if worst.alpha < SURE_ALPHA else ())), most
+        sentence = f"alpha = {worst.alpha:g} leaves up to {most:.3g} of a head's mass to other keys"
+        return holds("leak", Strength.BOUNDED, *(("C2A131", sentence) if worst.alpha < SURE_ALPHA else ())), most
     order = sorted(counts, key=lambda head: head != worst)
-    if certain := {head: told for head in order if (told := certain_leak(head, roundoff))}:
-        head, told = next(iter(certain.items()))
+    if certain := {head: reason for head in order if (reason := certain_leak(head, roundoff))}:
+        head, reason = next(iter(certain.items()))
         many = f"{sum(counts[each] for each in certain)} of {total}"
         first = next(number for number in working if every[number] == head)
-        told = f"head {first} {told}; the roundoff of {kind} is {roundoff:.3g} ({many})"
-        return refuted("leak", "C2A403", told), most
+        sentence = f"head {first} {reason}; the roundoff of {kind} is {roundoff:.3g} ({many})"
+        return refuted("leak", "C2A403", sentence), most
     apart = f", centred {max(worst.shifts):.3g} from the pixel" if any(worst.shifts) else ""
-    told = f"the leak of alpha = {worst.alpha:g}{apart} is within {most:.3g}"
+    sentence = f"the leak of alpha = {worst.alpha:g}{apart} is within {most:.3g}"
     unknown = "the leak of enumerated heads off the pixels, or off the grid, is not known"
-    return undecided("leak", "C2A403", told if max(worst.shifts) <= 0.5 else unknown), most
+    return undecided("leak", "C2A403", sentence if max(worst.shifts) <= 0.5 else unknown), most
 
 
 def certain_leak(head: SoftHead, roundoff: float) -> str:

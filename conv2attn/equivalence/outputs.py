@@ -120,8 +120,10 @@ def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
         return undecided("outputs", "C2A407", f"the first returns {type(first).__name__} without any tensor")
     if list(ours) != list(theirs):
         missing, more = [k for k in ours if k not in theirs], [k for k in theirs if k not in ours]
-        told = [f"{k} is missing" for k in missing] + [f"{k} is new" for k in more] or ["they come in another order"]
-        return refuted("outputs", "C2A407", "; ".join(told))
+        sentences = [f"{k} is missing" for k in missing] + [f"{k} is new" for k in more] or [
+            "they come in another order"
+        ]
+        return refuted("outputs", "C2A407", "; ".join(sentences))
     for where, tensor in ours.items():
         other = theirs[where]
         if kind := other_kind(tensor, other):
@@ -201,8 +203,8 @@ def findings_returned(first: Any, second: Any, failure: str) -> list[Finding]:
     if failure:
         return []
     ours, theirs = dict(rest(first)), dict(rest(second))
-    told = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
-    return [undecided("outputs", "C2A407", sentence) for sentence in told if sentence]
+    sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
+    return [undecided("outputs", "C2A407", sentence) for sentence in sentences if sentence]
 
 
 def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

@@ -78,8 +78,8 @@ class Recheck(Report):
     def document(self, verbose: bool = False) -> Document:
         """The verdict, then the contradictions and the open questions."""
         said = f"{self.verdict.value}: {self.certificate}"
-        told = f"{counted(self.checked, 'layer')} checked again; stored verdict: {self.stored}"
-        return Document((said,), (Notes((*self.wrong, *self.unknown, told)),), self.verdict)
+        counts = f"{counted(self.checked, 'layer')} checked again; stored verdict: {self.stored}"
+        return Document((said,), (Notes((*self.wrong, *self.unknown, counts)),), self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -98,9 +98,12 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         raise CheckpointError("C2A301", f"{shortened(certificate)} is not a regular file")
     try:
         body = json.loads(Path(certificate).read_text())
-        told, layers, (ours, theirs) = body["circumstances"], body["layers"], body["context"]["digests"]
-        paths = [str(original or told["original"]), str(converted or told["converted"])]
-        stored, hashes = Verdict(body["verdict"]).value, [told["original sha256"], told["converted sha256"]]
+        circumstances, layers, (ours, theirs) = body["circumstances"], body["layers"], body["context"]["digests"]
+        paths = [str(original or circumstances["original"]), str(converted or circumstances["converted"])]
+        stored, hashes = (
+            Verdict(body["verdict"]).value,
+            [circumstances["original sha256"], circumstances["converted sha256"]],
+        )
         rows = {"" if row["name"] == "(root)" else str(row["name"]): row for row in layers}
         by_bounds = "differ by at most" in str(body.get("claim"))
     except (OSError, RecursionError, *MALFORMED) as error:
@@ -127,7 +130,7 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
         if not names:
             return unchecked(("the graphs alone compare networks without common layers, and are not checked again",))
         states = aligned(contents[0][1], contents[1][1], {*names, *rows})
-        found = list(of_architectures([content for content, _ in contents], told))
+        found = list(of_architectures([content for content, _ in contents], circumstances))
         for name in names:
             both = [plan.get(name) for plan in plans]
             each = of_layer(both, [tensors_of(name, state) for state in states], rows.get(name, {}))
@@ -140,10 +143,10 @@ def recheck(certificate: str, original: str | None = None, converted: str | None
     return Recheck(certificate, stored, len(pairs_of_layers), wrong, unknown)
 
 
-def of_architectures(contents: Sequence[Mapping[str, Any]], told: Mapping[str, str]) -> Iterator[Objection]:
+def of_architectures(contents: Sequence[Mapping[str, Any]], circumstances: Mapping[str, str]) -> Iterator[Objection]:
     """The files whose architecture is not the one that the certificate names."""
     for side, content in zip(("original", "converted"), contents, strict=True):
-        named = told.get(f"{side} architecture", "")
+        named = circumstances.get(f"{side} architecture", "")
         if named != described(content):
             yield Objection(f"the {side} has another architecture than the certificate", sure=bool(named))
 
@@ -199,10 +202,10 @@ def content_of(path: str) -> tuple[Mapping[str, Any], State]:
     state = state_in(held.network.state_dict() if held.network is not None else held.content)
     if state is None:
         raise TypeError(f"{path} holds no tensors with names")
-    told = json.loads(held.metadata["conv2attn"]) if "conv2attn" in held.metadata else held.content
+    metadata = json.loads(held.metadata["conv2attn"]) if "conv2attn" in held.metadata else held.content
     means = [key.removesuffix(MEAN) for key in state.tensors if key.endswith(MEAN)]
     tensors = {**{f"{name}{COUNTER}": torch.tensor(0) for name in means}, **state.tensors}
-    return told if told.get("conv2attn") == FORMAT else {}, tensors
+    return metadata if metadata.get("conv2attn") == FORMAT else {}, tensors
 
 
 def aligned(first: State, second: State, layers: AbstractSet[str]) -> tuple[State, State]:

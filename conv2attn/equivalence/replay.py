@@ -122,8 +122,8 @@ def show(
         with torch.no_grad():
             fits = all(i < side for i, side in zip(place, layers[0](image[None]).shape[1:], strict=True))
     except (Conv2AttnError, RuntimeError, ValueError) as error:
-        told = f"{name} of the original does not run on the input in {file}: {reason(error)}"
-        raise UsageError("C2A009", told) from error
+        sentence = f"{name} of the original does not run on the input in {file}: {reason(error)}"
+        raise UsageError("C2A009", sentence) from error
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
     try:

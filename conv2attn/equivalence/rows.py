@@ -60,8 +60,8 @@ def row_of(
     attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
     label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
     if weight_moves(ours) or weight_moves(theirs):
-        told = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
-        return Row(label, signature, (unsupported("C2A106", told),)), None
+        sentence = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
+        return Row(label, signature, (unsupported("C2A106", sentence),)), None
     try:
         pair = Pair.of(ours, theirs)
     except Conv2AttnError as error:
@@ -111,15 +111,17 @@ def engine_limits(network: nn.Module, bases: Mapping[str, Pair]) -> str:
         refuses = layer.engine in ("dense", "sdpa") or (outside and (enumerated or layer.engine == "conv"))
         if refuses or (enumerated and isinstance(hard_offsets(heads, pair.converted.weights.stored.dtype), str)):
             limited.setdefault(layer.engine, []).append(name or "the layer")
-    told = {
+    refusals = {
         engine: f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}" for engine, names in limited.items()
     }
-    return "".join(f", of sizes that the engine {engine} does not refuse in {where}" for engine, where in told.items())
+    return "".join(
+        f", of sizes that the engine {engine} does not refuse in {where}" for engine, where in refusals.items()
+    )
 
 
-def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:
+def rows_of_the_rest(conversions: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:
     """A row for each convolution that the conversion left or that nothing was seen of, with the reason."""
-    for name, row in told.items():
+    for name, row in conversions.items():
         label = name or "(root)"
         if label in rows or any(has_row(label, other) for other in rows):
             continue
@@ -135,11 +137,11 @@ def rows_of_the_rest(told: Mapping[str, ConversionRow], rows: Mapping[str, Row])
 def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Mapping[str, Row]) -> Iterator[Row]:
     """A row for each module of either network that attends to functional convolutions, if none has a row yet."""
     theirs = "attention to functional convolutions is read in the second network only"
-    for side, told in ((network, "no input met it, so it was not compared"), (original, theirs)):
+    for side, sentence in ((network, "no input met it, so it was not compared"), (original, theirs)):
         for name, module in side.named_modules():
             label = name or "(root)"
             if CHILD in module._modules and not any(has_row(label, other) for other in rows):
-                yield Row(label, "functional convolutions", (unsupported("C2A406", told),))
+                yield Row(label, "functional convolutions", (unsupported("C2A406", sentence),))
 
 
 def has_row(label: str, row: str) -> bool:

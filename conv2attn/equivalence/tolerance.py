@@ -67,8 +67,8 @@ def judge_bound(outputs: Outputs | None) -> tuple[Finding, ...]:
     """The finding on networks with equal graphs whose outputs differ by more than the bound: code that no graph has."""
     if outputs is None or outputs.bound is None or outputs.max_difference <= outputs.bound:
         return ()
-    told = f"they differ by {outputs.max_difference:.3g}, and equal graphs allow {outputs.bound:.3g}"
-    return (undecided("outputs", "C2A404", f"on {outputs.images} {told}: their code reads what no graph shows"),)
+    sentence = f"they differ by {outputs.max_difference:.3g}, and equal graphs allow {outputs.bound:.3g}"
+    return (undecided("outputs", "C2A404", f"on {outputs.images} {sentence}: their code reads what no graph shows"),)
 
 
 def judge_samples(outputs: Outputs | None, tolerance: float | None, reason: str) -> Finding:
