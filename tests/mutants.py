@@ -1,6 +1,5 @@
 """Errors that a mistaken hand could make in this package, each with a fast test that must fail on it."""
 
-import multiprocessing
 import os
 import sys
 from importlib.abc import MetaPathFinder
@@ -9,12 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from forks import FORKS
 
 ROOT = Path(__file__).parent.parent
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["flint", "hypothesis", "pytest", "scipy.optimize", "torch._dynamo", "torch.export._trace"]
-)
 
 
 class Mutant(NamedTuple):
@@ -272,6 +268,8 @@ class Planted(MetaPathFinder):
 
 def run(mutant: Mutant) -> None:
     """Exits with the code of the mutant's test, in a process that has not imported the package yet."""
+    if "conv2attn" in sys.modules:
+        os._exit(70)  # too late to plant anything
     os.chdir(ROOT)
     os.environ["CONV2ATTN_PROFILE"] = "dev"
     sys.meta_path.insert(0, Planted(mutant))

@@ -1,7 +1,6 @@
 """Two processes give the verdicts and the figures of one, and none waits for another that has failed."""
 
 import json
-import multiprocessing
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attentions import OFFSETS, hard, soft
+from forks import FORKS
 
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.sharing import Crew, sendable, shared_out
@@ -63,21 +63,13 @@ main(arguments)
 """
 
 
-@pytest.fixture(scope="module")
-def processes():
-    """Processes that begin where the package was imported once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["attentions", "conv2attn.cli", "conv2attn.span", "torch.distributed"])
-    return context
-
-
-def run(processes, script, ranks, folder, **given):
+def run(script, ranks, folder, **given):
     """Exit codes of processes (rank, world), and what they print as files."""
     started = []
     for rank, world in ranks:
         name = str(folder / f"{rank} of {world}")
         known = {"name": name, "rank": rank, "world": world, "store": str(folder / "store"), "folder": str(folder)}
-        started.append(processes.Process(target=exec, args=(script, known | given)))
+        started.append(FORKS.Process(target=exec, args=(script, known | given)))
         started[-1].start()
     for each in started:
         each.join(120)
@@ -88,8 +80,8 @@ def printed(name, ending="json"):
     return Path(f"{name}.{ending}").read_text()
 
 
-def test_layers_are_shared_out(tmp_path, processes):
-    codes, names = run(processes, START + LAYERS, ((0, 1), (0, 2), (1, 2)), tmp_path)
+def test_layers_are_shared_out(tmp_path):
+    codes, names = run(START + LAYERS, ((0, 1), (0, 2), (1, 2)), tmp_path)
     assert codes == [0, 0, 0], printed(names[0], "txt")
     reports = {printed(name) for name in names}
     assert len(reports) == 1
@@ -98,46 +90,46 @@ def test_layers_are_shared_out(tmp_path, processes):
     assert all("broken: image 0, head 0, query 0 sums to 2" in printed(name, "txt") for name in names)
 
 
-def test_an_error_in_one_process_ends_both(tmp_path, processes):
+def test_an_error_in_one_process_ends_both(tmp_path):
     began = time.monotonic()
-    codes, names = run(processes, START + FAILS, ((0, 2), (1, 2)), tmp_path)
+    codes, names = run(START + FAILS, ((0, 2), (1, 2)), tmp_path)
     assert codes == [1, 1]
     assert time.monotonic() - began < 100
     assert all("ValueError: planted in one process" in printed(name, "txt") for name in names)
     assert all("told to all processes by" in printed(name, "txt") for name in names)
 
 
-def test_a_process_that_vanishes_ends_the_other(tmp_path, processes):
-    (first, second), names = run(processes, START + VANISHES, ((0, 2), (1, 2)), tmp_path)
+def test_a_process_that_vanishes_ends_the_other(tmp_path):
+    (first, second), names = run(START + VANISHES, ((0, 2), (1, 2)), tmp_path)
     assert first != 0
     assert second == 9
     assert printed(names[0], "txt").count("another process has ended or does not answer") == 1
 
 
-def command(processes, arguments, folder, world=2):
+def command(arguments, folder, world=2):
     """Exit codes of the command line in processes with the environment that torchrun makes, and what they print."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     ranks = [(rank, world) for rank in range(world)]
-    codes, names = run(processes, COMMAND, ranks, folder, store=port, arguments=["check-span", *arguments])
+    codes, names = run(COMMAND, ranks, folder, store=port, arguments=["check-span", *arguments])
     return codes, [printed(name) for name in names], [printed(name, "txt") for name in names]
 
 
-def test_the_command_line_of_two_processes_says_the_same_once(tmp_path, processes):
+def test_the_command_line_of_two_processes_says_the_same_once(tmp_path):
     np.savez(tmp_path / "heads.npz", soft=soft((5, 6), 2.0), hard=hard((5, 6), OFFSETS), sharp=soft((5, 6), 46.0))
     asked = ["heads.npz", "--grid", "5x6", "--memory-limit", "12", "--format", "json"]
-    codes, (alone,), _ = command(processes, asked, tmp_path, 1)
+    codes, (alone,), _ = command(asked, tmp_path, 1)
     assert codes == [1]
-    codes, (first, second), _ = command(processes, [*asked, "--report", "report.json"], tmp_path)
+    codes, (first, second), _ = command([*asked, "--report", "report.json"], tmp_path)
     assert codes == [1, 1]
     assert first == alone
     assert second == ""
     assert (tmp_path / "report.json").read_text() == alone
 
 
-def test_a_refusal_of_two_processes_is_told_once(tmp_path, processes):
-    codes, _, (first, second) = command(processes, ["missing.npz"], tmp_path)
+def test_a_refusal_of_two_processes_is_told_once(tmp_path):
+    codes, _, (first, second) = command(["missing.npz"], tmp_path)
     assert codes == [2, 2]
     assert (first.count("error: C2A301"), second) == (1, "")
 
