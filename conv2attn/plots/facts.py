@@ -1,6 +1,7 @@
 """Pictures of what `heads` measures: attention by displacement, and the explained shares layer by layer."""
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,8 @@ from conv2attn.span.facts_document import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LETTERS = 12  # of a title, in an inch
 
 
 def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
@@ -49,11 +52,11 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
     bar = figure.colorbar(shown, ax=[panel for panel in figure.axes if panel.images], fraction=0.02)
     bar.set_label("attention, mean over queries", fontsize=7)
     shares = [found.share for layer in layers for found in layer.convolutions if found.size == kernel_size]
-    answer = f"{min(shares):.0%} to {max(shares):.0%} of each layer's map" if shares else "values were not read"
-    asked = (
-        f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)? One explains {answer}."
-    )
-    figure.suptitle(asked if shares else asked.split(" One explains")[0], fontsize=9)
+    asked = f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)?"
+    if shares:
+        between = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
+        asked += f" One explains {between} of each layer's map."
+    figure.suptitle(fill(asked, int(LETTERS * size[0])), fontsize=9)
     return figure
 
 

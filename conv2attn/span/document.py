@@ -111,7 +111,8 @@ def remarks(report: "SpanReport", verbose: bool) -> list[str]:
     said: list[tuple[str, str]] = []
     varying = [row.content for row in report.rows if row.images > 1]
     if len(varying) > 1 and not verbose:
-        said.append(("all", f"{min(varying):.0%} to {max(varying):.0%} of the squared attention varies over images"))
+        shares = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(varying), max(varying))))
+        said.append(("all", f"{shares} of the squared attention varies over images"))
     for row in report.rows:
         said += [(row.name, note) for note in row.notes]
         asked = row.conditions if verbose else (row.deciding,)

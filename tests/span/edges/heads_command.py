@@ -121,3 +121,15 @@ def test_a_picture_of_displacements_has_one_scale_and_the_kernel_s_box():
         (box,) = panel.patches
         assert (box.get_x(), box.get_y(), box.get_width(), box.get_height()) == (-1.5, -1.5, 3, 3)
     assert "3x3 convolution" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize("kernel", [1, (1, 3), 3])
+def test_the_title_of_a_picture_is_not_cut(kernel):
+    network = nn.Sequential(conv2attn.convert(nn.Conv2d(3, 2, kernel)))
+    report = conv2attn.heads(network, torch.rand(2, 3, 6, 6))
+    figure = plots.draw_facts(report)
+    figure.draw_without_rendering()
+    (title,) = figure.texts
+    assert "explains 100% of" in " ".join(title.get_text().split())
+    box = title.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
