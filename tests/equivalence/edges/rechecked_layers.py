@@ -28,7 +28,7 @@ from equivalence.stored import (
 from torch import nn
 
 import conv2attn
-from conv2attn.equivalence import certify
+from conv2attn.equivalence import certify, checker
 from conv2attn.errors import Conv2AttnError
 from conv2attn.verdicts import Strength, Verdict
 
@@ -218,3 +218,10 @@ def test_files_that_were_exchanged_are_not_what_was_certified(tmp_path):
     made.sign()
     found = made.look()
     assert found.verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("dtype", checker.ROUNDOFF)
+def test_the_checker_has_the_roundoff_and_the_smallest_number_of_each_dtype(dtype):
+    known = torch.finfo(dtype)
+    assert checker.ROUNDOFF[dtype] == known.eps / 2
+    assert 2.0 ** checker.SMALLEST[dtype] == known.smallest_normal * known.eps
