@@ -42,6 +42,19 @@ class Shared(nn.Module):
         return self.second(torch.relu(self.first(image)))
 
 
+class Choosing(nn.Module):
+    """Dropout, which evaluation leaves out, of one of two tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.dropout, self.first = nn.Conv2d(4, 4, 3), nn.Dropout(), True
+
+    def forward(self, image):
+        hidden = self.layer(image)
+        active = hidden.relu()
+        return hidden - active + self.dropout(hidden if self.first else active)
+
+
 class Branching(nn.Module):
     """Goes another way for large images."""
 
@@ -164,6 +177,7 @@ ERRORS = {
     "eps": (Functional, lambda net: setattr(net.norm, "eps", 2e-5)),
     "running statistics": (Functional, lambda net: ulp(net.norm.running_var, (2,))),
     "dropout in training mode": (Functional, lambda net: net.dropout.train()),
+    "what dropout reads": (Choosing, lambda net: setattr(net, "first", False)),
     "slope of an activation": (Functional, lambda net: setattr(net, "slope", 0.11)),
     "weight of a function by one ulp": (Functional, lambda net: ulp(net.weight.data, (1, 2, 1, 1))),
     "stride of a function": (Functional, lambda net: setattr(net, "stride", 2)),
