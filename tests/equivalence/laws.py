@@ -36,6 +36,12 @@ def test_outputs_that_differ_by_more_than_equal_graphs_allow_are_measured():
     assert (found.verdict, found.part, found.code) == (Verdict.UNDECIDED, "outputs", "C2A404")
 
 
+def test_what_dropout_reads_in_evaluation_is_part_of_its_graph():
+    report = certify(*pair_of(ERRORS["what dropout reads"]), images=IMAGES)
+    assert report.verdict is Verdict.REFUTED
+    assert len(set(report.context.digests)) == 2
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_a_harmless_twin_is_proved(name):
     report = certify(*pair_of(TWINS[name]), images=IMAGES)
