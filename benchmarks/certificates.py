@@ -8,7 +8,6 @@ import importlib
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from torch import nn
 
 import conv2attn
 from benchmarks.memory import MIB, peak_bytes
+from benchmarks.processes import apart
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.report.markup import markdown_table
 
@@ -74,14 +74,6 @@ def measure(name: str, side: int, repeats: int = 3) -> dict[str, Any]:
     return {"network": name, "side": side, **min(runs, key=lambda run: run["whole"]), "mebibytes": more}
 
 
-def apart(name: str, side: int) -> dict[str, Any]:
-    """Measures in a fresh process."""
-    single = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.certificates", name, str(side)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, env=single).stdout)
-    return found
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown."""
     head = ("network", "side", *(f"{part}, s" for part in PARTS), "whole, s", "wanted, s", "MiB more", "wanted, MiB")
@@ -105,4 +97,5 @@ if __name__ == "__main__":
     else:
         from benchmarks.__main__ import processor
 
-        print(f"{processor()}, load {os.getloadavg()[0]:.1f}\n\n{table([apart(name, 224) for name in WANTED])}")
+        rows = [apart("certificates", name, 224) for name in WANTED]
+        print(f"{processor()}, load {os.getloadavg()[0]:.1f}\n\n{table(rows)}")

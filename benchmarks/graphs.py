@@ -7,7 +7,6 @@ chebyshev (orders 0 to 3) or gat (8 heads); WHO is theirs, or ours with the same
 
 import json
 import os
-import subprocess
 import sys
 import time
 import warnings
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.memory import MIB, peak_bytes
+from benchmarks.processes import apart
 from conv2attn.basis import Graph, as_basis, evaluate, pattern_of
 from conv2attn.framework import from_torch
 from conv2attn.report.markup import markdown_table
@@ -71,14 +71,6 @@ def measure(layer: str, who: str, nodes: int, edges: int) -> dict[str, Any]:
     return {**found, "forward": forward, "backward": backward, "mebibytes": (peak_bytes() - before) / MIB}
 
 
-def apart(case: tuple[Any, ...]) -> dict[str, Any]:
-    """Measures in a fresh process."""
-    single = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.graphs", *map(str, case)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, env=single).stdout)
-    return found
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown."""
     head = ("layer", "whose", "nodes", "edges", "forward, s", "backward, s", "microseconds an edge", "MiB more")
@@ -97,4 +89,5 @@ if __name__ == "__main__":
     else:
         load = f"Load of the machine when measuring began: {os.getloadavg()[0]:.1f}. Times are of the processor."
         cases = QUICK if "--quick" in sys.argv else COMPARED + GROWTH + FURTHEST
-        print(f"{load}\n\n{table([apart(case) for case in cases])}")
+        rows = [apart("graphs", *case) for case in cases]
+        print(f"{load}\n\n{table(rows)}")

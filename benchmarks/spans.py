@@ -9,7 +9,6 @@ chunk by chunk), "sharp" (the same at alpha 46, which hold in the interior), "ha
 
 import json
 import os
-import subprocess
 import sys
 import time
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 from benchmarks.memory import MIB, peak_bytes
+from benchmarks.processes import apart
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.report.markup import markdown_table
@@ -67,14 +67,6 @@ def measure(kind: str, side: int) -> dict[str, Any]:
     return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 
 
-def apart(kind: str, side: int) -> dict[str, Any]:
-    """Measures in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.spans", kind, str(side)]
-    single = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, env=single).stdout)
-    return found
-
-
 def table(rows: list[dict[str, Any]]) -> str:
     """As Markdown."""
     head = ("heads", "grid", "queries", "verdict", "seconds", "processor seconds", "MiB more")
@@ -91,5 +83,5 @@ if __name__ == "__main__":
         print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
     else:
         load = f"Load of the machine when measuring began: {os.getloadavg()[0]:.1f}."
-        measured = [apart(*case) for case in (QUICK if "--quick" in sys.argv else CASES)]
+        measured = [apart("spans", *case) for case in (QUICK if "--quick" in sys.argv else CASES)]
         print(f"{load} The limit of memory is 512 MiB.\n\n{table(measured)}")

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import benchmarks.__main__ as engines
 from benchmarks import certificates, spans, training
 from benchmarks.memory import MIB, measure, peak
+from benchmarks.processes import apart
 from benchmarks.timing import interleave
 
 ROOT = Path(__file__).parent.parent
@@ -70,7 +71,7 @@ def test_peak_is_at_least_the_attention_however_large_the_parent():
 def test_spans_are_measured_in_processes_of_their_own():
     """The first here as it always is, the others in this process."""
     first, *others = spans.QUICK
-    rows = [spans.apart(*first), *(spans.measure(*case) for case in others)]
+    rows = [apart("spans", *first), *(spans.measure(*case) for case in others)]
     head, _, *lines = [line for line in spans.table(rows).splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in (head, *lines)}) == 1
     assert [line.split("|")[1].strip() for line in lines] == ["soft", "hard", "stem", "facts of images, 1"]

@@ -142,12 +142,16 @@ def unlogged(name: str) -> Iterator[None]:
 def functional(first: Graph, second: Graph) -> tuple[Graph, Graph]:
     """Both graphs with the nodes of the same code without updates in place, hence without copies.
 
-    Where no tensor is changed a copy is what it copies. Graphs that have neither are left as they are.
+    Where no tensor is changed a copy is what it copies. Graphs that have neither are left as they are, and so are those
+    that torch cannot rewrite.
     """
     targets = {str(node.target) for graph in (first, second) for node in graph.program.graph.nodes}
     if not any(target in COPIES or re.fullmatch(r"aten\.\w+_\.\w+", target) for target in targets):
         return first, second
-    with warnings.catch_warnings(action="ignore"), torch.no_grad():
-        programs = [graph.program.run_decompositions({}) for graph in (first, second)]
+    try:
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
+            programs = [graph.program.run_decompositions({}) for graph in (first, second)]
+    except Exception:  # operators of the network's own may raise anything here
+        return first, second
     ours, theirs = (tuple(nodes_of(program, skipped=COPIES)) for program in programs)
     return replace(first, nodes=ours), replace(second, nodes=theirs)

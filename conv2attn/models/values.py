@@ -12,7 +12,7 @@ VALUES = ("v_proj", "value", "v_lin", "v")
 FUSED = {"qkv": 3, "kv": 2}
 """Linear layers that make several of queries, keys and values, and how many."""
 AFTER = ("pool_v", "norm_v")
-"""What acts on values after their weights."""
+"""Modules that act on values after their weights."""
 OUTPUTS = ("out_proj", "proj", "o_proj", "output", "out_lin", "dense", "to_out", "projection_layer")
 
 

@@ -21,7 +21,7 @@ LEGEND = (
 
 
 def three(layer: "LayerFacts") -> Any:
-    """What the span reaches of a 3x3 kernel; None where the grid is smaller."""
+    """The share of a 3x3 kernel that the span reaches; None where the grid is smaller."""
     return next((fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1)), None)
 
 

@@ -148,6 +148,16 @@ def test_copies_and_updates_in_place_are_no_difference_unless_something_reads_wh
     assert len(set(report.context.digests)) == (1 if report else 2)
 
 
+def test_graphs_that_torch_cannot_rewrite_are_undecided(monkeypatch):
+    def refuse(program, table):
+        raise NotImplementedError("an operator without a functional form")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", refuse)
+    converted = conv2attn.convert(original := Residual().eval())
+    HARMLESS["copy"](converted)
+    assert certify(original, converted, images=IMAGES).verdict is Verdict.UNDECIDED
+
+
 def test_what_shows_on_odd_sides_alone_is_refuted_and_refusing_them_is_not():
     original = nn.Sequential(nn.Conv2d(4, 2, 1), nn.MaxPool2d(2))
     rounded, refusing = conv2attn.convert(original), conv2attn.convert(original)
