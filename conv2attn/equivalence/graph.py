@@ -151,7 +151,7 @@ def functional(first: Graph, second: Graph) -> tuple[Graph, Graph]:
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad():
             programs = [graph.program.run_decompositions({}) for graph in (first, second)]
+        ours, theirs = (tuple(nodes_of(program, skipped=COPIES)) for program in programs)
     except Exception:  # operators of the network's own may raise anything here
         return first, second
-    ours, theirs = (tuple(nodes_of(program, skipped=COPIES)) for program in programs)
     return replace(first, nodes=ours), replace(second, nodes=theirs)
