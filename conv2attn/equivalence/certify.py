@@ -14,7 +14,7 @@ from conv2attn.equivalence.circumstances import machine
 from conv2attn.equivalence.compared import Compared, compare_layers
 from conv2attn.equivalence.conditions import NOT_EMPTY
 from conv2attn.equivalence.context import Context, compare_context, compiled
-from conv2attn.equivalence.interpreter import propagate
+from conv2attn.equivalence.interpreter import propagate, repeats
 from conv2attn.equivalence.layer import strength_of
 from conv2attn.equivalence.network_search import search
 from conv2attn.equivalence.outputs import compare_outputs, findings_returned, judge
@@ -100,7 +100,10 @@ def certify(
     sampled = foreign and context.finding.verdict is Verdict.UNDECIDED
     bound, stop = None, "graphs that are not known to be equal"
     if context.graphs and context.finding.verdict is Verdict.HOLDS:
-        bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
+        if not compared.rows and repeats(*context.graphs):
+            bound = 0.0
+        else:
+            bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
     outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
     rows = {} if sampled and not alike else strengthened(compared, context)
     witnesses = compared.witnesses(input_range) if rows else ()

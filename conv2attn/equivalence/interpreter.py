@@ -17,7 +17,7 @@ from conv2attn.bounds import format_of
 from conv2attn.equivalence.arithmetic import gradual_underflow
 from conv2attn.equivalence.domain import SLACK, Carried, LayerRule, Stop
 from conv2attn.equivalence.graph import Graph
-from conv2attn.equivalence.nodes import module_of
+from conv2attn.equivalence.nodes import module_of, nodes_of
 from conv2attn.equivalence.opaque import LAYER
 from conv2attn.equivalence.outputs import leaves
 from conv2attn.equivalence.rules import RULES, Call
@@ -53,6 +53,19 @@ def propagate(
     except Exception as error:  # an operator may refuse a single image
         return None, f"an error ({type(error).__name__})"
     return (bound, "") if math.isfinite(bound) else (None, "an infinite bound")
+
+
+def repeats(first: Graph, second: Graph) -> bool:
+    """Whether two equal graphs run the same operators, none of them random, on the same numbers in the same layout."""
+    ours, theirs = (tuple(nodes_of(graph.program)) for graph in (first, second))
+    if [node.key for node in ours] != [node.key for node in theirs]:
+        return False
+    mine, others = (
+        [graph.constant(name).stride() for node in nodes for name, _ in node.constants]
+        for graph, nodes in ((first, ours), (second, theirs))
+    )
+    inside = [each for each in first.program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+    return mine == others and not any(is_random(node) for each in inside for node in each.graph.nodes)
 
 
 class Run:
@@ -128,7 +141,7 @@ class Run:
             self.note(value, self.layers[args[1]](self.bounds(args[0])))
             return value
         if not computed or name in SHAPES or (name in MAKING and len(computed) == 1):
-            if not computed and torch.Tag.nondeterministic_seeded in getattr(function, "tags", ()):
+            if not computed and is_random(node):
                 raise Stop(f"{name}, which is random")
             return value
         if name == "getitem":
@@ -173,6 +186,12 @@ class Run:
                 del self.values[each]
         alive = {id(tensor) for value in self.values.values() for tensor in tensors_in(value)}
         self.known = {key: bounds for key, bounds in self.known.items() if key in alive}
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether an operator may draw random numbers; dropout in evaluation mode draws none."""
+    dropout = name_of(node.target) == "dropout" and node.args[2] is False
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and not dropout
 
 
 def tensors_written(function: Any, args: Any, kwargs: Mapping[str, Any]) -> list[Tensor]:
