@@ -6,6 +6,7 @@ from typing import Any
 
 from models.networks import (
     OWN_FORWARDS,
+    Beside,
     Block,
     Calls,
     Containers,
@@ -13,6 +14,7 @@ from models.networks import (
     Named,
     Square,
     Unreached,
+    changed,
     convolution_and_embedding,
     encoder_and_decoder,
     frozen,
@@ -20,7 +22,7 @@ from models.networks import (
     own_forward_of_an_instance,
     shared,
     sharing_parameters,
-    with_a_part,
+    with_parts,
 )
 from models.parametrisations import PARAMETRISATIONS, parametrised, sharing_an_original
 from torch import nn
@@ -58,30 +60,43 @@ def case(build: Callable[[], nn.Module], **said: Any) -> Case:
     return Case(lambda: whole(build()), **{**said, **names})
 
 
+INTEGERS = ({"dilation": 2}, {"stride": 2}, {"padding": 1}, {"dilation": (2,)})
+MODES = ("zeros", "reflect", "circular", "replicate")
 CASES = {
-    "one": case(lambda: nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.ConvTranspose2d(4, 2, (1, 2)))),
+    "plain": case(
+        lambda: Beside(
+            [
+                nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.ConvTranspose2d(4, 2, (1, 2))),
+                nn.Sequential(nn.Sequential(), Square(3)),
+                frozen(),
+                Containers(),
+            ]
+        )
+    ),
     "blocks": case(
         lambda: nn.Sequential(Block(), nn.Dropout(0.5), Block(4, 2), nn.AdaptiveMaxPool2d(2), nn.Flatten()),
         engines=("auto", "conv"),
     ),
-    "containers": case(Containers),
-    "an empty sequential": case(lambda: nn.Sequential(nn.Sequential(), nn.Conv2d(3, 3, 3))),
-    "frozen": case(frozen),
+    "attributes changed": case(
+        lambda: Beside(
+            [
+                *(changed(nn.Conv2d(3, 4, 3), **each) for each in INTEGERS),
+                *(changed(nn.ConvTranspose2d(3, 4, 3), **each) for each in INTEGERS if "padding" not in each),
+                changed(nn.ConvTranspose2d(3, 4, 3, stride=2), output_padding=1),
+                *(changed(nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), padding=(2, 2)) for mode in MODES),
+            ]
+        )
+    ),
     "a single image": case(lambda: nn.Sequential(nn.Conv2d(3, 4, 3)), inputs=(IMAGE[0],)),
     "keywords": case(Named, inputs=({"image": IMAGE, "scale": 3}, {"image": image_of(2, 3, 5, 6)})),
-    "a buffer of its own": case(lambda: with_a_part("own buffer")),
-    "a parameter of its own": case(lambda: with_a_part("parameter"), in_place="0"),
-    "a module of its own": case(lambda: with_a_part("module"), in_place="0"),
-    "a buffer called as a part of attention": case(lambda: with_a_part("buffer"), in_place="0"),
-    "a subclass that adds": case(lambda: nn.Sequential(Square(3))),
-    "shared": case(shared),
-    "shared parameters": case(sharing_parameters),
-    "tied to its transpose, square": case(lambda: encoder_and_decoder(3), in_place="0 1"),
-    "tied to its transpose, wide": case(lambda: encoder_and_decoder(5), in_place="0 1"),
-    "tied to another module": case(convolution_and_embedding, in_place="0"),
-    "unreached": case(Unreached),
+    "parts": case(with_parts, in_place="1.0 2.0 3.0"),
+    "shared": case(lambda: Beside([shared(), sharing_parameters()])),
+    "tied": case(
+        lambda: Beside([encoder_and_decoder(3), encoder_and_decoder(5), convolution_and_embedding()]),
+        in_place="0.0 0.1 1.0 1.1 2.0",
+    ),
+    "unreached": case(lambda: Unreached(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3))),
     "hooks that change": case(hooked),
-    "own forward of an instance": case(own_forward_of_an_instance, calls="0:conv2d", left_unseen="0"),
     "calls": case(
         Calls,
         calls="(root):conv1d (root):conv2d (root):conv_transpose2d inner:conv2d",
@@ -89,23 +104,17 @@ CASES = {
         in_place="conv",
     ),
     "mixed": case(lambda: nn.Sequential(Mixed(), nn.ReLU()), calls="0:conv2d", left_unseen="0:conv2d"),
-    **{
-        f"own forward, {name}": case(
-            lambda build=build: nn.Sequential(build(), nn.ReLU()),
-            calls="0:conv_transpose2d" if name == "transposed" else "0:conv2d",
-            left_unseen="0",
-        )
-        for name, build in OWN_FORWARDS.items()
-    },
-    **{
-        f"own forward alone, {name}": case(
-            build, calls="(root):conv_transpose2d" if name == "transposed" else "(root):conv2d", left_unseen="(error)"
-        )
-        for name, build in OWN_FORWARDS.items()
-    },
-    **{
-        f"parametrised, {kind}": Case(lambda kind=kind: parametrised(kind), engines=("auto",))
-        for kind in PARAMETRISATIONS
-    },
-    "parametrised, shared original": case(sharing_an_original, in_place="0 1", engines=("auto",)),
+    "own forwards": case(
+        lambda: Beside([own_forward_of_an_instance(), *(nn.Sequential(each(), nn.ReLU()) for each in OWN_FORWARDS)]),
+        calls="0.0:conv2d 1.0:conv2d 2.0:conv2d 3.0:conv2d 4.0:conv2d 5.0:conv2d 6.0:conv_transpose2d",
+        left_unseen="0.0 1.0 2.0 3.0 4.0 5.0 6.0",
+    ),
+    "an own forward alone": case(OWN_FORWARDS[1], calls="(root):conv2d", left_unseen="(error)"),
+    "an own transposed forward alone": case(OWN_FORWARDS[-1], calls="(root):conv_transpose2d", left_unseen="(error)"),
+    "parametrised": Case(
+        lambda: Beside([*map(parametrised, [*PARAMETRISATIONS][:4]), sharing_an_original()]),
+        in_place=frozenset({"4.0", "4.1"}),
+        engines=("auto",),
+    ),
+    "parametrised by hooks": Case(lambda: Beside(map(parametrised, [*PARAMETRISATIONS][4:])), engines=("auto",)),
 }

@@ -22,9 +22,16 @@ class Block(nn.Module):
         self.register_buffer("scale", torch.tensor(2.0))
 
     def forward(self, image):
-        for step in self.steps:
+        for step in (*self.by_name["conv"], self.steps[1]):
             image = step(image)
         return self.shortcut(image).relu() * self.scale
+
+
+class Beside(nn.ModuleList):
+    """Every network on the same image, one output each."""
+
+    def forward(self, image):
+        return [network(image) for network in self]
 
 
 class Containers(nn.Module):
@@ -46,19 +53,14 @@ def frozen() -> nn.Module:
     return model
 
 
-def with_a_part(kind: str) -> nn.Module:
-    """A convolution that holds more than a weight and a bias."""
-    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU())
-    match kind:
-        case "parameter":
-            model[0].gain = nn.Parameter(torch.ones(1))
-        case "module":
-            model[0].gain = nn.Linear(2, 2)
-        case "buffer":
-            model[0].register_buffer("value", torch.ones(1))
-        case "own buffer":
-            model[0].register_buffer("steps", torch.tensor(7))
-            model[0].register_buffer("cache", torch.ones(2), persistent=False)
+def with_parts() -> nn.Module:
+    """Convolutions that hold more than a weight and a bias: buffers, a parameter, a module, and a part of attention."""
+    model = Beside(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU()) for _ in range(4))
+    model[0][0].register_buffer("steps", torch.tensor(7))
+    model[0][0].register_buffer("cache", torch.ones(2), persistent=False)
+    model[1][0].gain = nn.Parameter(torch.ones(1))
+    model[2][0].gain = nn.Linear(2, 2)
+    model[3][0].register_buffer("value", torch.ones(1))
     return model
 
 
@@ -172,14 +174,14 @@ class Square(nn.Conv2d):
         return 9
 
 
-OWN_FORWARDS = {
-    "static same": lambda: StaticSame(3, 4, 4),
-    "dynamic same": lambda: DynamicSame(3, 4, 4, stride=3),
-    "padding in the call": lambda: PaddingInTheCall(3, 4, 3),
-    "standardised": lambda: Standardised(3, 6, 3, padding=1, groups=3),
-    "inner step": lambda: Gated(3, 2, 3, padding=1, padding_mode="reflect"),
-    "transposed": lambda: Upsampled(3, 4, 3, stride=2),
-}
+OWN_FORWARDS = [
+    lambda: StaticSame(3, 4, 4),
+    lambda: DynamicSame(3, 4, 4, stride=3),
+    lambda: PaddingInTheCall(3, 4, 3),
+    lambda: Standardised(3, 6, 3, padding=1, groups=3),
+    lambda: Gated(3, 2, 3, padding=1, padding_mode="reflect"),
+    lambda: Upsampled(3, 4, 3, stride=2),
+]
 
 
 def own_forward_of_an_instance() -> nn.Module:
@@ -232,15 +234,11 @@ class Mixed(nn.Module):
         return image
 
 
-class Unreached(nn.Module):
+class Unreached(nn.Sequential):
     """A convolution that no input reaches."""
 
-    def __init__(self):
-        super().__init__()
-        self.used, self.other = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
-
     def forward(self, image):
-        return self.used(image)
+        return self[0](image)
 
 
 def doubling(module, args, result):
@@ -256,3 +254,9 @@ def hooked() -> nn.Module:
     model[0].register_forward_pre_hook(shifting)
     model[1].register_forward_hook(doubling)
     return model
+
+
+def changed(layer: nn.Module, **attributes) -> nn.Module:
+    """`layer` with attributes set after its construction."""
+    vars(layer).update(attributes)
+    return layer

@@ -21,6 +21,7 @@ def doubled(conv):
 
 
 def pruned(conv):
+    conv.register_buffer("weighted", torch.ones(1))
     prune.l1_unstructured(conv, "weight", 0.5)
     return prune.l1_unstructured(conv, "bias", 0.5)
 

@@ -3,51 +3,21 @@
 import pytest
 import torch
 from models.cases import IMAGE
+from models.laws import native_calls
 from models.networks import Calls, StaticSame
 from models.parametrisations import Doubled
 from torch import nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from whole import assert_equal, image_of, whole
 
 from conv2attn import conversion_of, convert, set_engine
 from conv2attn.attention.probes import spread_of_kernels
-from conv2attn.models import attention_layers
 from conv2attn.models.conversion.redirection import AttendingCalls
 
 
 def test_a_layer_whose_weight_a_call_reads_stays_and_says_so():
     rows = conversion_of(convert(whole(Calls()), example_input=IMAGE)).rows
     assert ["its weight is read by (root):conv2d" in row.reason for row in rows if row.name == "conv"] == [True]
-
-
-class Counter(TorchFunctionMode):
-    """Notes the convolutions that reach torch, whoever calls them, but for those inside an attention layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen, self.inside = [], 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if "conv" in getattr(func, "__name__", "") and not self.inside:
-            self.seen.append(func.__name__)
-        return func(*args, **(kwargs or {}))
-
-    def enter(self, *_):
-        self.inside += 1
-
-    def leave(self, *_):
-        self.inside -= 1
-
-
-def count_native(network: nn.Module, image: torch.Tensor) -> list[str]:
-    counter = Counter()
-    for layer in attention_layers(network).values():
-        layer.register_forward_pre_hook(counter.enter)
-        layer.register_forward_hook(counter.leave)
-    with counter, torch.no_grad():
-        network(image)
-    return sorted(counter.seen)
 
 
 class Skipping(nn.Module):
@@ -70,12 +40,11 @@ class Skipping(nn.Module):
 
 def test_what_is_skipped_inside_a_network_of_calls_stays_a_convolution():
     model = whole(Skipping())
-    everything = ["conv2d"] * 5 + ["conv_transpose2d"]
-    assert count_native(model, IMAGE) == everything
+    assert native_calls(model, IMAGE) == ["conv2d"] * 5 + ["conv_transpose2d"]
     for skip in ([], ["plain"], ["own"], ["doubled"], ["(root)"], ["(root):conv_transpose2d"], ["*"]):
         network = convert(model, example_input=IMAGE, skip=skip)
         left = [row.signature.split()[0].lower() for row in conversion_of(network).remaining]
-        assert count_native(network, IMAGE) == sorted(left), skip
+        assert native_calls(network, IMAGE) == sorted(left), skip
         assert torch.equal(network(IMAGE), model(IMAGE))
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from models.parametrisations import PARAMETRISATIONS, parametrised, pruned
-from torch import nn
+from models.parametrisations import PARAMETRISATIONS, parametrised
 from whole import image_of
 
 from conv2attn import MultiHeadSelfAttention, convert
@@ -11,12 +10,19 @@ from conv2attn import MultiHeadSelfAttention, convert
 IMAGE = image_of(2, 3, 6, 7)
 
 
+@pytest.mark.parametrize("frozen", ["weight", "bias", "nothing"])
 @pytest.mark.parametrize("kind", PARAMETRISATIONS)
-def test_only_plain_parameters_are_left(kind):
-    layer = convert(parametrised(kind))[0]
+def test_only_plain_parameters_are_left_and_what_was_frozen_stays_frozen(kind, frozen):
+    model = parametrised(kind)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(frozen not in name)
+    layer = convert(model)[0]
     assert isinstance(layer, MultiHeadSelfAttention)
     assert not layer._forward_pre_hooks
-    assert {name.partition(".")[0] for name in layer.state_dict()} == {"output", "bias", "encoding"}
+    names = {"output", "bias", "encoding"} | ({"weighted"} if kind == "pruned" else set())
+    assert {name.partition(".")[0] for name in layer.state_dict()} == names
+    assert (layer.output.requires_grad, layer.bias.requires_grad) == (frozen != "weight", frozen != "bias")
+    assert not layer.encoding.alpha.requires_grad
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -24,34 +30,8 @@ def test_only_plain_parameters_are_left(kind):
 def test_one_that_is_skipped_keeps_its_parametrisation_and_state(kind, training):
     model = parametrised(kind).train(training)
     network = convert(model, skip="0")
-    assert type(network[0]) is type(model[0]) or kind in (
-        "weight_norm",
-        "spectral_norm",
-        "orthogonal",
-        "weight and bias",
-    )
+    assert type(network[0]) is type(model[0]) or kind in [*PARAMETRISATIONS][:4]
     assert network[0]._forward_pre_hooks.keys() == model[0]._forward_pre_hooks.keys()
     for key, tensor in model.state_dict().items():
         assert torch.equal(network.state_dict()[key], tensor)
     assert torch.equal(network(IMAGE), model(IMAGE))
-
-
-@pytest.mark.parametrize(
-    ("frozen", "weight", "bias"), [("weight", False, True), ("bias", True, False), ("", True, True)]
-)
-@pytest.mark.parametrize("kind", PARAMETRISATIONS)
-def test_what_was_frozen_stays_frozen(kind, frozen, weight, bias):
-    model = parametrised(kind)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not frozen or frozen not in name)
-    layer = convert(model)[0]
-    assert layer.output.requires_grad == weight
-    assert layer.bias.requires_grad == bias
-    assert not layer.encoding.alpha.requires_grad
-
-
-def test_further_buffers_of_a_pruned_layer_are_kept_and_its_masks_are_not():
-    conv = pruned(nn.Conv2d(3, 4, 3))
-    conv.register_buffer("weighted", torch.ones(1))
-    layer = convert(conv)
-    assert dict(layer.named_buffers()).keys() == {"weighted"}

@@ -1,4 +1,6 @@
-"""Convolutions that compute something else than their attributes say are not read by them."""
+"""Layers that are no convolution of floats by their attributes alone: an error alone, listed inside a network."""
+
+import re
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from whole import assert_equal, image_of, whole
 
-from conv2attn import conversion_of, convert
+from conv2attn import MultiHeadSelfAttention, conversion_of, convert
 from conv2attn.errors import UnsupportedError
 
 IMAGE = image_of(2, 3, 6, 7)
@@ -24,15 +26,9 @@ class Doubling(torch.Tensor):
         return nn.Parameter(self.detach().clone().as_subclass(Doubling))
 
 
-def with_a_weight_of_its_own() -> nn.Module:
+def with_its_own(name: str) -> nn.Module:
     conv = whole(nn.Conv2d(3, 3, 3))
-    conv.weight = nn.Parameter(conv.weight.detach().as_subclass(Doubling))
-    return conv
-
-
-def with_a_bias_of_its_own() -> nn.Module:
-    conv = whole(nn.Conv2d(3, 3, 3))
-    conv.bias = nn.Parameter(conv.bias.detach().as_subclass(Doubling))
+    setattr(conv, name, nn.Parameter(getattr(conv, name).detach().as_subclass(Doubling)))
     return conv
 
 
@@ -40,6 +36,11 @@ def called_in_its_own_way() -> nn.Module:
     conv = whole(nn.Conv2d(3, 3, 3))
     conv._call_impl = lambda image: nn.Module._call_impl(conv, image.flip(-1))
     return conv
+
+
+class OwnForward(nn.Conv2d):
+    def forward(self, image):
+        return super().forward(image.flip(-1))
 
 
 class Flipping(nn.Conv2d):
@@ -57,23 +58,41 @@ class Wrapped(nn.Conv2d):
 
 
 OWN = {
-    "weight": with_a_weight_of_its_own,
-    "bias": with_a_bias_of_its_own,
+    "weight": lambda: with_its_own("weight"),
+    "bias": lambda: with_its_own("bias"),
     "call of an instance": called_in_its_own_way,
     "call of a class": lambda: whole(Flipping(3, 3, 3)),
     "wrapped call of a class": lambda: whole(Wrapped(3, 3, 3)),
+    "forward": lambda: whole(OwnForward(3, 3, 3)),
 }
+OTHERS = {
+    "complex": (lambda: nn.Conv2d(3, 3, 3, dtype=torch.complex64), "C2A102 "),
+    "quantised": (lambda: torch.ao.nn.quantized.Conv2d(3, 3, 3), "C2A102 "),
+    "lazy": (lambda: nn.LazyConv2d(3, 3), "C2A103 "),
+    "on the meta device": (lambda: nn.Conv2d(3, 3, 3, device="meta"), "C2A103 "),
+    "compiled by jit": (lambda: torch.jit.script(nn.Conv2d(3, 3, 3)), "C2A10"),
+}
+REFUSED = OTHERS | {f"with its own {name}": (make, "C2A106 ") for name, make in OWN.items()}
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_it_is_refused_alone_and_left_inside_a_network(name):
-    with pytest.raises(UnsupportedError, match="C2A106"):
-        convert(OWN[name]())
-    model = nn.Sequential(OWN[name](), whole(nn.Conv2d(3, 3, 1)))
-    network = convert(model)
-    (row,) = conversion_of(network).remaining
-    assert (row.name, row.reason[:7]) == ("0", "C2A106 ")
-    assert_equal(model, network, IMAGE)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_alone_and_left_inside_a_network(name, training):
+    make, reason = REFUSED[name]
+    with pytest.raises(UnsupportedError, match=reason):
+        convert(make())
+    model = nn.Sequential(make(), whole(nn.Conv2d(3, 3, 1))).train(training)
+    for example in (None, IMAGE) if name == "compiled by jit" else (None,):
+        network = convert(model, example_input=example)
+        (row,) = conversion_of(network).remaining
+        assert (row.name, row.outcome) == ("0", "unsupported")
+        assert re.match(reason, row.reason)
+        assert type(network[0]) is type(model[0])
+        assert network[0].training == training
+        assert isinstance(network[1], MultiHeadSelfAttention)
+        if make in OWN.values():
+            assert_equal(model, network, IMAGE)
 
 
 class CallsWithItsOwn(nn.Module):
