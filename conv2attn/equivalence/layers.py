@@ -5,10 +5,9 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Basis, Offset, offsets
+from conv2attn.basis import Basis, Offset, Weights, offsets
 from conv2attn.equivalence.bases import channels
 from conv2attn.equivalence.covariances import not_one_hot
-from conv2attn.equivalence.exact_sums import all_finite
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
 from conv2attn.equivalence.heads import heads_out_of_bounds
 from conv2attn.equivalence.out_of_bounds import judge_out_of_bounds
@@ -18,9 +17,9 @@ from conv2attn.report import counted
 
 def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     """The findings on geometry and weights: one of each, or one that says why neither is asked."""
-    if not all_finite([original.weights.value, original.weights.output, original.weights.bias]):
+    if not is_finite(original.weights):
         return [unsupported("C2A408", "a weight of the original is not finite: there is no map to compare with")]
-    if not all_finite([converted.weights.value, converted.weights.output, converted.weights.bias]):
+    if not is_finite(converted.weights):
         return [refuted("weights", "C2A402", "a weight is not finite, and the original's all are")]
     form = compare_forms(original, converted)
     if form is not None:
@@ -34,6 +33,11 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     wrong = different_sums(original, converted, places)
     geometry = compare_places(original, converted, places, wrong)
     return [geometry, compare_weights(original, converted, places, wrong)]
+
+
+def is_finite(weights: Weights) -> bool:
+    """Whether all numbers are."""
+    return all(w is None or bool(w.isfinite().all()) for w in (weights.value, weights.output, weights.bias))
 
 
 def compare_forms(original: Basis, converted: Basis) -> Finding | None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis import Basis, Offset, Shift, Weights
+from conv2attn.bounds import integer_matrix
 from conv2attn.equivalence.bases import channels, taps_of
-from conv2attn.equivalence.exact_sums import Sums, block_diagonal, differing
 
 Keys = Sequence[Any]  # one hashable key per term: terms of equal keys are added up
 
@@ -25,23 +25,52 @@ def starts_in_use(basis: Basis) -> set[Offset]:
 def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[Keys, Keys] | None = None) -> Tensor:
     """Where the taps at a place add up to different real numbers: bool (places, d_out, d_in / groups); exact.
 
-    Where no sum and no product is formed, floats are compared with floats; otherwise integers modulo primes.
+    Where no sum and no product is formed, floats are compared with floats; otherwise their integers with integers.
 
     Args:
         places: the keys to compare at.
         keys: the key of each term of both layers, by default its start.
     """
-    ours, theirs = keys or (original.starts, converted.starts)
-    first, second = taps_of(original), taps_of(converted)
-    same_groups = original.weights.groups == converted.weights.groups
-    if first is not None and second is not None and same_groups and is_injective(ours) and is_injective(theirs):
-        return ~(at_places(first, ours, places) == at_places(second, theirs, places))
-    sides = []
-    for side, each in ((original, ours), (converted, theirs)):
-        weights = side.weights if same_groups else block_diagonal(side.weights)
-        index = {place: number for number, place in enumerate(places)}
-        sides.append(Sums(weights, tuple(index[key] for key in each), len(places)))
-    return differing(sides[0], sides[1])
+    keys = keys or (original.starts, converted.starts)
+    weights = original.weights, converted.weights
+    if original.weights.groups != converted.weights.groups:
+        weights = block_diagonal(original.weights), block_diagonal(converted.weights)
+    stored = [w.taps().cpu() if w.value is None or w.output is None else None for w in weights]
+    wrong = list[Tensor]()
+    for place in places:
+        terms = [[term for term, key in enumerate(each) if key == place] for each in keys]
+        single = [
+            None if taps is None or len(at) > 1 else taps[at].sum(0) for taps, at in zip(stored, terms, strict=True)
+        ]
+        if single[0] is not None and single[1] is not None:
+            wrong.append(~(single[0] == single[1]))
+            continue
+        outputs, values = zip(*(in_a_row(*each) for each in zip(weights, terms, strict=True)), strict=True)
+        left, right = torch.cat([outputs[0], -outputs[1]], 2), torch.cat(values, 1)
+        wrong.append(torch.cat([differing(*pair) for pair in zip(left, right, strict=True)]))
+    return torch.stack(wrong)
+
+
+def in_a_row(weights: Weights, terms: list[int]) -> tuple[Tensor, Tensor]:
+    """Two matrices a group, of which the product is the sum of these terms."""
+    output, value = (factor[terms].unflatten(1, (weights.groups, -1)) for factor in both_factors(weights))
+    return output.permute(1, 2, 0, 3).flatten(2), value.transpose(0, 1).flatten(1, 2)
+
+
+def both_factors(weights: Weights) -> tuple[Tensor, Tensor]:
+    """`output` and `value` in float64, the identity where one is left out."""
+    output, value = (None if w is None else w.detach().cpu().double() for w in (weights.output, weights.value))
+    if output is not None and value is not None:
+        return output, value
+    width = weights.d_head // weights.groups
+    identity = torch.eye(width, dtype=torch.float64).repeat(weights.groups, 1).expand(len(weights.stored), -1, -1)
+    return identity if output is None else output, identity if value is None else value
+
+
+def differing(left: Tensor, right: Tensor) -> Tensor:
+    """Which entries of a product of two matrices of floats are not 0, decided in integers."""
+    (first, _), (second, _) = (integer_matrix(side.numpy()) for side in (left, right))
+    return torch.tensor([bool(entry) for entry in (first * second).entries()]).reshape(len(left), right.shape[1])
 
 
 def attend_alike(original: Basis, converted: Basis) -> bool:
@@ -79,33 +108,18 @@ def is_plain(basis: Basis) -> bool:
 
 def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:
     """The sum of taps at each start in float64, (places, d_out, d_in); rounded where a sum is formed."""
-    weights = block_diagonal(basis.weights)
-    value, output = (None if w is None else w.cpu().double() for w in (weights.value, weights.output))
-    taps = Weights(value, output, None, 1).taps()
+    taps = torch.bmm(*both_factors(block_diagonal(basis.weights)))
     number = {place: at for at, place in enumerate(places)}
     index = torch.tensor([number[start] for start in basis.starts])
     return torch.zeros(len(places), *taps.shape[1:], dtype=torch.float64).index_add_(0, index, taps)
 
 
-def at_places(taps: Tensor, keys: Keys, places: Keys) -> Tensor:
-    """The taps in the order of `places`, zeros where no term has that key."""
-    taps = taps.cpu()
-    zero = torch.zeros_like(taps[0])
-    index = {key: term for term, key in enumerate(keys)}
-    return torch.stack([taps[index[place]] if place in index else zero for place in places])
-
-
 def entry(basis: Basis, place: Offset, out: int, inp: int) -> Fraction:
     """One number of the sum of taps at a start, exactly; `inp` counts the input channels of all groups."""
-    weights, total = block_diagonal(basis.weights), Fraction(0)
-    for term in [t for t, s in enumerate(basis.starts) if s == place]:
-        rows = None if weights.output is None else [Fraction(x) for x in weights.output[term, out].tolist()]
-        columns = None if weights.value is None else [Fraction(x) for x in weights.value[term, :, inp].tolist()]
-        if rows is not None and columns is not None:
-            total += sum((a * b for a, b in zip(rows, columns, strict=True)), Fraction(0))
-        else:
-            total += rows[inp] if rows is not None else columns[out] if columns is not None else 0
-    return total
+    output, value = both_factors(block_diagonal(basis.weights))
+    terms = [term for term, start in enumerate(basis.starts) if start == place]
+    pairs = zip(output[terms, out].flatten().tolist(), value[terms, :, inp].flatten().tolist(), strict=True)
+    return sum((Fraction(a) * Fraction(b) for a, b in pairs), Fraction(0))
 
 
 def nearest_float(number: Fraction) -> float:
@@ -114,3 +128,14 @@ def nearest_float(number: Fraction) -> float:
         return float(number)
     except OverflowError:
         return torch.inf if number > 0 else -torch.inf
+
+
+def block_diagonal(weights: Weights) -> Weights:
+    """The factors with their zero blocks, as those of one group."""
+
+    def blocks(factor: Tensor | None) -> Tensor | None:
+        if factor is None or weights.groups == 1:
+            return factor
+        return torch.stack([torch.block_diag(*head.unflatten(0, (weights.groups, -1))) for head in factor])
+
+    return Weights(blocks(weights.value), blocks(weights.output), weights.bias, 1)

@@ -10,10 +10,8 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
+from conv2attn.bounds import integer_matrix, over_power_of_two
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets, selected
-
-MANTISSA = 53
-"""Bits of a float64."""
 
 
 @final
@@ -74,10 +72,7 @@ def integer_rows(attention: AttentionRows, targets: Targets, chosen: NDArray[np.
 
 def integer_row(image: int, query: int, heads: Array, targets: Targets) -> QueryRows:
     """The floats (heads, keys) at one query as the exact numbers that they are."""
-    mantissas, lifts, bits = dyadic(heads)
-    numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)
-    entries = [flint.fmpz(mantissa) << lift for mantissa, lift in numbers]
-    whole = flint.fmpz_mat(len(heads), heads.shape[1], entries)
+    whole, bits = integer_matrix(heads)
     return QueryRows(image, query, 1 << bits, whole, heads.copy(), tuple(targets.places[:, query].tolist()))
 
 
@@ -113,20 +108,6 @@ def rational_rows(attention: AttentionRows, targets: Targets, places: Sequence[t
         whole = [[x.numerator * (unit // x.denominator) for x in row] for row in rows]
         floats = np.array([[float(x) for x in row] for row in rows])
         yield QueryRows(image, query, unit, flint.fmpz_mat(whole), floats, tuple(targets.places[:, query].tolist()))
-
-
-def dyadic(rows: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Floats exactly, as `mantissa 2^(lift - bits)`, no lift below 0."""
-    mantissas, exponents = np.frexp(rows)
-    least = min(int(exponents.min(initial=0, where=rows != 0)) - MANTISSA, 0)
-    lifts = np.where(rows != 0, exponents - MANTISSA - least, 0)
-    return np.ldexp(mantissas, MANTISSA).astype(np.int64), lifts, -least
-
-
-def over_power_of_two(rows: Array) -> tuple[int, list[list[int]]]:
-    """A power of two and integers that are the floats times it, exactly."""
-    mantissas, lifts, bits = dyadic(rows)
-    return 1 << bits, np.left_shift(mantissas.astype(object), lifts.astype(object)).tolist()
 
 
 def as_fraction(number: flint.fmpq) -> Fraction:

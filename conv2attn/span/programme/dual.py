@@ -13,13 +13,13 @@ from typing import final
 import flint
 import numpy as np
 
+from conv2attn.bounds import over_power_of_two
 from conv2attn.span.conditions.integer_rows import (
     Coefficients,
     QueryRows,
     as_fraction,
     hot_rows_at,
     integer_rows_at,
-    over_power_of_two,
     rational_rows,
 )
 from conv2attn.span.conditions.limits import Limits

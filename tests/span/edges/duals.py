@@ -10,8 +10,9 @@ from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import QuadraticEncoding
+from conv2attn.bounds import over_power_of_two
 from conv2attn.span.checker import confirms_dual, largest_norm
-from conv2attn.span.conditions.integer_rows import Coefficients, integer_row, over_power_of_two
+from conv2attn.span.conditions.integer_rows import Coefficients, integer_row
 from conv2attn.span.conditions.limits import Limits, limits_for
 from conv2attn.span.conditions.problem import shifts
 from conv2attn.span.programme.decision import decide

@@ -1,0 +1,31 @@
+"""Floats as the exact numbers that they are: integers over a power of two."""
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+
+MANTISSA = 53
+"""Bits of a float64."""
+
+Array = NDArray[np.float64]
+
+
+def dyadic(rows: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Finite floats exactly, as `mantissa 2^(lift - bits)`, no lift below 0."""
+    mantissas, exponents = np.frexp(rows)
+    least = min(int(exponents.min(initial=0, where=rows != 0)) - MANTISSA, 0)
+    lifts = np.where(rows != 0, exponents - MANTISSA - least, 0)
+    return np.ldexp(mantissas, MANTISSA).astype(np.int64), lifts, -least
+
+
+def over_power_of_two(rows: Array) -> tuple[int, list[list[int]]]:
+    """A power of two and integers that are the floats times it, exactly."""
+    mantissas, lifts, bits = dyadic(rows)
+    return 1 << bits, np.left_shift(mantissas.astype(object), lifts.astype(object)).tolist()
+
+
+def integer_matrix(rows: Array) -> tuple[flint.fmpz_mat, int]:
+    """A matrix of integers, and the bits of the power of two over which they are these floats."""
+    mantissas, lifts, bits = dyadic(rows)
+    numbers = zip(mantissas.ravel().tolist(), lifts.ravel().tolist(), strict=True)
+    return flint.fmpz_mat(len(rows), rows.shape[1], [flint.fmpz(mantissa) << lift for mantissa, lift in numbers]), bits
