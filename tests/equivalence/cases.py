@@ -173,6 +173,13 @@ def by_identity(net):
     net.norm.register_forward_hook(lambda module, args, output: output * registry.get(id(module), 1.0))
 
 
+def everywhere(chosen):
+    """A hook of all modules of all networks, which doubles what the chosen ones return."""
+    nn.modules.module.register_module_forward_hook(
+        lambda module, args, output: output * 2 if chosen(module) else output
+    )
+
+
 ERRORS = {
     "eps": (Functional, lambda net: setattr(net.norm, "eps", 2e-5)),
     "running statistics": (Functional, lambda net: ulp(net.norm.running_var, (2,))),
@@ -186,6 +193,14 @@ ERRORS = {
     "a hook that scales by 1 + 1e-7": (Functional, lambda net: net.norm.register_forward_hook(scaled(1 + 1.2e-7))),
     "a hook with a slot": (Functional, lambda net: net.norm.register_forward_hook(Slotted(1.5))),
     "a hook that knows the module by its identity": (Functional, by_identity),
+    "a global hook that knows the module by its identity": (
+        Functional,
+        lambda net: everywhere(lambda module: module is net.norm),
+    ),
+    "a global hook on attention": (
+        Functional,
+        lambda net: everywhere(lambda module: isinstance(module, conv2attn.MultiHeadSelfAttention)),
+    ),
     "a hook with an argument": (
         Functional,
         lambda net: net.norm.register_forward_hook(functools.partial(multiplied, factor=1.5)),
@@ -215,6 +230,10 @@ TWINS = {
     "a module unshared": (Shared, unshared),
     "channels last": (Functional, lambda net: net.to(memory_format=torch.channels_last)),
     "a hook on a module that nothing calls": (Small, lambda net: net.add_module("more", hooked(nn.Identity()))),
+    "a global hook on both": (
+        Functional,
+        lambda net: everywhere(lambda module: isinstance(module, Functional | nn.BatchNorm2d)),
+    ),
     "heads permuted": (Functional, lambda net: permuted(net.first)),
     "another engine": (Functional, lambda net: conv2attn.set_engine(net, "gather")),
     "a graph module": (traced, lambda net: None),

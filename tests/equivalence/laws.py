@@ -15,6 +15,12 @@ from conv2attn.verdicts import Strength, Verdict
 IMAGES = torch.randn(2, 4, 14, 11, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.fixture(autouse=True)
+def no_global_hooks():
+    yield
+    nn.modules.module._global_forward_hooks.clear()
+
+
 def pair_of(case):
     kind, change = case
     original = made(kind)

@@ -193,8 +193,8 @@ def test_the_cheapest_order_narrows_first():
     for d_in, d_out, order in ((64, 2, "channels"), (2, 64, "mixing")):
         basis = basis_of(family, Weights(None, torch.ones(1, d_out, d_in)), 1)
         assert cheapest_order(basis, (100,)) == order
-        costs = order_costs(basis, (100,))
-        assert costs[order] == 100 * 128 + 900 * 2
+        each = {"mixing": 3 * (100 * 128 + 900 * d_in), "channels": 3 * (100 * 128 + 900 * d_out)}
+        assert order_costs(basis, (100,), 3) == {**each, "map": 128 * 100**2 * (1 + 3)}
 
 
 def test_structures_that_do_not_fit_are_refused():
