@@ -6,16 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attentions import hard
-from click.testing import CliRunner
+from attentions import OFFSETS, hard
+from commands import call, refused
 from safetensors.numpy import save_file
 from torch import nn
 
 import conv2attn
-from conv2attn.cli import main
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -24,19 +22,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def call(*arguments):
-    result = CliRunner().invoke(main, ["check-span", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def hard_heads():
-    """Nine heads that read their target where it is on the 5 x 6 grid, else the nearest pixel."""
-    return hard((5, 6), OFFSETS)
+HEADS = hard((5, 6), OFFSETS)
+"""Nine heads that read their target where it is on the grid, else the nearest pixel."""
 
 
 def test_the_trained_example_is_read_with_its_own_grid():
-    result = call(EXAMPLES / "attention-quadratic.pt", "--format", "json")
+    result = call("check-span", EXAMPLES / "attention-quadratic.pt", "--format", "json")
     report = json.loads(result.stdout)
     assert result.exit_code == report["exit_code"] == 1
     assert [layer["grid"] for layer in report["layers"]] == [[4, 4]] * 4
@@ -44,39 +35,38 @@ def test_the_trained_example_is_read_with_its_own_grid():
 
 def test_a_converted_layer_holds(folder):
     conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)), "layer.pt")
-    assert call("layer.pt", "--grid", "6x7").exit_code == 0
-    missing = call("layer.pt")
+    assert call("check-span", "layer.pt", "--grid", "6x7").exit_code == 0
+    missing = call("check-span", "layer.pt")
     assert (missing.exit_code, "--grid" in missing.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["npy", "npz", "safetensors"])
 def test_arrays(folder, form):
-    heads = hard_heads()
-    assert (heads[4] == np.eye(30)).all()
+    assert (HEADS[4] == np.eye(30)).all()
     match form:
         case "npy":
-            np.save("heads.npy", heads)
+            np.save("heads.npy", HEADS)
         case "npz":
-            np.savez("heads.npz", whatever=heads)
+            np.savez("heads.npz", whatever=HEADS)
         case "safetensors":
-            save_file({"heads": heads}, "heads.safetensors")
+            save_file({"heads": HEADS}, "heads.safetensors")
     path = f"heads.{form}"
-    assert call(path, "--grid", "5x6").exit_code == 0
-    assert call(path, "--grid", "5x6", "--condition", "joint").exit_code == 1
-    assert call(path, "--grid", "6x6").exit_code == 2
-    assert call(path, "--grid", "5x6", "--offsets", "0,0 0,2").exit_code == 1
+    assert call("check-span", path, "--grid", "5x6").exit_code == 0
+    assert call("check-span", path, "--grid", "5x6", "--condition", "joint").exit_code == 1
+    assert call("check-span", path, "--grid", "6x6").exit_code == 2
+    assert call("check-span", path, "--grid", "5x6", "--offsets", "0,0 0,2").exit_code == 1
 
 
 def test_grids_beyond_all_memory_are_refused(folder):
     model = Path(__file__).parent.parent / "examples/attention-quadratic.pt"
-    result = call(str(model), "--grid", "100000x100000")
+    result = call("check-span", str(model), "--grid", "100000x100000")
     assert result.exit_code == 2
     assert "100000x100000 keys have scores of 80,000,000,000 bytes an axis" in result.stderr
 
 
 def test_layers_in_one_array(folder):
-    np.save("layers.npy", np.stack([hard_heads(), hard_heads()]))
-    report = json.loads(call("layers.npy", "--grid", "5x6", "--format", "json").stdout)
+    np.save("layers.npy", np.stack([HEADS, HEADS]))
+    report = json.loads(call("check-span", "layers.npy", "--grid", "5x6", "--format", "json").stdout)
     assert len(report["layers"]) == 2
 
 
@@ -104,6 +94,4 @@ def test_what_cannot_be_read_is_one_sentence(folder, arguments, match):
         (folder / name).write_bytes(b"not what it says")
     torch.save({"weight": torch.zeros(2, 2)}, "some.pt")
     np.save("odd.npy", np.zeros((1, 1, 9, 9), dtype=np.float32))
-    result = call(*arguments)
-    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
-    assert match in result.stderr
+    refused("check-span", *arguments, match=match)

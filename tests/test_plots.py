@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call, refused
 from matplotlib.patches import Circle
 from mpmath import mp, quad
 
@@ -15,20 +15,12 @@ import conv2attn
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Shift, as_matrix
-from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
-from conv2attn.models.zoo.resnet import ResNetPlan, build
 from conv2attn.verdicts import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-
-
-def call(*arguments):
-    result = CliRunner().invoke(main, ["check-span", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def shifting_heads(offsets, sides):
@@ -50,12 +42,12 @@ def darkest(panel):
 def test_the_command_writes_a_picture_beside_its_report(tmp_path):
     heads, file = tmp_path / "heads.npy", tmp_path / "heads.svg"
     np.save(heads, shifting_heads([(0, 1)], (5, 5)))
-    plain = call(heads, "--grid", "5x5")
-    drawn = call(heads, "--grid", "5x5", "--plot", file)
+    plain = call("check-span", heads, "--grid", "5x5")
+    drawn = call("check-span", heads, "--grid", "5x5", "--plot", file)
     assert (drawn.exit_code, drawn.stdout) == (plain.exit_code, plain.stdout)
     assert file.read_bytes().startswith(STARTS["svg"])
-    assert call(heads, "--grid", "5x5", "--plot", file).exit_code == 2
-    assert call(heads, "--grid", "5x5", "--plot", file, "--force").exit_code == 1
+    assert call("check-span", heads, "--grid", "5x5", "--plot", file).exit_code == 2
+    assert call("check-span", heads, "--grid", "5x5", "--plot", file, "--force").exit_code == 1
 
 
 @pytest.mark.parametrize("suffix", STARTS)
@@ -70,7 +62,10 @@ def test_arrays_are_drawn_without_their_extra_tokens(tmp_path):
     heads[:, 0, 0] = 1
     heads[:, 1:, 1:] = shifting_heads([(0, 1)], (5, 5))
     np.save(tmp_path / "heads.npy", heads)
-    assert call(tmp_path / "heads.npy", "--extra-tokens", "1", "--plot", tmp_path / "heads.svg").exit_code == 1
+    assert (
+        call("check-span", tmp_path / "heads.npy", "--extra-tokens", "1", "--plot", tmp_path / "heads.svg").exit_code
+        == 1
+    )
     assert (tmp_path / "heads.svg").read_bytes().startswith(b"<?xml")
 
 
@@ -81,9 +76,7 @@ def test_arrays_are_drawn_without_their_extra_tokens(tmp_path):
 def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, file, missing, match):
     if missing:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = call(EXAMPLES / "attention-quadratic.pt", "--plot", tmp_path / file)
-    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
-    assert match in result.stderr
+    refused("check-span", EXAMPLES / "attention-quadratic.pt", "--plot", tmp_path / file, match=match)
     assert not (tmp_path / file).exists()
 
 
@@ -175,9 +168,9 @@ def test_a_certificate_without_layers_is_not_drawn():
 
 
 def test_verify_draws_its_certificate(tmp_path):
-    network = tmp_path / "resnet18.pt"
-    torch.save(build(ResNetPlan(depths=(2, 2, 2, 2), width=4, classes=3)).state_dict(), network)
+    network = tmp_path / "network.pt"
+    torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.ReLU()), network)
     for file, code in (("errors.pdf", 0), ("errors.pdf", 2), ("errors.gif", 2)):
-        plot = ["--input-size", "3x32x40", "--plot", str(tmp_path / file)]
-        assert CliRunner().invoke(main, ["verify", str(network), str(network), *plot]).exit_code == code
+        plot = ["--input-size", "3x32x40", "--plot", tmp_path / file]
+        assert call("verify", network, network, *plot).exit_code == code
     assert (tmp_path / "errors.pdf").read_bytes().startswith(STARTS["pdf"])

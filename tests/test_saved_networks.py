@@ -1,5 +1,7 @@
 """Saved networks: read again bit for bit, and refused where the plan and the tensors do not fit."""
 
+import copy
+
 import pytest
 import torch
 from commands import refused, residual, save_converted, save_residual
@@ -77,10 +79,16 @@ FALSE = {
 }
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """What the file of a converted network holds."""
+    return torch.load(save_converted(tmp_path_factory.mktemp("saved") / "saved.pt"), weights_only=True)
+
+
 @pytest.mark.parametrize("name", FALSE)
-def test_a_saved_network_with_a_false_plan_is_refused_before_it_is_built(tmp_path, name):
+def test_a_saved_network_with_a_false_plan_is_refused_before_it_is_built(tmp_path, saved, name):
     change, match = FALSE[name]
-    content = torch.load(save_converted(tmp_path / "saved.pt"), weights_only=True)
+    content = copy.deepcopy(saved)
     change(content)
     torch.save(content, tmp_path / "false.pt")
     refused("verify", save_residual(tmp_path / "net.pt"), tmp_path / "false.pt", match=match)

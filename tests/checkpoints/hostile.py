@@ -6,7 +6,9 @@ import pickle
 import random
 import struct
 import subprocess
+import warnings
 import zipfile
+from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +67,52 @@ def replaced_forward() -> nn.Module:
     return module
 
 
+class Oversized:
+    """A tensor whose pickle claims `size` elements of a storage of four."""
+
+    def __init__(self, size, stride):
+        self.size, self.stride = size, stride
+
+    def __reduce__(self):
+        storage = torch.arange(4.0)._typed_storage()
+        return torch._utils._rebuild_tensor_v2, (storage, 0, self.size, self.stride, False, OrderedDict())
+
+
+CONTENTS = {
+    "a list": [STATE],
+    "a tensor": STATE["weight"],
+    "numbers": {"weight": 1.0},
+    "nothing": {},
+    "numbered": {0: STATE["weight"]},
+    "huge view": {"weight": Oversized((200_000, 200_000), (200_000, 1))},
+    "view one too long": {"weight": Oversized((5,), (1,))},
+    "huge view, legacy": {"weight": Oversized((20_000, 20_000), (20_000, 1))},
+    "repeated view": {"state_dict": {"weight": Oversized((200_000, 200_000), (0, 0))}},
+    "meta": {"weight": torch.empty(3, device="meta")},
+    "sparse": {"weight": torch.eye(3).to_sparse()},
+    "complex": {"weight": torch.zeros(2, dtype=torch.complex64)},
+    "whole": {"weight": torch.zeros(2, 2, dtype=torch.int8)},
+}
+"""What files of torch.save hold that is no state dict of dense tensors."""
+ENTRIES = {
+    "an entry twice": lambda name, data: (name, data),
+    "an entry twice but for case": lambda name, data: (name.upper(), b""),
+    "a second pickle": lambda name, data: ("other/data.pkl", b"N."),
+    "constants of a script": lambda name, data: ("archive/constants.pkl", b"N."),
+}
+"""Entries that an archive has beside its own, made from its first."""
+
+
+def zipped(entries: list[tuple[str, str | bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """An archive of these entries."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, data in entries:
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
 def torch_file(path: Path, content: object, legacy: bool = False) -> Path:
     torch.save(content, path, _use_new_zipfile_serialization=not legacy)
     return path
@@ -120,6 +168,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
     put("text", b"conv1.weight = 0.5\n")
     put("noise", generator.randbytes(4096))
     put("bare pickle", pickle.dumps(STATE["weight"].tolist()))
+    put("bare pickle of protocol 2", pickle.dumps({"weight": 1.0}, protocol=2))
     put("bare hostile pickle", pickle.dumps(Runs(os.mkdir, marker)))
     put("gzip", b"\x1f\x8b" + bytes(64))
     put("hdf5", b"\x89HDF\r\n\x1a\n" + bytes(64))
@@ -128,31 +177,27 @@ def bad_files(folder: Path) -> dict[str, Path]:
         "safetensors that lies",
         struct.pack("<Q", 60) + b'{"w":{"dtype":"F32","shape":[9,9],"data_offsets":[0,4]}}    ' + bytes(4),
     )
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("a/data.pkl", pickle.dumps(Runs(os.mkdir, marker), protocol=2))
-        archive.writestr("b/data.pkl", b"N.")
-    put("two pickles", stream.getvalue())
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a/data.pkl", bytes(1 << 24))
-    put("a bomb", stream.getvalue())
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr("e/archive_format", "pt2")
-        archive.writestr("e/models/model.json", '{"target": "torch.os.system"}')
-        archive.writestr("e/data/sample_inputs/model.pt", pickle.dumps(Runs(os.mkdir, marker)))
-    put("hostile program", stream.getvalue())
-    tensors = {
-        "meta": torch.empty(3, device="meta"),
-        "sparse": torch.eye(3).to_sparse(),
-        "complex": torch.zeros(2, dtype=torch.complex64),
-        "whole": torch.zeros(2, 2, dtype=torch.int8),
-    }
-    for name, tensor in tensors.items():
-        found[name] = torch_file(folder / f"{name}.pt", {"weight": tensor})
+    with zipfile.ZipFile(io.BytesIO(good)) as archive:
+        entries = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
+    for name, entry in ENTRIES.items():
+        put(name, zipped([*entries, entry(*entries[0])]))
+    put("compressed", zipped(entries, zipfile.ZIP_DEFLATED))
+    put("a bomb", zipped([("a/data.pkl", bytes(1 << 24))], zipfile.ZIP_DEFLATED))
+    bare = pickle.dumps(Runs(os.mkdir, marker), protocol=2)
+    put("two pickles", zipped([("a/data.pkl", bare), ("b/data.pkl", b"N.")]))
+    program = ("e/models/model.json", '{"target": "torch.os.system"}')
+    put("hostile program", zipped([("e/archive_format", "pt2"), program, ("e/data/sample_inputs/model.pt", bare)]))
+    arrays = io.BytesIO()
+    np.savez(arrays, weight=np.ones(3))
+    put("arrays", arrays.getvalue())
+    for name, content in CONTENTS.items():
+        found[name] = torch_file(folder / f"{name}.pt", content, "legacy" in name)
+    found["program of jit"] = folder / "jit.pt"
+    torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())).save(str(found["program of jit"]))
     save_file(STATE, folder / "whole.safetensors")
     put("safetensors cut", (folder / "whole.safetensors").read_bytes()[:-5])
     found["missing"], found["folder"] = folder / "missing.pt", folder / "inside"
     found["folder"].mkdir()
+    found["under a file"], found["fifo"] = found["empty"] / "inside.pt", folder / "fifo"
+    os.mkfifo(found["fifo"])
     return found

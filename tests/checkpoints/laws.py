@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-import re
 import resource
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +24,7 @@ from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
 
 NETWORK = nn.Linear(3, 2)
+GOLDEN = Path(__file__).parents[1] / "golden" / "bad-files.txt"
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +32,15 @@ def bad(tmp_path_factory):
     return bad_files(tmp_path_factory.mktemp("hostile") / "files")
 
 
-def test_no_bad_file_is_taken_and_none_runs(bad):
-    assert len(bad) >= 60
+def test_no_bad_file_is_taken_none_runs_and_one_sentence_says_why(bad):
+    told = []
     for name, path in bad.items():
         with pytest.raises(Conv2AttnError) as caught:
             load(path, model=NETWORK)
-        sentence = str(caught.value)
-        assert re.match(r"C2A\d{3} \S", sentence), (name, sentence)
-        assert "\n" not in sentence, (name, sentence)
-        assert "weights_only" not in sentence.replace("torch.load(weights_only=True)", ""), (name, sentence)
         assert caught.value.exit_code == 2, name
         assert not (path.parent.parent / MARKER).exists(), name
+        told.append(f"{name}: {str(caught.value).replace(str(path), 'FILE')}\n")
+    assert "".join(told) == GOLDEN.read_text()
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -130,7 +129,7 @@ def test_the_old_file_is_whole_whenever_the_writer_is_killed(tmp_path):
     path, old, new = tmp_path / "net.pt", {"weight": torch.zeros(5_000)}, {"weight": torch.ones(5_000)}
     write_atomically(path, old)
     seen = set()
-    for kill in range(100):
+    for kill in range(40):
         child = os.fork()
         if not child:
             while True:

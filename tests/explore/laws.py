@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import call, refused
 from explore.cases import Transformer, converted, image, originals, trained
 from PIL import Image
 
@@ -166,23 +166,13 @@ def weights(tmp_path):
 
 
 def test_the_command_writes_the_page(weights):
-    page = weights / "page.html"
-    call = ["explore", str(weights / "layer.pt"), "--image", str(weights / "image.npy"), "-o", str(page)]
-    told = CliRunner().invoke(main, call)
-    assert told.exit_code == 0, told.output
-    assert "1 image of image.npy" in page.read_text()
-    assert CliRunner().invoke(main, call).exit_code == 2
-    assert CliRunner().invoke(main, [*call, "--force"]).exit_code == 0
-
-
-def test_the_command_refuses_an_image_that_does_not_fit(weights):
-    np.save(weights / "image.npy", np.zeros((1, 5, 7, 9), np.float32))
-    page = weights / "page.html"
-    call = ["explore", str(weights / "layer.pt"), "--image", str(weights / "image.npy"), "-o", str(page)]
-    told = CliRunner().invoke(main, call)
-    assert told.exit_code == 2
-    assert "C2A120" in told.output
+    page, taken = weights / "page.html", ["explore", weights / "layer.pt", "-o", weights / "page.html", "--image"]
+    np.save(weights / "other.npy", np.zeros((1, 5, 7, 9), np.float32))
+    refused(*taken, weights / "other.npy", match="C2A120")
     assert not page.exists()
+    told = [call(*taken, weights / "image.npy", *more).exit_code for more in ([], [], ["--force"])]
+    assert told == [0, 2, 0]
+    assert "1 image of image.npy" in page.read_text()
 
 
 def test_the_command_captures_the_attention_of_other_libraries(weights):
@@ -190,29 +180,26 @@ def test_the_command_captures_the_attention_of_other_libraries(weights):
     (weights / "factory.py").write_text(
         "from explore.cases import Transformer\n\n\ndef build():\n    return Transformer(1)\n"
     )
-    call = ["explore", str(weights / "transformer.pt"), "--arch", f"{weights / 'factory.py'}:build"]
-    page = weights / "page.html"
-    told = CliRunner().invoke(main, [*call, "--image", str(weights / "image.npy"), "-o", str(page)])
+    read = ["explore", weights / "transformer.pt", "--arch", f"{weights / 'factory.py'}:build"]
+    told = call(*read, "--image", weights / "image.npy", "-o", weights / "page.html")
     assert told.exit_code == 0, told.output
-    assert '"kind":"stored"' in page.read_text()
+    assert '"kind":"stored"' in (weights / "page.html").read_text()
 
 
 def test_the_command_takes_a_picture(tmp_path):
     page, picture = tmp_path / "page.html", tmp_path / "dot.png"
     Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(picture)
-    call = ["explore", str(ROOT / "examples" / "attention-quadratic.pt"), "--image", str(picture), "-o", str(page)]
-    told = CliRunner().invoke(main, call)
-    assert told.exit_code == 0, told.output
+    taken = ["explore", ROOT / "examples" / "attention-quadratic.pt", "--image", picture, "-o", page]
+    assert call(*taken).exit_code == 0
     assert "1 image of dot.png resized to 28x28, values from 0 to 1" in page.read_text()
     picture.write_bytes(b"no picture")
-    told = CliRunner().invoke(main, [*call, "--force"])
-    assert (told.exit_code, "C2A303" in told.output) == (2, True)
+    refused(*taken, "--force", match="C2A303")
 
 
 @pytest.mark.parametrize("name", ["resnet18", "attention-quadratic", "attention-learned", "attention-generalised"])
 def test_the_examples_have_a_page(name, tmp_path):
     page = tmp_path / "page.html"
-    told = CliRunner().invoke(main, ["explore", str(ROOT / "examples" / f"{name}.pt"), "-o", str(page)])
+    told = call("explore", ROOT / "examples" / f"{name}.pt", "-o", page)
     assert told.exit_code == 0, told.output
     assert "not shown" not in told.output
     assumed = name == "resnet18"

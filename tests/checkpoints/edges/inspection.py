@@ -52,19 +52,6 @@ def test_every_name_of_code_is_listed_and_none_is_run(folder):
     assert not (folder / "planted").exists()
 
 
-def test_what_is_no_network_is_named_with_the_way_out(folder):
-    (folder / "net.pt").write_text("<!DOCTYPE html><html>404</html>")
-    found = inspect("net.pt")
-    assert found["kind"] == "web page"
-    assert "Download" in found["findings"][0]
-
-
-def test_what_is_missing_or_damaged_is_an_error(folder):
-    assert "C2A301" in inspect("missing.pt", code=2)
-    (folder / "empty.pt").touch()
-    assert "C2A302" in inspect("empty.pt", code=2)
-
-
 def test_a_file_larger_than_max_size_is_not_read():
     torch.save(nn.Conv2d(3, 4, 3).state_dict(), "net.pt")
     result = CliRunner().invoke(main, ["inspect", "net.pt", "--max-size", "1e-7"])

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,11 +10,6 @@ from conv2attn.checkpoints.writing import write_atomically, write_text_atomicall
 from conv2attn.errors import CheckpointError
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
-
-
-def fifo(folder: Path) -> Path:
-    os.mkfifo(folder / "fifo")
-    return folder / "fifo"
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -61,10 +55,10 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, force):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_only_regular_files_are_replaced(tmp_path, force):
-    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
-        write_text_atomically(tmp_path, "text", force=force)
-    with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
-        write_text_atomically(fifo(tmp_path), "text", force=force)
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(CheckpointError, match=r"C2A305 .* is not a regular file"):
+            write_text_atomically(path, "text", force=force)
 
 
 @pytest.mark.parametrize("parent", ["missing", "file"])
