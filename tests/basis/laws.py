@@ -1,6 +1,7 @@
 """Operators obey their laws; paddings, sites and convolutions are those of torch; composing multiplies (Prop. 3)."""
 
 import math
+from dataclasses import fields, is_dataclass
 
 import pytest
 import torch
@@ -8,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+import conv2attn.basis
 from conv2attn.basis import (
     AttentionGrid,
     Composition,
     Dense,
+    Form,
     Padding,
     QuadraticSoftmax,
     Shift,
@@ -134,6 +137,8 @@ def test_displacements_are_key_minus_site_as_loops_say(data, sides):
             site = [b + o * s for b, o, s in zip(grid.sites.before, query, grid.sites.stride, strict=True)]
             away = [x - y - z for x, y, z in zip(key, site, offset, strict=True)]
             assert squared[q, k] == sum(a * a for a in away)
+    for axis in range(len(sides)):
+        assert grid.longest_shift(axis) == grid.displacement(axis).abs().max()
     targets = bool((squared == 0).any(1).all())
     assert grid.contains_targets(offset) is targets
 
@@ -258,6 +263,36 @@ def test_grids_that_are_too_small_are_refused():
         Padding((1,), (1,), "mirror")
     with pytest.raises(UsageError, match="C2A104 padding_mode='reflect' of a zero-stuffed grid"):
         Padding((1, 1), (1, 1), "reflect", (1, 2))
+
+
+CUT = {
+    "an offset of more axes": lambda: Sites((1,), (0,), (0,)).view((5,), (1, 2)),
+    "a form of queries with fewer axes": lambda: Form.of(Padding.none(2), Sites.everywhere(1)),
+    "a padding with more axes behind": lambda: Padding((1,), (1, 1)).pad(torch.ones(1, 1, 5)),
+    "more matrices than operators": lambda: merged(
+        basis_of(Shift(((0,),)), Weights(None, torch.ones(2, 1, 1)), 1), (3,)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_axes_and_terms_without_a_partner_are_refused(name):
+    with pytest.raises(ValueError, match="zip"):
+        CUT[name]()
+
+
+def test_descriptions_are_frozen_and_compared_by_identity_if_they_hold_tensors():
+    kinds = [each for each in vars(conv2attn.basis).values() if is_dataclass(each)]
+    for kind in kinds:
+        held = " ".join(str(field.type) for field in fields(kind))
+        assert kind.__dataclass_params__.frozen
+        assert (kind.__eq__ is object.__eq__) is ("Tensor" in held or "Weights" in held), kind
+
+
+def test_weights_of_one_factor_are_the_same_in_either():
+    taps = torch.rand(3, 4, 2)
+    for weights in (Weights(None, taps), Weights(taps, None)):
+        assert (weights.d_out, weights.d_in, weights.taps() is taps) == (4, 2, True)
 
 
 def test_no_bias_is_a_field_of_zeros():

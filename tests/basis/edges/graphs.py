@@ -223,5 +223,7 @@ def test_structures_that_do_not_fit_are_refused():
         combine(Chebyshev(Shift(((0,), (1,))), 2), torch.ones(3, 1, 4), (4,))
     with pytest.raises(UsageError, match="C2A122 a basis of 1 operators for 2 channel matrices"):
         evaluate(basis_of(adjacency(GRAPH), Weights(None, torch.ones(2, 1, 2)), 1), torch.ones(1, 2, 5))
+    with pytest.raises(UsageError, match="C2A002 order='rows' is not one of mixing, channels, map, auto"):
+        evaluate(basis_of(adjacency(GRAPH), Weights(None, torch.ones(1, 1, 2)), 1), torch.ones(1, 2, 5), "rows")
     with pytest.raises(UsageError, match="C2A120 an image of 3 channels, where the layer reads 2"):
         evaluate(basis_of(adjacency(GRAPH), Weights(None, torch.ones(1, 1, 2)), 1), torch.ones(1, 3, 5))
