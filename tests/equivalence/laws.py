@@ -72,6 +72,11 @@ def test_a_branch_on_values_leaves_the_context_undecided_and_names_the_line():
 
 
 def test_a_claim_names_the_sizes_that_it_is_made_for():
+    volumes = nn.Sequential(nn.Conv3d(1, 1, 1))
+    converted = conv2attn.convert(volumes)
+    for net in (volumes, converted):
+        net.register_forward_hook(lambda module, given, out: out if given[0].shape[4] <= 9 else -out)
+    assert "width <= 9" in certify(volumes, converted, input_size=(1, 5, 6, 7)).claim
     original = made(Branching)
     assert "height <= 20" in certify(original, conv2attn.convert(original), images=IMAGES).claim
     plain = conv2attn.convert(made(Functional), example_input=IMAGES)

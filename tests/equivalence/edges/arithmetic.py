@@ -141,6 +141,20 @@ def test_a_convolution_that_is_no_direct_sum_has_no_bound_and_the_report_says_so
         assert asked.verdict is Verdict.UNDECIDED
 
 
+def test_a_backend_fault_of_the_second_is_refuted_as_measured_unless_the_original_is_no_direct_sum(
+    monkeypatch, library
+):
+    original = layer()
+    converted = conv2attn.convert(original, alpha=60)
+    whole = torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda *args, **kwargs: whole(*args, **kwargs) * 1.25)
+    row = certify(original, converted, images=images(1, 16, 9, 8)).rows[0]
+    verdict = Verdict.REFUTED if library else Verdict.UNDECIDED
+    assert (row.verdict, row.decisive.part, row.decisive.code) == (verdict, "measured", "C2A404")
+    assert row.max_error > row.bound
+    assert ("which does not hold here: a pixel of" in row.decisive.sentence) is not library
+
+
 class Twice(nn.Module):
     """One layer called on an image and on a corner of it."""
 
