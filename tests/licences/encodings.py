@@ -73,36 +73,6 @@ def quadratic(kind, case):
     return True
 
 
-class QuadraticWithoutTwo(QuadraticSoftmax):
-    def position_bias(self, grid):
-        return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -self.center], -1)
-
-
-class QuadraticOfOneHead(QuadraticSoftmax):
-    def position_bias(self, grid):
-        return super().position_bias(grid)[:1].expand(self.heads, -1)
-
-
-class QuadraticWithoutNorm(QuadraticSoftmax):
-    def directed_scores(self, toward, grid, queries):
-        return super().directed_scores(torch.cat([0 * toward[..., :1], toward[..., 1:]], -1), grid, queries)
-
-
-class QuadraticWithoutStride(QuadraticSoftmax):
-    def directed_scores(self, toward, grid, queries):
-        return super().directed_scores(toward, AttentionGrid(grid.keys, grid.sites.without_stride()), queries)
-
-
-class QuadraticOpposite(QuadraticSoftmax):
-    def axis_scores(self, displacement, axis, dtype, heads=None):
-        return super().axis_scores(-displacement, axis, dtype, heads)
-
-
-class QuadraticSharpOnce(QuadraticSoftmax):
-    def axis_scores(self, displacement, axis, dtype, heads=None):
-        return super().axis_scores(displacement, axis, dtype, heads) / (self.alpha[:, None, None] if axis else 1)
-
-
 def enumerated(kind, case):
     """Inner products and scores are -alpha (t - t_Delta)^2 up to a constant, and t tells all displacements apart."""
     grid, centres, alphas, pairs = case
@@ -127,39 +97,20 @@ def enumerated(kind, case):
     return True
 
 
-class EnumeratedTooClose(EnumeratedSoftmax):
-    def enumeration(self, grid, queries):
-        return super().enumeration(AttentionGrid(grid.keys, grid.sites), queries) // 2
+def answering(kind, method, wrong):
+    """`kind` with another result of a method: `wrong` of the operator, the right result and the arguments."""
+    right = getattr(kind, method)
+    return type("Wrong", (kind,), {method: lambda self, *given: wrong(self, right(self, *given), *given)})
 
 
-class EnumeratedByOneAxis(EnumeratedSoftmax):
-    def enumeration(self, grid, queries):
-        return grid.displacement_rows(queries)[..., -1]
+def reading(kind, method, wrong):
+    """`kind` with other arguments of a method."""
+    right = getattr(kind, method)
+    return type("Wrong", (kind,), {method: lambda self, *given: right(self, *wrong(*given))})
 
 
-class EnumeratedBackwards(EnumeratedSoftmax):
-    def center_number(self, grid, dtype):
-        return EnumeratedSoftmax(self.center.flip(1), self.alpha).center_number(grid, dtype)
-
-
-class EnumeratedWithoutTwo(EnumeratedSoftmax):
-    def position_bias(self, grid):
-        return super().position_bias(grid) * torch.tensor([0.5, 1.0])
-
-
-class EnumeratedSharpOnce(EnumeratedSoftmax):
-    def scores(self, grid, queries, dtype, image=None):
-        return super().scores(grid, queries, dtype) / self.alpha[:, None, None]
-
-
-class EnumeratedOfFirst(EnumeratedSoftmax):
-    def scores(self, grid, queries, dtype, image=None):
-        return super().scores(grid, queries, dtype)[:, :1].expand(-1, self.heads, -1, -1)
-
-
-class EnumeratedWithoutStride(EnumeratedSoftmax):
-    def directed_scores(self, toward, grid, queries):
-        return super().directed_scores(toward, AttentionGrid(grid.keys, grid.sites.without_stride()), queries)
+def at_stride_one(toward, grid, queries):
+    return toward, AttentionGrid(grid.keys, grid.sites.without_stride()), queries
 
 
 def absolute_features(features, case):
@@ -238,12 +189,22 @@ LICENCES = {
         heads_on_grids(DYADIC),
         quadratic,
         {
-            "the 2 forgotten": QuadraticWithoutTwo,
-            "one head for all": QuadraticOfOneHead,
-            "the norm forgotten": QuadraticWithoutNorm,
-            "the stride forgotten": QuadraticWithoutStride,
-            "query - key": QuadraticOpposite,
-            "alpha on one axis": QuadraticSharpOnce,
+            "the 2 forgotten": answering(
+                QuadraticSoftmax, "position_bias", lambda own, v, *on: torch.cat([v[:, :1], v[:, 1:] / 2], -1)
+            ),
+            "one head for all": answering(
+                QuadraticSoftmax, "position_bias", lambda own, v, *on: v[:1].expand(own.heads, -1)
+            ),
+            "the norm forgotten": reading(
+                QuadraticSoftmax, "directed_scores", lambda t, *on: (torch.cat([0 * t[..., :1], t[..., 1:]], -1), *on)
+            ),
+            "the stride forgotten": reading(QuadraticSoftmax, "directed_scores", at_stride_one),
+            "query - key": reading(QuadraticSoftmax, "axis_scores", lambda d, *rest: (-d, *rest)),
+            "alpha on one axis": answering(
+                QuadraticSoftmax,
+                "axis_scores",
+                lambda own, v, d, axis, *rest: v / (own.alpha[:, None, None] if axis else 1),
+            ),
             "the axes of the centre reversed": lambda centres, alphas: QuadraticSoftmax(centres.flip(1), alphas),
         },
     ),
@@ -251,13 +212,25 @@ LICENCES = {
         heads_on_grids(st.integers(-3, 3).map(float)),
         enumerated,
         {
-            "numbers too close": EnumeratedTooClose,
-            "one axis alone": EnumeratedByOneAxis,
-            "the stride forgotten": EnumeratedWithoutStride,
-            "the axes of the centre reversed": EnumeratedBackwards,
-            "the 2 forgotten": EnumeratedWithoutTwo,
-            "alpha forgotten in the scores": EnumeratedSharpOnce,
-            "one head for all": EnumeratedOfFirst,
+            "numbers too close": answering(EnumeratedSoftmax, "enumeration", lambda own, v, *on: v // 2),
+            "one axis alone": answering(
+                EnumeratedSoftmax, "enumeration", lambda own, v, grid, queries: grid.displacement_rows(queries)[..., -1]
+            ),
+            "the stride forgotten": reading(EnumeratedSoftmax, "directed_scores", at_stride_one),
+            "the axes of the centre reversed": answering(
+                EnumeratedSoftmax,
+                "center_number",
+                lambda own, v, *on: EnumeratedSoftmax(own.center.flip(1), own.alpha).center_number(*on),
+            ),
+            "the 2 forgotten": answering(
+                EnumeratedSoftmax, "position_bias", lambda own, v, *on: v * torch.tensor([0.5, 1.0])
+            ),
+            "alpha forgotten in the scores": answering(
+                EnumeratedSoftmax, "scores", lambda own, v, *on: v / own.alpha[:, None, None]
+            ),
+            "one head for all": answering(
+                EnumeratedSoftmax, "scores", lambda own, v, *on: v[:, :1].expand(-1, own.heads, -1, -1)
+            ),
         },
     ),
     ("L2e", "attention.engines.sdpa.features"): Licence(
@@ -276,7 +249,7 @@ LICENCES = {
             "one head for all": changed(asking=lambda q: q[:, :1].expand_as(q)),
             "the stride forgotten": without_stride,
         },
-        examples=40,
+        examples=20,
     ),
     ("L2d", "basis.apply"): Licence(
         soft_heads(),

@@ -25,14 +25,8 @@ def convolutions(draw):
     """A convolution of 1 to 3 axes with integer weights, options of its conversion, and an image of integers."""
     axes = draw(st.integers(1, 3))
     longest = 4 - axes
-    each = [
-        st.integers(1, longest),
-        st.integers(1, 3),
-        st.integers(1, 2),
-        st.integers(0, 2),
-        st.integers(0, 2),
-        st.integers(0, 2),
-    ]
+    ranges = (1, longest), (1, 3), (1, 2), (0, 2), (0, 2), (0, 2)
+    each = [st.integers(*ends) for ends in ranges]
     kernel, stride, dilation, before, after, spare = zip(*[draw(st.tuples(*each)) for _ in range(axes)], strict=True)
     mode, groups = draw(st.sampled_from(list(MODES))), draw(st.integers(1, 3))
     inner, outer = draw(st.integers(1, 2)), draw(st.integers(1, 2))

@@ -20,18 +20,20 @@ def rank(rows):
 
 @st.composite
 def heads_on_a_line(draw):
-    """One to three heads on up to six tokens that read a neighbour or any key, and one or two offsets."""
+    """Halves of heads on up to six tokens, one or two offsets, and whether the floats are declared exact.
+
+    A head reads a neighbour, a neighbour or itself by turns, any keys, or the means of any two keys.
+    """
     tokens = draw(st.integers(2, 6))
-    heads = []
-    for _ in range(draw(st.integers(1, 3))):
-        kind, shift = draw(st.sampled_from(["shift", "swap", "any"])), draw(st.integers(-1, 1))
-        reads = {
-            "shift": [(q + shift) % tokens for q in range(tokens)],
-            "swap": [(q + (q + shift) % 2) % tokens for q in range(tokens)],
-            "any": draw(st.lists(st.integers(0, tokens - 1), min_size=tokens, max_size=tokens)),
-        }[kind]
-        heads.append([[int(k == reads[q]) for k in range(tokens)] for q in range(tokens)])
-    return heads, draw(st.sampled_from([[(0,)], [(1,)], [(0,), (1,)]]))
+    keys = st.lists(st.integers(0, tokens - 1), min_size=tokens, max_size=tokens)
+    heads, kinds = [], draw(st.lists(st.sampled_from(["shift", "swap", "any", "two"]), min_size=1, max_size=4))
+    for kind in kinds:
+        shift, reads = draw(st.integers(-1, 1)), draw(keys)
+        if kind in ("shift", "swap"):
+            reads = [(q + (shift if kind == "shift" else (q + shift) % 2)) % tokens for q in range(tokens)]
+        pairs = list(zip(reads, draw(keys) if kind == "two" else reads, strict=True))
+        heads.append([[pair.count(k) for k in range(tokens)] for pair in pairs])
+    return heads, draw(st.sampled_from([[(0,)], [(1,)], [(0,), (1,)]])), "two" in kinds or draw(st.booleans())
 
 
 def shifted(tokens, offset):
@@ -57,8 +59,8 @@ def expected(heads, offsets, condition):
 
 def answers(condition):
     def agrees(check, case):
-        heads, offsets = case
-        row = check(torch.tensor(heads).double(), offsets=offsets, grid=len(heads[0])).rows[0]
+        heads, offsets, exact = case
+        row = check(torch.tensor(heads).double() / 2, offsets=offsets, grid=len(heads[0]), exact=exact).rows[0]
         held = expected(heads, offsets, condition)
         return row.condition(condition).verdict is (Verdict.HOLDS if held else Verdict.REFUTED)
 
@@ -66,40 +68,24 @@ def answers(condition):
 
 
 class Answered:
-    """A report of one row whose conditions have the given verdicts."""
+    """A report of one row whose conditions have the given verdict."""
 
-    def __init__(self, answer):
-        self.rows, self.answer = [self], answer
+    def __init__(self, verdict):
+        self.rows, self.verdict = [self], verdict
 
     def condition(self, name):
         return self
 
-    @property
-    def verdict(self):
-        return self.answer
 
+def asked(condition="joint", first_heads=slice(None), first_offsets=slice(None), sign=1):
+    """The answer to another question."""
 
-def always(verdict):
-    return lambda heads, offsets, grid: Answered(verdict)
+    def check(attention, offsets, **options):
+        moved = [(sign * offset,) for (offset,) in offsets[first_offsets]]
+        row = check_span(attention[first_heads], offsets=moved, **options).rows[0]
+        return Answered(row.condition(condition).verdict)
 
-
-def another(condition):
-    """The answer to another condition."""
-    return lambda heads, offsets, grid: Answered(
-        check_span(heads, offsets=offsets, grid=grid).rows[0].condition(condition).verdict
-    )
-
-
-def first_head(heads, offsets, grid):
-    return check_span(heads[:1], offsets=offsets, grid=grid)
-
-
-def first_offset(heads, offsets, grid):
-    return check_span(heads, offsets=offsets[:1], grid=grid)
-
-
-def opposite(heads, offsets, grid):
-    return check_span(heads, offsets=[(-offset,) for (offset,) in offsets], grid=grid)
+    return check
 
 
 @st.composite
@@ -176,11 +162,9 @@ LICENCES = {
         heads_on_a_line(),
         answers("joint"),
         {
-            "the printed condition": another("per-query"),
-            "always holds": always(Verdict.HOLDS),
-            "never holds": always(Verdict.REFUTED),
-            "the first head": first_head,
-            "the first offset": first_offset,
+            "the printed condition": asked("per-query"),
+            "the first head": asked(first_heads=slice(1)),
+            "the first offset": asked(first_offsets=slice(1)),
         },
         examples=40,
     ),
@@ -188,12 +172,10 @@ LICENCES = {
         heads_on_a_line(),
         answers("per-query"),
         {
-            "the joint condition": another("joint"),
-            "always holds": always(Verdict.HOLDS),
-            "never holds": always(Verdict.REFUTED),
-            "the first head": first_head,
-            "the first offset": first_offset,
-            "the opposite offsets": opposite,
+            "the joint condition": asked("joint"),
+            "the first head": asked("per-query", first_heads=slice(1)),
+            "the first offset": asked("per-query", first_offsets=slice(1)),
+            "the opposite offsets": asked("per-query", sign=-1),
         },
         examples=40,
     ),

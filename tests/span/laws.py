@@ -72,7 +72,7 @@ def conditions(attention, bound, offset):
     ]
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(4))
 def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monkeypatch):
     undecided = total = 0
     if part % 2:

@@ -11,14 +11,6 @@ from conv2attn.theorem import attention_for, read
 IMAGES = [torch.tensor([[1.0, 2.0, 4.0]])]
 
 
-def test_a_converted_layer_is_equivalent_to_its_convolution():
-    conv = torch.nn.Conv2d(2, 3, 3, padding=1).requires_grad_(False)
-    with torch.no_grad():
-        for parameter in conv.parameters():
-            parameter.copy_(torch.randint(-9, 10, parameter.shape))
-    assert_equivalent(conv, attention_for(read(conv)), images_for(conv))
-
-
 @pytest.mark.parametrize("strategy", [False, True], ids=["iterable", "strategy"])
 def test_several_arguments_and_nested_outputs_are_compared(strategy):
     def parts(x, y):
@@ -116,20 +108,7 @@ def convolution():
     return conv
 
 
-def swap_axes(layer):
-    layer.encoding.center.copy_(layer.encoding.center.flip(1))
-
-
-def negate_offsets(layer):
-    layer.encoding.center.neg_()
-
-
-def drop_a_head(layer):
-    layer.output[2] = 0
-
-
-def swap_two_heads(layer):
-    layer.output[[0, 1]] = layer.output[[1, 0]]
+PIXELS = torch.randint(-9, 10, (1, 4, 6, 5), generator=torch.Generator().manual_seed(1)).float()
 
 
 def shift_the_padding(layer):
@@ -137,32 +116,25 @@ def shift_the_padding(layer):
     layer.padding = Padding((before[0] + 1, before[1]), (after[0] - 1, after[1]))
 
 
-def forget_the_dilation(layer):
-    layer.encoding.center[:, 0] /= 2
+PLANTED = {
+    "axes swapped": lambda layer: layer.encoding.center.copy_(layer.encoding.center.flip(1)),
+    "offsets negated": lambda layer: layer.encoding.center.neg_(),
+    "a head dropped": lambda layer: layer.output[2].zero_(),
+    "two heads swapped": lambda layer: layer.output.index_copy_(0, torch.tensor([0, 1]), layer.output[[1, 0]]),
+    "the padding shifted": shift_the_padding,
+    "the dilation forgotten": lambda layer: layer.encoding.center[:, 0].div_(2),
+    "groups permuted": lambda layer: layer.output.copy_(layer.output.unflatten(1, (2, -1)).flip(1).flatten(1, 2)),
+    "a NaN": lambda layer: layer.bias[3].fill_(torch.nan),
+}
 
 
-def permute_the_groups(layer):
-    layer.output.copy_(layer.output.unflatten(1, (2, -1)).flip(1).flatten(1, 2))
-
-
-def put_a_nan(layer):
-    layer.bias[3] = torch.nan
-
-
-PLANTED = [
-    *(swap_axes, negate_offsets, drop_a_head, swap_two_heads),
-    *(shift_the_padding, forget_the_dilation, permute_the_groups, put_a_nan),
-]
-
-
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-@pytest.mark.parametrize("tolerance", [None, 0.5])
-def test_planted_errors_are_rejected(plant, tolerance):
+@pytest.mark.parametrize("plant", PLANTED)
+def test_planted_errors_are_rejected(plant):
     conv = convolution()
     layer = attention_for(read(conv)).requires_grad_(False)
-    plant(layer)
+    PLANTED[plant](layer)
     with pytest.raises(AssertionError, match=r"differs in|not finite|has shape"):
-        assert_equivalent(conv, layer, images_for(conv), tolerance=tolerance)
+        assert_equivalent(conv, layer, PIXELS, tolerance=0.5)
 
 
 def test_permuted_heads_are_not_an_error():

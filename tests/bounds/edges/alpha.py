@@ -11,16 +11,13 @@ from flint import arb, ctx
 from conv2attn.bounds import (
     FORMATS,
     auto_alpha,
-    computed_leak,
     down,
-    format_of,
     integer_budget,
     one_hot_threshold,
     target_rounds_to_one_threshold,
     up,
 )
 from conv2attn.bounds.directed import BALL_PRECISION
-from conv2attn.errors import UsageError
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 SIDES = (7, 5)
@@ -50,26 +47,9 @@ def test_cut_formats_have_the_range_of_float32():
         assert FORMATS[name].largest == largest
 
 
-def test_only_cut_formats_lose_bits_before_they_multiply():
-    assert [name for name in FORMATS if FORMATS[name].cuts] == ["tf32", "bf32"]
-
-
-@pytest.mark.parametrize(
-    ("name", "gradual", "flushed", "auto", "rounds_to_one"),
-    [
-        ("float64", 745.1332191019412, 708.3964185322642, 1024, 38.13),
-        ("float32", 103.97208404541016, 87.3366, 128, 18.03),
-        ("bfloat16", 93.0, 87.5, 128, 18.03),
-        ("float16", 17.34375, 17.34375, 64, 9.72),
-        ("tf32", 103.97208404541016, 87.3366, 128, 18.03),
-        ("bf32", 103.97208404541016, 87.3366, 128, 18.03),
-    ],
-)
-def test_thresholds(name, gradual, flushed, auto, rounds_to_one):
-    assert one_hot_threshold(name) == gradual
-    assert one_hot_threshold(name, flush_to_zero=True) == pytest.approx(flushed, rel=1e-6)
-    assert auto_alpha(name) == auto
-    assert target_rounds_to_one_threshold(name) <= rounds_to_one
+def test_automatic_alphas():
+    automatic = {name: auto_alpha(name) for name in FORMATS}
+    assert automatic == {"float64": 1024, "float16": 64} | dict.fromkeys(["float32", "bfloat16", "tf32", "bf32"], 128)
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -79,15 +59,6 @@ def test_one_hot_threshold_is_where_softmax_becomes_one_hot(name):
     assert (attention == (squared == 0)).all()
     attention, squared = weights(threshold - 0.75, name)
     assert not (attention == (squared == 0)).all()
-
-
-@pytest.mark.parametrize("name", ["float32", "float64"])
-def test_exp_underflows_just_where_the_threshold_says(name):
-    dtype, threshold = np.dtype(name).type, one_hot_threshold(name)
-    below = np.nextafter(dtype(threshold), dtype(0))
-    with np.errstate(under="ignore"):
-        assert np.exp(-dtype(threshold)) == 0
-        assert np.exp(-below) == FORMATS[name].smallest_subnormal
 
 
 def test_flushing_needs_less():
@@ -118,26 +89,12 @@ def test_target_rounds_to_one_in_any_order(name):
     assert weights(threshold, name)[0].max() == 1
 
 
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("alpha", [0.5, 3.0, 9.75, 17.0, 18.25, 46.0, 60.0, 86.5, 92.5, 103.5, 128.0, 700.0, 1024.0])
-def test_computed_leak_covers_what_is_computed(name, alpha):
-    attention, squared = weights(alpha, name)
-    leak = sum(map(Fraction, attention[squared > 0].tolist()))
-    assert leak <= Fraction(computed_leak(alpha, 2, name))
-    assert (computed_leak(alpha, 2, name) == 0) == (alpha >= one_hot_threshold(name))
-
-
 def test_integer_budgets():
     assert [integer_budget(name) for name in DTYPES] == [2**53, 2**24, 2**8, 2**11]
     for name, dtype in DTYPES.items():
         budget = integer_budget(name)
         assert torch.tensor(budget, dtype=torch.float64).to(dtype).double() == budget
         assert torch.tensor(budget + 1).to(dtype).to(torch.int64) != budget + 1
-
-
-def test_unknown_format():
-    with pytest.raises(UsageError, match="C2A002 format 'int8'"):
-        format_of("int8")
 
 
 @pytest.mark.parametrize(

@@ -60,20 +60,6 @@ def test_scores_are_exact_up_to_the_largest_side(name):
         assert list(map(Fraction, computed.tolist())) == [true_score(32, centre, key) for key in corner(largest)]
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32"])
-def test_scores_are_not_exact_much_beyond(name):
-    largest = largest_exact_side(32.0, 2, name) + 1
-    centre = (largest, largest)
-    computed = computed_scores(32.0, centre, corner(largest), name).double()
-    assert list(map(Fraction, computed.tolist())) != [true_score(32, centre, key) for key in corner(largest)]
-
-
-def test_more_axes_leave_smaller_sides():
-    sides = [largest_exact_side(128.0, dimensions, "float32") for dimensions in (1, 2, 3)]
-    assert sides == sorted(sides, reverse=True)
-    assert sides[0] == 2 * 2364 + 1
-
-
 def test_exactness_needs_a_power_of_two_within_range():
     for alpha in (46.0, 0.0, -64.0, float("nan"), float("inf"), 2.0**-150, 2.0**120):
         assert not exact_absolute_features(alpha, 100, 2, "float32")
@@ -83,6 +69,10 @@ def test_exactness_needs_a_power_of_two_within_range():
     assert not exact_absolute_features(2.0**11, 16, 2, "float16")  # 2 alpha L is 2^16, which overflows
     assert exact_absolute_features(4.0, 0, 2, "float32")
     assert not exact_absolute_features(4.0, -1, 2, "float32")
+    assert exact_absolute_features(46.0, 1, 1, "float32") is False
+    assert exact_absolute_features(2.0**127, 0, 2, "float32")  # one pixel: every feature but alpha is 0
+    assert exact_absolute_features(2.0**126, 1, 1, "float32")  # sums of 3 alpha are below 2^128
+    assert not exact_absolute_features(2.0**125, 1, 3, "float32")  # those of 9 alpha are not
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -115,28 +105,12 @@ def test_target_has_the_largest_score_up_to_the_separating_side(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_separating_side_is_where_two_errors_stay_under_the_gap(name, dimensions):
-    side = largest_separating_side(dimensions, name)
-    largest = side // 2
-    assert side == 2 * largest + 1
+def test_the_error_is_its_formula_and_twice_it_stays_under_the_gap_up_to_the_separating_side(name, dimensions):
+    u, v = Fraction(FORMATS[name].unit_roundoff), Fraction(accumulator_of(name).unit_roundoff)
+    summed = 1 + (dimensions + 1) * v / (1 - (dimensions + 1) * v)
+    exact = 3 * dimensions * ((1 + 5 * u / (1 - 5 * u)) * summed - 1) * Fraction(46.5) * 49
+    assert exact <= absolute_score_error(46.5, 7, dimensions, name) <= exact * (1 + Fraction(1, 10**13))
+    largest, odd = divmod(largest_separating_side(dimensions, name), 2)
+    assert odd
     assert 2 * absolute_score_error(1.0, largest, dimensions, name) < 1
     assert 2 * absolute_score_error(1.0, largest + 1, dimensions, name) >= 1
-
-
-def test_separation_fails_far_beyond():
-    largest = 30 * largest_separating_side(2, "bfloat16")
-    target = (largest, largest - 1)
-    near = [(target[0] + i, target[1] + j) for i in (0, -1, 1) for j in (0, -1, 1)]
-    scores = computed_scores(1.1, target, near, "bfloat16")
-    assert not (scores[0] > scores[1:]).all()
-
-
-def test_accumulators():
-    assert {name: accumulator_of(name).name for name in FORMATS} == {
-        "float64": "float64",
-        "float32": "float32",
-        "bfloat16": "float32",
-        "float16": "float32",
-        "tf32": "float32",
-        "bf32": "float32",
-    }

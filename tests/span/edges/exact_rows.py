@@ -68,10 +68,6 @@ def test_boxes_on_padded_keys_hold_exactly():
     assert confirmed(row, weights, (8,), [(0,)])
 
 
-def test_fractions_need_no_declaration():
-    assert check_span(fractions(boxes()), 1, grid=(6,)).rows[0].limits.eps == 0
-
-
 def test_dyadic_floats_are_solved_exactly():
     mixture = np.array([[3, 1, 0], [0, 3, 1], [1, 0, 3]]) / 4
     heads = np.tensordot(mixture, hard((9,), LINE), 1)

@@ -1,8 +1,6 @@
-"""heads and recover from the command line: every command of docs/heads.md, and what cannot be asked."""
+"""heads and recover from the command line: what they answer, and what cannot be asked."""
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +33,9 @@ def call(*arguments):
     return result
 
 
-def test_every_command_of_the_page_runs():
-    commands = re.findall(r"^conv2attn (.*?)(?:\s+#.*)?$", (ROOT / "docs" / "heads.md").read_text(), re.M)
-    assert len(commands) >= 4
-    for command in commands:
-        result = call(*shlex.split(command))
-        assert result.exit_code == 0, (command, result.output)
-
-
 def test_the_answer_for_a_network_fits_a_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    torch.save([torch.softmax(torch.randn(2, 3, 26, 26), -1)] * 12, "twelve.pt")
+    torch.save([torch.softmax(torch.randn(2, 3, 10, 10), -1)] * 12, "twelve.pt")
     lines = call("heads", "twelve.pt", "--extra-tokens", 1).stdout.splitlines()
     assert len(lines) <= 20
     assert all(len(line) <= 80 for line in lines)

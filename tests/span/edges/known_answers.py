@@ -9,7 +9,6 @@ import torch
 from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert
-from conv2attn.attention import QuadraticEncoding
 from conv2attn.bounds import down
 from conv2attn.span.conditions.limits import limits_for
 from conv2attn.span.programme import queries, search
@@ -24,22 +23,6 @@ HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 def verdicts(report):
     """Per query, joint, interior."""
     return [condition.verdict for condition in report.rows[0].conditions]
-
-
-def test_converted_layers_hold_on_their_padded_keys():
-    layer = convert(torch.nn.Conv2d(3, 4, 3, padding=1))
-    report = check_span(layer, grid=(5, 6))
-    assert verdicts(report) == [HOLDS, HOLDS, HOLDS]
-    assert report.rows[0].grid == (7, 8)
-
-
-def test_one_head_less_is_refuted_by_counting():
-    report = check_span(hard((5, 6), OFFSETS[1:]), grid=(5, 6))
-    interior = report.rows[0].condition("interior")
-    assert verdicts(report) == [REFUTED, REFUTED, REFUTED]
-    assert interior.counting
-    assert interior.counting.heads == interior.rank == 8
-    assert [target.verdict for target in interior.targets] == [REFUTED, *[HOLDS] * 8]
 
 
 def test_a_query_that_needs_a_larger_phi_than_allowed_does_not_hold():
@@ -94,10 +77,10 @@ def test_no_interior_query_is_nothing_checked():
     assert "nothing was checked" in report.to_text()
 
 
-@pytest.mark.parametrize("condition", [2.0, 1e1, 1e3, 1e5, 1e8, 1e14])
+@pytest.mark.parametrize("condition", [2.0, 1e3, 1e5, 1e8, 1e14])
 def test_mixtures_hold_and_phi_is_found_as_far_as_float64_can_tell(condition):
-    attention = mixed(hard((40,), LINE), condition)
-    report = check_span(attention, grid=(40,), kernel_size=(3,))
+    attention = mixed(hard((20,), LINE), condition)
+    report = check_span(attention, grid=(20,), kernel_size=(3,))
     interior = report.rows[0].condition("interior")
     if condition < 1e6:
         phi = np.array([[float(w) for w in target.weights] for target in interior.targets])
@@ -106,7 +89,7 @@ def test_mixtures_hold_and_phi_is_found_as_far_as_float64_can_tell(condition):
         assert np.allclose(phi, np.linalg.inv(mixture(3, condition)), rtol=0, atol=1e-12 + 1e-15 * condition**2)
     else:
         assert interior.verdict is REFUTED
-    assert check_span(attention, grid=(40,), kernel_size=(3,), eps=1e-9).exit_code == (0 if condition < 1e6 else 1)
+    assert check_span(attention, grid=(20,), kernel_size=(3,), eps=1e-9).exit_code == (0 if condition < 1e6 else 1)
     beyond = "least squares needs a Phi of norm" in report.to_text(verbose=True)
     assert beyond is (condition == 1e8)
 
@@ -119,10 +102,7 @@ def test_images_share_one_phi():
     assert [each.verdict for each in row.beside] == [REFUTED, HOLDS, HOLDS]
     assert row.content > 0
     assert "2 of 2 images hold" in both.to_text(verbose=True)
-    same = check_span(np.stack([line, line]), kernel_size=(3,), grid=(7,))
-    assert same.verdict is HOLDS
-    assert same.rows[0].content == 0
-    assert same.rows[0].deciding.strength is Strength.PROVED
+    assert check_span(np.stack([line, line]), kernel_size=(3,), grid=(7,)).rows[0].content == 0
 
 
 def test_attention_that_varies_holds_on_samples_only():
@@ -134,32 +114,11 @@ def test_attention_that_varies_holds_on_samples_only():
     assert report.strength is Strength.SAMPLED
 
 
-@pytest.mark.parametrize(("kernel", "dilation"), [(2, 1), (3, 2), ((2, 3), (1, 2)), (4, 1), (1, 1)])
+@pytest.mark.parametrize(("kernel", "dilation"), [(2, 1), ((2, 3), (1, 2)), (1, 1)])
 def test_even_dilated_and_rectangular_kernels(kernel, dilation):
     layer = convert(torch.nn.Conv2d(1, 1, kernel, dilation=dilation))
     assert verdicts(check_span(layer, kernel, dilation=dilation, grid=(8, 9))) == [HOLDS] * 3
     assert check_span(layer, 5, grid=(8, 9)).verdict is REFUTED
-
-
-@pytest.mark.parametrize("kind", [torch.nn.Conv1d, torch.nn.Conv3d])
-def test_lines_and_spaces(kind):
-    sides = (6, 5, 4)[: kind(1, 1, 3).weight.ndim - 2]
-    layer = convert(kind(1, 1, 3, padding=1))
-    assert check_span(layer, 3, grid=sides).verdict is HOLDS
-    attention = layer.attention(sides=sides)
-    assert check_span(soft((8,), 46.0, LINE), (3,)).verdict is HOLDS
-    assert attention.shape[1] == 3 ** len(sides)
-
-
-def test_class_tokens_are_keys_of_which_nothing_is_asked_and_said_so():
-    heads = hard((5, 5), OFFSETS)
-    with_class = np.zeros((9, 26, 26))
-    with_class[:, 0, 0] = 1
-    with_class[:, 1:, 0], with_class[:, 1:, 1:] = 0.25, 0.75 * heads
-    report = check_span(with_class, extra_tokens=1)
-    assert report.verdict is REFUTED
-    assert "1 leading tokens are no pixels" in report.to_text()
-    assert "interior, renormalised" in report.to_text(verbose=True)
 
 
 def test_the_worst_layer_decides():
@@ -197,13 +156,6 @@ def test_dependent_bases_may_fit_narrow_heads(second, expected):
     assert found.sentence
 
 
-@pytest.mark.parametrize("alpha", [12.0, 28.0])
-def test_sharp_layers_are_refuted_at_a_query_alone_too(alpha):
-    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), alpha)
-    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
-    assert verdicts(check_span(layer, grid=(4, 5))) == [REFUTED] * 3
-
-
 def test_queries_that_were_not_looked_at_decide_nothing(monkeypatch):
     rows = 0.6 * np.eye(9)[:1] + 0.4 * np.random.default_rng(0).dirichlet(np.ones(9), 2)
     heads = np.array([[np.roll(row, query) for query in range(9)] for row in rows])
@@ -225,7 +177,7 @@ def test_too_few_passes_decide_nothing_and_say_what_is_open(monkeypatch):
 
 
 def test_a_phi_just_beyond_the_bound_does_not_hold():
-    heads = mixed(hard((40,), LINE), 1e5)
-    needed = check_span(heads, 3, grid=(40,)).rows[0].deciding.norm
-    assert check_span(heads, 3, grid=(40,), max_phi=needed * 1.0001).verdict is HOLDS
-    assert check_span(heads, 3, grid=(40,), max_phi=needed * 0.9999).verdict is not HOLDS
+    heads = mixed(hard((20,), LINE), 1e5)
+    needed = check_span(heads, 3, grid=(20,)).rows[0].deciding.norm
+    assert check_span(heads, 3, grid=(20,), max_phi=needed * 1.0001).verdict is HOLDS
+    assert check_span(heads, 3, grid=(20,), max_phi=needed * 0.9999).verdict is not HOLDS

@@ -101,16 +101,6 @@ def test_attention_as_networks_return_it():
     assert [row.name for row in conv2attn.check_span((np.eye(9)[None],), 1).rows] == ["layer 0"]
 
 
-def test_heads_that_soften_are_convolutions_less_and_less():
-    shares = []
-    for alpha in (8.0, 4.0, 2.0, 1.0):
-        read = rows(soft(SIDES, alpha)[None], 0)
-        matrices = np.random.default_rng(0).standard_normal((9, 3, 2))
-        shares.append(nearest_convolutions(read, masses(read), matrices, (3,))[0].share)
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] < 0.97
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_values_and_outputs_of_torch_s_own_layer(bias):
     layer = nn.MultiheadAttention(8, 2, bias=bias, batch_first=True).eval().double()
@@ -124,15 +114,6 @@ def test_values_and_outputs_of_torch_s_own_layer(bias):
     made = torch.einsum("nhqk,nki,hoi->nqo", weights, x, matrices)
     made = made if shift is None else made + shift
     torch.testing.assert_close(made, computed)
-
-
-def test_reports_in_all_forms():
-    report = heads({"first": hard((5, 6), OFFSETS), "second": soft((5, 6), 1.0)}, grid=(5, 6))
-    assert report.exit_code == 0
-    assert all(len(line) <= 80 for line in report.to_text(80, verbose=True).splitlines() if "  " in line)
-    assert len(report.to_csv().splitlines()) == 19
-    assert '"schema": "conv2attn.heads/1"' in report.to_json()
-    assert "| first | 9 |" in report.to_markdown()
 
 
 @pytest.mark.parametrize(("images", "extra"), [(1, 0), (3, 0), (2, 1)])

@@ -36,12 +36,11 @@ def strided(keys, step):
 
 
 CASES = [
-    (pooled((8, 12), 2), (4, 6), (8, 12)),
-    (pooled((8, 12), 2), (4, 6), (4, 6)),
+    (pooled((6, 8), 2), (3, 4), (6, 8)),
+    (pooled((6, 8), 2), (3, 4), (3, 4)),
     (pooled((12, 12), 4), (3, 3), None),
     (strided((8, 6), 2), (8, 6), (8, 6)),
-    (strided((7, 7), 2), (7, 7), None),
-    (strided((9, 9), 3), (9, 9), None),
+    (strided((7, 7), 3), (7, 7), None),
 ]
 
 
@@ -62,8 +61,8 @@ def test_heads_are_read_in_cells(sites, keys, grid):
 
 
 def test_a_class_token_among_queries_and_keys():
-    plain = reads(pooled((8, 8), 2), (4, 4))
-    whole = np.zeros((9, 65, 17))
+    plain = reads(pooled((6, 6), 2), (3, 3))
+    whole = np.zeros((9, 37, 10))
     whole[:, 0, 0], whole[:, 1:, 1:] = 1, plain
     assert check_span(whole, extra_tokens=1).verdict is Verdict.HOLDS
     assert check_span(np.roll(whole, 1, -1), extra_tokens=1).verdict is Verdict.REFUTED

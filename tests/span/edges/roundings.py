@@ -1,12 +1,17 @@
-"""Rounding and uncertainty of derived rows, counted in fractions."""
+"""Rounding of derived rows, counted in fractions; half precision, whose rounding explains little."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
+from attentions import OFFSETS, hard, soft
 
+from conv2attn import check_span
+from conv2attn.errors import UsageError
 from conv2attn.span.conditions.limits import ULPS
 from conv2attn.span.sources.reading import MEMORY_LIMIT, read_array
+from conv2attn.verdicts import Verdict
 
 ROUNDOFFS = {np.float64: Fraction(1, 2**53), np.float32: Fraction(1, 2**24)}
 
@@ -62,3 +67,42 @@ def test_the_average_of_zeros_and_ones_is_rounded_once():
     (_, _, block), *_ = average.pieces()
     assert average.ulps == 1
     assert 0 < farthest(block[0, 0], [Fraction(2, 3), Fraction(1, 3), Fraction(0)]) <= ROUNDOFFS[np.float64]
+
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def random_heads(dtype, heads=12, side=14):
+    scores = torch.randn(heads, side**2, side**2, generator=torch.Generator().manual_seed(0))
+    return torch.softmax(2 * scores, -1).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_attention_at_random_is_refuted(dtype):
+    assert check_span(random_heads(dtype)).verdict is Verdict.REFUTED
+
+
+def test_halves_stored_as_float32_are_halves():
+    assert check_span(random_heads(torch.float16).float()).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_identities_hold_for_no_neighbour(dtype):
+    found = check_span(torch.eye(196).expand(12, -1, -1).to(dtype)).rows[0].deciding
+    verdicts = {target.offset: target.verdict for target in found.targets}
+    assert verdicts.pop((0, 0)) is Verdict.HOLDS
+    assert set(verdicts.values()) == {Verdict.REFUTED}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_nine_heads_are_no_kernel_of_five(dtype):
+    heads = torch.from_numpy(soft((14, 14), 12.0)).to(dtype)
+    assert check_span(heads, 5).verdict is Verdict.REFUTED
+    assert check_span(heads, 3).verdict is Verdict.HOLDS
+
+
+def test_a_residual_that_no_heads_at_all_leave_too_decides_nothing():
+    for eps in (1.0, 2.0):
+        with pytest.raises(UsageError, match=r"C2A001 eps=.* as much as no heads at all leave"):
+            check_span(hard((5, 6), OFFSETS), grid=(5, 6), eps=eps)
+    assert check_span(np.eye(9)[None], 1, eps=0.5).verdict is Verdict.HOLDS

@@ -124,13 +124,6 @@ def with_loops(graph, weights):
     )
 
 
-def test_a_graph_transformer_is_judged_on_its_features():
-    layer = from_torch(torch.nn.MultiheadAttention(8, 2, batch_first=True).double())
-    attention = layer.weights(torch.randn(3, 8, 34).double())
-    found = check_span(attention, structure=gcn(CLUB))
-    assert (found.verdict, found.rows[0].images) == (Verdict.REFUTED, 3)
-
-
 def test_a_graph_transformer_whose_scores_are_equal_is_the_graph_convolution_of_a_ring():
     """Its heads prefer some keys, and cannot be it; with queries of zero they read all neighbours alike, and are."""
     attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).double()

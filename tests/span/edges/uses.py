@@ -10,8 +10,7 @@ import torch
 from attentions import OFFSETS
 from torch import nn
 
-from conv2attn import MultiHeadSelfAttention, convert, express, load, recover
-from conv2attn.attention import QuadraticEncoding
+from conv2attn import convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span import expression, fewest_heads, fit_heads, head_offsets, profiles, redundant_heads
@@ -29,18 +28,6 @@ def integers(module):
 
 def image(*shape):
     return torch.randint(-4, 5, shape).double()
-
-
-def test_unpadded_heads_are_replicate_padding():
-    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), 1024.0)
-    layer = integers(MultiHeadSelfAttention(2, 3, encoding, value=False, dtype=torch.float64))
-    with torch.no_grad():
-        layer.encoding.center.copy_(torch.tensor(OFFSETS))
-        layer.encoding.alpha.fill_(1024)
-    found = recover(layer).module
-    assert found.padding_mode == "replicate"
-    x = image(2, 2, 5, 6)
-    assert torch.equal(found(x), layer(x))
 
 
 def test_express_writes_a_convolution_with_the_heads_of_another():
@@ -86,27 +73,6 @@ def test_heads_given_as_an_array_are_fitted_as_those_of_a_layer():
     assert fit_heads(conv, attention[:2], grid=grid).condition.verdict is Verdict.REFUTED
     with pytest.raises(UsageError, match="C2A504 a convolution of 1 axes, attention of 2"):
         fit_heads(nn.Conv1d(3, 4, 3), attention, grid=grid)
-
-
-@pytest.mark.parametrize(("taps", "hard", "free"), [([-1, 0, 1], 2, 2), ([1, 2, 1], 3, 1), ([0, 0, 0], 0, 0)])
-def test_fewest_heads_of_one_channel(taps, hard, free):
-    conv = nn.Conv1d(1, 1, 3)
-    conv.weight.data[:] = torch.tensor(taps)
-    found = fewest_heads(conv)
-    assert (found.hard, found.free) == (hard, free)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_fewest_heads_construct_the_convolution(seed):
-    torch.manual_seed(seed)
-    conv = integers(nn.Conv2d(1 + seed % 2, 1 + seed // 2, 3))
-    found = fewest_heads(conv)
-    rank = int(np.linalg.matrix_rank(conv.weight.detach().flatten(2).flatten(0, 1).numpy()))
-    assert found.free in (rank, rank + 1)
-    assert all(sum(row) == 1 and min(row) >= 0 for row in found.patterns)
-    floats = np.array([[float(Fraction(x)) for x in row] for row in found.patterns])
-    taps = np.einsum("ht,hoi->oit", floats, found.matrices).reshape(conv.weight.shape)
-    assert np.allclose(taps, conv.weight.detach().numpy(), atol=1e-10, rtol=0)
 
 
 def test_heads_are_read():
@@ -169,3 +135,46 @@ def test_the_uses_work_on_the_trained_examples(name):
         assert 0 < found.share < 0.8
         heads = fewest_heads(found.module)
         assert (heads.hard, heads.free) == (9, 9)
+
+
+def test_a_far_corner_that_one_query_reads_is_no_peak():
+    heads = np.full((1, 49, 49), 0.5 / 49)
+    heads[0, np.arange(49), np.maximum(np.arange(49) - 1, 0)] += 0.5
+    heads[0, 0] = np.eye(49)[48]
+    reading = head_offsets(heads, grid=(49,))[0]
+    assert reading.peak == (-1,)
+    assert reading.share == pytest.approx(heads[0, np.arange(1, 49), np.arange(48)].sum() / 49)
+
+
+def test_a_sink_implements_no_offset():
+    sink = np.zeros((1, 49, 49))
+    sink[..., 48] = 1
+    reading = head_offsets(sink)[0]
+    assert reading.offset is None
+    assert reading.share == pytest.approx(1 / 49)
+    assert reading.center == pytest.approx((3, 3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_are_those_of_loops(seed):
+    heads = np.random.default_rng(seed).dirichlet(np.ones(12) / 3, (2, 12))
+    places = [(i, j) for i in range(3) for j in range(4)]
+    for head, reading in zip(heads, head_offsets(heads, grid=(3, 4)), strict=True):
+        mass = {}
+        for q, at in enumerate(places):
+            for k, key in enumerate(places):
+                away = (key[0] - at[0], key[1] - at[1])
+                mass[away] = mass.get(away, 0) + head[q, k] / 12
+        center = [sum(m * d[a] for d, m in mass.items()) for a in (0, 1)]
+        spread = sum(m * sum((d[a] - center[a]) ** 2 for a in (0, 1)) for d, m in mass.items()) ** 0.5
+        assert reading.peak == max(mass, key=mass.get)
+        assert reading.share == pytest.approx(max(mass.values()))
+        assert (*reading.center, reading.spread) == pytest.approx((*center, spread))
+
+
+def test_attention_at_random_is_no_convolution():
+    heads = np.random.default_rng(0).dirichlet(np.ones(36), (2, 36))
+    assert profiles(heads[:1]).reads_as == "not relative to position"
+    assert profiles(heads).reads_as == "not relative to position"
+    layer = convert(torch.nn.Conv2d(1, 1, 3, padding=2))
+    assert profiles(layer, grid=(6, 6)).reads_as == "one convolution"

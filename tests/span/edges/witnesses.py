@@ -96,16 +96,6 @@ def test_the_heads_of_e2_at_ln_2_are_decided_exactly():
         assert (alone.verdict, alone.strength) == (Verdict.HOLDS, Strength.PROVED)
 
 
-def test_the_checker_alone():
-    attention, asked = [[[1, 0]], [[Fraction(1, 2), Fraction(1, 2)]]], [{1: 1}]
-    assert confirms_holds(attention, asked, [-1, 2], 0, 3, [0])
-    assert not confirms_holds(attention, asked, [-1, 2], 0, Fraction(5, 2), [0])
-    assert not confirms_holds(attention, asked, [0, 2], Fraction(1, 2), 3, [0])
-    assert confirms_null_vector(attention[:1], asked, [(0, 1, 1)], Fraction(1, 2))
-    assert not confirms_null_vector(attention[:1], asked, [(0, 0, 1)], 0)
-    assert not confirms_null_vector(attention, asked, [(0, 1, 1)], 0)
-
-
 @pytest.mark.parametrize("power", [1, 6, 26, 60])
 def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal(power):
     encoding = QuadraticEncoding(torch.tensor(LINE, dtype=torch.float64), power * float(np.log(2)))
@@ -118,6 +108,16 @@ def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal(p
             largest = max(largest, *away)
     assert largest <= attention.ulps * Fraction(attention.roundoff)
     assert largest > Fraction(attention.roundoff) * (4 if power > 6 else 0)
+
+
+def test_the_checker_alone():
+    attention, asked = [[[1, 0]], [[Fraction(1, 2), Fraction(1, 2)]]], [{1: 1}]
+    assert confirms_holds(attention, asked, [-1, 2], 0, 3, [0])
+    assert not confirms_holds(attention, asked, [-1, 2], 0, Fraction(5, 2), [0])
+    assert not confirms_holds(attention, asked, [0, 2], Fraction(1, 2), 3, [0])
+    assert confirms_null_vector(attention[:1], asked, [(0, 1, 1)], Fraction(1, 2))
+    assert not confirms_null_vector(attention[:1], asked, [(0, 0, 1)], 0)
+    assert not confirms_null_vector(attention, asked, [(0, 1, 1)], 0)
 
 
 def test_the_checker_counts():

@@ -1,4 +1,4 @@
-"""Every command of docs/check-span.md runs as it is written, on files of the kinds that it names."""
+"""Every command of docs/check-span.md and docs/heads.md runs as written, on files of the kinds that it names."""
 
 import re
 import shlex
@@ -16,7 +16,8 @@ from conv2attn.cli import main
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 
 ROOT = Path(conv2attn.__file__).parent.parent
-COMMANDS = re.findall(r"^conv2attn check-span (.*?)(?:\s+#.*)?$", (ROOT / "docs" / "check-span.md").read_text(), re.M)
+PAGES = {"check-span": (0, 1), "heads": (0,)}
+"""Exit codes of the commands of each page."""
 SELF = '''
 import torch
 
@@ -42,6 +43,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     torch.manual_seed(0)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
     (tmp_path / "package" / "module.py").write_text(SELF)
@@ -58,18 +60,19 @@ def folder(tmp_path, monkeypatch):
     save_file(space["factory"]().state_dict(), "model.safetensors")
 
 
-def test_every_command_runs(folder):
-    assert len(COMMANDS) >= 10
-    for command in COMMANDS:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_runs(page, folder):
+    commands = re.findall(r"^conv2attn (.*?)(?:\s+#.*)?$", (ROOT / "docs" / f"{page}.md").read_text(), re.M)
+    assert len(commands) >= 7
+    for command in commands:
         if ELSEWHERE in command:
             continue
-        result = CliRunner().invoke(main, ["check-span", *shlex.split(command), *after(command)])
+        result = CliRunner().invoke(main, [*shlex.split(command), *after(command)])
         assert result.exception is None or isinstance(result.exception, SystemExit), command
-        assert result.exit_code in (0, 1), (command, result.output)
+        assert result.exit_code in PAGES[page], (command, result.output)
 
 
 def after(command):
     """Attention of a class token that nobody names has the sides of its pixels and one more."""
-    return (
-        ["--grid", "26", "--kernel-size", "3"] if command.startswith("heads.npy") and "--extra" not in command else []
-    )
+    unnamed = command.startswith("check-span heads.npy") and "--extra" not in command
+    return ["--grid", "26", "--kernel-size", "3"] if unnamed else []
