@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.equivalence.bases import Pair
-from conv2attn.equivalence.calls import MetCall, compare_calls
+from conv2attn.equivalence.calls import MetCall, watch_calls
 from conv2attn.equivalence.certificate import Row
 from conv2attn.equivalence.counterexample import Witness
 from conv2attn.equivalence.differential import Measured, by_true_softmax, measure, reason, refusal, run_second
@@ -20,6 +20,7 @@ from conv2attn.equivalence.layer_search import find_witness
 from conv2attn.equivalence.rows import pair_layers, row_of, row_of_call, rows_of_the_rest, rows_of_the_unmet
 from conv2attn.equivalence.tolerance import judge_layer, layer_rule
 from conv2attn.errors import UsageError
+from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.outcomes import SKIPPED, remembered
 from conv2attn.verdicts import Verdict
 
@@ -111,10 +112,12 @@ def compare_layers(
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise UsageError("C2A009", f"the original does not run on {described}: {reason(error)}") from error
-    second, failure = run_second(softmax, images)
-    for name, met in seen.items():
-        if refused := refusal(network.get_submodule(name), met):
-            met.max_error, met.trouble = math.inf, refused
+    trial = copy_network(softmax)
+    met = watch_calls(trial)
+    second, failure = run_second(trial, images)
+    for name, layer in seen.items():
+        if refused := refusal(network.get_submodule(name), layer):
+            layer.max_error, layer.trouble = math.inf, refused
     conversions = {row.name: row for row in conversion_rows(network)}
     rows: dict[str, Row] = {}
     bases: dict[str, Pair] = {}
@@ -124,7 +127,7 @@ def compare_layers(
         rows[row.name] = row
         bases |= {name: both} if both else {}
     calls: dict[str, MetCall] = {}
-    for call in compare_calls(original, softmax, images):
+    for call in met.values():
         name = distinct(call.name, rows)
         rows[name], calls[name] = row_of_call(name, call, exactly=exactly), call
     rows |= {row.name: row for row in rows_of_the_rest(conversions, rows)}

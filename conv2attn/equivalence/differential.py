@@ -145,13 +145,13 @@ def reason(failure: Exception) -> str:
 
 
 def run_second(network: nn.Module, images: Any) -> tuple[Any, str]:
-    """The output of a copy of `network`, or why it does not run.
+    """The output of `network`, or why it does not run.
 
     Raises:
         UsageError: there is not enough memory (C2A202).
     """
     try:
-        return run(copy_network(network), images), ""
+        return run(network, images), ""
     except FAILURES as failure:
         if out_of_memory(failure):
             raise UsageError(

@@ -167,7 +167,7 @@ def layer_node(pair: int, form: Sequence[Any]) -> Callable[..., Tensor]:
 def call_node(attending: AttendingCalls, calls: Calls) -> Callable[..., Tensor]:
     """The forward of `attending` while what it computes is opaque."""
 
-    def forward(convolution: Convolution, image: Tensor) -> Tensor:
+    def forward(convolution: Convolution, image: Tensor, plain: Any) -> Tensor:
         users = calls.used.setdefault(calls.index(convolution), [])
         if attending not in users:
             users.append(attending)

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import CodeType
 from typing import Any, final
 
@@ -42,8 +43,8 @@ class AttendingCalls(nn.Module):
             self.geometries.append(geometry)
             self.layers.append(positions_for(convolution, self.settings, name))
 
-    def forward(self, convolution: Convolution, image: Tensor) -> Tensor:
-        """The result of `convolution` on `image`, computed by multi-head self-attention."""
+    def forward(self, convolution: Convolution, image: Tensor, plain: "partial[Tensor]") -> Tensor:
+        """The result of `convolution` on `image`, computed by multi-head self-attention; `plain` is the call itself."""
         weights = Weights(None, convolution.taps(), convolution.bias, convolution.groups)
         return self.layer_for(convolution)(image, weights=weights)
 
@@ -110,7 +111,7 @@ class Redirection(TorchFunctionMode):
                 convolution = as_convolution(func, args, kwargs)
             except UnsupportedError:
                 return func(*args, **kwargs)
-            return self.calls(convolution, image)
+            return self.calls(convolution, image, partial(func, *args, **kwargs))
 
 
 def pause(*_: Any) -> None:
