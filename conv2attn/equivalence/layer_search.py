@@ -97,7 +97,8 @@ def at_worst(
 def candidates(
     layers: tuple[nn.Module, nn.Module], pair: Pair, reach: float
 ) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """Zero, and the worst input for some outputs: the corner, middle and end queries of the channels that differ most.
+    """Zero, and the worst input for some outputs of the channels that differ most: corner, middle and end queries, and
+    the one that differs most on noise.
 
     Each with the output that it is the worst for; zero with that of the largest difference.
     """
@@ -108,10 +109,13 @@ def candidates(
     difference = (second.double() - first.double())[0]
     largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
     yield image, tuple(int(i) for i in largest)
+    with torch.no_grad():
+        noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
+        apart = (layers[1](noise).double() - layers[0](noise).double())[0].abs().nan_to_num(torch.inf).flatten(1)
     weights, biases = differences(pair)
     for channel in (weights + biases).topk(min(CHANNELS, difference.shape[0])).indices.tolist():
         queries = difference[channel].flatten()
-        for query in {0, middle(difference.shape[1:]), queries.numel() - 1}:
+        for query in {0, middle(difference.shape[1:]), queries.numel() - 1, int(apart[channel].argmax())}:
             (weight,) = torch.autograd.grad(queries[query], image, retain_graph=True)
             if bool(weight.any()):
                 at = torch.unravel_index(torch.tensor(query), difference.shape[1:])

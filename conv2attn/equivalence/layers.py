@@ -9,8 +9,7 @@ from conv2attn.basis import Basis, Offset, Weights, offsets
 from conv2attn.equivalence.bases import channels
 from conv2attn.equivalence.covariances import not_one_hot
 from conv2attn.equivalence.finding import Finding, holds, refuted, undecided, unsupported
-from conv2attn.equivalence.heads import heads_out_of_bounds
-from conv2attn.equivalence.out_of_bounds import judge_out_of_bounds
+from conv2attn.equivalence.larger_grid import on_a_larger_grid
 from conv2attn.equivalence.tap_sums import attend_alike, different_sums, entry, nearest_float, starts_in_use, summed
 from conv2attn.report import counted
 
@@ -76,16 +75,18 @@ def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...]
     if missing:
         many = counted(len(missing), "tap")
         return refuted("geometry", "C2A401", f"no head attends to {missing[0]} ({many} without a head)")
-    form, first, second = original.form, original.padding, converted.padding
+    wide, other = on_a_larger_grid(original), on_a_larger_grid(converted)
+    if wide is None or other is None:
+        sentence = "the target of a head can lie off the padded grid, where it reads the nearest key"
+        return undecided("geometry", "C2A401", sentence)
+    form, first, second = original.form, wide.padding, other.padding
     out = [start for start in ours if form.reaches_out(start)]
-    if heads_out_of_bounds(converted) or heads_out_of_bounds(original):
-        return judge_out_of_bounds(original, converted)
-    if refused := refused_sides(original, converted):
+    if refused := refused_sides(wide, other):
         return refuted("geometry", "C2A401", refused)
     used = starts_in_use(original)
     if any(start in used for start in out) and first.mode != second.mode:
         return refuted("geometry", "C2A401", f"beyond the pixels there is {second.mode} padding, not {first.mode}")
-    if first.mode != "zeros" and out and (first.before, first.after) != (second.before, second.after):
+    if first.mode in ("reflect", "circular") and out and (first.before, first.after) != (second.before, second.after):
         sizes = f"{second.before} and {second.after}, not {first.before} and {first.after}"
         return undecided("geometry", "C2A401", f"{first.mode} padding is by {sizes}: other sizes of input fit it")
     return holds("geometry")

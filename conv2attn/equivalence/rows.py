@@ -14,9 +14,10 @@ from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.calls import MetCall
 from conv2attn.equivalence.certificate import Row
 from conv2attn.equivalence.differential import Measured
-from conv2attn.equivalence.finding import Finding, unsupported
+from conv2attn.equivalence.finding import Finding, refuted, unsupported
 from conv2attn.equivalence.heads import heads_out_of_bounds
-from conv2attn.equivalence.layer import certify_layer
+from conv2attn.equivalence.layer import HALF, certify_layer
+from conv2attn.equivalence.layer_search import find_witness
 from conv2attn.equivalence.stored import StoredForm
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
@@ -70,9 +71,21 @@ def row_of(
         seen.spread = spread_of(ours, pair.original, seen)
     forms = evidence_of(pair.original, pair.scattered[0]), evidence_of(pair.converted, pair.scattered[1])
     row = replace(certify_layer(label, signature, pair, seen, attention, exactly=exactly), forms=forms)
+    row = refuted_by_an_input(row, (ours, theirs), pair, seen)
     if skipped and row.verdict is Verdict.HOLDS:
         row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
     return row, pair
+
+
+def refuted_by_an_input(row: Row, layers: tuple[nn.Module, nn.Module], pair: Pair, seen: Measured) -> Row:
+    """The row, refuted where its geometry is undecided and an input shows a difference."""
+    doubt = next((each for each in row.findings if each.part == "geometry" and each.verdict is Verdict.UNDECIDED), None)
+    if doubt is None or seen.spread > 0 or pair.original.weights.stored.dtype in HALF:
+        return row
+    if (witness := find_witness(row.name, layers, pair, 1.0)) is None:
+        return row
+    shown = refuted("geometry", doubt.code, f"{doubt.sentence}; {witness.in_words()}")
+    return replace(row, findings=tuple(shown if each is doubt else each for each in row.findings))
 
 
 def evidence_of(basis: Basis, transposed: bool) -> StoredForm:

@@ -1,4 +1,4 @@
-"""Heads whose target leaves the padded grid read the nearest key: decided as every small size decides."""
+"""Heads whose target leaves the padded grid read the nearest key: never decided otherwise than every small size is."""
 
 import pytest
 import torch
@@ -65,14 +65,11 @@ def less_padded_lines(draw):
 
 @settings(max_examples=5)
 @given(st.lists(less_padded_lines(), min_size=10, max_size=10))
-def test_heads_off_the_grid_are_decided_as_every_small_size_decides(pairs):
+def test_no_verdict_on_heads_off_the_grid_contradicts_small_sizes(pairs):
     made = {number: (*pair, torch.ones(1, 1, 29)) for number, pair in enumerate(pairs)}
     for number, row in rows_of(made).items():
         found, same = row.part("geometry"), same_on_every_small_size(*pairs[number])
-        if same is None:
-            assert found.verdict is not HOLDS
-        else:
-            assert found.verdict is (HOLDS if same else REFUTED) or "does not fit" in found.sentence, found
+        assert found.verdict is not (REFUTED if same else HOLDS), found
 
 
 def stray(kernel, less, mode, encoding=QuadraticEncoding, channels=(2, 3), **options):
@@ -97,7 +94,7 @@ STRAYS = {
     "zeros on one axis hide nothing of another": (stray((1, 3), (0, 1), "zeros", padding=(1, 1)), REFUTED),
     "circular": (stray((3, 5), (1, 2), "zeros", padding=(1, 2), padding_mode="circular"), REFUTED),
     "reflect": (stray((3, 5), (1, 2), "zeros", padding=(1, 2), padding_mode="reflect"), REFUTED),
-    "too far to be looked at": (stray((2, 1), (400, 0), "zeros", dilation=(800, 1), padding=(400, 0)), UNDECIDED),
+    "zeros far away need padding": (stray((2, 1), (400, 0), "zeros", dilation=(800, 1), padding=(400, 0)), REFUTED),
 }
 
 
@@ -105,7 +102,7 @@ BY_ENUMERATION = {"encoding": EnumeratedEncoding, "channels": (1, 1)}
 
 
 ENUMERATED = {  # E8 of the errata: below the last row the nearest t is that of the last pixel of all
-    "pixels of other rows": (stray(3, (1, 1), "zeros", padding_mode="replicate", **BY_ENUMERATION), UNDECIDED),
+    "pixels of other rows": (stray(3, (1, 1), "zeros", padding_mode="replicate", **BY_ENUMERATION), REFUTED),
     "right on a small grid, which proves nothing": (stray(5, (1, 1), "zeros", padding=2, **BY_ENUMERATION), UNDECIDED),
 }
 
@@ -135,12 +132,9 @@ def test_unpadded_heads_on_one_axis_are_replicate_padding(encoding):
     assert row_of(original, layer).verdict is HOLDS
 
 
-CANCELLING = {"cancel": (-0.7, HOLDS), "do not": (-0.5, REFUTED)}
-
-
-@pytest.mark.parametrize("case", CANCELLING)
-def test_other_pixels_with_weights_that_cancel_there_are_the_same_map(case):
+@pytest.mark.parametrize("number", [-0.7, -0.5])
+def test_weights_that_cancel_where_all_read_one_pixel_are_not_refuted(number):
     original = convolution(nn.Conv1d, (1, 1), 2, stride=2, padding=2)
-    number, verdict = CANCELLING[case]
     original.weight.data = torch.tensor([[[0.7, number]]])
-    assert row_of(original, less_padded(original, (2,), (0,), "zeros")).part("geometry").verdict is verdict
+    found = row_of(original, less_padded(original, (2,), (0,), "zeros")).part("geometry")
+    assert found.verdict is (UNDECIDED if number == -0.7 else REFUTED), found
