@@ -2,7 +2,6 @@
 
 import types
 from collections.abc import Iterator
-from functools import cache
 
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     """The part of `layer` that was replaced, so that it may compute something else than its class; empty if none was.
 
     Hooks on the layer itself belong to the context, which is compared as a graph. Functions of modules that somebody
-    replaced, and the code below torch, are trusted.
+    replaced, torch's own classes, and the code below torch, are trusted.
     """
     parts = {"": layer, "encoding": layer.encoding, "padding": layer.padding, "sites": layer.sites}
     for name, part in parts.items():
@@ -39,18 +38,13 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
 
 
 def replaced_methods(part: object) -> Iterator[str]:
-    """The names under which an object, or its class, holds code that is neither conv2attn's nor torch's.
-
-    Methods that others add to a class of torch count only under names that torch itself looks up: no other is called.
-    """
+    """The names under which an object, or a class of conv2attn that it is of, holds code of others."""
     kind = type(part)
     yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
     for base in kind.__mro__:
-        ours = package_of(base) == "conv2attn"
-        unknown_names = (
-            key for key, held in vars(base).items() if callable(function_of(held)) and package_of(held) not in TRUSTED
-        )
-        yield from (key for key in unknown_names if ours or is_special(key) or key in names_in_torch_code())
+        if package_of(base) == "conv2attn":
+            held = ((key, each) for key, each in vars(base).items() if callable(function_of(each)))
+            yield from (key for key, each in held if package_of(each) not in TRUSTED)
 
 
 def function_of(held: object) -> object:
@@ -64,21 +58,3 @@ def package_of(held: object) -> str:
     if isinstance(function, types.FunctionType):
         return str(function.__globals__["__name__"]).partition(".")[0]
     return str((function if isinstance(function, type) else type(function)).__module__).partition(".")[0]
-
-
-def is_special(name: str) -> bool:
-    """Whether Python itself looks the name up."""
-    return name.startswith("__") and name.endswith("__")
-
-
-@cache
-def names_in_torch_code() -> frozenset[str]:
-    """All names and strings in the code of torch.nn.Module."""
-    bodies = [function_of(held) for held in vars(nn.Module).values()]
-    waiting = [f.__code__ for f in bodies if isinstance(f, types.FunctionType) and package_of(f) == "torch"]
-    names: set[str] = set()
-    while waiting:
-        code = waiting.pop()
-        names |= {*code.co_names, *(const for const in code.co_consts if isinstance(const, str))}
-        waiting += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-    return frozenset(names)
