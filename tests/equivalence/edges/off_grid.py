@@ -88,6 +88,7 @@ REPLICATE = {"padding": (1, 2), "padding_mode": "replicate"}
 STRAYS = {
     "replicate needs no padding": (stray((3, 5), (1, 2), "zeros", **REPLICATE), HOLDS),
     "replicate with some padding": (stray((3, 5), (1, 1), "replicate", **REPLICATE), HOLDS),
+    "replicate around a crop": (stray((3, 5), (2, 3), "replicate", **REPLICATE), REFUTED),
     "replicate with a ring of zeros": (stray((3, 5), (1, 1), "zeros", **REPLICATE), REFUTED),
     "zeros need padding": (stray((3, 5), (1, 2), "zeros", padding=(1, 2)), REFUTED),
     "one ring of zeros is as good as two": (stray((3, 5), (0, 1), "zeros", padding=(1, 2)), HOLDS),
