@@ -63,16 +63,21 @@ class Outputs:
     gaps: tuple[Gap, ...] = ()
 
 
-def leaves(output: Any, where: str = "output") -> Iterator[tuple[str, Tensor]]:
-    """The dense tensors in an output, each with the path to it; anything else that it holds has no path."""
-    if is_dense(output):
-        yield where, output
-    elif isinstance(output, Mapping):
+def parts_of(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
+    """What nested tuples, lists and mappings hold, each with the path to it; empty ones are parts themselves."""
+    if isinstance(output, Mapping) and output:
         for key, item in output.items():
-            yield from leaves(item, f"{where}[{key!r}]")
-    elif isinstance(output, list | tuple):
+            yield from parts_of(item, f"{where}[{key!r}]")
+    elif isinstance(output, list | tuple) and output:
         for index, item in enumerate(output):
-            yield from leaves(item, f"{where}[{index}]")
+            yield from parts_of(item, f"{where}[{index}]")
+    else:
+        yield where, output
+
+
+def leaves(output: Any) -> Iterator[tuple[str, Tensor]]:
+    """The dense tensors in an output, each with the path to it."""
+    return ((where, part) for where, part in parts_of(output) if is_dense(part))
 
 
 def largest_difference(first: Tensor, second: Tensor) -> float:
@@ -183,18 +188,6 @@ def is_dense(thing: object) -> bool:
     return thing.layout == torch.strided and not thing.is_quantized
 
 
-def rest(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
-    """The parts of an output that are no dense tensors, each with the path to it; empty containers are such parts."""
-    if isinstance(output, Mapping) and output:
-        for key, item in output.items():
-            yield from rest(item, f"{where}[{key!r}]")
-    elif isinstance(output, list | tuple) and output:
-        for index, item in enumerate(output):
-            yield from rest(item, f"{where}[{index}]")
-    elif not is_dense(output):
-        yield where, output
-
-
 def findings_returned(first: Any, second: Any, failure: str) -> list[Finding]:
     """A finding on each thing in either output that is no dense tensor, unless it is plain and the same in both.
 
@@ -202,7 +195,7 @@ def findings_returned(first: Any, second: Any, failure: str) -> list[Finding]:
     """
     if failure:
         return []
-    ours, theirs = dict(rest(first)), dict(rest(second))
+    ours, theirs = ({w: part for w, part in parts_of(side) if not is_dense(part)} for side in (first, second))
     sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
     return [undecided("outputs", "C2A407", sentence) for sentence in sentences if sentence]
 

@@ -6,6 +6,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from conv2attn.equivalence.domain import Carried
 
@@ -96,22 +97,9 @@ def stored(number: float, dtype: torch.dtype) -> list[float]:
 
 def tensors_in(item: Any) -> Iterator[Tensor]:
     """The tensors in nested tuples, lists and mappings."""
-    if isinstance(item, Tensor):
-        yield item
-    elif isinstance(item, Mapping):
-        for each in item.values():
-            yield from tensors_in(each)
-    elif isinstance(item, list | tuple):
-        for each in item:
-            yield from tensors_in(each)
+    return (each for each in tree_leaves(item) if isinstance(each, Tensor))
 
 
 def replaced(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """`item` with `function` of each tensor of floating-point numbers in it."""
-    if isinstance(item, Tensor):
-        return function(item) if item.is_floating_point() else item
-    if isinstance(item, Mapping):
-        return {key: replaced(each, function) for key, each in item.items()}
-    if isinstance(item, list | tuple):
-        return [replaced(each, function) for each in item]
-    return item
+    return tree_map_only(Tensor, lambda each: function(each) if each.is_floating_point() else each, item)
