@@ -77,6 +77,8 @@ def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...]
         return refuted("geometry", "C2A401", f"no head attends to {missing[0]} ({many} without a head)")
     wide, other = on_a_larger_grid(original), on_a_larger_grid(converted)
     if wide is None or other is None:
+        if type(original.operators) is type(converted.operators) and original.padding == converted.padding:
+            return holds("geometry")
         sentence = "the target of a head can lie off the padded grid, where it reads the nearest key"
         return undecided("geometry", "C2A401", sentence)
     form, first, second = original.form, wide.padding, other.padding
