@@ -17,6 +17,13 @@ from conv2attn.experiments.training import train
 from conv2attn.models import attention_layers
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A finished run of each kind whose figures differ."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {kind: train(small(kind), folder / kind, report=quiet) for kind in ("quadratic", "learned", "resnet")}
+
+
 @pytest.mark.parametrize("share", [0.5, 0.9])
 @pytest.mark.parametrize("alpha", [0.05, 1.0, 7.5])
 def test_circles_of_a_quadratic_head_are_quantiles_of_the_gaussian(share, alpha):
@@ -55,9 +62,8 @@ def test_a_shuffled_kernel_is_read_row_by_row():
 
 
 @pytest.mark.parametrize("kind", ["quadratic", "learned"])
-def test_attention_of_a_query_is_the_layers_row(tmp_path, kind):
-    run = train(small(kind), tmp_path / "run", report=quiet)
-    network, images = conv2attn.load(run.network), read_images_of("digits")
+def test_attention_of_a_query_is_the_layers_row(runs, kind):
+    network, images = conv2attn.load(runs[kind].network), read_images_of("digits")
     inputs = normalised(images.test_pixels[:3], *images.statistics())
     found = attention_of_query(network, inputs, (1, 2))
     assert [*found] == [*attention_layers(network)]
@@ -78,9 +84,8 @@ def test_mean_places_are_displacements_from_the_query():
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("quadratic", "png"), ("learned", "svg"), ("resnet", "pdf")])
-def test_figures_are_written_for_every_kind(tmp_path, kind, suffix):
-    run = train(small(kind), tmp_path / "run", report=quiet)
-    arguments = ["figures", str(run.folder), "-o", str(tmp_path / "out"), "--suffix", suffix, "--examples", "1"]
+def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
+    arguments = ["figures", str(runs[kind].folder), "-o", str(tmp_path / "out"), "--suffix", suffix, "--examples", "1"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     names = {file.name.removesuffix(f".{suffix}") for file in (tmp_path / "out").iterdir()}
@@ -90,9 +95,8 @@ def test_figures_are_written_for_every_kind(tmp_path, kind, suffix):
     assert all(file.stat().st_size > 1000 for file in (tmp_path / "out").iterdir())
 
 
-def test_figures_are_replaced_by_force_alone(tmp_path):
-    run = train(small("resnet"), tmp_path / "run", report=quiet)
-    arguments = ["figures", str(run.folder), "-o", str(tmp_path / "out"), "--suffix", "svg"]
+def test_figures_are_replaced_by_force_alone(runs, tmp_path):
+    arguments = ["figures", str(runs["resnet"].folder), "-o", str(tmp_path / "out"), "--suffix", "svg"]
     assert [CliRunner().invoke(main, [*arguments, *more]).exit_code for more in ([], [], ["--force"])] == [0, 2, 0]
 
 

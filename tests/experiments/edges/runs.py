@@ -60,8 +60,12 @@ def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(tmp_path):
         assert all(tensor.isfinite().all() for tensor in network.values())
 
 
-def test_a_damaged_configuration_is_refused(tmp_path):
+def test_a_finished_run_is_said_to_be_finished_and_a_damaged_configuration_is_refused(tmp_path):
     run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
+    before = run.read_checkpoint()["network"]
+    result = call("--resume", run.folder)
+    assert (result.exit_code, "finished after step 4: " in result.output) == (0, True)
+    assert all(torch.equal(run.read_checkpoint()["network"][key], tensor) for key, tensor in before.items())
     path = run.folder / "configuration.json"
     content = json.loads(path.read_text())
     for damaged in ("{", json.dumps([]), json.dumps({**content, "more": 1}), json.dumps({**content, "epochs": 0})):
@@ -69,14 +73,6 @@ def test_a_damaged_configuration_is_refused(tmp_path):
         result = call("--resume", run.folder)
         assert result.exit_code == 2, damaged
         assert "C2A" in result.output
-
-
-def test_a_finished_run_is_said_to_be_finished(tmp_path):
-    run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
-    before = run.read_checkpoint()["network"]
-    result = call("--resume", run.folder)
-    assert (result.exit_code, "finished after step 4: " in result.output) == (0, True)
-    assert all(torch.equal(run.read_checkpoint()["network"][key], tensor) for key, tensor in before.items())
 
 
 def test_recipes_survive_their_file():
