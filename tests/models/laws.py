@@ -121,17 +121,20 @@ def lives_on_in_copies(case, model, network, seen):
         return torch.load(io.BytesIO(file.getvalue()), weights_only=False)
 
     keys = list(network.state_dict())
+    set_engine(network, case.engines[-1])
     for again in (copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network)), stored):
         if "parametrizations" in "".join(keys) and again is not copy.deepcopy:
             continue
         twin = again(network)
         assert conversion_of(twin) == conversion_of(network)
+        assert {layer.engine for layer in attention_layers(twin).values()} <= {case.engines[-1]}
         assert list(twin.state_dict()) == keys
         assert_same(case, model.eval(), twin.eval())
         assert not {*twin.modules()} & {*network.modules()}
         assert not {p.data_ptr() for p in twin.parameters()} & {p.data_ptr() for p in network.parameters()}
         whole(twin, seed=9)
         assert_same(case, model, network)
+        set_engine(network, case.engines[-1])
         pairs = zip(called(twin, case.inputs[-1]), called(network, case.inputs[-1]), strict=True)
         assert not all(torch.equal(one, other) for one, other in pairs)
 

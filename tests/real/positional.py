@@ -90,6 +90,7 @@ def masked_autoencoder() -> nn.Module:
 
 SWIN = {"image_size": 12, "patch_size": 2, "window_size": 3, "embed_dim": 12, "depths": [2], "num_heads": [3]}
 SWIN["attn_implementation"] = "eager"
+BEIT = plain(image_size=10, patch_size=2, use_relative_position_bias=True)
 IN_WINDOWS, ON_PATCHES = ((3, 4), (3, 4)), ((3, 4), (3, 4))
 RELATIVE = {
     "convit": Known(
@@ -109,23 +110,9 @@ RELATIVE = {
     "swin v2, transformers": Known(lambda: hf.Swinv2Model(hf.Swinv2Config(**SWIN)), images(12, 12), ((3, 3), (3, 3))),
     "beit, timm": Known(lambda: beit(use_rel_pos_bias=True), images(12, 16), ON_PATCHES, 1),
     "beit shared, timm": Known(lambda: beit(use_shared_rel_pos_bias=True), images(12, 16), ON_PATCHES, 1),
-    "beit, transformers": Known(
-        lambda: hf.BeitModel(hf.BeitConfig(**plain(image_size=10, patch_size=2, use_relative_position_bias=True))),
-        images(10, 10),
-        ((5, 5), (5, 5)),
-        1,
-    ),
+    "beit, transformers": Known(lambda: hf.BeitModel(hf.BeitConfig(**BEIT)), images(10, 10), ((5, 5), (5, 5)), 1),
     "beit shared, transformers": Known(
-        lambda: hf.BeitModel(
-            hf.BeitConfig(
-                **plain(
-                    image_size=10,
-                    patch_size=2,
-                    use_relative_position_bias=True,
-                    use_shared_relative_position_bias=True,
-                )
-            )
-        ),
+        lambda: hf.BeitModel(hf.BeitConfig(**BEIT, use_shared_relative_position_bias=True)),
         images(10, 10),
         ((5, 5), (5, 5)),
         1,
@@ -136,6 +123,10 @@ RELATIVE = {
 SENTENCE = {"input_ids": torch.arange(7)[None]}
 DISTILLED = {"dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 8, "sinusoidal_pos_embds": True}
 DISTILLED["attn_implementation"] = "eager"
+SOUND = {"d_model": WIDTH, "encoder_layers": 2, "decoder_layers": 1, "num_mel_bins": 4, "max_source_positions": 7}
+SOUND |= {"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS, "vocab_size": 9}
+SOUND |= {"encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "attn_implementation": "eager"}
+SOUND |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0)
 TEXT = {"vocab_size": 20, "max_position_embeddings": 7}
 ABSOLUTE = {
     "vit, timm": Known(
@@ -195,45 +186,13 @@ ABSOLUTE = {
         ((4, 4),),
     ),
     "whisper, sinusoidal": Known(
-        lambda: (
-            hf.WhisperModel(
-                hf.WhisperConfig(
-                    attn_implementation="eager",
-                    d_model=WIDTH,
-                    encoder_layers=2,
-                    decoder_layers=1,
-                    encoder_attention_heads=HEADS,
-                    decoder_attention_heads=HEADS,
-                    encoder_ffn_dim=8,
-                    decoder_ffn_dim=8,
-                    num_mel_bins=4,
-                    max_source_positions=7,
-                    vocab_size=9,
-                    pad_token_id=0,
-                    bos_token_id=0,
-                    eos_token_id=0,
-                    decoder_start_token_id=0,
-                )
-            ).encoder
-        ),
+        lambda: hf.WhisperModel(hf.WhisperConfig(**SOUND)).encoder,
         torch.randn(1, 4, 14, generator=torch.Generator().manual_seed(2)).double(),
         ((7,),),
     ),
     "bert": Known(lambda: hf.BertModel(hf.BertConfig(**plain(**TEXT))), SENTENCE, ((7,),)),
     "distilbert, sinusoidal": Known(
-        lambda: hf.DistilBertModel(
-            hf.DistilBertConfig(
-                **TEXT,
-                dim=12,
-                n_layers=2,
-                n_heads=3,
-                hidden_dim=8,
-                sinusoidal_pos_embds=True,
-                attn_implementation="eager",
-            )
-        ),
-        SENTENCE,
-        ((7,),),
+        lambda: hf.DistilBertModel(hf.DistilBertConfig(**TEXT, **DISTILLED)), SENTENCE, ((7,),)
     ),
 }
 

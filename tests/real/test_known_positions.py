@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from encoders import SIZES, bias_to, sentence, sentence_encoder, vision
+from encoders import EXTRA_TOKENS, SIZES, bias_to, pictures, sentence, sentence_encoder, vision
 from positional import ABSOLUTE, RELATIVE, known
 from test_span_models import TEXTS
 from timm.layers import RmsNorm
@@ -162,15 +162,20 @@ def test_convit_starts_as_a_convolution_as_its_locality_grows():
 
 @pytest.mark.parametrize("name", ["beit", "swin"])
 def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
-    network = vision(name)
+    """By the parameters, with the positions alone, and by the attention that is captured."""
+    network, extra = vision(name), EXTRA_TOKENS[name]
     bias_to(network, OFFSETS)
-    report = check_span(network, position_only=True)
+    report, captured = check_span(network, position_only=True), capture(network, pictures(network))
     assert [(row.verdict, row.deciding.strength) for row in report.rows] == [(Verdict.HOLDS, Strength.BOUNDED)] * 2
     assert all("from parameters, positions alone" in row.notes[0] for row in report.rows)
-    for layer in position_attention(network).values():
-        assert [head.offset for head in head_offsets(layer)] == OFFSETS
+    assert [row.verdict for row in check_span(captured, extra_tokens=extra).rows] == [Verdict.HOLDS] * 2
+    for layer, attention in zip(position_attention(network).values(), captured.values(), strict=True):
+        for read_off in (head_offsets(layer), head_offsets(attention, extra_tokens=extra)):
+            assert [head.offset for head in read_off] == OFFSETS
     bias_to(network, [*OFFSETS[:-1], (2, 2)])
     assert check_span(network, position_only=True).exit_code == 1
+    others = check_span(capture(network, pictures(network)), extra_tokens=extra)
+    assert [row.verdict for row in others.rows] == [Verdict.REFUTED] * 2
 
 
 def test_shifted_windows_say_so():

@@ -1,10 +1,8 @@
 """Attention of other people's models: captured as they themselves report it, its shifts named, its span decided."""
 
-from itertools import product
-
 import pytest
 import torch
-from encoders import EXTRA_TOKENS, HEADS, VISION, bias_to, pictures, sentence, sentence_encoder, vision
+from encoders import EXTRA_TOKENS, HEADS, VISION, pictures, sentence, sentence_encoder, vision
 from safetensors.torch import save_file
 from torch import nn
 
@@ -19,7 +17,6 @@ TEXTS = [
     "A convolution reads the pixels around each pixel, whatever they show.",
     "Paris is the capital of France and Berlin that of Germany; Rome, of Italy.",
 ]
-OFFSETS = list(product((-1, 0, 1), repeat=2))
 LAST_DIGIT = 2.0**-24
 """Unit roundoff of float32: orders of summation in float64 differ by far less, a wrong head, mask or bias by more."""
 
@@ -114,20 +111,6 @@ def test_random_attention_is_read_and_refuted(name):
     )
     assert report.exit_code == 1
     assert all(row.name in report.to_text() for row in report.rows)
-
-
-@pytest.mark.parametrize("name", ["beit", "swin"])
-def test_a_relative_position_bias_that_is_shifts_is_a_convolution(name):
-    network = vision(name)
-    bias_to(network, OFFSETS)
-    attention = capture(network, pictures(network))
-    report = check_span(attention, extra_tokens=EXTRA_TOKENS[name])
-    assert [row.verdict for row in report.rows] == [Verdict.HOLDS] * 2
-    for array in attention.values():
-        assert [head.offset for head in head_offsets(array, extra_tokens=EXTRA_TOKENS[name])] == OFFSETS
-    bias_to(network, [*OFFSETS[:-1], (2, 2)])
-    report = check_span(capture(network, pictures(network)), extra_tokens=EXTRA_TOKENS[name])
-    assert [row.verdict for row in report.rows] == [Verdict.REFUTED] * 2
 
 
 def saved_vit(folder):

@@ -1,13 +1,11 @@
 """Exported programs compute the network at other sizes, without this project, and one that does not is not kept."""
 
-import subprocess
-import sys
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from forks import FORKS
 from torch import nn
 
 import conv2attn
@@ -18,8 +16,8 @@ ALONE = """
 import sys
 sys.modules["conv2attn"] = None
 import torch
-stored = torch.load("case.pt")
-program = torch.export.load("net.pt2").module()
+stored = torch.load("FOLDER/case.pt")
+program = torch.export.load("FOLDER/net.pt2").module()
 for image, right in zip(stored["images"], stored["outputs"]):
     found = program(image)
     assert found.shape == right.shape and (found - right).abs().max() <= stored["allowed"], (found.shape, right.shape)
@@ -64,8 +62,12 @@ def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
     assert "batch and sides" in told[0]
     images, outputs = cases(network)
     torch.save({"images": images, "outputs": outputs, "allowed": roundoffs(outputs)}, tmp_path / "case.pt")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for missing, code in ((False, 0), (True, 1)):
+        alone = FORKS.Process(target=exec, args=(ALONE.replace("FOLDER", str(tmp_path)),))
+        alone.start()
+        alone.join()
+        assert alone.exitcode == code
+        (tmp_path / "case.pt").unlink(missing_ok=missing)
 
 
 @pytest.mark.parametrize("engine", [None, "conv"])

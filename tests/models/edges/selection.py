@@ -81,7 +81,6 @@ def test_what_is_no_network_or_no_conversion_is_an_error():
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        ({"alpha": -1.0}, AlphaError, "C2A130 stem: alpha=-1.0"),
         ({"alpha": "sharp"}, AlphaError, "C2A130 stem: alpha='sharp'"),
         ({"d_head": 2}, HeadSizeError, r"C2A105 stem: d_head=2 is less than min\(d_in, d_out\)=3"),
         ({"encoding": "none"}, UsageError, "C2A002 stem: encoding"),

@@ -25,12 +25,16 @@ def small_network(seed=0):
     return ResNet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3, stem="cifar")).eval()
 
 
+def conv_and_image(kind):
+    torch.manual_seed(0)
+    conv = CONVOLUTIONS[kind]()
+    return conv, torch.randn(2, conv.in_channels, *(6, 7, 5)[: len(conv.kernel_size)])
+
+
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 @pytest.mark.parametrize("alpha", [5.0, "auto"])
 def test_silent_content_changes_no_bit(kind, alpha):
-    torch.manual_seed(0)
-    conv = CONVOLUTIONS[kind]()
-    image = torch.randn(2, conv.in_channels, *(6, 7, 5)[: len(conv.kernel_size)])
+    conv, image = conv_and_image(kind)
     plain, silent = (
         set_engine(conv2attn.convert(conv, alpha=alpha, content=content), "dense") for content in ("none", "silent")
     )
@@ -40,9 +44,7 @@ def test_silent_content_changes_no_bit(kind, alpha):
 
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 def test_silent_content_has_gradients_and_speaks_after_a_step(kind):
-    torch.manual_seed(0)
-    conv = CONVOLUTIONS[kind]()
-    image = torch.randn(2, conv.in_channels, *(6, 7, 5)[: len(conv.kernel_size)])
+    conv, image = conv_and_image(kind)
     layer = conv2attn.convert(conv, alpha=5.0, trainable=True, content="silent")
     layer(image).square().sum().backward()
     assert layer.key.grad.abs().max() > 0
@@ -94,13 +96,15 @@ def differences(hard, soft, images):
 def test_every_layer_stays_within_its_bound(asked):
     hard = conv2attn.convert(small_network().double())
     softening = conv2attn.soften(hard, **asked)
-    rows = {row.name: row for row in softening.layers}
+    rows, noticed = {row.name: row for row in softening.layers}, False
     torch.manual_seed(1)
     for images in (torch.randn(4, 3, 8, 8), torch.randn(2, 3, 9, 5).sign(), torch.eye(8).expand(1, 3, 8, 8)):
         measured = differences(hard, softening.network, images.double())
         assert measured.keys() == rows.keys()
         for name, (difference, largest) in measured.items():
             assert 0 < difference <= rows[name].difference * largest
+            noticed |= difference > rows[name].difference * largest / 50
+    assert noticed  # a leak that is left out of the bound
     if "max_difference" in asked:
         assert all(row.difference <= asked["max_difference"] for row in softening.layers)
         slightly = [conv2attn.soften(hard, alpha=row.alpha * 0.98).layers for row in softening.layers]
@@ -108,15 +112,6 @@ def test_every_layer_stays_within_its_bound(asked):
         assert tried.keys() == rows.keys()
         for place, row in enumerate(softening.layers):
             assert slightly[place][place].difference > asked["max_difference"], row.name
-
-
-@torch.no_grad()
-def test_a_leak_that_is_left_out_would_be_noticed():
-    hard = conv2attn.convert(small_network().double())
-    softening = conv2attn.soften(hard, alpha=3.0)
-    measured = differences(hard, softening.network, torch.randn(4, 3, 8, 8).sign().double())
-    rows = {row.name: row for row in softening.layers}
-    assert any(difference > rows[name].difference * largest / 50 for name, (difference, largest) in measured.items())
 
 
 def test_what_cannot_be_softened_is_refused():
