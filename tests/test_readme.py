@@ -4,7 +4,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from contextlib import chdir
 from pathlib import Path
 
@@ -21,36 +20,19 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for l
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with nothing in it but the file that the commands name."""
-    folder = tmp_path_factory.mktemp("readme")
-    shutil.copy(ROOT / "examples" / "resnet18.pt", folder)
-    return folder
-
-
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-
-def test_there_is_something_to_run():
+def test_commands_run_in_their_order_and_say_what_the_readme_says(tmp_path):
+    """In this process, which spares the start of Python: tests/test_packaging.py runs the installed command."""
     assert len(COMMANDS) >= 4
-    assert len(EXAMPLES) >= 1
-
-
-def test_commands_run_in_their_order_and_say_what_the_readme_says(folder):
-    """The first in a shell, as a user runs it; the others in this process, which spares the start of Python."""
-    first, *others = COMMANDS
+    assert EXAMPLES
     assert {line.split()[0] for line in COMMANDS} == {"conv2attn"}
-    done = run(["bash", "-c", f"PATH={Path(sys.executable).parent}:$PATH; {first}"], folder)
-    assert done.returncode == 0, done.stderr
-    assert (folder / "resnet18.attn.pt").is_file()
-    said = done.stdout.splitlines()
-    with chdir(folder):
-        for line in others:
+    shutil.copy(ROOT / "examples" / "resnet18.pt", tmp_path)
+    said = []
+    with chdir(tmp_path):
+        for line in COMMANDS:
             result = CliRunner().invoke(main, shlex.split(line, comments=True)[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
             said += result.stdout.splitlines()
+    assert (tmp_path / "resnet18.attn.pt").is_file()
     assert [line for output in OUTPUTS for line in output.splitlines() if line not in said] == []
     assert len(OUTPUTS) >= 2
 
@@ -68,7 +50,7 @@ def test_examples_run(code, capsys):
 
 @pytest.mark.parametrize("target", re.findall(r"^make (\w+)", README, re.M))
 def test_make_targets_exist(target):
-    assert run(["make", "--dry-run", target], ROOT).returncode == 0
+    assert subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)#]+)\)", README))

@@ -12,7 +12,7 @@ from conv2attn.attention.tracing import symbolic_trace
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
 
-SOFT_ENGINES = ("auto", "separable", "sdpa", "dense")
+SOFT_ENGINES = ("separable", "sdpa", "dense")
 
 
 def image_for(layer, batch=2, sides=(9, 12)):
@@ -25,7 +25,7 @@ def close(layer, image):
     return 4 * (layer.heads * layer.d_in + 8) * 2.0**-24 * (taps + 1)
 
 
-@pytest.mark.parametrize(("name", "engine"), sorted(HARD))
+@pytest.mark.parametrize(("name", "engine"), HARD)
 def test_an_exported_layer_is_the_layer_at_every_size(name, engine):
     layer = hard_layer(name, engine)
     dynamic = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
@@ -45,7 +45,7 @@ def test_a_compiled_layer_is_one_graph_for_all_sizes(engine):
         return graph.forward
 
     compiled = torch.compile(layer, backend=counting, fullgraph=True, dynamic=True)
-    for sides in ((9, 12), (13, 8), (20, 21)):
+    for sides in ((9, 12), (20, 17)):
         image = image_for(layer, sides=sides)
         assert_same(compiled(image), layer(image), close(layer, image))
     assert len(graphs) == 1

@@ -1,9 +1,8 @@
 """The paper's layer: Eqs. (1) to (8) against loops over Python numbers."""
 
-import math
-
 import pytest
 import torch
+from attention.formula import encoding_of, loops
 from torch import nn
 
 from conv2attn.attention import ENGINES, EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
@@ -28,85 +27,6 @@ def layer_with(kind=QuadraticEncoding, axes=2, dtype=torch.float64, **options):
     return layer.requires_grad_(False)
 
 
-def loops(layer, image):
-    """Eqs. (1) to (8) for one image (d_in, *sides), by loops over Python floats; of the product only its numbers."""
-    numbers = {
-        name: None if tensor is None else tensor.tolist()
-        for name, tensor in {
-            "query": layer.query,
-            "key": layer.key,
-            "position_key": layer.position_key,
-            "u": layer.content_bias,
-            "value": layer.weights.value,
-            "output": layer.weights.output,
-            "bias": layer.bias,
-            "center": layer.encoding.center,
-            "alpha": layer.encoding.alpha,
-        }.items()
-    }
-    padded = layer.padding.pad(image[None])[0]
-    sides = tuple(padded.shape[1:])
-    places = coordinates(sides)
-    tokens = {place: [padded[(c, *place)].item() for c in range(layer.d_in)] for place in places}
-    sites = [
-        tuple(b + o * s for b, o, s in zip(layer.sites.before, index, layer.sites.stride, strict=True))
-        for index in coordinates(layer.sites.count(sides))
-    ]
-    results = []
-    for site in sites:
-        total = list(numbers["bias"])
-        for h in range(layer.heads):
-            center, alpha = numbers["center"][h], numbers["alpha"][h]
-            q = times(numbers["query"][h], tokens[site]) if numbers["query"] else None
-            scores = []
-            for place in places:
-                delta = [k - s for k, s in zip(place, site, strict=True)]
-                score = -alpha * sum((d - c) ** 2 for d, c in zip(delta, center, strict=True))
-                key = times(numbers["key"][h], tokens[place]) if numbers["key"] else None
-                if q and key:
-                    score += dot(q, key)
-                if numbers["u"]:
-                    score += dot(numbers["u"][h], key)
-                if numbers["position_key"]:
-                    score += dot(q, times(numbers["position_key"][h], [sum(d * d for d in delta), *delta]))
-                scores.append(score)
-            weights = [math.exp(score - max(scores)) for score in scores]
-            mixed = [
-                sum(w * tokens[place][c] for w, place in zip(weights, places, strict=True)) / sum(weights)
-                for c in range(layer.d_in)
-            ]
-            total = [t + o for t, o in zip(total, through(numbers, layer, h, mixed), strict=True)]
-        results.append(total)
-    return torch.tensor(results, dtype=torch.float64).T.reshape(layer.d_out, *layer.sites.count(sides))
-
-
-def through(numbers, layer, h, mixed):
-    """`mixed W_val^h W_out^h`, group by group."""
-    step, result = layer.d_in // layer.groups, []
-    for g in range(layer.groups):
-        part = mixed[g * step : (g + 1) * step]
-        if numbers["value"]:
-            width = layer.d_head // layer.groups
-            part = times(numbers["value"][h][g * width : (g + 1) * width], part)
-        if numbers["output"]:
-            height = layer.d_out // layer.groups
-            part = times(numbers["output"][h][g * height : (g + 1) * height], part)
-        result += part
-    return result
-
-
-def dot(x, y):
-    return sum(a * b for a, b in zip(x, y, strict=True))
-
-
-def times(matrix, vector):
-    return [dot(row, vector) for row in matrix]
-
-
-def coordinates(sides):
-    return [(i, *rest) for i in range(sides[0]) for rest in coordinates(sides[1:])] if sides else [()]
-
-
 @pytest.mark.parametrize("terms", [[], *[[term] for term in TERMS], TERMS], ids="+".join)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 2])
@@ -117,6 +37,18 @@ def test_the_layer_is_its_equations(terms, axes, groups):
     result = layer(image)
     for one, found in zip(image, result, strict=True):
         assert_same(found, loops(layer, one), 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["quadratic", "generalised", "learned", "sinusoidal"])
+def test_every_encoding_meets_content_as_its_equations_say(kind):
+    encoding = encoding_of(kind, 2, heads=2)
+    linear = {"content_linear": True, "d_key": encoding.d_position + 1}
+    torch.manual_seed(2)
+    layer = MultiHeadSelfAttention(
+        3, 4, encoding, value=False, dtype=torch.float64, **linear, **dict.fromkeys(TERMS, True)
+    )
+    image = torch.randn(1, 3, 2, 3, dtype=torch.float64)
+    assert_same(layer(image)[0].detach(), loops(layer, image[0]), 1e-12)
 
 
 @pytest.mark.parametrize("identity", ["value", "output"])
@@ -210,9 +142,6 @@ WIDTHS = [
 def test_widths_that_do_not_fit_are_refused(options, message):
     with pytest.raises(HeadSizeError, match=f"C2A105 {message}"):
         layer_with(**options)
-
-
-def test_two_identities_are_refused():
     with pytest.raises(HeadSizeError, match="C2A105 value and output are both the identity"):
         MultiHeadSelfAttention(2, 2, QuadraticEncoding([[0.0]], 1.0), value=False, output=False)
 

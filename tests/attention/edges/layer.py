@@ -1,14 +1,13 @@
-"""The layer is an nn.Module like any other: autocast, compilation, copies, layouts, training, processes."""
+"""The layer is an nn.Module like any other: autocast, compilation, layouts, processes; models/laws.py copies it."""
 
 import copy
-import pickle
 
 import pytest
 import torch
 from torch import nn
+from whole import whole
 
 from conv2attn.attention import ENGINES, set_engine
-from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.testing import assert_same
 from conv2attn.theorem import attention_for, read
 
@@ -23,11 +22,10 @@ CONVOLUTIONS = {
 @pytest.fixture(params=CONVOLUTIONS)
 def conv(request, device):
     """A convolution of small whole numbers, so that all sums are exact in every dtype that autocast may choose."""
-    conv = CONVOLUTIONS[request.param]().to(device)
-    generator = torch.Generator().manual_seed(0)
+    conv = whole(CONVOLUTIONS[request.param]().to(device))
     with torch.no_grad():
         for parameter in conv.parameters():
-            parameter.copy_(torch.randint(-1, 2, parameter.shape, generator=generator))
+            parameter.clamp_(-1, 1)
     return conv
 
 
@@ -64,11 +62,9 @@ def test_under_autocast_float64_stays_float64():
 def test_a_layer_compiled_by_a_backend_is_the_layer(engine, backend):
     """tests/attention/laws.py compiles with every engine and at several sizes, but rewrites no graph."""
     torch.compiler.reset()
-    conv = nn.Conv2d(2, 3, 3, padding=1).requires_grad_(False)
-    for parameter in conv.parameters():
-        parameter.copy_(torch.randint(-4, 5, parameter.shape))
+    conv = whole(nn.Conv2d(2, 3, 3, padding=1)).requires_grad_(False)
     compiled = torch.compile(set_engine(attention_for(read(conv)), engine), backend=backend)
-    image = torch.randint(-4, 5, (2, 2, 5, 7)).float()
+    image = whole_image(conv, 2)
     assert_same(compiled(image), conv(image))
 
 
@@ -81,40 +77,6 @@ def test_a_compiled_layer_fails_when_its_heads_became_soft():
     layer.encoding.alpha.data.fill_(1)
     with pytest.raises(RuntimeError, match="centres or sharpness moved"):
         compiled(image)
-
-
-def through_pickle(layer):
-    return pickle.loads(pickle.dumps(layer))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, through_pickle])
-def test_a_copy_is_the_layer(conv, copied):
-    layer, image = set_engine(attention_for(read(conv)), "separable"), whole_image(conv, 2)
-    twin = copied(layer)
-    assert twin.engine == "separable"
-    assert_same(twin(image).detach(), layer(image).detach())
-    twin.encoding.alpha.data.fill_(1)
-    assert layer.encoding.alpha.min() > 1
-
-
-def test_a_state_dict_restores_the_layer(conv):
-    layer, other = attention_for(read(conv)), attention_for(read(conv))
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
-    other.load_state_dict(layer.state_dict())
-    image = whole_image(conv, 2)
-    assert_same(other(image).detach(), layer(image).detach())
-    names = {"encoding.center", "encoding.alpha", "value" if layer.output is None else "output"}
-    assert layer.state_dict().keys() == names | ({"bias"} if conv.bias is not None else set())
-
-
-@pytest.mark.parametrize("options", [{}, {"encoding": "enumerated"}, {"trainable": True}, {"stride_by": "pooling"}])
-def test_a_plan_and_a_state_dict_rebuild_the_layer(conv, options):
-    layer, image = attention_for(read(conv), **options), whole_image(conv, 2)
-    rebuilt = from_plan(to_plan(layer))
-    rebuilt.load_state_dict(layer.state_dict(), assign=True)
-    assert_same(rebuilt(image).detach(), layer(image).detach())
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -136,55 +98,26 @@ def test_images_without_a_batch_and_empty_batches(conv, engine):
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_training_a_layer_lowers_its_loss(trainable):
-    """Centres and sharpness move only in a trainable layer."""
-    torch.manual_seed(0)
-    layer = attention_for(read(nn.Conv2d(2, 3, 3, padding=1)), alpha=1.0, trainable=trainable)
-    start = layer.encoding.center.detach().clone()
-    image, target = torch.randn(4, 2, 5, 6), torch.randn(4, 3, 5, 6)
-    optimiser = torch.optim.SGD([p for p in layer.parameters() if p.requires_grad], lr=0.05)
-    losses = []
-    for _ in range(5):
-        optimiser.zero_grad()
-        loss = (layer(image) - target).square().mean()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert sorted(losses, reverse=True) == losses
-    assert torch.equal(layer.encoding.center, start) is not trainable
-
-
-def train_in_parallel(rank, store):
+def test_distributed_data_parallel_takes_the_layer(tmp_path, trainable):
     """Gradients of all parameters that ask for them arrive, in two steps, and equal those without the wrapper.
 
     All numbers are whole, so that no order of summation differs from another.
     """
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=1)
-    for trainable in (False, True):
-        train_wrapped(trainable)
-    torch.distributed.destroy_process_group()
-
-
-def train_wrapped(trainable):
-    torch.manual_seed(0)
-    conv = nn.Conv2d(2, 3, 3, padding=1)
-    for parameter in conv.parameters():
-        parameter.data = torch.randint(-3, 4, parameter.shape).float()
+    conv = whole(nn.Conv2d(2, 3, 3, padding=1))
     layer = attention_for(read(conv), trainable=trainable)
-    alone, image = copy.deepcopy(layer), torch.randint(-3, 4, (2, 2, 5, 6)).float()
-    parallel = nn.parallel.DistributedDataParallel(layer)
-    for _ in range(2):
-        parallel(image).square().sum().backward()
-        alone(image).square().sum().backward()
+    alone, image = copy.deepcopy(layer), whole_image(conv, 2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(layer)
+        for _ in range(2):
+            parallel(image).square().sum().backward()
+            alone(image).square().sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
     for ours, theirs in zip(layer.parameters(), alone.parameters(), strict=True):
         assert ours.requires_grad is (ours.grad is not None)
         if ours.grad is not None:
             assert_same(ours.grad, theirs.grad)
-
-
-def test_distributed_data_parallel_takes_the_layer(tmp_path):
-    """In one process of its own."""
-    torch.multiprocessing.spawn(train_in_parallel, (tmp_path / "store",), nprocs=1)
 
 
 def test_a_layer_reads_well():

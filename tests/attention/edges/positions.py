@@ -1,7 +1,5 @@
 """Encodings: no cancellation, low precision, far offsets, borders; tests/licences/encodings.py has the scores."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,48 +7,14 @@ from hypothesis import strategies as st
 from oracles import convolve
 
 from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
-from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites, as_basis, as_matrix, evaluate
+from conv2attn.basis import AttentionGrid, Sites, as_basis, evaluate
 from conv2attn.basis.operators.enumerated import radix
-from conv2attn.errors import EngineError, UsageError
-from conv2attn.testing import assert_same, convolutions, grids, images_for, sites_on, wide_tensors
+from conv2attn.errors import EngineError
+from conv2attn.testing import assert_same, convolutions, images_for
 from conv2attn.theorem import attention_for, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 ENCODINGS = [QuadraticEncoding, EnumeratedEncoding]
-
-
-@st.composite
-def heads_on(draw):
-    """A quadratic encoding with real centres in float64, a grid, and some of its queries."""
-    sides = draw(st.integers(1, 3).flatmap(lambda axes: grids(axes, 4)))
-    grid = AttentionGrid(sides, draw(sites_on(sides)))
-    heads = draw(st.integers(1, 3))
-    centers = draw(wide_tensors((heads, len(sides)), torch.float64)).clamp(-4, 4)
-    alphas = draw(st.lists(st.floats(0.0625, 9, width=32), min_size=heads, max_size=heads))
-    queries = grid.shape[0]
-    rows = torch.tensor(draw(st.lists(st.integers(0, queries - 1), min_size=1, max_size=4)))
-    return QuadraticEncoding(centers, torch.tensor(alphas, dtype=torch.float64)).requires_grad_(False), grid, rows
-
-
-@given(heads_on())
-def test_quadratic_scores_are_squared_distances_as_loops_say(drawn):
-    encoding, grid, rows = drawn
-    scores = encoding.operators().scores(grid, rows, torch.float64)[0]
-    away = grid.displacements()[rows].double()
-    for h in range(encoding.heads):
-        for q in range(len(rows)):
-            for k in range(grid.shape[1]):
-                squares = [(d - c) ** 2 for d, c in zip(away[q, k].tolist(), encoding.center[h].tolist(), strict=True)]
-                wanted = -encoding.alpha[h].item() * sum(squares)
-                assert math.isclose(scores[h, q, k].item(), wanted, rel_tol=8 * 2.0**-53)
-
-
-def test_the_quadratic_layer_is_the_quadratic_operator():
-    encoding = QuadraticEncoding(torch.tensor([[0.3, -1.0], [2.0, 0.0]], dtype=torch.float64), 0.7)
-    layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
-    attention = layer.attention(sides=(3, 4))
-    family = QuadraticSoftmax(encoding.center, torch.full((2,), 0.7, dtype=torch.float64))
-    assert_same(attention[0].detach(), as_matrix(family, (3, 4)).detach(), 1e-14)
 
 
 def test_a_radix_one_too_small_is_not_injective():
@@ -98,11 +62,6 @@ def test_the_enumerated_layer_is_its_basis():
     layer = attention_for(read(torch.nn.Conv1d(2, 3, 3, padding=1).double()), encoding="enumerated")
     image = torch.randn(2, 2, 7, dtype=torch.float64)
     assert_same(layer(image), evaluate(as_basis(layer), image), 1e-12)
-
-
-def test_an_unknown_encoding_is_refused():
-    with pytest.raises(UsageError, match="C2A002 encoding 'cubic' is not one of quadratic, enumerated"):
-        attention_for(read(torch.nn.Conv1d(1, 1, 3)), encoding="cubic")
 
 
 @pytest.mark.parametrize("kind", ENCODINGS)

@@ -10,7 +10,7 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, set_e
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read
 
-SOFT_ENGINES = ("auto", "separable", "sdpa", "dense")
+SOFT_ENGINES = ("separable", "sdpa", "dense")
 
 
 @st.composite

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
 from conv2attn.checkpoints import load, save
-from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
 
 
@@ -27,12 +25,3 @@ def test_a_file_named_safetensors_is_one(tmp_path):
         assert set(file.keys()) == set(layer.state_dict())
     image = torch.randn(1, 2, 6, 7)
     assert torch.equal(load(tmp_path / "layer.safetensors")(image), layer(image))
-
-
-def test_an_interrupted_command_exits_130(monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("conv2attn.cli.reports.Showing.finish", interrupt)
-    result = CliRunner().invoke(main, ["prove", "L1", "--format", "json"])
-    assert (result.exit_code, result.stdout) == (130, "")

@@ -1,5 +1,7 @@
 """Pruned networks: what the network does whose removed heads have values of zero, and nothing else changed."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -24,17 +26,11 @@ def network_of(encoding, content):
 @torch.no_grad()
 def silenced(network, removed):
     """The network, the values of those heads set to zero."""
-    silent = network_copy(network)
+    silent = deepcopy(network)
     for name, layer in attention_layers(silent).items():
         for head in removed[name]:
             layer.weights.output[head] = 0
     return silent
-
-
-def network_copy(network):
-    copy = AttentionClassifier(network.plan).double().eval()
-    copy.load_state_dict(network.state_dict())
-    return copy
 
 
 @pytest.mark.parametrize(("encoding", "content"), KINDS)
