@@ -176,22 +176,9 @@ LICENCES = {
             "nothing behind": changed(
                 lambda p, s: (replace(p, after=(0,) * len(p.after)), replace(s, after=(0,) * len(s.after)))
             ),
-            "moved by one": changed(lambda p, s: (p if not any((*p.before, *p.after)) else Shifted(p), s)),
+            "the pixel next to the border": changed(lambda padding, sites: (replace(padding, mode="reflect"), sites)),
             "the first head only": lambda sites, keys, offsets: gather.continued(sites, keys, offsets[:1]),
         },
         examples=100,
     ),
 }
-
-
-class Shifted:
-    """A padding that copies the pixel next to the border one."""
-
-    def __init__(self, padding):
-        self.padding = padding
-
-    def sides(self, sides):
-        return self.padding.sides(sides)
-
-    def source(self, axis, side):
-        return self.padding.source(axis, side).roll(1)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import re
 import time
 import tomllib
@@ -27,13 +28,20 @@ x, y = sympy.symbols("x y", positive=True)
 
 
 @pytest.fixture(scope="module")
-def whole():
-    return report()
+def timed():
+    start = time.process_time()
+    return report(), time.process_time() - start
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=NAMES)
-def test_every_step_holds_and_every_mutant_is_refuted(claim):
-    result = decide_claim(claim)
+@pytest.fixture(scope="module")
+def whole(timed):
+    return timed[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_holds_and_every_mutant_is_refuted(name, whole):
+    result = whole.claims[NAMES.index(name)]
+    assert result.claim.name == name
     assert result.steps
     assert [step.says for step in result.steps if step.verdict is not Verdict.HOLDS] == []
     assert result.mutants
@@ -109,36 +117,40 @@ def planted(claim, **changes):
     return decide_claim(dataclasses.replace(claim, **changes))
 
 
-def test_a_proof_whose_mutant_passes_is_broken():
-    claim = load("L2a", NAMES)
-    result = planted(claim, mutants=(claim.steps[0],))
-    assert result.broken
-    assert result.status == "BROKEN"
-    assert ProofReport((result,), FormalLayer("not asked for")).exit_code == 1
-
-
-def test_a_proof_without_a_mutant_is_broken():
-    assert planted(load("L2a", NAMES), mutants=()).status == "BROKEN"
-
-
-def test_an_undecided_mutant_is_not_a_refuted_one():
-    claim = load("L2c", NAMES)
-    undecided = dataclasses.replace(claim.mutants[0], question=partial(core.less, 1, 1))
-    assert planted(claim, mutants=(undecided,)).broken
-
-
-def test_a_proof_whose_step_fails_or_that_has_none_is_not_proved():
-    claim = load("L2a", NAMES)
+def test_a_broken_proof_is_called_broken_and_an_open_one_is_not_proved():
+    claim, other = load("L2a", NAMES), load("L2c", NAMES)
+    passing = planted(claim, mutants=(claim.steps[0],))
+    assert (passing.broken, passing.status) == (True, "BROKEN")
+    assert planted(claim, mutants=()).status == "BROKEN"
+    assert planted(other, mutants=(dataclasses.replace(other.mutants[0], question=partial(core.less, 1, 1)),)).broken
     assert planted(claim, steps=claim.mutants).verdict is Verdict.REFUTED
     empty = planted(claim, steps=())
     assert empty.verdict is Verdict.UNDECIDED
-    assert ProofReport((empty,), FormalLayer("not asked for")).exit_code == 1
+    for result in (passing, empty):
+        assert ProofReport((result,), FormalLayer("not asked for")).exit_code == 1
 
 
-def test_the_whole_layer_takes_seconds(whole):
-    start = time.process_time()
-    assert report().exit_code == whole.exit_code == 0
-    assert time.process_time() - start < 10
+def test_the_whole_layer_takes_seconds(timed):
+    whole, seconds = timed
+    assert (whole.exit_code, seconds < 10) == (0, True)
+
+
+def test_forms_of_the_report(whole):
+    content = json.loads(whole.to_json())
+    assert content["schema"] == "conv2attn.proofs/2"
+    assert [(claim["name"], claim["verdict"]) for claim in content["claims"]] == [(name, "holds") for name in NAMES]
+    text, markdown, latex = whole.to_text(80), whole.to_markdown(), whole.to_latex()
+    assert max(map(len, text.splitlines())) <= 80
+    for claim in CLAIMS:
+        assert f"\n{claim.name} " in text
+        assert f"\n{claim.name}: {claim.not_shown.split()[0]}" in text
+        assert f"## {claim.name}. {claim.title}" in markdown
+        assert all(step.says in markdown for step in (*claim.steps, *claim.mutants))
+        assert claim.formula in latex
+    assert latex.count(r"\begin{") == latex.count(r"\end{")
+    outside = re.sub(r"\\\[.*?\\\]|^\$[^\n]*\$$", "", latex, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"(?<!\\)[_#&%$^]", outside)
+    assert f"{len(CLAIMS)} of {len(CLAIMS)} claims proved" in text
 
 
 def test_the_table_is_what_the_claims_are(whole):

@@ -52,6 +52,7 @@ def test_a_witness_must_meet_the_assumptions_of_its_symbols_and_name_them_all():
     assert sign(p, witness={p: -1}) is UNDECIDED
     assert sign(whole**2 - whole, witness={whole: Rational(1, 2)}) is UNDECIDED
     assert sign(x + y, witness={x: -1}) is UNDECIDED
+    assert sign(p + whole, witness={p: -2, whole: 1}) is UNDECIDED
     assert sign(1 / x, witness={x: 0}) is UNDECIDED
     assert sign(1 / x, witness={x: -1}) is REFUTED
 
@@ -65,6 +66,7 @@ def test_an_instance_must_stay_in_the_ranges():
     at = Sum(KroneckerDelta(i, k) * a[i], (i, 1, n))
     assert index_sums(at, a[k], sizes={k: n}, instance={n: 1, k: 2}) is UNDECIDED
     assert index_sums(Sum(a[i], (i, 1, n)), a[1], instance={n: -1}) is UNDECIDED
+    assert index_sums(Sum(a[i], (i, 1, n)), a[1], instance={n: 0}) is REFUTED
     assert index_sums(Sum(a[i], (i, 1, n)), a[1], instance={n: Rational(3, 2)}) is UNDECIDED
     positive = Symbol("k", integer=True, positive=True)
     assert index_sums(a[positive], b[positive], instance={positive: 0}) is UNDECIDED
@@ -94,7 +96,8 @@ def test_a_true_equation_between_dependent_quantities_is_not_refuted():
 
 
 def test_sums_that_are_no_finite_sums_of_monomials_are_refused():
-    for outside in (Product(a[i], (i, 1, n)), 1 / (1 + KroneckerDelta(i, j)), Sum(a[i], (i, 0, n)) ** 2):
+    late = Sum(a[i] * a[j], (i, 0, n), (j, 1, m))
+    for outside in (Product(a[i], (i, 1, n)), 1 / (1 + KroneckerDelta(i, j)), Sum(a[i], (i, 0, n)) ** 2, late):
         with pytest.raises(ValueError, match="a sum inside another function"):
             index_sums(outside, 1)
 

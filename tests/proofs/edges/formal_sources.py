@@ -120,46 +120,53 @@ if COQC:
     def test_the_independent_checker_must_have_something_to_check(tmp_path):
         assert problems_of_terms(tmp_path, libraries=False) != []
 
-    def test_a_sound_folder_holds(tmp_path):
-        assert [row.holds for row in checker.check(folder_with(tmp_path))] == [True]
-
     @pytest.mark.parametrize(
         ("planted", "message"),
         [
             ({"source": SOUND.replace("exact eq_refl. Qed", "Admitted")}, "C.v: Admitted"),
             ({"source": "Axiom bad : 1 = 1." + SOUND}, "C.v: Axiom"),
             ({"source": "Parameter bad : 1 = 1." + SOUND}, "C.v: Parameter"),
-            ({"source": "Variable bad : Statement.\n" + SOUND.replace("eq_refl", "bad")}, "rests on C.bad"),
-            ({"source": SOUND.replace("Statement.", "twice 1 = 2.")}, "its type is not a statement"),
-            ({"source": SOUND.replace("Statement.", "True -> Statement.").replace("exact", "intro; exact")},
-             "C.one_is_one: its type"),
-            ({"source": "Section S. Hypothesis h : True.\n" + SOUND.replace("exact", "pose proof h; exact") + "End S."},
-             "its type is not a statement"),
-            ({"source": SOUND.replace("~ mutant", "~ twice 1 = 3")}, "C.mutant_refuted: its type is not a statement"),
             ({"claim": CLAIM.replace("C.one", "C.two")}, "two_is_one"),
-            ({"claim": CLAIM.replace('{ "C.one_is_one" = "Statement" }', "{}")}, "no theorems"),
-            ({"claim": CLAIM.replace('["C.instance"]', "[]")}, "no instances"),
-            ({"claim": CLAIM.replace('["C.mutant_refuted"]', "[]")}, "no mutants"),
             ({"project": "Statements.v\n"}, "C.v is not in _CoqProject"),
             ({"statement": STATEMENT + " Lemma hidden : Statement. Proof. easy. Qed."}, "not a definition"),
             ({"statement": STATEMENT.replace("Statement", "Statement (n : nat)"),
               "source": SOUND.replace(": Statement", ": Statement 1")}, "its type is not a statement"),
             ({"source": SOUND.replace("exact eq_refl", "exact 3")}, "C.v does not compile"),
-            ({"source": SOUND.replace("pose proof one_is_one. ", "")}, "the instance does not use a theorem of C"),
-            ({"source": SOUND.replace("twice 1 = 1 + 1. Proof. pose proof one_is_one.", "2 + 2 = 4. Proof.")},
-             "the instance does not use a theorem of C"),
-            ({"source": SOUND.replace("twice 1 = 3", "False").replace("discriminate", "exact (fun x => x)")},
-             "the mutant mentions nothing that the statement of C mentions"),
-            ({"source": SOUND.replace("twice 1 = 3", "1 = 2")},
-             "the mutant mentions nothing that the statement of C mentions"),
         ],
     )  # fmt: skip
-    def test_the_checker_rejects(tmp_path, planted, message):
+    def test_the_checker_rejects_a_folder(tmp_path, planted, message):
         assert message in problems(tmp_path, **planted)
 
-    def test_the_checker_rejects_a_proof_by_the_integers_of_the_machine(tmp_path):
-        source = "From Coq Require Import Uint63.\n" + SOUND.replace("exact eq", "pose proof (add_spec 1 1). exact eq")
-        assert re.search(r"rests on \S*add_spec", problems(tmp_path, source=source))
+    SOURCES = {
+        "Assumed": ("Variable bad : Statement.\n" + SOUND.replace("eq_refl", "bad"), "rests on Assumed.bad"),
+        "Machine": ("From Coq Require Import Uint63.\n"
+                    + SOUND.replace("exact eq", "pose proof (add_spec 1 1). exact eq"), r"rests on \S*add_spec"),
+        "Unnamed": (SOUND.replace("Statement.", "twice 1 = 2."), "its type is not a statement"),
+        "Weaker": (SOUND.replace("Statement.", "True -> Statement.").replace("exact", "intro; exact"),
+                   "Weaker.one_is_one: its type"),
+        "Sections": ("Section S. Hypothesis h : True.\n" + SOUND.replace("exact", "pose proof h; exact") + "End S.",
+                     "its type is not a statement"),
+        "Mutant": (SOUND.replace("~ mutant", "~ twice 1 = 3"), "Mutant.mutant_refuted: its type is not a statement"),
+        "Unused": (SOUND.replace("pose proof one_is_one. ", ""), "the instance does not use a theorem of Unused"),
+        "Alien": (SOUND.replace("twice 1 = 1 + 1. Proof. pose proof one_is_one.", "2 + 2 = 4. Proof."),
+                  "the instance does not use a theorem of Alien"),
+        "Absurd": (SOUND.replace("twice 1 = 3", "False").replace("discriminate", "exact (fun x => x)"),
+                   "the mutant mentions nothing that the statement of Absurd mentions"),
+        "Numbers": (SOUND.replace("twice 1 = 3", "1 = 2"), "the mutant mentions nothing that the statement of Numbers"),
+        "Theorems": (SOUND, "no theorems"), "Instances": (SOUND, "no instances"), "Mutants": (SOUND, "no mutants"),
+    }  # fmt: skip
+
+    def test_the_checker_rejects_each_wrong_claim_of_a_folder_and_no_right_one(tmp_path):
+        sections = {name: CLAIM.replace("[C]", f"[{name}]").replace('"C.', f'"{name}.') for name in ("C", *SOURCES)}
+        for kind in ("theorems", "instances", "mutants"):
+            sections[kind.title()] = re.sub(f"{kind} = .*", "", sections[kind.title()])
+        files = "".join(f"{name}.v\n" for name in ("Statements", *sections))
+        folder_with(tmp_path, claim="".join(sections.values()), project=files)
+        for name, (source, _) in SOURCES.items():
+            (tmp_path / f"{name}.v").write_text(HEADER + source)
+        found = {row.claim: "\n".join(row.problems) for row in checker.check(tmp_path)}
+        assert found.pop("C") == ""
+        assert [name for name, (_, message) in SOURCES.items() if not re.search(message, found[name])] == []
 
     def test_a_formal_claim_without_an_entry_is_rejected(tmp_path):
         rows = checker.check(folder_with(tmp_path), formal=frozenset({"C", "LOST"}))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +12,6 @@ from proofs import CLAIMS as NAMES
 from proofs import decide, report
 from proofs.decided import FormalLayer, ProofReport
 from proofs.deciding import decide_claim, load
-
-CLAIMS = [load(name, NAMES) for name in NAMES]
 
 
 @pytest.mark.parametrize("claim", ["L9", "", "core", "l1.py"])
@@ -57,23 +54,3 @@ def test_the_formal_layer_is_asked_about_the_claims_that_it_must_hold(holds, sta
 def test_a_failing_claim_outweighs_a_formal_layer_that_was_not_checked():
     broken = decide_claim(dataclasses.replace(load("STR", NAMES), mutants=()))
     assert ProofReport((broken,), FormalLayer("not checked here", Verdict.UNSUPPORTED)).exit_code == 1
-
-
-def test_reports():
-    whole = report()
-    content = json.loads(whole.to_json())
-    assert content["schema"] == "conv2attn.proofs/2"
-    assert [claim["name"] for claim in content["claims"]] == list(NAMES)
-    assert {claim["verdict"] for claim in content["claims"]} == {"holds"}
-    text, markdown, latex = whole.to_text(80), whole.to_markdown(), whole.to_latex()
-    assert max(map(len, text.splitlines())) <= 80
-    for claim in CLAIMS:
-        assert f"\n{claim.name} " in text
-        assert f"\n{claim.name}: {claim.not_shown.split()[0]}" in text
-        assert f"## {claim.name}. {claim.title}" in markdown
-        assert all(step.says in markdown for step in (*claim.steps, *claim.mutants))
-        assert claim.formula in latex
-    assert latex.count(r"\begin{") == latex.count(r"\end{")
-    outside = re.sub(r"\\\[.*?\\\]|^\$[^\n]*\$$", "", latex, flags=re.DOTALL | re.MULTILINE)
-    assert not re.search(r"(?<!\\)[_#&%$^]", outside)
-    assert f"{len(CLAIMS)} of {len(CLAIMS)} claims proved" in text

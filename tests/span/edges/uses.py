@@ -75,6 +75,19 @@ def test_heads_given_as_an_array_are_fitted_as_those_of_a_layer():
         fit_heads(nn.Conv1d(3, 4, 3), attention, grid=grid)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_fewest_heads_construct_the_convolution(seed):
+    torch.manual_seed(seed)
+    conv = integers(nn.Conv2d(1 + seed % 2, 1 + seed // 2, 3))
+    found = fewest_heads(conv)
+    rank = int(np.linalg.matrix_rank(conv.weight.detach().flatten(2).flatten(0, 1).numpy()))
+    assert found.free in (rank, rank + 1)
+    assert all(sum(row) == 1 and min(row) >= 0 for row in found.patterns)
+    floats = np.array([[float(Fraction(x)) for x in row] for row in found.patterns])
+    taps = np.einsum("ht,hoi->oit", floats, found.matrices).reshape(conv.weight.shape)
+    assert np.allclose(taps, conv.weight.detach().numpy(), atol=1e-10, rtol=0)
+
+
 def test_heads_are_read():
     layer = convert(nn.Conv2d(1, 1, 3, padding=1))
     assert [reading.offset for reading in head_offsets(layer, grid=(5, 6))] == OFFSETS
