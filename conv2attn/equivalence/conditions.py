@@ -79,7 +79,7 @@ def line_in(trace: str) -> str:
 def reason_of(error: Exception) -> str:
     """Why a network could not be exported, and at which of its lines."""
     text = str(error)
-    if "data-dependent" in text or type(error).__name__ == "GuardOnDataDependentSymNode":
+    if "data-dependent" in text:
         why = "its code branches on values"
     else:
         why = f"{type(error).__name__}: {text.strip().partition(chr(10))[0][:160]}"

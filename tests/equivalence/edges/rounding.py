@@ -164,6 +164,25 @@ def with_factors():
     return original, converted, 2 * gamma(7, 2.0**-24) * size.item() / 6
 
 
+PRODUCTS = {
+    "of any numbers": (torch.float32, lambda layer: None, (2, 3)),
+    "of whole numbers": (
+        torch.float32,
+        lambda layer: [f.data.mul_(3).round_() for f in (layer.value, layer.output)],
+        (2, 3),
+    ),
+    "one each": (torch.float32, lambda layer: layer.value.data.copy_(2 * torch.eye(4)[..., None]), (1, 1.01)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_factors_round_unless_each_is_one_that_the_dtype_is_seen_to_hold(name):
+    dtype, change, (least, most) = PRODUCTS[name]
+    original, converted = one_of(dtype, lambda layer: (factored(layer, 4), change(layer)))
+    original.weight.data = converted.weights.taps().detach().unflatten(0, (3, 3)).permute(2, 3, 0, 1).contiguous()
+    assert least <= bound(original, converted) / bound(original, conv2attn.convert(original)) <= most
+
+
 def stored_partial_sums():
     """A transposed convolution adds its taps in the format that they are stored in."""
     original = nn.ConvTranspose2d(4, 6, 3).bfloat16()
