@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.equivalence.differential import alone, reason, run
+from conv2attn.equivalence.differential import alone, run, run_second
 from conv2attn.equivalence.outputs import leaves
 from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.models.conversion.functional import FUNCTIONS
@@ -36,24 +36,33 @@ def departure(original: nn.Module, network: nn.Module, pairs: Modules, images: T
 
 
 def departure_on(images: Tensor, original: nn.Module, network: nn.Module, pairs: Modules) -> str:
-    """How `network` with the layers of `original` differs from it on these images; empty if no difference is seen.
+    """How `network` with the layers of `original` differs from it on these images; empty if no difference is seen."""
+    if (found := run_exchanged(images, original, network, pairs)) is None:
+        return ""
+    first, second, failure = found
+    if failure:
+        return f"the second fails: {failure}"
+    return "" if all_same(copies(first), copies(second)) else OTHER
 
-    Empty too where `original` does not repeat itself, and where a layer of `network` is in the place of two.
+
+def run_exchanged(
+    images: Tensor, original: nn.Module, network: nn.Module, pairs: Modules
+) -> tuple[Any, Any, str] | None:
+    """The outputs of `original`, and of `network` with its layers, or why that one fails.
+
+    None where nothing follows from them: `original` does not run or does not repeat itself, or a layer of `network` is
+    in the place of two.
     """
     try:
         with PlainLayouts():
-            first, again = (copies(run(copy_network(original), images.clone())) for _ in range(2))
+            first, again = (run(copy_network(original), images.clone()) for _ in range(2))
     except Exception:  # the network's own code may raise anything on so few images, or on larger ones
-        return ""
+        return None
     trial = with_layers_of(original, network, pairs)
-    if trial is None or not all_same(first, again):
-        return ""
-    try:
-        with PlainLayouts():
-            second = copies(run(trial, images.clone()))
-    except Exception as failure:
-        return f"the second fails: {type(failure).__name__}: {reason(failure)}"
-    return "" if all_same(first, second) else OTHER
+    if trial is None or not all_same(copies(first), copies(again)):
+        return None
+    with PlainLayouts():
+        return first, *run_second(trial, images.clone())
 
 
 def with_layers_of(original: nn.Module, network: nn.Module, pairs: Modules) -> nn.Module | None:

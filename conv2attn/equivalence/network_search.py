@@ -20,12 +20,10 @@ from torch import Tensor, nn
 
 from conv2attn.equivalence.compared import Compared, compare_layers
 from conv2attn.equivalence.counterexample import CALL, NETWORK, STRUCTURE, TOLERANCE, Witness
-from conv2attn.equivalence.differential import run, run_second
-from conv2attn.equivalence.exchanged import all_same, copies, with_layers_of
+from conv2attn.equivalence.exchanged import run_exchanged
 from conv2attn.equivalence.layer_search import at_worst, rounding_allowed
 from conv2attn.equivalence.outputs import judge, most_different, widest_gap
 from conv2attn.errors import Conv2AttnError, UsageError
-from conv2attn.models.conversion.discovery import copy_network
 from conv2attn.report import counted
 from conv2attn.verdicts import Verdict
 
@@ -59,10 +57,10 @@ class Look:
         if part != STRUCTURE:
             allowed = tolerance if part == TOLERANCE else None
             return self.of_outputs(part, first, second, failure, allowed, self.compared.overflow())
-        exchanged = self.with_layers_exchanged()
+        exchanged = run_exchanged(self.image[None], self.original, self.network, self.compared.pairs)
         if exchanged is None:
             return replace(self.of_outputs(part, first, second, failure), told="")
-        return self.of_outputs(part, first, *run_second(exchanged, self.image[None]), 0.0)
+        return self.of_outputs(part, *exchanged, 0.0)
 
     def of_outputs(
         self, part: str, first: Any, second: Any, failure: str, allowed: float | None = None, overflow: str = ""
@@ -73,16 +71,6 @@ class Look:
         gap = widest_gap(first, second, sys.float_info.max if allowed is None else allowed)
         shown = Witness(NETWORK, self.image, part=part, told=told, allowed=allowed)
         return shown if gap is None else replace(shown, **vars(gap))
-
-    def with_layers_exchanged(self) -> nn.Module | None:
-        """A copy of the second network in which all layers and functional convolutions are those of the first.
-
-        None where nothing follows from its outputs: a layer stands for two, or the first does not repeat itself.
-        """
-        again = run(copy_network(self.original), self.image[None])
-        if not all_same(copies(self.compared.first), copies(again)):
-            return None
-        return with_layers_of(self.original, self.network, self.compared.pairs)
 
     def of_call(self, name: str) -> Witness:
         """The counterexample for a functional call: where it differs most beyond what rounding allows."""
