@@ -61,8 +61,7 @@ def test_inspect_says_what_every_bad_file_is_or_refuses_it_and_runs_nothing(bad,
         assert not (path.parent.parent / MARKER).exists(), name
 
 
-def test_commands_refuse_bad_files_in_one_line_and_write_nothing(bad, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_commands_refuse_bad_files_in_one_line_and_write_nothing(bad, tmp_path):
     for name in ("os.system, zip", "cut at 0.5", "page", "hostile program", "a bomb", "missing", "folder"):
         for command in (["convert"], ["verify", str(bad[name])], ["check-span"]):
             result = CliRunner().invoke(

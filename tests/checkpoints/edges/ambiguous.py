@@ -17,12 +17,6 @@ from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build
 PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3))}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def states():
     torch.manual_seed(0)

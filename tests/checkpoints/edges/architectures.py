@@ -30,10 +30,9 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def factory(tmp_path, monkeypatch):
+def factory(folder):
     """A file with a network in it, in the working folder, and the network."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "netfile.py").write_text(SOURCE)
+    (folder / "netfile.py").write_text(SOURCE)
     torch.manual_seed(0)
     return architecture("netfile.py:Net").build().eval()
 

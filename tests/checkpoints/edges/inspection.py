@@ -14,12 +14,6 @@ from conv2attn.cli import main
 from conv2attn.models.zoo.resnet import ResNetPlan, build
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def inspect(path, code=0):
     result = CliRunner().invoke(main, ["inspect", str(path), "--format", "json"])
     assert result.exit_code == code, result.output

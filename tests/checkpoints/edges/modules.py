@@ -47,12 +47,6 @@ def network():
     return whole.eval()
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("wrapper", [None, "model", "ema"])
 def test_a_module_of_torch_is_built_anew_and_computes_the_same(wrapper):
     net, image = network(), torch.randn(3, 3, 6, 4)

@@ -25,12 +25,6 @@ def network(size=None, mean=None, std=None):
     return with_provenance(nn.Conv2d(3, 4, 3), Provenance("f", "k", "timm:x", input_size=size, mean=mean, std=std))
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def put(name, array):
     """Pixels in a file of each form; a folder holds one file per image."""
     match Path(name).suffix:

@@ -39,12 +39,6 @@ def net():
     return Net().eval()
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def export(net, name="net.pt2"):
     free = {0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO}
     torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 6, 8),), dynamic_shapes=(free,)), name)

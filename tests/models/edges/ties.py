@@ -1,8 +1,6 @@
 """A parameter that is held in more than one place stays one."""
 
 import pytest
-import torch
-from models.networks import encoder_and_decoder
 from torch import nn
 from whole import assert_equal, image_of, whole
 
@@ -24,17 +22,6 @@ def test_parameters_that_convolutions_share_stay_one(trainable, d_head):
     assert holders[0][-1] is holders[1][-1]
     for i in range(2):
         assert_equal(model[i], network[i], image)
-
-
-@pytest.mark.parametrize("d_out", [3, 5])
-def test_a_tied_parameter_keeps_its_names_and_reaches_both_ends(d_out):
-    model = whole(encoder_and_decoder(d_out))
-    network = convert(model)
-    ours = [key for key, _ in network.named_parameters() if "attending_calls" not in key]
-    assert ours == [key for key, _ in model.named_parameters()]
-    image = image_of(2, 3, 6, 7)
-    whole(network, seed=5)
-    assert not torch.equal(network(image), model(image))
 
 
 def test_a_tie_with_a_skipped_convolution_is_kept():
