@@ -75,27 +75,30 @@ def test_an_image_out_of_range_is_refused_with_the_ranges():
             found(torch.zeros(shape))
 
 
+@pytest.fixture(scope="module", params=["net.pt2", "net.onnx"])
+def program(request, net, tmp_path_factory):
+    """Where the exported program of the converted network is."""
+    path = tmp_path_factory.mktemp("programs") / request.param
+    save(conv2attn.convert(net), path, input_size=(3, 6, 8), engine="conv")
+    return str(path)
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
-def test_verify_measures_a_network_against_its_program(net, name):
+def test_verify_measures_a_network_against_its_program(net, program):
     torch.save(net, "net.pt")
-    converted = conv2attn.convert(net)
-    save(converted, name, input_size=(3, 6, 8))
     image = torch.randn(2, 3, 6, 8)
-    assert (load(name)(image) - net(image)).abs().max() < 1e-5
-    options = ["net.pt", name, "--allow", f"{Net.__module__}.Net", "--input-size", "3x6x8", "--format", "json"]
+    assert (load(program)(image) - net(image)).abs().max() < 1e-5
+    options = ["net.pt", program, "--allow", f"{Net.__module__}.Net", "--input-size", "3x6x8", "--format", "json"]
     done = CliRunner().invoke(main, ["verify", *options])
     assert done.exit_code == 3, done.output  # neither "holds" nor "refuted": other operators compute it
     assert json.loads(done.stdout)["outputs"]["max_difference"] < 1e-5
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
-def test_inspect_counts_operators_and_lists_tensors(net, name):
-    save(conv2attn.convert(net), name, input_size=(3, 6, 8), engine="conv")
-    found = json.loads(CliRunner().invoke(main, ["inspect", name, "--format", "json"]).stdout)
+def test_inspect_counts_operators_and_lists_tensors(program):
+    found = json.loads(CliRunner().invoke(main, ["inspect", program, "--format", "json"]).stdout)
     assert "operations: " in found["findings"][0]
-    assert "architecture: the program itself" in CliRunner().invoke(main, ["inspect", name]).stdout
+    assert "architecture: the program itself" in CliRunner().invoke(main, ["inspect", program]).stdout
     assert found["kind"] in ("ONNX model", "program that torch.export saved (.pt2)")
     assert [4, 3] in [shape[:2] for _, shape, _ in found["tensors"]]
 
