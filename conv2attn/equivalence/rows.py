@@ -71,16 +71,21 @@ def row_of(
         seen.spread = spread_of(ours, pair.original, seen)
     forms = evidence_of(pair.original, pair.scattered[0]), evidence_of(pair.converted, pair.scattered[1])
     row = replace(certify_layer(label, signature, pair, seen, attention, exactly=exactly), forms=forms)
-    row = refuted_by_an_input(row, (ours, theirs), pair, seen)
+    row = refuted_by_an_input(row, (ours, theirs), pair, seen) if exactly else row
     if skipped and row.verdict is Verdict.HOLDS:
         row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
     return row, pair
 
 
 def refuted_by_an_input(row: Row, layers: tuple[nn.Module, nn.Module], pair: Pair, seen: Measured) -> Row:
-    """The row, refuted where its geometry is undecided and an input shows a difference."""
+    """The row, refuted where it is undecided by its geometry and an input shows a difference."""
     doubt = next((each for each in row.findings if each.part == "geometry" and each.verdict is Verdict.UNDECIDED), None)
-    if doubt is None or seen.spread > 0 or pair.original.weights.stored.dtype in HALF:
+    if (
+        doubt is None
+        or row.verdict is not Verdict.UNDECIDED
+        or seen.spread > 0
+        or pair.original.weights.stored.dtype in HALF
+    ):
         return row
     if (witness := find_witness(row.name, layers, pair, 1.0)) is None:
         return row
