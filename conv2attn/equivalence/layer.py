@@ -33,12 +33,12 @@ def certify_layer(
 ) -> Row:
     """Whether two layers are the same map, and whether the measured difference is within its bound.
 
-    Unless `exactly`, weights and leak do not decide: only the geometry has to be the same.
+    Unless `exactly`, weights and leak do not decide: without the same geometry there is only no bound.
     """
     original, converted = pair.original, pair.converted
     maps = compare_maps(original, converted)
     leaking, leak = check_leaks(original, converted)
-    findings = [*maps, leaking] if exactly else [each for each in maps if len(maps) == 1 or each.part == "geometry"]
+    findings = [*maps, leaking] if exactly else within_a_tolerance(maps)
     row = Row(name, signature, (), grid=seen.grid or None, leak=leak, **numbers_of(attention, seen))
     if seen.calls and all(finding.part != "support" for finding in findings):
         placed = maps[0].verdict is Verdict.HOLDS
@@ -52,6 +52,15 @@ def certify_layer(
         kept = None if seen.spread > 0 or not bounds else bound
         row = replace(row, input_range=seen.input_range, max_error=seen.max_error, bound=kept)
     return replace(row, findings=tuple(findings), strength=strength_of(tuple(findings)))
+
+
+def within_a_tolerance(maps: list[Finding]) -> list[Finding]:
+    """The findings that count beside a tolerance: other pixels are no bound, and refute nothing by themselves."""
+    counting = [each for each in maps if len(maps) == 1 or each.part == "geometry"]
+    amiss = [each.part == "geometry" and each.verdict is Verdict.REFUTED for each in counting]
+    return [
+        replace(each, verdict=Verdict.UNDECIDED) if off else each for each, off in zip(counting, amiss, strict=True)
+    ]
 
 
 def numbers_of(layer: MultiHeadSelfAttention | None, seen: Measured) -> dict[str, Any]:
