@@ -286,3 +286,14 @@ def test_equal_graphs_without_compared_layers_differ_by_nothing_where_they_repea
     one_hot = torch.zeros(1, 3, 9, 8)
     one_hot[0, 2, 4, 4] = 1.0
     assert bool(certify(first, second, images=one_hot, tolerance=0.0)) is repeated
+
+
+@pytest.mark.parametrize(("tolerance", "verdict"), [(1.0, UNDECIDED), (1e-9, REFUTED)])
+@pytest.mark.parametrize(
+    "change", [lambda norm: ulp(norm.weight.data, (0,)), lambda norm: setattr(norm, "eps", 1.1e-5)]
+)
+def test_another_context_refutes_no_tolerance_that_no_image_exceeds(change, tolerance, verdict):
+    original = nn.Sequential(pair()[0], nn.BatchNorm2d(4)).eval()
+    converted = conv2attn.convert(original)
+    change(converted[1])
+    assert certify(original, converted, tolerance=tolerance, **SIZE).verdict is verdict
