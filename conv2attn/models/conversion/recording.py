@@ -35,9 +35,9 @@ def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
     memo.update({id(tensor): tensor.detach().clone() for tensor in computed})
     given = dict(memo)
     copied = copy.deepcopy(network, memo)
-    for module in network.modules():
-        twin, forward = memo.get(id(module)), vars(module).get("forward")
-        if forward is not None and twin is not None and "forward" not in vars(twin):  # a GraphModule drops it
+    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
+        twin, forward = memo.get(id(graph)), vars(graph).get("forward")
+        if forward is not None and twin is not None and "forward" not in vars(twin):
             vars(twin)["forward"] = copy.deepcopy(forward, memo)
     originals = set(network.modules())
     for parameter in network.parameters():
