@@ -183,6 +183,10 @@ def test_what_shows_on_odd_sides_alone_is_refuted_and_refusing_them_is_not():
     refusing[1].register_forward_pre_hook(refuse)
     refusing[1].register_forward_hook(lambda module, given, out: out + 0)
     assert certify(original, refusing, images=even).between[0].verdict is Verdict.UNDECIDED
+    sized = nn.Sequential(nn.Conv2d(4, 2, 1), nn.Flatten(), nn.Linear(280, 3))
+    converted = conv2attn.convert(sized, example_input=even)
+    converted[0].register_forward_hook(lambda module, given, out: out + 0)
+    assert certify(sized, converted, images=even).between[0].verdict is Verdict.UNDECIDED
 
 
 def test_the_users_networks_are_as_they_were():
