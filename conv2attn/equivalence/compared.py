@@ -86,8 +86,9 @@ class Compared:
         return tuple(witness for witness in found if witness is not None)
 
     def witness(self, name: str, input_range: float, tolerance: float | None = None) -> Witness | None:
-        """The worst input constructed for a pair."""
-        return find_witness(name or "(root)", self.pairs[name], self.bases[name], input_range, tolerance)
+        """The worst input constructed for a pair: with a tolerance, of the sides that were met, as the claim is."""
+        sides = self.seen[name].sides if tolerance is not None else None
+        return find_witness(name or "(root)", self.pairs[name], self.bases[name], input_range, tolerance, sides)
 
 
 def worst_of(rules: Sequence[LayerRule]) -> LayerRule:

@@ -1,6 +1,7 @@
 """Counterexamples of layers: constructed, not searched for, since both layers are affine in their input."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
@@ -19,7 +20,7 @@ from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.replacement import present
 from conv2attn.theorem import STOCK, Convolution, attention_for
 
-CHANNELS = 16  # output channels tried, those whose weights differ most
+CHANNELS = 16  # output channels tried on a small image, those whose weights differ most; fewer on a large one
 
 
 def find_witness(
@@ -28,16 +29,18 @@ def find_witness(
     pair: Pair,
     reach: float,
     tolerance: float | None = None,
+    sides: Sides | None = None,
 ) -> Witness | None:
     """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
 
-    For one output the difference is affine in the input, so its sign-aligned input, +-reach by the sign of the
-    gradient, is the worst for that output in real arithmetic. Zero shows what only the biases differ by. A difference
-    counts if it exceeds the `tolerance`; without one, if it exceeds what rounding allows or is one in exact arithmetic.
+    It has the `sides` given, or is small. For one output the difference is affine in the input, so its sign-aligned
+    input, +-reach by the sign of the gradient, is the worst for that output in real arithmetic. Zero shows what only
+    the biases differ by. A difference counts if it exceeds the `tolerance`; without one, if it exceeds what rounding
+    allows or is one in exact arithmetic.
     """
     found = list[Witness]()
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
-        for image, place in candidates(layers, pair, reach):
+        for image, place in candidates(layers, pair, reach, sides or small_sides(pair.original)):
             witness = computed(name, layers, pair, image[0].detach(), place, tolerance)
             if witness is not None and witness.shows:
                 found.append(witness)
@@ -95,7 +98,7 @@ def at_worst(
 
 
 def candidates(
-    layers: tuple[nn.Module, nn.Module], pair: Pair, reach: float
+    layers: tuple[nn.Module, nn.Module], pair: Pair, reach: float, sides: Sides
 ) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Zero, and the worst input for some outputs of the channels that differ most: corner, middle and end queries, and
     the one that differs most on noise.
@@ -103,7 +106,7 @@ def candidates(
     Each with the output that it is the worst for; zero with that of the largest difference.
     """
     original, like = pair.original, pair.original.weights.stored
-    image = torch.zeros(1, original.weights.d_in, *small_sides(original), dtype=like.dtype, device=like.device)
+    image = torch.zeros(1, original.weights.d_in, *sides, dtype=like.dtype, device=like.device)
     image.requires_grad_()
     first, second = (layer(image) for layer in layers)
     difference = (second.double() - first.double())[0]
@@ -113,7 +116,9 @@ def candidates(
         noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
         apart = (layers[1](noise).double() - layers[0](noise).double())[0].abs().nan_to_num(torch.inf).flatten(1)
     weights, biases = differences(pair)
-    for channel in (weights + biases).topk(min(CHANNELS, difference.shape[0])).indices.tolist():
+    times = max(1, math.prod(sides) // math.prod(small_sides(original)))
+    count = min(max(1, CHANNELS // times), difference.shape[0])
+    for channel in (weights + biases).topk(count).indices.tolist():
         queries = difference[channel].flatten()
         for query in {0, middle(difference.shape[1:]), queries.numel() - 1, int(apart[channel].argmax())}:
             (weight,) = torch.autograd.grad(queries[query], image, retain_graph=True)

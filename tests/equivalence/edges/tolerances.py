@@ -40,6 +40,16 @@ def test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing():
         assert verdict is HOLDS or (found.rows[0].decisive.part, found.rows[0].decisive.code) == ("tolerance", "C2A409")
 
 
+def test_a_tolerance_is_refuted_by_an_input_of_the_size_that_it_is_claimed_for():
+    original, converted = pair(alpha=8)
+    on_small, on_large = (certify(original, converted, input_size=(3, side, side)) for side in (2, 9))
+    worst = on_large.witnesses[0].difference
+    found = certify(original, converted, input_size=(3, 2, 2), tolerance=worst * 0.9)
+    assert found.verdict is not REFUTED, found.to_text()
+    assert found.witnesses == ()
+    assert on_small.verdict is REFUTED
+
+
 LAYERS = {
     "the range counts": (lambda: pair(padding=0), {"tolerance": 2.0, "input_range": 50.0}, REFUTED),
     "one ulp": (lambda: changed(lambda layer: layer.bias.data.add_(1e-6)), {"tolerance": 1e-3}, HOLDS),
