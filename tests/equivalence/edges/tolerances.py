@@ -273,12 +273,19 @@ def last_in(layout):
     return lambda y: torch.conv2d(y.contiguous(memory_format=layout), torch.ones(5, 4, 3, 3) / 7)
 
 
+def unaligned(net):
+    """The weights one number further in memory, where sums may be formed in another order."""
+    weight = net.b.weight.data
+    net.b.weight.data = torch.empty(weight.numel() + 1)[1:].view_as(weight).copy_(weight)
+
+
 ALONE = {
     "an operator without a bound": (lambda y: torch.cumsum(y, 1), lambda net: None, True),
     "dropout in evaluation mode": (lambda y: torch.dropout(y, 0.5, False), lambda net: None, True),
     "dropout in training mode": (lambda y: torch.dropout(y, 0.5, True), lambda net: None, False),
     "random summands": (lambda y: y + torch.rand(y.shape), lambda net: None, False),
     "one ulp": (lambda y: y, lambda net: ulp(net.b.weight.data, (1, 2, 0, 1)), False),
+    "an address of weights": (lambda y: y, unaligned, False),
     "a layout of weights": (lambda y: y, lambda net: net.to(memory_format=torch.channels_last), False),
     "a layout": (
         last_in(torch.contiguous_format),
