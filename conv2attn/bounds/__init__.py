@@ -8,7 +8,6 @@ from conv2attn.bounds.centre import sharpness_on_a_pixel
 from conv2attn.bounds.covariance import leaked_mass_covariance, smallest_eigenvalue_at_least
 from conv2attn.bounds.difference import difference_bound, mixing_effect
 from conv2attn.bounds.directed import down, up
-from conv2attn.bounds.dyadic import integer_matrix, over_power_of_two
 from conv2attn.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
 from conv2attn.bounds.hard import computed_leak, hard_mixing_bound, target_rounds_to_one_threshold
 from conv2attn.bounds.leak import leak_at_least, leak_reached, leaked_mass, leaked_mass_diagonal
@@ -39,7 +38,6 @@ __all__ = [
     "gamma",
     "hard_mixing_bound",
     "integer_budget",
-    "integer_matrix",
     "largest_exact_side",
     "largest_separating_side",
     "leak_at_least",
@@ -49,7 +47,6 @@ __all__ = [
     "leaked_mass_diagonal",
     "mixing_effect",
     "one_hot_threshold",
-    "over_power_of_two",
     "sharpness_on_a_pixel",
     "smallest_eigenvalue_at_least",
     "soft_mixing_bound",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis import Basis, Offset, Shift, Weights
-from conv2attn.bounds import integer_matrix
+from conv2attn.bounds.dyadic import integer_matrix
 from conv2attn.equivalence.bases import channels, taps_of
 
 Keys = Sequence[Any]  # one hashable key per term: terms of equal keys are added up

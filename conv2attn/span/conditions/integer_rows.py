@@ -10,7 +10,7 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.bounds import integer_matrix, over_power_of_two
+from conv2attn.bounds.dyadic import integer_matrix, over_power_of_two
 from conv2attn.span.conditions.problem import Array, AttentionRows, Targets, selected
 
 

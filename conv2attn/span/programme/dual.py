@@ -13,7 +13,7 @@ from typing import final
 import flint
 import numpy as np
 
-from conv2attn.bounds import over_power_of_two
+from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.conditions.integer_rows import (
     Coefficients,
     QueryRows,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from conv2attn.basis import Sides
-from conv2attn.bounds import over_power_of_two
+from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
 from conv2attn.span.conditions.problem import AttentionRows
 from conv2attn.span.sources.arguments import as_array

@@ -10,7 +10,7 @@ from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention
 from conv2attn.attention import QuadraticEncoding
-from conv2attn.bounds import over_power_of_two
+from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.checker import confirms_dual, largest_norm
 from conv2attn.span.conditions.integer_rows import Coefficients, integer_row
 from conv2attn.span.conditions.limits import Limits, limits_for
