@@ -79,8 +79,8 @@ MUTANTS = {
     "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
         "equivalence/tap_sums.py",
-        "return ~(at_places(first, ours, places) == at_places(second, theirs, places))",
-        "return (at_places(first, ours, places) - at_places(second, theirs, places)).abs() > 1e-6",
+        "wrong.append(~(single[0] == single[1]))",
+        "wrong.append((single[0] - single[1]).abs() > 1e-6)",
         f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
     ),
     "biases not compared": Mutant(
@@ -102,10 +102,10 @@ MUTANTS = {
         f"{SHOWN}[stride that shows at some sizes only]",
     ),
     "heads off the grid": Mutant(
-        "equivalence/layers.py",
-        "return judge_out_of_bounds(original, converted)",
-        'return holds("geometry")',
-        f"{OFF_GRID}::test_other_pixels_with_weights_that_cancel_there_are_the_same_map[do not]",
+        "equivalence/larger_grid.py",
+        'padding.mode == "zeros" and min(amounts) > 0',
+        'padding.mode == "zeros"',
+        f"{OFF_GRID}::test_heads_off_the_grid_of_two_axes[zeros on one axis hide nothing of another]",
     ),
     "any leak": Mutant(
         "equivalence/leak.py",
@@ -119,22 +119,22 @@ MUTANTS = {
         "if max(computed.values()) <= 1e-15 and",
         f"{NETWORKS}::test_strength_follows_alpha_and_not_what_is_measured",
     ),
-    "one prime": Mutant(
-        "equivalence/exact_sums.py",
-        "while product <= 1 << bits",
-        "while product <= 1",
-        f"{MAPS}::test_a_difference_that_many_moduli_divide_is_a_difference",
+    "one head of several at a place": Mutant(
+        "equivalence/tap_sums.py",
+        "(factor[terms].unflatten(",
+        "(factor[terms[:1]].unflatten(",
+        f"{MAPS}::test_a_pair_of_layers_is_decided_by_the_right_part[two heads at one place, off together]",
     ),
-    "composite moduli": Mutant(
-        "equivalence/exact_sums.py",
-        "return odd > 1 and all(",
-        "return odd > 1 or all(",
-        f"{MAPS}::test_a_difference_that_many_moduli_divide_is_a_difference",
+    "sums of products in floats": Mutant(
+        "equivalence/tap_sums.py",
+        "    (first, _), (second, _) = (integer_matrix",
+        "    return left @ right != 0\n    (first, _), (second, _) = (integer_matrix",
+        f"{MAPS}::test_long_sums_of_large_numbers_are_exact",
     ),
-    "a bit less in float32": Mutant(
-        "equivalence/exact_sums.py",
-        "torch.float32: 24",
-        "torch.float32: 23",
+    "a bit less of a float": Mutant(
+        "bounds/dyadic.py",
+        "MANTISSA = 53",
+        "MANTISSA = 52",
         f"{MAPS}::test_one_ulp_of_a_factor_is_seen_in_every_format",
     ),
     "NaN passes": Mutant(
