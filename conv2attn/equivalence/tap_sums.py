@@ -39,9 +39,7 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
     wrong = list[Tensor]()
     for place in places:
         terms = [[term for term, key in enumerate(each) if key == place] for each in keys]
-        single = [
-            None if taps is None or len(at) > 1 else taps[at].sum(0) for taps, at in zip(stored, terms, strict=True)
-        ]
+        single = [None if taps is None else only(taps, at) for taps, at in zip(stored, terms, strict=True)]
         if single[0] is not None and single[1] is not None:
             wrong.append(~(single[0] == single[1]))
             continue
@@ -49,6 +47,11 @@ def different_sums(original: Basis, converted: Basis, places: Keys, keys: tuple[
         left, right = torch.cat([outputs[0], -outputs[1]], 2), torch.cat(values, 1)
         wrong.append(torch.cat([differing(*pair) for pair in zip(left, right, strict=True)]))
     return torch.stack(wrong)
+
+
+def only(taps: Tensor, terms: list[int]) -> Tensor | None:
+    """The tap of the only term, zeros if there is none, and None if there are several."""
+    return None if len(terms) > 1 else taps[terms[0]] if terms else torch.zeros_like(taps[0])
 
 
 def in_a_row(weights: Weights, terms: list[int]) -> tuple[Tensor, Tensor]:
