@@ -96,7 +96,7 @@ def certify(
     largest = images.abs().max().item()
     reach = input_range if largest <= input_range else largest
     foreign, alike = not attends(original) and not attends(network), tolerance is None and compared.alike
-    refutes = tolerance is None and (alike or not foreign)
+    refutes = alike or (tolerance is None and not foreign)
     context = compare_context(original, network, compared.pairs, compared.bases, images, refutes=refutes)
     sampled = foreign and context.finding.verdict is Verdict.UNDECIDED
     bound, stop = None, "graphs that are not known to be equal"

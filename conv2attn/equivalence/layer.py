@@ -56,10 +56,10 @@ def certify_layer(
 
 def within_a_tolerance(maps: list[Finding]) -> list[Finding]:
     """The findings that count beside a tolerance: other pixels are no bound, and refute nothing by themselves."""
-    counting = [each for each in maps if len(maps) == 1 or each.part == "geometry"]
-    amiss = [each.part == "geometry" and each.verdict is Verdict.REFUTED for each in counting]
+    counting = (each for each in maps if len(maps) == 1 or each.part == "geometry")
     return [
-        replace(each, verdict=Verdict.UNDECIDED) if off else each for each, off in zip(counting, amiss, strict=True)
+        replace(each, verdict=Verdict.UNDECIDED) if (each.part, each.verdict) == ("geometry", Verdict.REFUTED) else each
+        for each in counting
     ]
 
 

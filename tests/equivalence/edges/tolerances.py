@@ -257,54 +257,6 @@ def test_an_undecided_certificate_names_a_tolerance_that_holds(single):
     assert certify(original, converted, input_size=(3, 8, 9), tolerance=float(named)).verdict is HOLDS
 
 
-class Named(nn.Module):
-    """A convolution under a name that no layer of the other network has, and a function of its output."""
-
-    def __init__(self, name, after):
-        super().__init__()
-        self.add_module(name, pair(bias=False)[0])
-        self.after = after
-
-    def forward(self, image):
-        return self.after(next(self.children())(image))
-
-
-def last_in(layout):
-    return lambda y: torch.conv2d(y.contiguous(memory_format=layout), torch.ones(5, 4, 3, 3) / 7)
-
-
-def unaligned(net):
-    """The weights one number further in memory, where sums may be formed in another order."""
-    weight = net.b.weight.data
-    net.b.weight.data = torch.empty(weight.numel() + 1)[1:].view_as(weight).copy_(weight)
-
-
-ALONE = {
-    "an operator without a bound": (lambda y: torch.cumsum(y, 1), lambda net: None, True),
-    "dropout in evaluation mode": (lambda y: torch.dropout(y, 0.5, False), lambda net: None, True),
-    "dropout in training mode": (lambda y: torch.dropout(y, 0.5, True), lambda net: None, False),
-    "random summands": (lambda y: y + torch.rand(y.shape), lambda net: None, False),
-    "one ulp": (lambda y: y, lambda net: ulp(net.b.weight.data, (1, 2, 0, 1)), False),
-    "an address of weights": (lambda y: y, unaligned, False),
-    "a layout of weights": (lambda y: y, lambda net: net.to(memory_format=torch.channels_last), False),
-    "a layout": (
-        last_in(torch.contiguous_format),
-        lambda net: setattr(net, "after", last_in(torch.channels_last)),
-        False,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_equal_graphs_without_compared_layers_differ_by_nothing_where_they_repeat_bit_by_bit(name):
-    after, change, repeated = ALONE[name]
-    first, second = Named("a", after), Named("b", after)
-    change(second)
-    one_hot = torch.zeros(1, 3, 9, 8)
-    one_hot[0, 2, 4, 4] = 1.0
-    assert bool(certify(first, second, images=one_hot, tolerance=0.0)) is repeated
-
-
 @pytest.mark.parametrize(("tolerance", "verdict"), [(1.0, UNDECIDED), (1e-9, REFUTED)])
 @pytest.mark.parametrize(
     "change", [lambda norm: ulp(norm.weight.data, (0,)), lambda norm: setattr(norm, "eps", 1.1e-5)]
