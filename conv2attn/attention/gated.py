@@ -113,7 +113,7 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         attention.gating_param.fill_(CLOSED)
         if layer.bias is not None:
             attention.proj.bias[: layer.d_out] = layer.bias
-    return GatedAttention(attention, layer.padding, layer.sites, layer.d_out)
+    return GatedAttention(attention, layer.image_padding, layer.sites, layer.d_out)
 
 
 def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
@@ -135,7 +135,7 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()
     if bool((gates != 1).any()):
         found = f"a head gives content {1 - gates.min().item():.2g} of its attention"
-        raise UnsupportedError("C2A101", found, "What positions alone do is in check-span --position-only.")
+        raise UnsupportedError("C2A101", found, "What positions alone do: conv2attn check-span MODEL --position-only.")
     if not bool((weight[:, 2] < 0).all()):
         found = f"head {int((weight[:, 2] >= 0).nonzero()[0])} does not attend less to what is farther away"
         raise UnsupportedError("C2A101", found, "Such a head has no centre.")

@@ -29,7 +29,7 @@ def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
     """The lattice that the offsets fill, each point once and in any order, or None."""
     axes = [sorted(set(axis)) for axis in zip(*offsets, strict=True)]
     dilation = tuple(axis[1] - axis[0] if len(axis) > 1 else 1 for axis in axes)
-    even = all(axis == list(range(axis[0], axis[-1] + 1, d)) for axis, d in zip(axes, dilation, strict=True))
+    even = all(axis == [axis[0] + d * t for t in range(len(axis))] for axis, d in zip(axes, dilation, strict=True))
     if not even or len(set(offsets)) != len(offsets) or math.prod(map(len, axes)) != len(offsets):
         return None
     order = tuple(sorted(range(len(offsets)), key=offsets.__getitem__))

@@ -1,22 +1,26 @@
 """The paper's multi-head self-attention with relative positions, Eqs. (1) to (8), on grids of one to three axes."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import index
 from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from conv2attn.attention.encodings import Encoding
-from conv2attn.attention.engines import EngineName, check_engine, choose_engine, dense, explain_engines, recipe_for
+from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.output_size import padding_for
 from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
-from conv2attn.attention.widths import Widths
-from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis
-from conv2attn.errors import UsageError
+from conv2attn.attention.tracing import as_node, refuse_script, unstacked
+from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis, taps_of
+from conv2attn.errors import HeadSizeError, UsageError
 
 MEMORY_LIMIT = 512 * 2**20
+MATCH = "Pass image.to(next(layer.parameters()))."
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -25,6 +29,10 @@ class MultiHeadSelfAttention(nn.Module):
     `A_h = q.(W_key x_k) + q.(W_hat_key r_delta) + u.(W_key x_k) + v.(W_hat_key r_delta)` with `q = W_qry x_q`
     (Cordonnier et al. 2020, Eqs. 1-8). The last term is the encoding's: v enters it only through `W_hat_key^T v`. The
     other three are there if their weights are. Keys live on the padded image, queries on `sites` of it.
+
+    A layer that was a convolution holds that one's `weight` instead of value and output: `W_val^h W_out^h` is tap h of
+    it, with one factor the identity. Everything else that the convolution had (`padding`, hooks, parametrisations) is
+    there too.
 
     Args:
         d_in, d_out: channels.
@@ -36,12 +44,16 @@ class MultiHeadSelfAttention(nn.Module):
         content_bias: whether keys have a bias of their own (u, W_key).
         content_linear: whether queries and keys are `W x + b`, as in the authors' code; Eq. (1) has no b.
         value, output: False for the identity, which is then neither stored nor multiplied by.
+        kernel_size: of the convolution whose `weight` holds the channel matrices, one head per tap, row-major; there
+            are no value, output and d_head then.
+        transposed: whether that weight is a transposed convolution's, (d_in, d_out / groups, *kernel_size).
         bias: whether there is a b_out.
         groups: diagonal blocks of value and output.
         padding, sites: geometry, as of a convolution; by default none, and every pixel asks.
         stride_by: "queries" asks only at the strided sites, "pooling" asks everywhere and then takes every stride-th.
     Raises:
-        HeadSizeError: a width does not fit (C2A105).  UsageError: an unknown `stride_by` or engine (C2A002).
+        HeadSizeError: a width, or the number of heads, does not fit (C2A105).
+        UsageError: an unknown `stride_by` or engine (C2A002).
     Examples:
         >>> import conv2attn, torch
         >>> from conv2attn.attention import QuadraticEncoding
@@ -65,6 +77,8 @@ class MultiHeadSelfAttention(nn.Module):
         content_linear: bool = False,
         value: bool = True,
         output: bool = True,
+        kernel_size: Sequence[int] | None = None,
+        transposed: bool = False,
         bias: bool = True,
         groups: int = 1,
         padding: Padding | None = None,
@@ -80,27 +94,68 @@ class MultiHeadSelfAttention(nn.Module):
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key
-        needed = encoding.d_position if content_position else 1
-        Widths(d_in, d_out, self.d_head, self.d_key, groups).check(needed, value, output)
+        self.kernel_size, self.transposed = None if kernel_size is None else tuple(kernel_size), transposed
         self.encoding, self.dimensions, self.heads = encoding, encoding.dimensions, encoding.heads
-        self.padding, self.sites = padding or Padding.none(self.dimensions), sites or Sites.everywhere(self.dimensions)
-        self.engine, self.memory_limit, self.name = check_engine(engine), MEMORY_LIMIT, "attention"
+        self.check_widths(encoding.d_position if content_position else 1, value, output)
+        self.image_padding = padding or Padding.none(self.dimensions)
+        self.sites = sites or Sites.everywhere(self.dimensions)
+        self.engine, self.memory_limit, self.name = engine, MEMORY_LIMIT, "attention"
         self._known: dict[tuple[torch.dtype, str], Known] = {}
 
         def weight(*shape: int, fan_in: int = 1) -> nn.Parameter:
             drawn = torch.empty(shape, device=device, dtype=dtype)
             return nn.Parameter(nn.init.uniform_(drawn, -(fan_in**-0.5), fan_in**-0.5) if drawn.numel() else drawn)
 
-        h, g = self.heads, groups
+        h, g, inner = self.heads, groups, d_in // groups
         self.query = weight(h, self.d_key, d_in, fan_in=d_in) if content or content_position else None
         self.key = weight(h, self.d_key, d_in, fan_in=d_in) if content or content_bias else None
         self.position_key = weight(h, self.d_key, encoding.d_position, fan_in=self.d_key) if content_position else None
         self.content_bias = weight(h, self.d_key, fan_in=self.d_key) if content_bias else None
         biased = (content_linear and self.query is not None, content_linear and self.key is not None)
         self.query_bias, self.key_bias = (weight(h, self.d_key, fan_in=d_in) if b else None for b in biased)
-        self.value = weight(self.d_head, d_in // g, h, fan_in=d_in // g) if value else None
-        self.output = weight(d_out, self.d_head // g, h, fan_in=h * self.d_head // g) if output else None
+        self.weight = self.value = self.output = None
+        if self.kernel_size is not None:
+            channels = (d_in, d_out // g) if transposed else (d_out, inner)
+            self.weight = weight(*channels, *self.kernel_size, fan_in=h * inner)
+        else:
+            self.value = weight(self.d_head, inner, h, fan_in=inner) if value else None
+            self.output = weight(d_out, self.d_head // g, h, fan_in=h * self.d_head // g) if output else None
         self.bias = nn.Parameter(torch.zeros(d_out, device=device, dtype=dtype)) if bias else None
+
+    def check_widths(self, d_position: int, value: bool, output: bool) -> None:
+        """Raises HeadSizeError (C2A105) where the widths do not fit together, or the identities do not fit them."""
+        found, remedy, groups = "", None, self.groups
+        for what, width in (("d_in", self.d_in), ("d_out", self.d_out), ("d_head", self.d_head)):
+            if width < 1 or width % groups:
+                found = found or f"{what}={width} is not a positive multiple of groups={groups}"
+        if not found and self.d_key < d_position:
+            found, remedy = f"d_key={self.d_key} is less than d_position={d_position}", "Raise d_key."
+        elif not found and self.kernel_size is not None:
+            if math.prod(self.kernel_size) != self.heads or self.d_head != min(self.d_in, self.d_out):
+                found = f"heads={self.heads} of width {self.d_head} are not the taps of a kernel {self.kernel_size}"
+        elif not found and not value and self.d_head != self.d_in:
+            found = f"value is the identity, so d_head={self.d_head} must be d_in={self.d_in}"
+        elif not found and not output and self.d_head != self.d_out:
+            found = f"output is the identity, so d_head={self.d_head} must be d_out={self.d_out}"
+        elif not found and not value and not output:
+            found = "value and output are both the identity: nothing would tell the heads apart"
+        if found:
+            raise HeadSizeError("C2A105", found, remedy)
+
+    @property
+    def engine(self) -> EngineName:
+        """The order of evaluation.
+
+        Raises:
+            UsageError: it is set to what is no engine (C2A002).
+        """
+        return self._engine
+
+    @engine.setter
+    def engine(self, name: EngineName) -> None:
+        if name not in ENGINES:
+            raise UsageError("C2A002", f"engine {name!r} is not one of {', '.join(ENGINES)}")
+        self._engine: EngineName = name
 
     @property
     def has_content(self) -> bool:
@@ -109,26 +164,38 @@ class MultiHeadSelfAttention(nn.Module):
 
     @property
     def weights(self) -> Weights:
-        """The channel matrices of the heads, head by head: views of `value` and `output`, which hold heads last."""
+        """The channel matrices of the heads, head by head: views of `weight`, or of `value` and `output`, heads last.
+
+        Only the weight of a transposed convolution is copied.
+        """
+        if (weight := self.weight) is not None:
+            taps = taps_of(weight, self.groups, self.transposed)
+            narrow = self.d_out < self.d_in
+            return Weights(taps if narrow else None, None if narrow else taps, self.bias, self.groups)
         value, output = (None if w is None else w.permute(2, 0, 1) for w in (self.value, self.output))
         return Weights(value, output, self.bias, self.groups)
 
     def hold(self, weights: Weights) -> Self:
-        """Makes copies of `weights` the layer's parameters, stored plainly with the heads last."""
+        """Makes copies of `weights` the layer's parameters, stored plainly with the heads last, in place of its own."""
+        self.weight = None
         for name, factor in (("value", weights.value), ("output", weights.output)):
             stored = None if factor is None else nn.Parameter(plain_copy(factor.permute(1, 2, 0)))
             setattr(self, name, stored)
         self.bias = None if weights.bias is None else nn.Parameter(plain_copy(weights.bias))
         return self
 
+    def operators(self) -> Any:
+        """The softmax operators of the heads, over the live parameters."""
+        positions = self.encoding.operators()
+        if not self.has_content:
+            return positions
+        biases = (self.content_bias, self.query_bias, self.key_bias)
+        return ContentSoftmax(positions, self.query, self.key, self.position_key, *biases)
+
     def basis(self, weights: Weights | None = None) -> Basis:
         """The layer as `sum_h P_h x M_h^T + b`, over its live parameters, or over other `weights`."""
-        operators: Any = self.encoding.operators()
-        if self.has_content:
-            biases = (self.content_bias, self.query_bias, self.key_bias)
-            operators = ContentSoftmax(operators, self.query, self.key, self.position_key, *biases)
         sites = self.sites if self.stride_by == "queries" else self.sites.without_stride()
-        return Basis(operators, weights or self.weights, self.padding, sites)
+        return Basis(self.operators(), weights or self.weights, self.image_padding, sites)
 
     def forward(
         self, input: Tensor, output_size: Sequence[int] | None = None, weights: Weights | None = None
@@ -145,12 +212,13 @@ class MultiHeadSelfAttention(nn.Module):
             EngineError: the engine set is not exact for the present parameters (C2A201), or nothing was read of them
                 before tracing (C2A203).
         """
+        if isinstance(input, fx.Proxy):
+            return as_node(self, input, *(() if output_size is None else (output_size,)))
         image = self.batched(input)
         basis = self.basis(weights)
         if output_size is not None:
-            basis = replace(
-                basis, padding=padding_for(self.padding, self.sites, tuple(image.shape[2:]), output_size, self.name)
-            )
+            sides = tuple(image.shape[2:])
+            basis = replace(basis, padding=padding_for(basis.padding, self.sites, sides, output_size, self.name))
         dtype = autocast_dtype(image)
         result = self.evaluate(basis, image) if dtype is None else self.under_autocast(basis, image, dtype)
         if self.stride_by == "pooling" and max(self.sites.stride) > 1:
@@ -186,6 +254,12 @@ class MultiHeadSelfAttention(nn.Module):
 
     def evaluate(self, basis: Basis, image: Tensor) -> Tensor:
         """The output for an image with a batch, by the engine that is set."""
+        weight = basis.weights.stored
+        if image.dtype != weight.dtype or image.device != weight.device:
+            ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
+            raise UsageError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
+        if readable(image):
+            basis = unstacked(basis, self.name)
         known = self.known(basis, image)
         if not readable(image):
             question = self.question(basis, image)
@@ -206,16 +280,16 @@ class MultiHeadSelfAttention(nn.Module):
         known = self._known.get(place)
         if readable(image):
             if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
-                known = self.read(basis, image)
+                known = self.read(basis.operators, image)
         elif known is None:
             if torch.compiler.is_compiling() or image.device.type == "meta":
                 raise refuse_unread(self.name)
-            known = self.read(basis, image)
+            known = self.read(basis.operators, image)
         return known
 
-    def read(self, basis: Basis, image: Tensor) -> Known:
+    def read(self, operators: Any, image: Tensor) -> Known:
         """Reads the values of the operators, and all that a graph of this engine will ask about them."""
-        known = self._known[image.dtype, image.device.type] = look(basis.operators, image)
+        known = self._known[image.dtype, image.device.type] = look(operators, image)
         if self.engine == "sdpa":
             _ = known.longest_side
         return known
@@ -232,18 +306,20 @@ class MultiHeadSelfAttention(nn.Module):
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and device in which the layer computes."""
-        return next(
-            (w for w in (self.output, self.value) if w is not None), next(self.encoding.parameters(), torch.empty(0))
-        )
+        held = chain(self.parameters(), self.buffers())
+        return next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
 
     def prepare(self) -> Self:
         """Reads the centres and the sharpness, so that the layer can be compiled and exported without a call before.
 
         Nothing is read of a layer on the meta device, where there is nothing to read.
         """
-        if self.like.device.type != "meta" and not torch.compiler.is_compiling():
-            self.read(self.basis(), self.like)
+        operators = self.operators()
+        if not (torch.compiler.is_compiling() or any(value.is_meta for value in (self.like, *operators.values))):
+            self.read(operators, self.like)
         return self
+
+    __prepare_scriptable__ = refuse_script
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -296,11 +372,12 @@ class MultiHeadSelfAttention(nn.Module):
             UsageError: it is not (C2A007).
         """
         try:
-            checked = tuple(int(side) for side in sides)
-        except (TypeError, ValueError):
+            checked = tuple(map(index, sides))
+        except TypeError:
             checked = ()
-        if len(checked) != self.dimensions:
-            raise UsageError("C2A007", f"{self.name}: sides={sides!r} is not one number per axis ({self.dimensions})")
+        if len(checked) != self.dimensions or min(checked) < 1:
+            axes = f"one positive whole number per axis ({self.dimensions})"
+            raise UsageError("C2A007", f"{self.name}: sides={sides!r} is not {axes}")
         return checked
 
     def which_engine(self, image: Tensor) -> str:
@@ -314,13 +391,14 @@ class MultiHeadSelfAttention(nn.Module):
     def extra_repr(self) -> str:
         """Channels, heads and whatever is not the default."""
         parts = [f"{self.d_in}, {self.d_out}, heads={self.heads}, d_head={self.d_head}"]
-        if not self.padding.is_identity:
-            parts.append(f"padding={self.padding.before}..{self.padding.after} {self.padding.mode}")
+        if not (padding := self.image_padding).is_identity:
+            parts.append(f"padding={padding.before}..{padding.after} {padding.mode}")
         if max(self.sites.stride) > 1:
             parts.append(f"stride={self.sites.stride} by {self.stride_by}")
         if self.groups > 1:
             parts.append(f"groups={self.groups}")
-        parts += [f"{name}=identity" for name in ("value", "output") if getattr(self, name) is None]
+        identities = [f"{name}=identity" for name in ("value", "output") if getattr(self, name) is None]
+        parts += identities if len(identities) == 1 else []
         return ", ".join([*parts, f"bias={self.bias is not None}", f"engine={self.engine}"])
 
 

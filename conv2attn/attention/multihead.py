@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import check_network
 from conv2attn.attention.encodings import QuadraticEncoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
@@ -68,6 +69,7 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
         >>> torch.allclose(conv2attn.to_mha(layer, side=8)(image), layer(image), atol=1e-5)
         True
     """
+    check_network(layer, "layer")
     basis = layer.basis()
     operators, weights, heads = basis.operators, basis.weights, layer.heads
     if not isinstance(operators, QuadraticSoftmax) or layer.groups > 1:

@@ -1,11 +1,11 @@
-"""A layer as plain data: what, with a state dict, rebuilds it."""
+"""A layer as plain data: what, with a state dict, rebuilds it. Positions that do not train are in the plan."""
 
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from conv2attn.attention.encodings import ENCODINGS
+from conv2attn.attention.encodings import ENCODINGS, CenteredPositions, Encoding
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UsageError
@@ -13,22 +13,26 @@ from conv2attn.errors import UsageError
 SIZES = ("d_in", "d_out", "d_head", "d_key", "groups")
 NUMBERS = (*SIZES, "stride_by", "engine")
 PARTS = ("value", "output", "bias", "content_bias")
+CONTENTS = ("content", "content_position", "content_linear")
 
 
 def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
     """The arguments of the layer: numbers, strings, lists and dictionaries only."""
+    encoding, factored = layer.encoding, layer.value is not None or layer.output is not None
     return {
         **{key: getattr(layer, key) for key in NUMBERS},
         **{key: getattr(layer, key) is not None for key in PARTS},
+        "kernel_size": None if factored or layer.kernel_size is None else list(layer.kernel_size),
+        "transposed": not factored and layer.transposed,
         "content": layer.query is not None and layer.key is not None,
         "content_position": layer.position_key is not None,
         "content_linear": layer.query_bias is not None or layer.key_bias is not None,
-        "encoding": type(layer.encoding).__name__.removesuffix("Encoding").lower(),
-        "positions": layer.encoding.arguments(),
-        "padding": asdict(layer.padding),
+        "encoding": type(encoding).__name__.removesuffix("Encoding").lower(),
+        "positions": encoding.arguments(),
+        "fixed": encoding.fixed() if isinstance(encoding, CenteredPositions) else {},
+        "padding": asdict(layer.image_padding),
         "sites": asdict(layer.sites),
         "name": layer.name,
-        "trained_positions": any(parameter.requires_grad for parameter in layer.encoding.parameters()),
     }
 
 
@@ -39,27 +43,41 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
         UsageError: a number of the plan is none, or out of range (C2A001, C2A007), or the layer cannot be so.
         KeyError, TypeError: something is missing from the plan, or not what a plan has there.
     """
-    arguments = {key: plan[key] for key in (*NUMBERS, *PARTS, "content", "content_position")}
-    arguments["content_linear"] = plan.get("content_linear", False)
+    arguments = {key: plan[key] for key in (*NUMBERS, *PARTS, *CONTENTS, "transposed")}
     for key in SIZES:
         whole(arguments[key], least=1)
     with torch.device("meta"):
         encoding = ENCODINGS[plan["encoding"]].from_arguments(plan["positions"])
-        encoding.requires_grad_(plan["trained_positions"])
+        if plan["fixed"]:
+            with_numbers(encoding, plan["fixed"])
         axes = encoding.dimensions
+        kernel_size = plan["kernel_size"] and per_axis(plan["kernel_size"], axes, "kernel_size")
         before, after, spacing = (per_axis(plan["padding"][key], axes, key) for key in ("before", "after", "spacing"))
         sites = Sites(*(per_axis(plan["sites"][key], axes, key) for key in ("stride", "before", "after")))
         padding = Padding(before, after, plan["padding"]["mode"], spacing)
-        layer = MultiHeadSelfAttention(encoding=encoding, padding=padding, sites=sites, **arguments)
+        layer = MultiHeadSelfAttention(
+            encoding=encoding, padding=padding, sites=sites, kernel_size=kernel_size, **arguments
+        )
     layer.name = str(plan["name"])
     return layer
+
+
+def with_numbers(encoding: Encoding, fixed: dict[str, Any]) -> None:
+    """Gives an encoding these numbers, on the CPU, as positions that do not train."""
+    if not isinstance(encoding, CenteredPositions):
+        raise TypeError(f"the positions of a {type(encoding).__name__} train")
+    encoding.learn(False)
+    dtype = {"float32": torch.float32, "float64": torch.float64}[fixed["dtype"]]
+    for name, held in encoding.named_buffers():
+        numbers = torch.tensor(fixed[name], dtype=dtype, device="cpu")
+        setattr(encoding, name, numbers.reshape(held.shape))
 
 
 def per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
     """A whole number for each axis; at least 1 of what is a step."""
     if len(numbers) != axes:
         raise UsageError("C2A007", f"{key}={numbers!r} is not a number for each of {axes} axes")
-    return tuple(whole(number, least=1 if key in ("stride", "spacing") else None) for number in numbers)
+    return tuple(whole(number, least=1 if key in ("stride", "spacing", "kernel_size") else None) for number in numbers)
 
 
 def whole(number: Any, least: int | None) -> int:

@@ -118,6 +118,11 @@ class Question:
         return AttentionGrid(self.basis.padding.sides(tuple(self.shape[2:])), self.basis.sites, self.device)
 
     @property
+    def trained(self) -> bool:
+        """Whether this call computes gradients of centres or sharpness."""
+        return torch.is_grad_enabled() and any(value.requires_grad for value in self.basis.operators.values)
+
+    @property
     def score_dtype(self) -> torch.dtype:
         """Scores and softmax are computed in float64 for float64 images, otherwise in float32."""
         return score_dtype(self.dtype)

@@ -4,9 +4,10 @@ from typing import TypeVar
 
 from torch import nn
 
-from conv2attn.attention.engines import EngineName, check_engine
+from conv2attn.arguments import check_network
+from conv2attn.attention.engines import EngineName
 from conv2attn.attention.layer import MultiHeadSelfAttention
-from conv2attn.errors import UsageError
+from conv2attn.errors import UsageError, whole_number
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -27,8 +28,8 @@ def set_engine(network: Network, engine: EngineName, memory_limit: int | None = 
         >>> torch.allclose(layer(image), conv(image), atol=1e-5)
         True
     """
-    check_engine(engine)
-    if memory_limit is not None and memory_limit <= 0:
+    check_network(network)
+    if memory_limit is not None and whole_number(memory_limit, "memory_limit") <= 0:
         raise UsageError("C2A001", f"memory_limit={memory_limit} is not a positive number of bytes")
     layers = [module for module in network.modules() if isinstance(module, MultiHeadSelfAttention)]
     if not layers:

@@ -1,22 +1,53 @@
-"""Symbolic tracing of networks with attention layers."""
+"""A layer under the tracers and function transforms of torch, which follow no values."""
 
-from torch import fx, nn
+from dataclasses import fields, replace
+from typing import Any, NoReturn
 
-from conv2attn.attention.layer import MultiHeadSelfAttention
+import torch
+from torch import Tensor, fx, nn
+from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_bdim
+
+from conv2attn.basis import Basis
+from conv2attn.errors import EngineError
 
 
-class LayerTracer(fx.Tracer):
-    """A tracer for which an attention layer is one node, as a convolution of torch is.
+def as_node(layer: nn.Module, image: fx.Proxy, *rest: Any) -> fx.Proxy:
+    """The call of `layer` as one node of a symbolic trace, as that of a convolution of torch is.
 
-    Symbolic tracing follows no values and no shapes, by which an engine is chosen; `torch.export` does.
+    Raises:
+        EngineError: the layer itself is traced, and is no module of a network (C2A203).
     """
+    if path := image.tracer.path_of_module(layer):  # type: ignore[attr-defined]
+        return image.tracer.create_proxy("call_module", path, (image, *rest), {})
+    found = "torch.fx follows no values, by which a layer that is traced by itself chooses its engine"
+    raise EngineError("C2A203", found, "Trace a network that holds it, in which it is one node, or use torch.export.")
 
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether `m` is a node of the graph rather than a part of it."""
-        return isinstance(m, MultiHeadSelfAttention) or super().is_leaf_module(m, module_qualified_name)
+
+def refuse_script(layer: nn.Module) -> NoReturn:
+    """Refuses torch.jit.script, which compiles no choice of an engine (C2A203)."""
+    found = "torch.jit.script does not follow how a layer chooses its engine"
+    raise EngineError("C2A203", found, "Use torch.export, torch.compile or torch.jit.trace.")
 
 
-def symbolic_trace(network: nn.Module) -> fx.GraphModule:
-    """The network as a graph in which each attention layer is one node; counterpart of `torch.fx.symbolic_trace`."""
-    tracer = LayerTracer()
-    return fx.GraphModule(network, tracer.trace(network))
+def unstacked(basis: Basis, name: str) -> Basis:
+    """A layer of which `torch.vmap` stacks several, with the operators of one: they are the same in all.
+
+    Raises:
+        EngineError: they differ, or train (C2A203).
+    """
+    operators: Any = basis.operators
+    if not any(map(is_batchedtensor, operators.values)):
+        return basis
+    one = {part.name: first(getattr(operators, part.name), name) for part in fields(operators)}
+    return replace(basis, operators=replace(operators, **one))
+
+
+def first(value: Any, name: str) -> Any:
+    """The first of stacked tensors that are all the same; anything else as it is."""
+    while isinstance(value, Tensor) and is_batchedtensor(value):
+        stack = get_unwrapped(value).movedim(maybe_get_bdim(value), 0)
+        if stack.requires_grad or not torch.equal(stack, stack[:1].expand_as(stack)):
+            found = f"{name}: vmap stacks networks whose centres or sharpness train or differ: no engine serves all"
+            raise EngineError("C2A203", found, "Run these networks one by one, or convert with trainable=False.")
+        value = stack[0]
+    return value

@@ -43,7 +43,7 @@ from conv2attn.basis.operators import (
     weighted_sum,
 )
 from conv2attn.basis.padding import PADDING_MODES, Padding
-from conv2attn.basis.weights import Weights
+from conv2attn.basis.weights import Weights, taps_of, turned
 
 __all__ = [
     "PADDING_MODES",
@@ -103,6 +103,8 @@ __all__ = [
     "pattern_of",
     "random_walks",
     "relations",
+    "taps_of",
     "terms",
+    "turned",
     "weighted_sum",
 ]

@@ -1,8 +1,10 @@
 """The one description of a layer: a geometry, a family of token mixings, a channel matrix for each, and a bias."""
 
 import math
+import sys
 from dataclasses import dataclass
 from functools import singledispatch
+from importlib import import_module
 from typing import Any, final
 
 import torch
@@ -58,11 +60,16 @@ def basis_of(operators: Any, weights: Weights, dimensions: int) -> Basis:
     return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
 
 
+READERS = {"torch_geometric": "conv2attn.framework.geometric"}
+"""Where the rules for layers of other libraries are, imported when such a layer is read."""
+
+
 @singledispatch
 def as_basis(layer: object, *structure: Any) -> Basis:
     """The basis of a linear layer: the operators of a convolution are shifts, those of an attention are softmaxes.
 
-    A graph layer is a basis once its graph is given as `structure` (`conv2attn.framework.geometric`).
+    A graph layer of torch_geometric is a basis once its graph is given as `structure`: a `Graph`, an edge_index, whose
+    largest node is then the last, or data of torch_geometric.
 
     Raises:
         UnsupportedError: no rule reads this kind of layer (C2A101).
@@ -71,6 +78,10 @@ def as_basis(layer: object, *structure: Any) -> Basis:
         >>> conv2attn.as_basis(torch.nn.Conv2d(3, 4, (1, 3))).operators
         Shift(offsets=((0, -1), (0, 0), (0, 1)))
     """
+    home = READERS.get(type(layer).__module__.partition(".")[0])
+    if home is not None and home not in sys.modules:
+        import_module(home)
+        return as_basis(layer, *structure)
     raise UnsupportedError("C2A101", f"{type(layer).__name__} cannot be read as a basis convolution")
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -89,11 +89,11 @@ class Padding:
                 if self.before[axis] or self.after[axis]:
                     image = image.index_select(first + axis, self.source(axis, side, image.device))
             return image
-        if max(self.spacing) > 1:
-            stuffed = [(side - 1) * s + 1 for side, s in zip(image.shape[first:], self.spacing, strict=True)]
-            spread = image.new_zeros([*image.shape[:first], *stuffed])
-            pixels: tuple[Any, ...] = (Ellipsis, *[slice(None, None, s) for s in self.spacing])
-            spread[pixels] = image
-            image = spread
-        amounts = [x for pair in zip(reversed(self.before), reversed(self.after), strict=True) for x in pair]
+        after = list(self.after)
+        for axis, s in enumerate(self.spacing):
+            if s > 1:  # each pixel with s - 1 zeros behind it: a size that torch.export can reason about
+                behind = [0, 0] * (len(after) - 1 - axis) + [0, s - 1]
+                image = F.pad(image.unsqueeze(first + axis + 1), behind).flatten(first + axis, first + axis + 1)
+                after[axis] -= s - 1
+        amounts = [x for pair in zip(reversed(self.before), reversed(after), strict=True) for x in pair]
         return F.pad(image, amounts) if any(amounts) else image

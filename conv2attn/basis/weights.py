@@ -68,3 +68,17 @@ class Weights:
         """`M_k` with its zero blocks, (terms, d_out, d_in)."""
         blocks = self.taps().unflatten(1, (self.groups, -1))
         return torch.stack([torch.block_diag(*matrix) for matrix in blocks])
+
+
+def taps_of(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
+    """The channel matrices of a convolution's weight, one per tap, row-major: (taps, d_out, d_in / groups).
+
+    A view of (d_out, d_in / groups, *kernel_size); a transposed convolution's (d_in, d_out / groups, *kernel_size) is
+    turned, which takes a copy.
+    """
+    return (turned(weight, groups) if transposed else weight).flatten(2).permute(2, 0, 1)
+
+
+def turned(weight: Tensor, groups: int) -> Tensor:
+    """The weight of the convolution over the zero-stuffed image that a transposed one is, or of that one back."""
+    return weight.flip(list(range(2, weight.ndim))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

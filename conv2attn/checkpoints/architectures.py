@@ -158,7 +158,8 @@ def of_timm(name: str, arguments: dict[str, Any]) -> Architecture:
 
     def described(network: Any) -> dict[str, Any]:
         config = getattr(network, "pretrained_cfg", None) or {}
-        return {key: tuple(config[key]) for key in ("input_size", "mean", "std") if config.get(key)}
+        found = {key: tuple(config[key]) for key in ("input_size", "mean", "std") if config.get(key)}
+        return found | ({"crop": float(config["crop_pct"])} if config.get("crop_pct") else {})
 
     return Architecture(f"timm:{name}", factory, arguments, "num_classes", described)
 
@@ -211,6 +212,10 @@ def described_by_config(config: Any, folder: Path | None) -> dict[str, Any]:
         preprocessor = read_json(folder / "preprocessor_config.json")
         pairs = (("mean", "image_mean"), ("std", "image_std"))
         found |= {ours: tuple(preprocessor[theirs]) for ours, theirs in pairs if preprocessor.get(theirs)}
+        kept, resized = preprocessor.get("crop_size"), preprocessor.get("size")
+        if isinstance(kept, dict) and isinstance(resized, dict) and "height" in kept and "shortest_edge" in resized:
+            found["input_size"] = (channels, kept["height"], kept["width"])
+            found["crop"] = kept["height"] / resized["shortest_edge"]
     return found
 
 

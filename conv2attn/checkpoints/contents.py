@@ -10,12 +10,11 @@ from torch.serialization import safe_globals
 
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import Kind
-from conv2attn.checkpoints.modules import code_in, read_module, trusted
 from conv2attn.checkpoints.onnx_models import read_onnx
+from conv2attn.checkpoints.pickled import DATA, RECORDS, code_in, read_module, trusted
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.checkpoints.programs import read_program
 from conv2attn.checkpoints.reading import check_tensors, read_safetensors, unpickled
-from conv2attn.checkpoints.records import DATA, stand_ins
 from conv2attn.errors import CheckpointError
 
 WEIGHTS = (Kind.TORCH, Kind.LEGACY, Kind.SAFETENSORS)
@@ -81,9 +80,9 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
             return Contents(path, kind, {}, network=found, assumed=told)
         return Contents(path, kind, found, assumed=told)
     if any(name not in DATA for name in names):
-        told = (f"rebuilt from its pickle, which names {', '.join(names)}",)
+        told = (f"read from its pickle, which names {', '.join(names)}",)
         return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=told)
-    with safe_globals(stand_ins(DATA)):
+    with safe_globals(RECORDS):
         return Contents(path, kind, unpickled(path, file))
 
 

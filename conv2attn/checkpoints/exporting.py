@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram
 from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.onnx_attention import OPERATOR, attention_nodes, with_whole_layers
-from conv2attn.checkpoints.onnx_models import needed
+from conv2attn.checkpoints.onnx_models import needed, opened_session
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import input_size_of, provenance_of
@@ -61,16 +61,16 @@ def export(
     images = [noise((2, *size), like)]
     with torch.no_grad():
         expected = [run(network, images[0])]
-        larger = noise((3, size[0], *(side + OTHER for side in size[1:])), like)
+        images.append(noise((3, size[0], *(side + OTHER for side in size[1:])), like))
         try:
-            expected.append(run(network, larger))
-            images.append(larger)
+            expected.append(run(network, images[1]))
         except (RuntimeError, ValueError):
-            images.append(noise((3, *size), like))
+            images[1] = noise((3, *size), like)
             expected.append(run(network, images[1]))
         with warnings.catch_warnings(action="ignore"):
             whole = suffix == ".onnx" and chosen == "separable"
-            program = traced(with_whole_layers(network) if whole else network, images[0])
+            example = images[1] if 1 in size[1:] else images[0]  # torch.export fixes a side of 1
+            program = traced(with_whole_layers(network) if whole else network, example)
             told = {**described(network), **(notes or {})}
             ran = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, told)
         for image, right in zip(images, expected, strict=True):
@@ -141,7 +141,6 @@ def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]
 
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
     """Writes an .onnx file and opens it in onnxruntime."""
-    runtime = needed("onnxruntime")
     needed("onnxscript")
     try:
         own: Any = {OPERATOR: attention_nodes}
@@ -157,7 +156,7 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         assert found is not None
         found.model.metadata_props.update(notes)
         found.save(str(path), external_data=False)
-        session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = opened_session(str(path))
     except Exception as error:
         raise CheckpointError("C2A309", f"torch.onnx does not export it ({first_line(error)[:200]})") from error
     name = session.get_inputs()[0].name

@@ -1,12 +1,15 @@
 """A state dict into a network: every key and every shape accounted for, numbers and dtypes as stored."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.states import State
 from conv2attn.errors import CheckpointError
 
 SHOWN = 4
@@ -60,14 +63,17 @@ def misfit_of(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Ten
     )
 
 
-def fill(network: nn.Module, tensors: Mapping[str, Tensor], path: str, name: str) -> tuple[str, ...]:
+def fill(network: nn.Module, state: State, path: str, name: str) -> tuple[str, ...]:
     """Copies the tensors into the network, each in the dtype of the file; what was assumed.
 
     Tied parameters stay tied. Buffers that the file does not have take the dtype of the weights, if they have one.
+    Versions of modules that the file does not have are those of the network.
 
     Raises:
-        CheckpointError: names or shapes differ (C2A304), or a weight has another kind of number (C2A303).
+        CheckpointError: names or shapes differ, or a module of the network refuses them (C2A304), or a weight has
+            another kind of number (C2A303).
     """
+    tensors = state.tensors
     found = misfit(network, tensors)
     if not found.fits:
         remedy = "Pass the --arch, and the --arch-args, that these weights are of; inspect lists the keys."
@@ -83,8 +89,14 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor], path: str, name: str
     for key, tensor in tensors.items():
         if held[key].dtype != tensor.dtype:
             held[key].data = held[key].data.to(tensor.dtype)
-    with torch.no_grad():
-        network.load_state_dict(dict(tensors), strict=False)
+    loaded: Any = OrderedDict(tensors)
+    loaded._metadata = getattr(held, "_metadata", {}) if state.metadata is None else state.metadata
+    try:
+        with torch.no_grad():
+            network.load_state_dict(loaded, strict=False)
+    except Exception as error:
+        told = f"{path} does not fit {name}: load_state_dict raises {type(error).__name__} ({first_line(error)})"
+        raise CheckpointError("C2A304", told) from error
     assumed = [f"{len(found.missing)} counters of batches not stored, left at 0"] if found.missing else []
     infinite = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     return (*assumed, *([f"not finite: {listed(infinite)}"] if infinite else []))

@@ -9,16 +9,15 @@ from typing import Any, final
 from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS, contents_of
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import Kind
-from conv2attn.checkpoints.modules import code_in
 from conv2attn.checkpoints.onnx_models import onnx_operators, onnx_tensors
+from conv2attn.checkpoints.pickled import DATA, code_in
 from conv2attn.checkpoints.plans import recognise
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.checkpoints.programs import parts
-from conv2attn.checkpoints.records import DATA
 from conv2attn.checkpoints.registries import candidates, hinted
 from conv2attn.checkpoints.states import State, readings, state_in
 from conv2attn.errors import CheckpointError
-from conv2attn.models.zoo import resnet
+from conv2attn.models.zoo import published, resnet
 from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted
 
 SCHEMA = "conv2attn.inspection/1"
@@ -104,13 +103,13 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         return Inspection(*about, (), (), (told,), ())
     try:
         held = contents_of(path, limit)
-        plan, state = recognise(held), state_in(held.content)
+        saved, state = recognise(held), state_in(held.content)
     except CheckpointError as error:
         if error.code != "C2A303":
             raise
         return Inspection(*about, (), (), (error.found,), ())
-    if plan is not None:
-        kept = State(dict(held.content if kind is Kind.SAFETENSORS else held.content["state_dict"]))
+    if saved is not None:
+        plan, kept = saved[0], State(saved[1])
         assumed = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
         assumed += ["its certificate was refuted"] if plan.refuted else []
         return Inspection(*about, (plan.name,), tuple(assumed), infinite(kept), listed(kept))
@@ -135,6 +134,8 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
     if config is not None:
         return (str(config.get("model_type") or config.get("architecture")),), state
     for reading in readings(state):
+        if authors := published.recognise(reading.tensors):
+            return (authors.name,), State(reading.tensors, (*reading.assumed, published.READ_AS))
         if plan := resnet.recognise(reading.tensors):
             names, told = (plan.name, *plan.twins), f"{plan.read_as}, from keys and shapes alone"
             return ranked(names, path), State(reading.tensors, (*reading.assumed, told))

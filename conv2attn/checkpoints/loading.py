@@ -21,7 +21,7 @@ from conv2attn.checkpoints.states import State, readings, state_in
 from conv2attn.checkpoints.transformed import fill_by_transformers
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import Provenance, provenance_of, with_provenance
-from conv2attn.models.zoo import resnet
+from conv2attn.models.zoo import published, resnet
 
 NAME_IT = "Pass --arch torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
@@ -73,7 +73,7 @@ def load(
         name = type(held.network).__name__ if held.kind in WEIGHTS else f"the {held.kind.words}"
         return with_provenance(held.network, provenance(held, name, held.assumed)).eval()
     if saved := plans.recognise(held):
-        return plans.rebuild(saved, held, built, model, arch).eval()
+        return plans.rebuild(*saved, held.path, built, model, arch).eval()
     state = state_in(held.network.state_dict() if held.network is not None else held.content)
     if state is None:
         raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors")
@@ -101,6 +101,11 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
         CheckpointError: there is none, or more than one that the file's name does not decide between, or not `arch`
             (C2A304).
     """
+    for reading in readings(state) if arch is None else ():
+        if authors := published.recognise(reading.tensors):
+            assumed = (*reading.assumed, f"{published.READ_AS}, from keys and shapes alone")
+            about = provenance(held, authors.name, assumed, input_size=authors.input_size)
+            return with_provenance(published.build(reading.tensors, authors), about)
     plan = plain_resnet(state)
     fitting, whole = ([], True) if plan else candidates([each.tensors for each in readings(state)], held.path, arch)
     found = {each.name: each for each in fitting}
@@ -163,7 +168,7 @@ def fitted(built: Architecture, state: State, held: Contents) -> nn.Module:
         network, more = fill_by_transformers(network, state.tensors, str(held.path), built.name)
         assumed, reading = (*assumed, *more), state
     else:
-        assumed = (*assumed, *fill(network, reading.tensors, str(held.path), built.name))
+        assumed = (*assumed, *fill(network, reading, str(held.path), built.name))
     about = {"arguments": built.arguments, "config": built.config, **built.described(network)}
     return with_provenance(network, provenance(held, built.name, (*reading.assumed, *assumed), **about))
 

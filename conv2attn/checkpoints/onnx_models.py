@@ -27,6 +27,14 @@ def needed(library: str) -> Any:
         raise UsageError("C2A003", f"{library} is not installed", remedy) from error
 
 
+def opened_session(model: str | bytes) -> Any:
+    """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings."""
+    runtime = needed("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 @final
 class OnnxNetwork(nn.Module):
     """An ONNX model of one image as a module: its operators are onnxruntime's, so nothing inside it is seen by torch.
@@ -38,7 +46,7 @@ class OnnxNetwork(nn.Module):
     def __init__(self, model: bytes):
         super().__init__()
         self.model = model
-        self.session: Any = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+        self.session = opened_session(model)
 
     def forward(self, image: Tensor) -> Tensor:
         """The first output on an image (batch, channels, *sides)."""

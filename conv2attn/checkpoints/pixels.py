@@ -26,12 +26,14 @@ class Preparation:
         size: channels and sides; channels alone where no sides are known; empty where neither is.
         mean, std: of pixels between 0 and 1, one number per channel or one for all; both or neither.
         source: who says mean and std.
+        crop: the share of the sides of a resized picture that is kept, at its centre (timm's crop_pct).
     """
 
     size: tuple[int, ...] = ()
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     source: str = ""
+    crop: float = 1.0
 
     @staticmethod
     def asked(mean: Sequence[float] | None, std: Sequence[float] | None) -> "Preparation":
@@ -54,8 +56,8 @@ def preparation(network: nn.Module | None, size: Sequence[int] | None, asked: Pr
     known = provenance_of(network) if network is not None else None
     found = tuple(size or (size_in(network) if network is not None else ()))
     if asked.mean is None and known is not None and known.mean and known.std:
-        return Preparation(found, known.mean, known.std, known.architecture)
-    return replace(asked, size=found)
+        return Preparation(found, known.mean, known.std, known.architecture, known.crop or 1.0)
+    return replace(asked, size=found, crop=known.crop or 1.0 if known is not None else 1.0)
 
 
 def size_in(network: nn.Module) -> tuple[int, ...]:
@@ -79,7 +81,7 @@ def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[
     """
     sides = wanted.size[1:]
     channels = wanted.size[0] if wanted.size else max(len(each) for each in pixels)
-    fitted = [fit(with_channels(each / 255, channels, name), sides) for each in pixels]
+    fitted = [fit(with_channels(each / 255, channels, name), sides, wanted.crop) for each in pixels]
     if others := {each.shape[1:] for each in fitted} - {fitted[0].shape[1:]}:
         both = " and ".join("x".join(map(str, each)) for each in (fitted[0].shape[1:], *others)[:2])
         remedy = "Say which size is wanted with --input-size CHANNELSxHxW."
@@ -87,6 +89,7 @@ def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[
     words = f"{counted(len(pixels), 'image')} of {name}"
     if any(each.shape[1:] != fitted[0].shape[1:] for each in pixels):
         words += f" resized to {'x'.join(map(str, fitted[0].shape[1:]))}"
+        words += f", the central {wanted.crop:.1%} of each kept" if wanted.crop != 1 else ""
     batch, told = normalised(torch.stack(fitted), wanted)
     return batch, words + (told or ", values from 0 to 1")
 
@@ -107,12 +110,13 @@ def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
     return image.expand(3, -1, -1)
 
 
-def fit(image: Tensor, sides: Sequence[int]) -> Tensor:
-    """An image (channels, rows, columns) resized bilinearly to cover these sides, and cropped at the centre."""
+def fit(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
+    """An image (channels, rows, columns) resized bilinearly to cover these sides over `crop`, and cropped at the centre
+    to them, as timm does."""
     if len(sides) != 2 or tuple(image.shape[1:]) == tuple(sides):
         return image
     ratio = max(side / old for side, old in zip(sides, image.shape[1:], strict=True))
-    covering = [max(side, round(ratio * old)) for side, old in zip(sides, image.shape[1:], strict=True)]
+    covering = [max(side, round(ratio * old / crop)) for side, old in zip(sides, image.shape[1:], strict=True)]
     resized = interpolate(image[None], covering, mode="bilinear", antialias=True)[0]
     top, left = ((big - side) // 2 for big, side in zip(covering, sides, strict=True))
     return resized[:, top : top + sides[0], left : left + sides[1]]

@@ -1,29 +1,32 @@
-"""The plan of a converted network, stored beside its tensors, and the network rebuilt from both."""
+"""The plan of a converted network, stored beside its state dict, and the network rebuilt from both."""
 
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.attention.plan import from_plan
+from conv2attn.attention.plan import from_plan, to_plan
+from conv2attn.checkpoints import format2
 from conv2attn.checkpoints.architectures import Architecture, architecture, first_line, of_config
 from conv2attn.checkpoints.contents import Contents
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.errors import CheckpointError, Conv2AttnError
-from conv2attn.models.conversion.assembly import substituted
+from conv2attn.models import attention_layers
 from conv2attn.models.conversion.chains import ChainPlan, build_chain
-from conv2attn.models.conversion.described_calls import attend_to_calls
 from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, remember
+from conv2attn.models.conversion.redirection import AttendingCalls, redirect_owners
+from conv2attn.models.conversion.replacement import Settings, become, standing_still
 from conv2attn.models.provenance import Provenance, with_provenance
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.theorem import STOCK
 
-FORMAT = "conv2attn.network/2"
+FORMAT = "conv2attn.network/3"
 MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, build),
@@ -31,7 +34,7 @@ ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "chain": (ChainPlan, build_chain),
 }
 REGISTRIES = ("torchvision:", "timm:")
-GIVE_MODEL = "Pass that network with load(path, model=...), or --arch file.py:factory."
+GIVE_MODEL = "Pass --arch file.py:factory, or in Python that network as model."
 
 
 @final
@@ -47,6 +50,12 @@ class Foreign:
     arguments: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] | None = None
 
+    @property
+    def of_a_library(self) -> bool:
+        """Whether a library builds it, so that no code has to be run because a file names it."""
+        plain = all(isinstance(each, (int, float)) and "pretrained" not in key for key, each in self.arguments.items())
+        return self.config is not None or (self.name.startswith(REGISTRIES) and plain)
+
     def architecture(self) -> Architecture:
         """The architecture, if it is built by a library and no code has to be run because a file names it.
 
@@ -55,14 +64,23 @@ class Foreign:
         """
         if self.config is not None:
             return of_config(self.name, self.config)
-        plain = all(isinstance(each, (int, float)) and "pretrained" not in key for key, each in self.arguments.items())
-        if self.name.startswith(REGISTRIES) and plain:
+        if self.of_a_library:
             return architecture(self.name, self.arguments)
         built = f", built by {self.name}, which is code, and no file makes it run" if self.name else ""
-        remedy = (
-            f"Pass --arch {self.name}, or the network with load(path, model=...)." if ":" in self.name else GIVE_MODEL
-        )
+        remedy = f"Pass --arch {self.name}, or in Python the network as model." if ":" in self.name else GIVE_MODEL
         raise CheckpointError("C2A304", f"the converted network is a {self.kind}{built}", remedy)
+
+    def named_by(self, built: Architecture) -> bool:
+        """Whether an architecture that the user names is this one: the same name, and no other arguments.
+
+        Where only the class is known, the name of the class that is built.
+        """
+        if not self.name:
+            return type(built.build()).__name__ == self.kind.rpartition(".")[2]
+        if self.config is not None:
+            return built.config == self.config
+        same = all(key in self.arguments and self.arguments[key] == each for key, each in built.arguments.items())
+        return same and Path(self.name).name == Path(built.name).name
 
 
 @final
@@ -87,8 +105,8 @@ class SavedPlan:
         return self.architecture.name if self.architecture else "layer"
 
 
-def recognise(held: Contents) -> SavedPlan | None:
-    """The plan of a file that `save` wrote, or None.
+def recognise(held: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
+    """The plan and the state dict of a file that `save` wrote, or None.
 
     Raises:
         CheckpointError: it says that it is one, and is not (C2A303).
@@ -96,12 +114,17 @@ def recognise(held: Contents) -> SavedPlan | None:
     content: Mapping[Any, Any] = held.content
     if held.kind is Kind.SAFETENSORS and "conv2attn" in held.metadata:
         content = metadata_of(held)
-    if content.get("conv2attn") != FORMAT:
+    if content.get("conv2attn") not in (FORMAT, format2.FORMAT):
         return None
     try:
-        return plan_of(content, len(tensors_of(held)))
+        tensors = held.content if held.kind is Kind.SAFETENSORS else content["state_dict"]
+        if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()):
+            raise TypeError("not all of its state dict is a tensor with a name")
+        if content["conv2attn"] == format2.FORMAT:
+            content, tensors = format2.upgraded(content, tensors)
+        return plan_of(content, len(tensors)), dict(tensors)
     except MISFITS as error:
-        raise CheckpointError("C2A303", f"its {FORMAT} plan is not whole ({error})") from error
+        raise CheckpointError("C2A303", f"its {content['conv2attn']} plan is not whole ({error})") from error
 
 
 def metadata_of(held: Contents) -> Mapping[str, Any]:
@@ -111,14 +134,6 @@ def metadata_of(held: Contents) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError("C2A303", f"its {FORMAT} plan is not JSON ({error})") from error
     return found if isinstance(found, dict) else {}
-
-
-def tensors_of(held: Contents) -> dict[str, Tensor]:
-    """The state dict of a file that `save` wrote."""
-    found = held.content if held.kind is Kind.SAFETENSORS else held.content["state_dict"]
-    if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in found.items()):
-        raise TypeError("not all of its state dict is a tensor with a name")
-    return dict(found)
 
 
 def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
@@ -133,38 +148,43 @@ def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
         found = Foreign(**sizes) if kind == "foreign" else ARCHITECTURES[kind][0](**{**sizes, **lists})
     made = content["conversion"]
     conversion = made and Conversion(tuple(ConversionRow(**row) for row in made["rows"]), made["functional_calls"])
-    tied = tuple(tuple(map(str, names)) for names in content.get("tied", ()))
-    source = content.get("source")
+    source = content["source"]
     if source is not None:
         told: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in source.items()}
         source = Provenance(**told)
-    layers, frozen = dict(content["layers"]), tuple(content.get("frozen", ()))
-    return SavedPlan(
-        found, layers, conversion, bool(content["refuted"]), tied, frozen, source, dict(content.get("calls", {}))
-    )
+    tied, frozen = tuple(tuple(map(str, names)) for names in content["tied"]), tuple(content["frozen"])
+    layers, calls = dict(content["layers"]), dict(content["calls"])
+    return SavedPlan(found, layers, conversion, bool(content["refuted"]), tied, frozen, source, calls)
 
 
 def rebuild(
     plan: SavedPlan,
-    held: Contents,
+    tensors: Mapping[str, Tensor],
+    path: Path | None = None,
     built: Architecture | None = None,
     model: nn.Module | None = None,
     arch: str | None = None,
 ) -> nn.Module:
-    """The network of `plan` with the file's tensors: same bits, same strides, same dtypes.
+    """The network of `plan` with these tensors: same bits, same strides, same dtypes.
 
     Args:
         built, model: the architecture, or the network, into which the layers go; else that of the plan.
-        arch: the name that the plan must have, unless it is built.
+        arch: the name that the user gives the network.
     Raises:
-        CheckpointError: plan and tensors do not fit each other (C2A303), or the network is not known (C2A304).
+        CheckpointError: plan and tensors do not fit each other (C2A303), or the network is not known, or not the one
+            that is named (C2A304).
     """
-    if arch is not None and built is None and arch != plan.name:
-        raise CheckpointError("C2A304", f"{held.path} holds {plan.name}, not {arch}", f"Pass --arch {plan.name}.")
+    foreign = plan.architecture if isinstance(plan.architecture, Foreign) else None
+    named = foreign.named_by(built) if foreign and built else arch in (None, plan.name)
+    if not named and (plan.architecture is not None or built is None):
+        remedy = f"Leave --arch out, or pass --arch {plan.name}."
+        raise CheckpointError("C2A304", f"{path} holds {plan.name}, as it says itself, not {arch}", remedy)
+    if foreign and built:
+        built = replace(built, arguments={**foreign.arguments, **built.arguments})
     try:
-        layers = {name: from_plan(arguments) for name, arguments in plan.layers.items()}
-        network = attend_to_calls(skeleton(plan, layers, built, model), plan.calls)
-        network = filled(network, plan, tensors_of(held))
+        network = with_layers(skeleton(plan, built, model), plan.layers)
+        redirect_owners(network, {owner: attending_of(told) for owner, told in plan.calls.items()})
+        network = filled(network, plan, tensors)
     except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -175,30 +195,74 @@ def rebuild(
     return remember(network, plan.conversion) if plan.conversion else network
 
 
-def skeleton(
-    plan: SavedPlan,
-    layers: Mapping[str, MultiHeadSelfAttention],
-    built: Architecture | None,
-    model: nn.Module | None,
-) -> nn.Module:
-    """The network without its weights, the attention layers in their places."""
+def skeleton(plan: SavedPlan, built: Architecture | None, model: nn.Module | None) -> nn.Module:
+    """The network of the plan before its layers are put into it; for a single layer, a placeholder."""
     if model is not None:
-        return substituted(deepcopy(model), layers) if "" not in layers else layers[""]
+        return deepcopy(model)
     if built is not None:
-        return substituted(built.build(), layers)
+        return built.build()
     if plan.architecture is None:
-        return layers[""]
+        return nn.Identity()
     if isinstance(plan.architecture, Foreign):
-        return substituted(plan.architecture.architecture().build(), layers)
+        return plan.architecture.architecture().build()
     with torch.device("meta"):
-        network: nn.Module = next(
+        made: nn.Module = next(
             build for plans, build in ARCHITECTURES.values() if isinstance(plan.architecture, plans)
         )(plan.architecture)
-    for name, layer in layers.items():
-        parent, _, child = name.rpartition(".")
-        network.get_submodule(name)
-        setattr(network.get_submodule(parent), child, layer)
+    return made
+
+
+def with_layers(network: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> nn.Module:
+    """The network in which convolutions of these names are attention; another module's place the layer takes."""
+    for name, plan in plans.items():
+        layer, module = from_plan(dict(plan)), network.get_submodule(name)
+        if isinstance(module, STOCK) and holds(module, layer.weight, layer.transposed):
+            become(module, layer)
+        elif name:
+            parent, _, child = name.rpartition(".")
+            setattr(network.get_submodule(parent), child, layer)
+        else:
+            network = layer
     return network
+
+
+def holds(convolution: nn.Module, weight: Tensor | None, transposed: bool) -> bool:
+    """Whether a convolution has a weight like that of a layer, or the layer none."""
+    with standing_still(convolution):
+        same = weight is None or convolution.weight.shape == weight.shape
+    return same and (weight is None or convolution.transposed is transposed)
+
+
+def told_of(attending: AttendingCalls) -> dict[str, Any]:
+    """The attention of functional convolutions as plain data."""
+    layers = [to_plan(layer) for layer in attention_layers(attending).values()]
+    settings = attending.settings.arguments()
+    return {
+        "settings": settings,
+        "untouched": attending.untouched,
+        "geometries": attending.geometries,
+        "layers": layers,
+    }
+
+
+def attending_of(told: Mapping[str, Any]) -> AttendingCalls:
+    """The attention that `told_of` described; each call brings its weights.
+
+    Raises:
+        KeyError, TypeError, UsageError: it is no such data.
+    """
+    attending = AttendingCalls(Settings(**told["settings"]), told["untouched"])
+    attending.geometries = [as_tuples(geometry) for geometry in told["geometries"]]
+    for plan in told["layers"]:
+        layer = from_plan({**plan, "value": True, "output": True, "kernel_size": None})
+        layer.value = layer.output = None
+        attending.layers.append(layer)
+    return attending
+
+
+def as_tuples(value: Any) -> Any:
+    """Nested lists as tuples."""
+    return tuple(as_tuples(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
 def filled(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> nn.Module:
@@ -218,6 +282,8 @@ def filled(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -
             network.get_submodule(parent)._parameters[child] = network.get_parameter(first)
     for name in plan.frozen:
         network.get_parameter(name).requires_grad_(False)
+    for layer in attention_layers(network).values():
+        layer.prepare()
     return network
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +56,20 @@ def candidates(
     if (name, shapes) not in SEARCHED:
         SEARCHED[name, shapes] = fits_of(known, states)
     return SEARCHED[name, shapes], name is None
+
+
+def of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[Architecture]:
+    """Models of the registry that a class comes from, which have these names and shapes."""
+    library = kind.__module__.partition(".")[0]
+    if library not in LIBRARIES:
+        return []
+    module, maker = LIBRARIES[library]
+    homes: dict[str, Any] = {
+        "torchvision": sys.modules[kind.__module__.rpartition(".")[0]],
+        "timm": kind.__module__.rpartition(".")[2],
+    }
+    names = importlib.import_module(module).list_models(module=homes[library])
+    return fits_of([(maker, name) for name in names if "quantized" not in name], [state])
 
 
 def fits_of(known: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:

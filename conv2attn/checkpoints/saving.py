@@ -1,36 +1,45 @@
 """A converted network in one file of tensors and plain data, and back, bit for bit."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import to_plan
-from conv2attn.checkpoints.changes import first_change
 from conv2attn.checkpoints.contents import contents_of
 from conv2attn.checkpoints.exporting import export
-from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encoded, rebuild, recognise
+from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encoded, rebuild, recognise, told_of
+from conv2attn.checkpoints.registries import of_class
 from conv2attn.checkpoints.writing import replacing, write_torch
-from conv2attn.errors import CheckpointError
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.chains import chain_of
-from conv2attn.models.conversion.described_calls import describe_calls
 from conv2attn.models.conversion.outcomes import remembered
-from conv2attn.models.conversion.redirection import CHILD
+from conv2attn.models.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
 from conv2attn.models.provenance import provenance_of
+from conv2attn.suffixes import NETWORK, TENSORS
 
-TORCH = (".pt", ".pth")
 PROGRAMS = (".pt2", ".onnx")
-SUFFIXES = (*TORCH, ".safetensors", *PROGRAMS)
+PLAIN = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
 
 
 def save(
-    network: nn.Module, path: str | PathLike[str], *, force: bool = False, refuted: bool = False, **options: Any
+    network: nn.Module,
+    path: str | PathLike[str],
+    *,
+    force: bool = False,
+    refuted: bool = False,
+    engine: Any = None,
+    input_size: Sequence[int] | None = None,
+    bound: float | None = None,
+    notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Writes a network to one file and loads it back to see that it is the network; what was found.
 
@@ -45,8 +54,9 @@ def save(
             for torch.export, .onnx for ONNX.
         force: overwrite an existing file.
         refuted: mark the file as one whose certificate was refuted.
-        options: of `exporting.export`, for .pt2 and .onnx.
+        engine, input_size, bound, notes: of .pt2 and .onnx; see `exporting.export`.
     Raises:
+        UsageError: it is no network (C2A006), or an option is given that a file of this suffix does not take (C2A004).
         CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
             would be rebuilt from one (C2A306), or the exported program does not compute it (C2A309).
     Examples:
@@ -60,10 +70,17 @@ def save(
     """
     path = Path(path)
     check_suffix(path)
+    if not isinstance(network, nn.Module):
+        raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass a converted network.")
+    options: dict[str, Any] = {"engine": engine, "input_size": input_size, "bound": bound, "notes": notes}
     if path.suffix in PROGRAMS:
         with replacing(path, force) as temporary:
             return export(network, temporary, path.suffix, **options)
+    if given := [name for name, value in options.items() if value is not None]:
+        raise UsageError("C2A004", f"{given[0]} is of {' and '.join(PROGRAMS)}, not of {path.suffix}", "Leave it out.")
     plan, state = plan_to_save(network, refuted), dict(network.state_dict())
+    if isinstance(plan.architecture, Foreign):
+        plan = replace(plan, architecture=rebuilt_by(plan, network, state))
     with replacing(path, force) as temporary:
         write(temporary, path.suffix, plan, state)
         check_rebuilds(network, temporary)
@@ -72,14 +89,14 @@ def save(
 
 def check_suffix(path: Path) -> None:
     """Refuses a name under which nothing known is written (C2A308)."""
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in NETWORK:
         found = f"{path} ends in {path.suffix!r}" if path.suffix else f"{path} has no suffix"
-        raise CheckpointError("C2A308", found, f"Name it with one of {', '.join(SUFFIXES)}.")
+        raise CheckpointError("C2A308", found, f"Name it with one of {', '.join(NETWORK)}.")
 
 
 def write(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, Tensor]) -> None:
     """The plan and the tensors in the format of a suffix."""
-    if suffix in TORCH:
+    if suffix in TENSORS:
         write_torch(path, {**encoded(plan), "state_dict": dict(state)})
     else:
         tensors = {key: tensor.detach().clone().contiguous() for key, tensor in state.items()}
@@ -93,7 +110,8 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
         CheckpointError: it has no attention layers, and is of no class of this project (C2A306).
     """
     layers = {name: each for name, each in attention_layers(network).items() if CHILD not in name.split(".")}
-    calls = describe_calls(network)
+    owners = {name: each for name, each in network.named_modules() if isinstance(each, AttendingCalls)}
+    calls = {name.rpartition(CHILD)[0].removesuffix("."): told_of(each) for name, each in owners.items()}
     if not layers and not calls and getattr(network, "plan", None) is None:
         raise CheckpointError("C2A306", f"{type(network).__name__} has no attention layers, and is not known here")
     names: dict[int, list[str]] = {}
@@ -112,6 +130,16 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     )
 
 
+def rebuilt_by(plan: SavedPlan, network: nn.Module, state: Mapping[str, Tensor]) -> Foreign:
+    """The architecture of a library that rebuilds `network`: the one recorded, or one whose weights have its shapes."""
+    recorded: Any = plan.architecture
+    ways = [recorded] if recorded.of_a_library else []
+    if not recorded.name:
+        ways += [Foreign(recorded.kind, each.name, each.arguments) for each in of_class(type(network), state)]
+    found = (way for way in ways if not difference(network, replace(plan, architecture=way), state))
+    return next(found, Foreign(recorded.kind) if recorded.of_a_library else recorded)
+
+
 def architecture_of(network: nn.Module) -> Any:
     """The plan of a network of this project, how another was built as far as that is known, or None for a layer."""
     plan = getattr(network, "plan", None)
@@ -128,23 +156,52 @@ def architecture_of(network: nn.Module) -> Any:
 
 
 def check_rebuilds(network: nn.Module, path: Path) -> None:
-    """Loads a file back and compares it with `network`, whose class may be one that only the caller can build.
+    """Reads a file back and compares it with `network`, and the network rebuilt from it where no code is needed.
 
     Raises:
         CheckpointError: it is another network (C2A306).
     """
+    found = recognise(contents_of(path))
+    assert found is not None
+    plan, tensors = found
+    state = network.state_dict()
+    if wrong := [key for key in state if key not in tensors or not same_bits(state[key], tensors[key])]:
+        raise CheckpointError("C2A306", f"a file does not hold {wrong[0]} of {type(network).__name__}")
+    built = not isinstance(plan.architecture, Foreign) or plan.architecture.of_a_library
+    if built and (told := difference(network, plan, tensors)):
+        raise CheckpointError("C2A306", f"a file does not hold all of {type(network).__name__}: {told}")
+
+
+def difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:
+    """How `network` is another than the one rebuilt from its plan and tensors; empty if it is not."""
     try:
-        held = contents_of(path)
-        plan = recognise(held)
-        assert plan is not None
-        foreign = isinstance(plan.architecture, Foreign)
-        rebuilt = rebuild(plan, held, model=network if foreign else None)
+        with torch.device("meta"):
+            rebuilt = rebuild(plan, tensors)
     except CheckpointError as error:
-        raise CheckpointError(
-            "C2A306", f"{type(network).__name__} has changed since it was built: {error.found}"
-        ) from error
-    modes = {name: module.training for name, module in network.named_modules()}
-    for name, module in rebuilt.named_modules():
-        module.training = modes.get(name, module.training)
-    if different := first_change(network, rebuilt):
-        raise CheckpointError("C2A306", f"a file does not hold all of {type(network).__name__}: {different}")
+        return f"it has changed since it was built: {error.found}"
+    ours, theirs = (dict(each.named_modules(remove_duplicate=False)) for each in (network, rebuilt))
+    for name in [*ours, *(theirs.keys() - ours.keys())]:
+        if name not in ours or name not in theirs or look_of(ours[name]) != look_of(theirs[name]):
+            return f"{name or 'the network'} is another module, or has attributes or hooks of its own"
+    return ""
+
+
+def look_of(module: nn.Module) -> tuple[Any, ...]:
+    """What a module is beside its tensors and mode: its class, hooks, a forward of its own, and plain attributes.
+
+    Of an attention layer no attributes: those that count are in its line, and a file keeps no others.
+    """
+    public = {key: value for key, value in vars(module).items() if not key.startswith("_") and key != "training"}
+    attention = isinstance(module, MultiHeadSelfAttention)
+    plain = {key: repr(value) for key, value in public.items() if isinstance(value, PLAIN) and not attention}
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    names = [getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks if hook not in (pause, resume)]
+    own = not isinstance(public.get("forward"), AttendedForward | None)
+    return type(module), module.extra_repr(), plain, names, own
+
+
+def same_bits(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether two tensors are the same bit for bit."""
+    alike = ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    parts = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (ours, theirs))
+    return alike and torch.equal(*(part.view(torch.uint8) for part in parts))

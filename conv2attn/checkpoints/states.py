@@ -1,13 +1,11 @@
 """State dicts as people store them: under a key, beside other values, with prefixes of wrapping modules."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor
-
-from conv2attn.checkpoints.records import is_data
 
 WRAPPERS = (
     "state_dict",
@@ -28,18 +26,34 @@ WRAPPERS = (
 DEEPEST = 4
 
 
+class Record:
+    """Something that training scripts store beside weights, as it is read: without anything in it."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
 @final
 @dataclass(frozen=True)
 class State:
-    """The tensors of a state dict by name, and what was assumed to find them, one sentence per assumption."""
+    """The tensors of a state dict by name, and what was assumed to find them, one sentence per assumption.
+
+    `metadata` is what torch stores beside them: by the name of each module, the version of its class.
+    """
 
     tensors: dict[str, Tensor]
     assumed: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] | None = None
 
     def without(self, prefix: str) -> "State":
         """These tensors with a prefix removed from all names."""
         told = f"prefix '{prefix}' removed from {len(self.tensors)} keys"
-        return State({key.removeprefix(prefix): tensor for key, tensor in self.tensors.items()}, (*self.assumed, told))
+        tensors = {key.removeprefix(prefix): tensor for key, tensor in self.tensors.items()}
+        within = {f"{name}.".removeprefix(prefix)[:-1]: each for name, each in (self.metadata or {}).items() if name}
+        return State(tensors, (*self.assumed, told), within or None)
 
 
 def state_in(content: Mapping[Any, Any]) -> State | None:
@@ -64,12 +78,13 @@ def state_in(content: Mapping[Any, Any]) -> State | None:
         if isinstance(key, str) and isinstance(tensor, Tensor)
     }
     left = [key for key in inside if key not in tensors]
-    if not tensors or any(not is_plain(inside[key], is_data) for key in left):
+    if not tensors or any(not is_plain(inside[key], Record) for key in left):
         return None
     assumed = [f"weights under the key {'.'.join(path)!r}"] if path else []
     assumed += [f"the weights under {key!r} not read" for key in others]
     assumed += [f"{len(left)} entries without tensors not read, {str(left[0])!r} first"] if left else []
-    return State(tensors, tuple(assumed))
+    metadata = getattr(inside, "_metadata", None)
+    return State(tensors, tuple(assumed), metadata if isinstance(metadata, Mapping) else None)
 
 
 def holds_tensors(value: Any) -> bool:
@@ -81,13 +96,13 @@ def holds_tensors(value: Any) -> bool:
     )
 
 
-def is_plain(value: Any, known: Callable[[Any], bool] = lambda value: False) -> bool:
-    """Whether something is a number, a text, nothing, what is `known`, or a container of these, without tensors."""
+def is_plain(value: Any, *kinds: type) -> bool:
+    """Whether something is a number, a text, nothing, of other `kinds`, or a container of these, without tensors."""
     if isinstance(value, Mapping):
-        return all(is_plain(each, known) for each in value.values())
+        return all(is_plain(each, *kinds) for each in value.values())
     if isinstance(value, (list, tuple, set)):
-        return all(is_plain(each, known) for each in value)
-    return isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device)) or known(value)
+        return all(is_plain(each, *kinds) for each in value)
+    return isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, *kinds))
 
 
 def readings(state: State) -> Iterator[State]:

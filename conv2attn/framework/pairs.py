@@ -6,6 +6,7 @@ from typing import Literal, final
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from conv2attn.basis import Dense, Pattern, Sides, Sparse, inner_products, weighted_sum
 from conv2attn.basis.operators.segments import softmax_over, spread
@@ -82,7 +83,7 @@ class Edges:
         """A number of each query, (batch, heads, queries), at the pairs."""
         return as_rows(spread(self.pattern, as_columns(numbers), "queries"), numbers.shape[:-1])
 
-    @torch.compiler.disable  # dynamo cannot trace torch's sparse products
+    @_disable_dynamo  # it cannot trace torch's sparse products; imported at the first such product
     def products(self, asking: Tensor, answering: Tensor) -> Tensor:
         """Inner products of vectors (batch, heads, queries, d) and (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(asking.shape[:2], answering.shape[:2])

@@ -1,7 +1,7 @@
 """Whole networks: conversion, the attention that they show as they run, and the architectures known here."""
 
 from conv2attn.models.conversion import Conversion, ConversionRow, attention_layers, conversion_of, convert, on_patches
-from conv2attn.models.softening import FallingSharpness, SoftenedLayer, Softening, soften
+from conv2attn.models.softening import FallingSharpness, SoftenedLayer, Softening, soften, softened
 
 __all__ = [
     "Conversion",
@@ -14,4 +14,5 @@ __all__ = [
     "convert",
     "on_patches",
     "soften",
+    "softened",
 ]

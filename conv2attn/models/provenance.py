@@ -21,6 +21,7 @@ class Provenance:
         config: for transformers, the configuration that rebuilds the network.
         input_size: channels and sides of the images that the architecture is published for, where it says so.
         mean, std: the normalisation of its images, one number per channel, where it says so.
+        crop: the share of the sides of a resized image that is kept, at its centre, where it says so.
     """
 
     path: str
@@ -33,6 +34,7 @@ class Provenance:
     input_size: tuple[int, ...] | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    crop: float | None = None
 
     def to_text(self) -> str:
         """One line: the architecture, and each assumption."""

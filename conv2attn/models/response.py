@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.models.capture import SOFTMAXES, call
+from conv2attn.models.capture import SOFTMAXES, Call
 
 MOST_DIFFERENCE = 1e-3
 """How far a response may be from the linear map that was read, as a share of its largest entry."""
@@ -37,32 +37,26 @@ class Chosen(TorchFunctionMode):
         return result
 
 
-def matrices_by_response(network: nn.Module, name: str, inputs: Any, heads: int) -> tuple[Tensor, Tensor | None] | None:
+def matrices_by_response(network: nn.Module, name: str, made: Call, heads: int) -> tuple[Tensor, Tensor | None] | None:
     """`W_out W_val` of each head, (heads, d_out, d_in) in float64, and the layer's bias, from what a module answers.
 
     Each head in turn is made to attend from each token to itself, and unit vectors are passed. None where the module
     takes anything but one sequence of tokens, attends not once, or is not linear in its values, which is tried on
-    random tokens with all heads attending to the token before.
+    random tokens with all heads attending to the token before. `made` is the call that the module had in a run of the
+    network.
     """
-    modes = {each: each.training for each in network.modules()}
+    module: Any = network.get_submodule(name.split("#")[0]) if name not in ("", "(root)") else network
+    modes = {each: each.training for each in module.modules()}
     try:
-        return answered(network.eval(), name, inputs, heads)
+        return answered(module.eval(), made, heads)
     finally:
         for each, mode in modes.items():
             each.training = mode
 
 
-def answered(network: nn.Module, name: str, inputs: Any, heads: int) -> tuple[Tensor, Tensor | None] | None:
-    """The matrices and the bias of a network in evaluation mode, or None."""
-    module: Any = network.get_submodule(name.split("#")[0]) if name not in ("", "(root)") else network
-    seen: list[tuple[Any, Any]] = []
-    handle = module.register_forward_pre_hook(lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True)
-    try:
-        with torch.no_grad():
-            call(network, inputs)
-    finally:
-        handle.remove()
-    args, kwargs = seen[0] if len(seen) == 1 else ((), {})
+def answered(module: nn.Module, made: Call, heads: int) -> tuple[Tensor, Tensor | None] | None:
+    """The matrices and the bias of a module in evaluation mode, or None."""
+    args, kwargs = made
     tokens = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
     if len(tokens) != 1 or not args or args[0] is not tokens[0] or tokens[0].ndim != 3:
         return None
@@ -86,11 +80,11 @@ def answered(network: nn.Module, name: str, inputs: Any, heads: int) -> tuple[Te
             columns.append((found - none)[: len(units)])
         return torch.cat(columns).T
 
-    made = [found for head in range(heads) if (found := matrix(head)) is not None]
+    read = [found for head in range(heads) if (found := matrix(head)) is not None]
     drawn = torch.randn(count, width, generator=torch.Generator().manual_seed(0))
     bias, moved = answer(torch.zeros(count, width)), answer(drawn, shift=1)
-    if len(made) < heads or bias is None or moved is None:
+    if len(read) < heads or bias is None or moved is None:
         return None
-    expected = drawn.double().roll(1, 0) @ torch.stack(made).sum(0).T + bias[0]
+    expected = drawn.double().roll(1, 0) @ torch.stack(read).sum(0).T + bias[0]
     linear = (moved - expected).abs().max() <= MOST_DIFFERENCE * moved.abs().max()
-    return (torch.stack(made), bias[0]) if linear else None
+    return (torch.stack(read), bias[0]) if linear else None

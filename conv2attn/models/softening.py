@@ -2,6 +2,8 @@
 
 import copy
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, final
@@ -9,15 +11,19 @@ from typing import Any, Generic, TypeVar, final
 import torch
 from torch import nn
 
+from conv2attn.arguments import check_network
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.bounds import leaked_mass_diagonal, mixing_effect
+from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers
 from conv2attn.report import Document, Report, Table, counted
 
 SCHEMA = "conv2attn.softening/1"
-HEADER = ("layer", "alpha before", "alpha", "leak", "difference")
+HEADER = ("layer", "alpha before", "alpha", "leak", "difference", "rounding")
+LOWEST = 0.05
+"""The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
+it no gradient of a centre is larger."""
 HALVINGS = 60  # of an interval of alpha in the search for the smallest one
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -32,6 +38,8 @@ class SoftenedLayer:
         leak: upper bound on the attention of a head off the pixel nearest to its centre.
         difference: upper bound on the change of an output, divided by the largest |input|, padding included, for every
             finite input, in real arithmetic.
+        rounding: what the channel products of both layers may add to it in the dtype of the weights; that of the
+            softmax depends on the grid, and is part of the bound of `certify`.
     """
 
     name: str
@@ -39,6 +47,7 @@ class SoftenedLayer:
     alpha: float
     leak: float
     difference: float
+    rounding: float
 
 
 @final
@@ -55,7 +64,7 @@ class Softening(Report, Generic[Network]):
     def document(self, verbose: bool = False) -> Document:
         """A row for each layer."""
         said = f"{counted(len(self.layers), 'layer')} softened"
-        rows = tuple((row.name, row.before, row.alpha, row.leak, row.difference) for row in self.layers)
+        rows = tuple((row.name, row.before, row.alpha, row.leak, row.difference, row.rounding) for row in self.layers)
         return Document((said,), (Table(HEADER, rows),))
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,19 +81,20 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
         network: with attention layers, such as `convert(model, trainable=True)` makes.
         alpha: of every head.
         max_difference: instead of alpha: each layer gets the smallest alpha with which no output changes by more than
-            this times the largest |input|.
+            this times the largest |input|, in real arithmetic; at least `LOWEST`.
     Raises:
         UsageError: not one of alpha and max_difference (C2A004), no attention layer (C2A008), or a difference that is
             not positive (C2A001).
         AlphaError: alpha is not positive and finite (C2A130).
-        UnsupportedError: a layer's heads are not quadratic, read content, or leak more than `max_difference` allows
-            already (C2A603).
+        UnsupportedError: a layer's heads are not quadratic, read content, leak more than `max_difference` allows
+            already, or round by more in this dtype (C2A603).
     Examples:
         >>> import conv2attn, torch
         >>> network = conv2attn.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
         >>> conv2attn.soften(network, alpha=5)
         <Softening: 1 layer softened>
     """
+    check_network(network)
     if (alpha is None) == (max_difference is None):
         raise UsageError("C2A004", "soften takes either alpha or max_difference")
     if alpha is not None and not 0 < alpha < math.inf:
@@ -112,6 +122,11 @@ def softened_layer(
     weights = largest_weight_sum(layer)
     centers = sorted(set(map(tuple, encoding.center.tolist())))
     known = weights * mixing_effect(leak_of(before, centers), 1.0)
+    rounding = rounding_of(layer, weights)
+    if max_difference is not None and not rounding <= max_difference:
+        kind = str(layer.like.dtype).removeprefix("torch.")
+        found = f"{name or layer.name}: rounding in {kind} may change its outputs by {rounding:.3g} times the input"
+        raise UnsupportedError("C2A603", found, "Allow a larger difference, or compute in float64.")
     if alpha is None:
         assert max_difference is not None
         alpha = smallest_alpha(before, centers, (max_difference - known) / weights if weights else math.inf)
@@ -119,12 +134,21 @@ def softened_layer(
             found = f"{name or layer.name}: at alpha {before:g} its difference is already {known:.3g}"
             raise UnsupportedError("C2A603", found, "Allow a larger difference, or convert with alpha='auto'.")
     with torch.no_grad():
-        encoding.alpha.fill_(alpha)
+        encoding.learn().alpha.fill_(alpha)
     layer.prepare()
     alpha = encoding.alpha.min().item()
     leak = leak_of(alpha, centers)
     difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(known))
-    return SoftenedLayer(name or layer.name, before, alpha, leak, difference)
+    return SoftenedLayer(name or layer.name, before, alpha, leak, difference, rounding)
+
+
+def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
+    """Upper bound on what rounding in two channel products changes in an output without its bias, over the largest
+    |input|, where `weights` bounds the sums of |weights|.
+    """
+    terms = layer.heads * (layer.d_in // layer.groups + (layer.d_head if layer.value is not None else 0))
+    one = convolution_bound(max(1, terms), str(layer.like.dtype).removeprefix("torch."))
+    return up(2 * Fraction(weights) * Fraction(one.factor))
 
 
 def is_silent(layer: MultiHeadSelfAttention) -> bool:
@@ -147,18 +171,62 @@ def largest_weight_sum(layer: MultiHeadSelfAttention) -> float:
 
 
 def smallest_alpha(most: float, centers: list[tuple[float, ...]], effect: float) -> float | None:
-    """The smallest alpha up to `most`, to a part in a million, at which heads read values that are off by at most
-    `effect` times the largest |input|; None if there is none.
+    """The smallest alpha from `LOWEST` up to `most`, to a part in a million, at which heads read values that are off by
+    at most `effect` times the largest |input|; None if there is none.
     """
     if not mixing_effect(leak_of(most, centers), 1.0) <= effect:
         return None
-    low, high = 0.0, most
+    low, high = min(LOWEST, most), most
+    if mixing_effect(leak_of(low, centers), 1.0) <= effect:
+        return low
     for _ in range(HALVINGS):
         if high - low <= 1e-6 * high:
             break
         middle = (low + high) / 2
         low, high = (low, middle) if mixing_effect(leak_of(middle, centers), 1.0) <= effect else (middle, high)
     return math.nextafter(float(torch.tensor(high, dtype=torch.float32)) * (1 + 2**-23), math.inf)
+
+
+@contextmanager
+def softened(network: Network, alpha: float) -> Iterator[Network]:
+    """Within the block every quadratic head of `network` has this sharpness; afterwards the one that it had.
+
+    Weights and centres may be trained within the block, and keep what they learn.
+
+    Raises:
+        UsageError: no attention layer (C2A008).
+        AlphaError: alpha is not positive and finite (C2A130).
+        UnsupportedError: a layer's heads have no sharpness (C2A603).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3))
+        >>> with conv2attn.softened(layer, alpha=5):
+        ...     float(layer.encoding.alpha.max())
+        5.0
+        >>> float(layer.encoding.alpha.max())
+        128.0
+    """
+    check_network(network)
+    if not 0 < alpha < math.inf:
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
+    layers = attention_layers(network)
+    if not layers:
+        raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
+    encodings = {}
+    for name, layer in layers.items():
+        if not isinstance(layer.encoding, QuadraticEncoding):
+            raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
+        encodings[layer] = layer.encoding
+    before = {layer: encoding.alpha.detach().clone() for layer, encoding in encodings.items()}
+    try:
+        for layer, encoding in encodings.items():
+            encoding.alpha.data.fill_(alpha)
+            layer.prepare()
+        yield network
+    finally:
+        for layer, encoding in encodings.items():
+            encoding.alpha.data.copy_(before[layer])
+            layer.prepare()
 
 
 @final

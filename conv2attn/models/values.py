@@ -1,4 +1,4 @@
-"""Values and outputs of a layer that attends: for each head the matrix `W_out W_val`, read off its weights."""
+"""Queries, keys, values and outputs of a layer that attends, read off its weights by the names that they have."""
 
 from typing import Any
 
@@ -8,9 +8,17 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.axes import HEADS
 
-VALUES = ("v_proj", "value", "v_lin", "v")
-FUSED = {"qkv": 3, "kv": 2}
-"""Linear layers that make several of queries, keys and values, and how many."""
+SEPARATE = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("to_q", "to_k", "to_v"),
+    ("q", "k", "v"),
+    ("wq", "wk", "wv"),
+)
+"""Linear layers that make queries, keys and values apart."""
+FUSED = {"qkv": 3, "to_qkv": 3, "kv": 2}
+"""Linear layers that make several of them, and how many."""
 AFTER = ("pool_v", "norm_v")
 """Modules that act on values after their weights."""
 OUTPUTS = ("out_proj", "proj", "o_proj", "output", "out_lin", "dense", "to_out", "projection_layer")
@@ -20,7 +28,7 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     """`W_out W_val` of each head, (heads, d_out, d_in) in float64, and the layer's bias; None where they are not read.
 
     Known are the layers of this project, torch.nn.MultiheadAttention, fused `qkv`, `kv` or `in_proj` weights with an
-    output layer, and linear layers named as in VALUES and OUTPUTS, the output also in the parent of the layer; but not
+    output layer, and linear layers named as in SEPARATE and OUTPUTS, the output also in the parent of the layer; not
     values that are pooled or normalised after their weights (MViT). Rows of attention sum to 1, so that the bias of the
     values passes into that of the layer. Where keys are pooled, the matrices act on the pooled tokens.
     """
@@ -54,19 +62,43 @@ def of_own(layer: MultiHeadSelfAttention) -> tuple[Tensor, Tensor | None]:
     )
 
 
+def fused_of(module: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """The weights of queries, keys and values, or of keys and values, that stand in one matrix, and their biases."""
+    weight: Any = getattr(module, "in_proj_weight", None)
+    bias: Any = getattr(module, "in_proj_bias", None)
+    parts = 3
+    for name, count in FUSED.items() if not isinstance(weight, Tensor) else ():
+        if isinstance(layer := getattr(module, name, None), nn.Linear):
+            weight, bias, parts = layer.weight, layer.bias, count
+    if not isinstance(weight, Tensor) or weight.shape[0] % parts:
+        return [], []
+    apart: list[Any] = [getattr(module, f"{kind}_bias", None) for kind in "qkv"[3 - parts :]]  # timm's BEiT
+    if bias is None and isinstance(apart[-1], Tensor):
+        return [*weight.chunk(parts)], [*apart]
+    return [*weight.chunk(parts)], [*bias.chunk(parts)] if isinstance(bias, Tensor) else []
+
+
+def query_and_key(module: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Views of the weights of queries and keys, and of their biases; none where they are not linear in one sequence."""
+    weights, biases = fused_of(module)
+    if len(weights) == 3:
+        return [weight.detach() for weight in weights[:2]], [bias.detach() for bias in biases[:2] if bias is not None]
+    for names in SEPARATE:
+        layers: list[Any] = [getattr(module, name, None) for name in names[:2]]
+        if all(isinstance(layer, nn.Linear) for layer in layers):
+            biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+            return [layer.weight.detach() for layer in layers], biases
+    return [], []
+
+
 def value_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     """The weight and bias of the values, the last part of a fused one."""
     if any(getattr(module, name, None) is not None for name in AFTER):
         return None
-    fused: Any = getattr(module, "in_proj_weight", None)
-    bias: Any = getattr(module, "in_proj_bias", None)
-    parts = 3
-    for name, count in FUSED.items() if not isinstance(fused, Tensor) else ():
-        if isinstance(layer := getattr(module, name, None), nn.Linear):
-            fused, bias, parts = layer.weight, layer.bias, count
-    if isinstance(fused, Tensor) and fused.shape[0] % parts == 0:
-        return fused.chunk(parts)[-1], bias.chunk(parts)[-1] if isinstance(bias, Tensor) else None
-    found = first_linear(module, VALUES)
+    weights, biases = fused_of(module)
+    if weights:
+        return weights[-1], biases[-1] if biases else None
+    found = first_linear(module, tuple(names[2] for names in SEPARATE))
     return None if found is None else (found.weight, found.bias)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from conv2attn.arguments import check_network
+
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
@@ -37,6 +39,10 @@ def assert_equivalent(
         >>> conv2attn.assert_equivalent(conv, conv2attn.convert(conv), image, tolerance=1e-5)
     """
 
+    for name, given in (("f", f), ("g", g)):
+        if not callable(given):
+            check_network(given, name)
+
     def check(drawn: Any) -> None:
         arguments = drawn if isinstance(drawn, tuple) else (drawn,)
         with torch.no_grad():
@@ -49,7 +55,7 @@ def assert_equivalent(
         from hypothesis.errors import Unsatisfiable
 
         try:
-            given(inputs)(check)()  # type: ignore[arg-type]
+            given(inputs)(check)()
         except Unsatisfiable as error:
             raise AssertionError("the strategy draws no input: nothing was compared") from error
         return

@@ -31,11 +31,13 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     before = layer(image)
     order = torch.arange(layer.heads - 1, -1, -1)
     with torch.no_grad():
-        for name, parameter in layer.named_parameters():
-            if name in ("value", "output"):
-                parameter.copy_(parameter[..., order].clone())
+        for name, held in [*layer.named_parameters(), *layer.named_buffers()]:
+            if name == "weight":
+                held.copy_(held.flatten(2)[..., order].reshape(held.shape))
+            elif name in ("value", "output"):
+                held.copy_(held[..., order].clone())
             elif name != "bias":
-                parameter.copy_(parameter[order].clone())
+                held.copy_(held[order].clone())
     assert_same(layer(image), before)
 
 

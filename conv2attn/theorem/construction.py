@@ -1,8 +1,9 @@
 """Theorem 1's construction: one quadratic head a tap, centred on the tap's offset and sharp enough to be one-hot."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,15 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encodings import HARD_ENCODINGS
 from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.layer import plain_copy
 from conv2attn.basis import Offset, Weights, as_basis
 from conv2attn.bounds import auto_alpha
-from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError
+from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
 from conv2attn.framework import reduce
 from conv2attn.theorem.convolution import Convolution
 
 MOST_KEY_WIDTH = 32  # chosen: wide enough to compare tokens
+AUTO = {dtype: auto_alpha(name) for dtype, name in FORMATS.items()}
 SHARE_OF_KEY_WIDTH = 4  # chosen: keys a quarter as wide as the tokens add little to the products of a step
 
 
@@ -33,19 +36,21 @@ def attention_for(
 ) -> MultiHeadSelfAttention:
     """The multi-head self-attention that equals `convolution` on images of every size.
 
-    Its heads are the taps, row-major; `W_val W_out` of each is its tap exactly, because one factor is an identity.
+    Its heads are the taps, row-major. It holds the convolution's weight, so that `W_val W_out` of each head is its tap.
 
     Args:
         alpha: sharpness of all heads, or "auto": a power of two at which attention is one-hot in the weight's dtype.
         encoding: "quadratic" (d_position = axes + 1) or "enumerated" (d_position = 2).
-        d_head: width of a head; by default min(d_in, d_out), which always serves.
+        d_head: width of a head; by default min(d_in, d_out), which always serves. At another width the layer holds
+            `value` and `output`, padded with zeros, in place of the weight.
         stride_by: "queries" or "pooling".
-        trainable: store identities too, and let gradients reach centres and sharpness: about 7e-4 of the others' at
-            alpha = 5, 1e-5 at 10, 1e-20 at 46, exactly 0 where attention is one-hot.
+        trainable: let gradients reach centres and sharpness: about 7e-4 of the others' at alpha = 5, 1e-5 at 10, 1e-20
+            at 46, exactly 0 where attention is one-hot.
         content: "none", or "silent": terms q.k with keys of zero and queries drawn at random, which add exactly 0 to
             every score, and to which gradients flow wherever they flow to the centres.
         max_error: take narrower heads or fewer of them, whichever are fewer numbers, by which no output moves further
-            than this for any image within [-1, 1] (in exact arithmetic, attention one-hot); None for equality.
+            than this for any image within [-1, 1] (in exact arithmetic, attention one-hot); None for equality. The
+            layer then holds `value` and `output` in place of the weight.
     Raises:
         AlphaError: alpha is not positive and finite (C2A130).
         HeadSizeError: `d_head` is too small (C2A105).
@@ -53,24 +58,51 @@ def attention_for(
             that is no number >= 0 (C2A001), or one that comes with a `d_head` (C2A004).
     Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; claims L1, L2a and T1 of proofs/.
     """
+    weight, bias = convolution.weight, convolution.bias
+    settings: Any = {"alpha": alpha, "encoding": encoding, "stride_by": stride_by}
+    settings |= {"trainable": trainable, "content": content}
+    if max_error is None and head_width(convolution, d_head) == head_width(convolution, None):
+        layer = heads_for(convolution, convolution.offsets, kernel_size=convolution.kernel_size, **settings)
+        layer.weight = nn.Parameter(plain_copy(weight))
+        layer.bias = None if bias is None else nn.Parameter(plain_copy(bias))
+        return layer.prepare()
+    offsets, weights = factored(convolution, d_head, max_error)
+    stored: Any = {"value": weights.value is not None, "output": weights.output is not None}
+    layer = heads_for(convolution, offsets, d_head=weights.d_head, **stored, **settings)
+    return layer.hold(weights).prepare()
+
+
+def heads_for(
+    convolution: Convolution,
+    offsets: Sequence[Offset],
+    *,
+    alpha: float | str,
+    encoding: str,
+    stride_by: Literal["queries", "pooling"],
+    trainable: bool,
+    content: str,
+    **held: Any,
+) -> MultiHeadSelfAttention:
+    """The attention with heads at `offsets` in the geometry of `convolution`, without its weights, which are on meta.
+
+    Args:
+        held: which weights the layer holds: arguments of `MultiHeadSelfAttention`.
+    Raises:
+        AlphaError, UsageError: as `attention_for`.
+    """
     if content not in ("none", "silent"):
         raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'")
     if encoding not in HARD_ENCODINGS:
         raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
     weight = convolution.weight
-    sharpness = sharpness_for(alpha, weight.dtype)
-    taken, weights = heads_of(convolution, d_head, trainable, max_error)
-    offsets = torch.tensor(taken, device=weight.device)
-    centers = offsets.to(position_dtype(weight.dtype))
-    if not torch.equal(centers.to(offsets.dtype), offsets):
-        raise GeometryError("C2A001", f"an offset of {offsets.abs().max()} pixels is not exact in {centers.dtype}")
+    targets = torch.tensor(offsets, device=weight.device)
+    centers = targets.to(position_dtype(weight.dtype))
+    if not torch.equal(centers.to(targets.dtype), targets):
+        raise GeometryError("C2A001", f"an offset of {targets.abs().max()} pixels is not exact in {centers.dtype}")
     layer = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
-        HARD_ENCODINGS[encoding](centers, sharpness),
-        d_head=weights.d_head,
-        value=weights.value is not None,
-        output=weights.output is not None,
+        HARD_ENCODINGS[encoding](centers, sharpness_for(alpha, weight.dtype)).learn(trainable),
         bias=convolution.bias is not None,
         groups=convolution.groups,
         padding=convolution.padding,
@@ -79,20 +111,19 @@ def attention_for(
         content=content == "silent",
         d_key=min(-(-convolution.d_in // SHARE_OF_KEY_WIDTH), MOST_KEY_WIDTH) if content == "silent" else None,
         device="meta",
+        **held,
     )
     if layer.query is not None and layer.key is not None:
         drawn = torch.empty_like(layer.query, dtype=weight.dtype, device=weight.device)
         layer.query = nn.Parameter(nn.init.normal_(drawn, std=(convolution.d_in * layer.d_key) ** -0.5))
         layer.key = nn.Parameter(torch.zeros_like(drawn))
-    layer.hold(weights)
-    layer.requires_grad_() if trainable else freeze_positions(layer)
-    return layer.prepare()
+    return layer
 
 
-def heads_of(
-    convolution: Convolution, d_head: int | None, stored: bool, max_error: float | None
+def factored(
+    convolution: Convolution, d_head: int | None, max_error: float | None
 ) -> tuple[tuple[Offset, ...], Weights]:
-    """The offsets and the weights of the heads: one a tap, or fewer or narrower ones within `max_error`.
+    """The offsets and the factors of the heads: one a tap, or fewer or narrower ones within `max_error`.
 
     Raises:
         UsageError, HeadSizeError: as `attention_for`.
@@ -101,11 +132,12 @@ def heads_of(
     if max_error is not None:
         if d_head is not None:
             raise UsageError("C2A004", f"max_error={max_error} chooses the width, and d_head={d_head} is given")
+        max_error = real_number(max_error, "max_error")
         narrow, basis = (reduce(basis, max_error, kind).basis for kind in ("rank", "terms"))
         if narrow.weights.numbers < basis.weights.numbers:
             return convolution.offsets, narrow.weights
-    factored = factors(basis.weights.taps().detach(), groups, head_width(convolution, d_head), stored)
-    return basis.operators.offsets, Weights(*factored, convolution.bias, groups)
+    value, output = factors(basis.weights.taps().detach(), groups, head_width(convolution, d_head))
+    return basis.operators.offsets, Weights(value, output, convolution.bias, groups)
 
 
 def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
@@ -115,7 +147,7 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
         AlphaError: it is not positive and finite, also once stored (C2A130).
     """
     if isinstance(alpha, str) and alpha == "auto":
-        return auto_alpha(FORMATS[dtype])
+        return AUTO[dtype]
     stored = position_dtype(dtype)
     try:
         sharpness = math.nan if isinstance(alpha, str) else float(alpha)
@@ -141,6 +173,7 @@ def head_width(convolution: Convolution, d_head: int | None) -> int:
     needed = min(convolution.d_in, convolution.d_out) // groups
     if d_head is None:
         return needed
+    d_head = whole_number(d_head, "d_head")
     width = d_head // groups
     if d_head % groups or width < 1:
         raise HeadSizeError("C2A105", f"d_head={d_head} is not a positive multiple of groups={groups}")
@@ -156,24 +189,18 @@ def head_width(convolution: Convolution, d_head: int | None) -> int:
     return width
 
 
-def factors(taps: Tensor, groups: int, width: int, stored: bool) -> tuple[Tensor | None, Tensor | None]:
+def factors(taps: Tensor, groups: int, width: int) -> tuple[Tensor | None, Tensor | None]:
     """`value` and `output` whose products are the taps exactly: one holds the taps, the other an identity.
 
-    An identity is None unless it is to be `stored` or is wider than its channels, and then padded with zeros.
+    An identity is None unless it is wider than its channels, and then padded with zeros.
     """
     heads, d_out, d_in = len(taps), taps.shape[1] // groups, taps.shape[2]
     eye = partial(torch.eye, dtype=taps.dtype, device=taps.device)
-    if width == d_in or (width > d_in and width != d_out):
-        exact = width == d_in
-        value = eye(width, d_in).repeat(heads, groups, 1)
-        return value if stored or not exact else None, taps if exact else nn.functional.pad(taps, (0, width - d_in))
-    exact = width == d_out
-    output = eye(d_out, width).repeat(heads, groups, 1)
+    if width == d_in:
+        return None, taps
+    if width == d_out:
+        return taps, None
+    if width > d_in:
+        return eye(width, d_in).repeat(heads, groups, 1), nn.functional.pad(taps, (0, width - d_in))
     rows = nn.functional.pad(taps.unflatten(1, (groups, d_out)), (0, 0, 0, width - d_out)).flatten(1, 2)
-    return taps if exact else rows, output if stored or not exact else None
-
-
-def freeze_positions(layer: MultiHeadSelfAttention) -> MultiHeadSelfAttention:
-    """`layer` whose centres and sharpness are not trained."""
-    layer.encoding.requires_grad_(False)
-    return layer
+    return rows, eye(d_out, width).repeat(heads, groups, 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from conv2attn.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis
+from conv2attn.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis, taps_of, turned
 from conv2attn.errors import UnsupportedError, UsageError
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -62,7 +62,7 @@ class Convolution:
 
     def taps(self) -> Tensor:
         """The channel matrix of each tap, (taps, d_out, d_in / groups): a view of the weight."""
-        return self.weight.flatten(2).permute(2, 0, 1)
+        return taps_of(self.weight)
 
     def describe(self, kind: str) -> str:
         """The convolution in one line, after what it is called: `Conv2d 3->64 k7 s2`."""
@@ -168,12 +168,12 @@ def transposed(
     dilation: Sequence[int],
 ) -> Convolution:
     """The convolution over the zero-stuffed grid that a transposed one is; weight (d_in, d_out / groups, *kernel)."""
-    flipped = weight.flip(list(range(2, weight.ndim))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     before = tuple(r - p for r, p in zip(reach, padding, strict=True))
     after = tuple(b + extra for b, extra in zip(before, output_padding, strict=True))
     once = (1,) * len(before)
-    return Convolution(flipped, bias, once, tuple(dilation), Padding(before, after, "zeros", tuple(stride)), groups)
+    amounts = Padding(before, after, "zeros", tuple(stride))
+    return Convolution(turned(weight, groups), bias, once, tuple(dilation), amounts, groups)
 
 
 def each_axis(numbers: int | Sequence[int], axes: int) -> Offset:

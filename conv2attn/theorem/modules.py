@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.hardness import within_margins
-from conv2attn.basis import Basis, Combination, Offset, Padding, Shift, Weights, basis_of
+from conv2attn.basis import Basis, Combination, Offset, Padding, Shift, Weights, basis_of, turned
 from conv2attn.errors import UnsupportedError
 from conv2attn.framework import to_torch
 from conv2attn.theorem.convolution import Convolution, resolve_padding
@@ -141,7 +141,6 @@ def transposed_of(convolution: Convolution) -> nn.Module:
         crop.append((0, 0) if within else (f - min(f, b), b - min(f, b)))
     if min(cut) < 0:
         raise UnsupportedError("C2A101", f"it pads a zero-stuffed grid further than its taps reach, by {-min(cut)}")
-    weight = convolution.weight.unflatten(0, (convolution.groups, -1)).transpose(1, 2).flatten(0, 1)
     made = TRANSPOSED[len(cut)](
         convolution.d_in,
         convolution.d_out,
@@ -154,7 +153,7 @@ def transposed_of(convolution: Convolution) -> nn.Module:
         bias=convolution.bias is not None,
         device="meta",
     )
-    found = filled(made, weight.flip(list(range(2, weight.ndim))), convolution.bias)
+    found = filled(made, turned(convolution.weight, convolution.groups), convolution.bias)
     cropped = Padding(tuple(-at for at, _ in crop), tuple(-at for _, at in crop))
     return found if cropped.is_identity else nn.Sequential(found, *pads(cropped))
 

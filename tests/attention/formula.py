@@ -75,7 +75,7 @@ def loops(layer, image):
             "bias": layer.bias,
         }.items()
     }
-    padded = layer.padding.pad(image[None])[0]
+    padded = layer.image_padding.pad(image[None])[0]
     sides = tuple(padded.shape[1:])
     places = coordinates(sides)
     tokens = {place: [padded[(c, *place)].item() for c in range(layer.d_in)] for place in places}

@@ -8,7 +8,6 @@ from torch.export import Dim
 
 from conv2attn import convert
 from conv2attn.attention import ENGINES, MultiHeadSelfAttention, QuadraticEncoding, set_engine
-from conv2attn.attention.tracing import symbolic_trace
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
 
@@ -118,7 +117,7 @@ def test_a_stale_recipe_fails_where_it_cannot_decide_again(engine):
     program = torch.export.export(layer, (image,), strict=False).module()
     program(image)
     with torch.no_grad():
-        dict(program.named_parameters())["encoding.center"][4, 0] += 1
+        dict(program.named_buffers())["encoding.center"][4, 0] += 1
     with pytest.raises(RuntimeError, match="centres or sharpness moved"):
         program(image)
 
@@ -166,7 +165,7 @@ def test_parameters_are_stored_plainly():
 
 def test_a_layer_is_one_node_of_a_symbolic_trace():
     network = torch.nn.Sequential(hard_layer("plain", "auto"), torch.nn.ReLU())
-    graph = symbolic_trace(network)
+    graph = torch.fx.symbolic_trace(network)
     assert [node.target for node in graph.graph.nodes if node.op == "call_module"] == ["0", "1"]
     image = image_for(network[0])
     assert_same(graph(image), network(image))

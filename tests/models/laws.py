@@ -8,12 +8,15 @@ import pytest
 import torch
 from models.cases import CASES, Case
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.optim.swa_utils import AveragedModel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from whole import whole
 
 from conv2attn import MultiHeadSelfAttention, conversion_of, convert, set_engine
 from conv2attn.models import attention_layers
+from conv2attn.models.conversion.replacement import copy_network
 from conv2attn.theorem import STOCK
 
 WAYS = {"seen": (True, False), "seen in training": (True, True), "unseen": (False, False)}
@@ -53,33 +56,26 @@ def tells_each_convolution_once(case, model, network, seen):
     names = [row.name for row in rows]
     expected = {name for name, module in model.named_modules() if isinstance(module, STOCK)}
     expected -= {name.partition(":")[0].replace("(root)", "") for name in case.calls} if seen else set()
-    expected |= case.calls if seen else {name for name in case.left_unseen if ":" in name}
+    expected |= case.calls if seen else set()
     assert set(names) == expected
     assert len([name for name in names if ":" not in name]) == len({name for name in names if ":" not in name})
     assert {row.name for row in rows if row.outcome != "converted"} == (case.left if seen else case.left_unseen)
-    for row in conversion_of(network).remaining:
-        assert ("C2A107" if ":" in row.name else "C2A106") in row.reason
+    assert all("C2A106" in row.reason for row in conversion_of(network).remaining)
     if seen:
-        assert {row.name for row in rows if "in place" in row.reason} == case.in_place
-        assert not native_calls(network, case.inputs[0])
+        assert len(native_calls(network, case.inputs[0])) == len(case.left)
 
 
 def keeps_everything_but_the_convolutions(case, model, network, seen):
     ours = {name: module for name, module in network.named_modules() if ".encoding" not in f".{name}"}
-    assert [name for name in ours if "attending_calls" not in name] == [
-        name for name, _ in model.named_modules() if "parametrizations" not in name or name in ours
-    ]
+    assert [name for name in ours if "attending_calls" not in name] == [name for name, _ in model.named_modules()]
     told = {row.name: row for row in conversion_of(network).rows}
     for name, module in model.named_modules():
-        if name not in ours:
-            continue
-        replaced = name in told and told[name].outcome == "converted" and "in place" not in told[name].reason
+        replaced = name in told and told[name].outcome == "converted"
         assert ours[name].training == module.training
-        assert type(ours[name]) is (MultiHeadSelfAttention if replaced else type(module))
-        held = dict(module.named_buffers(recurse=False))
-        if replaced:
-            held = {key: tensor for key, tensor in held.items() if not key.startswith(("weight_", "bias_"))}
-        for key, tensor in (held if replaced else held | dict(module.named_parameters(recurse=False))).items():
+        assert isinstance(ours[name], MultiHeadSelfAttention if replaced else type(module))
+        assert is_parametrized(ours[name]) == is_parametrized(module)
+        held = dict(module.named_buffers(recurse=False)) | dict(module.named_parameters(recurse=False))
+        for key, tensor in held.items():
             mine = getattr(ours[name], key)
             assert torch.equal(mine, tensor)
             assert mine.requires_grad == tensor.requires_grad
@@ -111,8 +107,7 @@ def has_the_same_gradients(case, model, network, seen):
     for name, parameter in model.named_parameters():
         if name in ours and not (parameter.grad is None and ours[name].grad is None):
             torch.testing.assert_close(ours[name].grad, parameter.grad)
-    for layer in attention_layers(network).values():
-        assert layer.encoding.get_parameter("center").grad is None
+    assert not [name for name, _ in network.named_parameters() if "encoding" in name]
 
 
 def lives_on_in_copies(case, model, network, seen):
@@ -125,7 +120,9 @@ def lives_on_in_copies(case, model, network, seen):
         layer.engine = case.engines[-1]
     before = called(network, case.inputs[-1])
     for again in (copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network)), stored):
-        if "parametrizations" in "".join(keys) and again is not copy.deepcopy:
+        try:
+            again(model)
+        except RuntimeError:  # torch copies or pickles no computed weights
             continue
         twin = again(network)
         assert conversion_of(twin) == conversion_of(network)
@@ -149,16 +146,42 @@ def loads_the_state_of_another_conversion(case, model, network, seen):
     assert_same(case, model.eval(), other.eval())
 
 
+def has_the_state_of_the_original(case, model, network, seen):
+    ours, theirs = network.state_dict(), model.state_dict()
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert [name for name, _ in network.named_parameters()] == [name for name, _ in model.named_parameters()]
+
+
+def exchanges_its_state_after_training(case, model, network, seen):
+    """Weights, the moments of an optimiser by index, and an average go from one to the other, and back, strictly."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        return
+    optimisers = {each: torch.optim.Adam(each.parameters(), lr=0.01) for each in (model, network)}
+    average = AveragedModel(copy_network(network))
+    for first, second in ((network, model), (model, network)):
+        for _ in range(3):
+            optimisers[first].zero_grad()
+            sum(tensor.sum() for tensor in called(first, case.inputs[0])).backward()
+            optimisers[first].step()
+        second.load_state_dict(first.state_dict())
+        optimisers[second].load_state_dict(optimisers[first].state_dict())
+        average.update_parameters(network)
+        assert all(torch.equal(tensor, second.state_dict()[key]) for key, tensor in first.state_dict().items())
+    model.load_state_dict(average.module.state_dict())
+
+
 def converts_no_further(case, model, network, seen):
     if seen:
         again = converted(case, network, seen)
-        assert conversion_of(again).rows == ()
+        assert {row.name for row in conversion_of(again).rows} == case.left
         assert list(attention_layers(again)) == list(attention_layers(network))
         assert_same(case, model.eval(), again.eval())
 
 
 OF_MODES = [
     computes_the_same,
+    has_the_state_of_the_original,
     tells_each_convolution_once,
     keeps_everything_but_the_convolutions,
     leaves_the_original_alone,
@@ -167,6 +190,7 @@ OF_EVALUATION = [
     has_the_same_gradients,
     lives_on_in_copies,
     loads_the_state_of_another_conversion,
+    exchanges_its_state_after_training,
     converts_no_further,
 ]
 """Laws that put both networks into evaluation mode first."""
@@ -209,12 +233,14 @@ def test_law(name, way, law):
 def test_the_laws_see_a_wrong_conversion():
     """Planted: a tap changed, a hook lost, a mode changed, a convolution left to torch."""
     for name, spoil, law in (
-        ("plain", lambda network: network[0][0].output.data.mul_(2), computes_the_same),
+        ("plain", lambda network: network[0][0].weight.data.mul_(2), computes_the_same),
         ("hooks that change", lambda network: network[1]._forward_hooks.clear(), computes_the_same),
         ("blocks", lambda network: network[1].train(), keeps_everything_but_the_convolutions),
         ("calls", lambda network: vars(network).pop("forward"), tells_each_convolution_once),
         ("parts", lambda network: vars(network[0][0])["_buffers"].pop("cache"), keeps_everything_but_the_convolutions),
         ("tied", lambda network: network[2][0].weight.requires_grad_(False), has_the_same_gradients),
+        ("plain", lambda network: network[0][0].encoding.learn(), has_the_state_of_the_original),
+        ("plain", lambda network: network[0][0].hold(network[0][0].weights), exchanges_its_state_after_training),
     ):
         case = CASES[name]
         model = case.build().eval()

@@ -112,18 +112,18 @@ PIXELS = torch.randint(-9, 10, (1, 4, 6, 5), generator=torch.Generator().manual_
 
 
 def shift_the_padding(layer):
-    before, after = layer.padding.before, layer.padding.after
-    layer.padding = Padding((before[0] + 1, before[1]), (after[0] - 1, after[1]))
+    before, after = layer.image_padding.before, layer.image_padding.after
+    layer.image_padding = Padding((before[0] + 1, before[1]), (after[0] - 1, after[1]))
 
 
 PLANTED = {
     "axes swapped": lambda layer: layer.encoding.center.copy_(layer.encoding.center.flip(1)),
     "offsets negated": lambda layer: layer.encoding.center.neg_(),
-    "a head dropped": lambda layer: layer.output[2].zero_(),
-    "two heads swapped": lambda layer: layer.output.index_copy_(0, torch.tensor([0, 1]), layer.output[[1, 0]]),
+    "a head dropped": lambda layer: layer.weight[2].zero_(),
+    "two heads swapped": lambda layer: layer.weight.index_copy_(0, torch.tensor([0, 1]), layer.weight[[1, 0]]),
     "the padding shifted": shift_the_padding,
     "the dilation forgotten": lambda layer: layer.encoding.center[:, 0].div_(2),
-    "groups permuted": lambda layer: layer.output.copy_(layer.output.unflatten(1, (2, -1)).flip(1).flatten(1, 2)),
+    "groups permuted": lambda layer: layer.weight.copy_(layer.weight.unflatten(1, (2, -1)).flip(1).flatten(1, 2)),
     "a NaN": lambda layer: layer.bias[3].fill_(torch.nan),
 }
 
@@ -142,5 +142,5 @@ def test_permuted_heads_are_not_an_error():
     layer = attention_for(read(conv)).requires_grad_(False)
     order = torch.tensor([4, 2, 0, 5, 1, 3])
     layer.encoding.center.copy_(layer.encoding.center[order].clone())
-    layer.output.copy_(layer.output[..., order].clone())
+    layer.weight.copy_(layer.weight.flatten(2)[..., order].unflatten(2, (3, 2)))
     assert_equivalent(conv, layer, images_for(conv))

@@ -34,19 +34,16 @@ def test_the_products_are_the_taps_and_the_centres_the_offsets(conv, encoding):
 
 
 @given(convolutions(), st.booleans())
-def test_only_a_trainable_conversion_stores_its_identities(conv, trainable):
-    layer = attention_for(read(conv), trainable=trainable)
-    narrow = conv.in_channels <= conv.out_channels
+def test_a_layer_holds_a_weight_and_positions_are_parameters_where_they_train(conv, trainable):
+    convolution = read(conv)
+    layer = attention_for(convolution, trainable=trainable)
     assert layer.d_head == min(conv.in_channels, conv.out_channels)
-    assert (layer.value is None) is (narrow and not trainable)
-    assert (layer.output is None) is (not narrow and not trainable)
-    assert all(parameter.requires_grad for parameter in layer.parameters() if trainable or parameter.ndim == 3)
-    assert layer.encoding.center.requires_grad is trainable
-    if trainable:
-        identity = (layer.weights.value if narrow else layer.weights.output).unflatten(1, (conv.groups, -1))
-        assert torch.equal(identity, torch.eye(identity.shape[-1]).to(identity).expand_as(identity))
-    else:
-        assert (layer.output if narrow else layer.value).numel() == conv.weight.numel()  # groups stay blocks
+    assert torch.equal(layer.weight, convolution.weight)
+    assert layer.value is layer.output is None
+    names = ["weight"] + ["bias"] * (conv.bias is not None)
+    assert list(layer.state_dict()) == names + ["encoding.center", "encoding.alpha"] * trainable
+    assert all(parameter.requires_grad for parameter in layer.parameters())
+    assert layer.encoding.center.requires_grad is layer.encoding.alpha.requires_grad is trainable
 
 
 AUTO = {torch.float64: 1024.0, torch.float32: 128.0, torch.bfloat16: 128.0, torch.float16: 64.0}
@@ -113,7 +110,7 @@ def test_a_lazy_layer_is_converted_once_it_was_initialised():
 def test_the_weight_is_copied_and_not_shared():
     conv = nn.Conv1d(1, 1, 3)
     layer = attention_for(read(conv))
-    before = layer.output.detach().clone()
+    before = layer.weight.detach().clone()
     with torch.no_grad():
         conv.weight.zero_()
-    assert torch.equal(layer.output, before)
+    assert torch.equal(layer.weight, before)

@@ -6,7 +6,7 @@ Its parameters never drop below float32: bfloat16 cannot count past 256.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,12 @@ from conv2attn.basis import EnumeratedSoftmax, GeneralisedSoftmax, QuadraticSoft
 
 
 class CenteredPositions(nn.Module):
-    """A centre in pixels (heads, axes) for each head, kept in float32 or float64 with all else of it."""
+    """A centre in pixels (heads, axes) for each head, kept in float32 or float64 with all else of it.
 
-    center: nn.Parameter
+    Positions that train are parameters. Others are buffers outside the state dict: they follow from the geometry.
+    """
+
+    center: Tensor
 
     @property
     def heads(self) -> int:
@@ -37,8 +40,23 @@ class CenteredPositions(nn.Module):
         super()._apply(no_lower, recurse)
         return self
 
+    def learn(self, whether: bool = True) -> Self:
+        """Makes all positions parameters that train, or buffers outside the state dict."""
+        for name, value in [*self.named_parameters(), *self.named_buffers()]:
+            delattr(self, name)
+            if whether:
+                self.register_parameter(name, nn.Parameter(value.detach()))
+            else:
+                self.register_buffer(name, value.detach(), persistent=False)
+        return self
+
+    def fixed(self) -> dict[str, Any]:
+        """The positions that do not train, as plain numbers, and their dtype; empty where all train."""
+        held: dict[str, Any] = {name: value.tolist() for name, value in self.named_buffers()}
+        return held and {"dtype": str(self.center.dtype).removeprefix("torch."), **held}
+
     def arguments(self) -> list[int]:
-        """What, with a state dict, rebuilds it: heads and axes."""
+        """What, with a state dict and `fixed`, rebuilds it: heads and axes."""
         return [self.heads, self.dimensions]
 
 
@@ -46,6 +64,7 @@ class HeadPositions(CenteredPositions):
     """A sharpness `alpha` (heads) beside each centre."""
 
     d_position: int
+    alpha: Tensor
 
     def __init__(self, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float):
         super().__init__()

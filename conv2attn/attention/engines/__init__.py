@@ -6,7 +6,7 @@ from typing import Literal
 from conv2attn.attention.engines import convolution, dense, gather, sdpa, separable
 from conv2attn.attention.engines.cost import cheapest
 from conv2attn.attention.recipe import Question, Run
-from conv2attn.errors import EngineError, UsageError
+from conv2attn.errors import EngineError
 
 DECIDE: dict[str, Callable[[Question], Run | str]] = {
     "conv": convolution.decide,
@@ -17,17 +17,6 @@ DECIDE: dict[str, Callable[[Question], Run | str]] = {
 }
 ENGINES = ("auto", *DECIDE)
 EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense"]
-
-
-def check_engine(name: str) -> str:
-    """`name`, if it is an engine.
-
-    Raises:
-        UsageError: it is not (C2A002).
-    """
-    if name not in ENGINES:
-        raise UsageError("C2A002", f"engine {name!r} is not one of {', '.join(ENGINES)}")
-    return name
 
 
 def explain_engines(question: Question) -> dict[str, str]:

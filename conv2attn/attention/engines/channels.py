@@ -21,20 +21,19 @@ def project(mixed: Tensor, weights: Weights, direct: bool) -> Tensor:
     if weights.value is not None and weights.output is not None and cheaper_in_turn(mixed, weights):
         mixed, weights = in_heads(mixed, weights), replace(weights, value=None)
     columns, matrix = mixed.flatten(1, 2).flatten(2), weights.taps().permute(1, 2, 0).flatten(1)
-    if direct:
+    return multiply(columns, matrix, weights.bias, weights.groups, direct).unflatten(2, mixed.shape[3:])
+
+
+def multiply(columns: Tensor, matrix: Tensor, bias: Tensor | None, groups: int, direct: bool) -> Tensor:
+    """`matrix` (d_out, d_in / groups) times `columns` (batch, d_in, tokens), plus `bias`: (batch, d_out, tokens).
+
+    A convolution with groups would take one product after the other.
+    """
+    if direct and groups == 1:
         kernel, one, none = matrix[:, :, None], (1,), (0,)
-        product = torch.convolution(columns, kernel, weights.bias, one, none, one, False, none, weights.groups)
-    else:
-        grouped = matrix.unflatten(0, (weights.groups, -1)) @ columns.unflatten(1, (weights.groups, -1))
-        product = grouped.flatten(1, 2) if weights.bias is None else grouped.flatten(1, 2) + weights.bias[:, None]
-    return product.unflatten(2, mixed.shape[3:])
-
-
-def project_tokens(mixed: Tensor, weights: Weights) -> Tensor:
-    """`project` in one group for mixed (batch, heads, *queries, d_in): in this layout a training step copies less."""
-    tokens = mixed.movedim(1, -2)
-    matrix = weights.taps().permute(1, 0, 2).flatten(1)
-    return torch.nn.functional.linear(tokens.flatten(-2), matrix, weights.bias).movedim(-1, 1).contiguous()
+        return torch.convolution(columns, kernel, bias, one, none, one, False, none, 1)
+    grouped = matrix.unflatten(0, (groups, -1)) @ columns.unflatten(1, (groups, -1))
+    return grouped.flatten(1, 2) if bias is None else grouped.flatten(1, 2) + bias[:, None]
 
 
 def cheaper_in_turn(mixed: Tensor, weights: Weights) -> bool:

@@ -66,9 +66,10 @@ def amount_of_zeros(basis: Basis, points: Lattice) -> Offset | None:
 
 
 def cropped(basis: Basis, image: Tensor, points: Lattice) -> Tensor:
-    """The keys, cropped to those that the convolution reads."""
-    keys, (spans, starts) = basis.padding.pad(image), spans_and_starts(basis, points)
-    queries = basis.sites.count(tuple(keys.shape[2:]))
-    for axis, (start, span, n, s) in enumerate(zip(starts, spans, queries, basis.sites.stride, strict=True)):
-        keys = keys.narrow(2 + axis, start, (n - 1) * s + span + 1)
+    """The keys without those that no tap reads at stride 1, before and behind: constant amounts, at every size."""
+    keys, (spans, starts), sites = basis.padding.pad(image), spans_and_starts(basis, points), basis.sites
+    for axis, (start, span) in enumerate(zip(starts, spans, strict=True)):
+        behind = max(sites.before[axis] + sites.after[axis] - start - span, 0)
+        if start or behind:
+            keys = keys.narrow(2 + axis, start, keys.shape[2 + axis] - start - behind)
     return keys

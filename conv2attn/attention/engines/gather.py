@@ -34,7 +34,9 @@ def run(basis: Basis, image: Tensor, offsets: tuple[Offset, ...], direct: bool, 
     """The layer with every softmax replaced by the key that it puts all its weight on, in slabs under the limit."""
     keys, sites = basis.padding.pad(image), basis.sites
     if not within_margins(sites, offsets):
-        overshoot, sites = continued(sites, tuple(keys.shape[2:]), offsets)
+        sides = tuple(keys.shape[2:])  # from a whole side away on, the nearest key is the last
+        offsets = tuple(tuple(max(-n, min(x, n)) for x, n in zip(each, sides, strict=True)) for each in offsets)
+        overshoot, sites = continued(sites, sides, offsets)
         keys = overshoot.pad(keys)
     views = [keys[sites.view(tuple(keys.shape[2:]), offset)] for offset in offsets]
     if limit is None:

@@ -1,130 +1,182 @@
 """The softmax over a box of scores that are a sum over the axes is the outer product of one softmax an axis: mix rows,
 then columns. Exact for every alpha and every real centre, and for learned positions, borders included: claim L2d.
+
+With rows R_i and columns C_j, `y = sum_ij M_ij R_i x C_j = sum_j [sum_i M_ij R_i x] C_j`: the channel product stands
+between the axes or after both, whichever takes fewer multiply-adds.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import final
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines.axis_mixing import AxisMixing, AxisSoftmax, Band, axis_mixings, bands_along, mix
-from conv2attn.attention.engines.channels import project, project_tokens, rows_per_slab
-from conv2attn.attention.engines.gather import CACHED
-from conv2attn.attention.engines.whole_axes import mix_whole_axes
+from conv2attn.attention.engines.channels import multiply, project
+from conv2attn.attention.engines.folded import fold_for, run_folded
+from conv2attn.attention.engines.separable_plan import Plan, plan_for
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, LearnedSoftmax, QuadraticSoftmax, SinusoidalSoftmax
+from conv2attn.basis import (
+    AttentionGrid,
+    Basis,
+    ContentSoftmax,
+    LearnedSoftmax,
+    QuadraticSoftmax,
+    SinusoidalSoftmax,
+    Weights,
+)
 
-LONGEST_WHOLE = 128  # measured: on longer sides a band of a trained head is cheaper than its whole axis
-
-
-@final
-@dataclass(frozen=True)
-class AxisPlan:
-    """Along one axis, `step[h]` is the head whose softmax head h shares, and `bands` has those of the heads shared."""
-
-    step: tuple[int, ...]
-    bands: tuple[tuple[int, Band | None], ...]
+Profiles = list[list[Tensor]]
+"""For each axis, the profiles of each block: (profiles, queries, keys)."""
 
 
 def decide(question: Question) -> Run | str:
-    """The recipe for quadratic, learned or sinusoidal positions alone, otherwise why not."""
+    """The recipe for quadratic, learned or sinusoidal positions alone, otherwise why not.
+
+    It holds the profiles of heads that are not trained.
+    """
     operators = question.basis.operators
     if isinstance(operators, ContentSoftmax):
         return DEPENDS_ON_CONTENT
     if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax | SinusoidalSoftmax):
         return "its scores are not a sum over the axes"
-    axes, direct = range(len(question.shape) - 2), question.known.indirect is None
-    if not question.traced and torch.is_grad_enabled() and fits_at_once(question):
-        return partial(run_whole, steps=tuple(step_of(question, axis) for axis in axes), direct=direct)
-    plans = tuple(plan_of(question, axis) for axis in axes)
-    limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit
-    return partial(run, plans=plans, direct=direct, limit=None if question.traced else limit)
+    plan, operators = plan_for(question), question.basis.operators
+    fold = fold_for(question, plan.cost)
+    fixed = bool(operators.values) and not (question.traced or question.free or question.trained)
+    keep = fixed and question.device.type == "cpu"
+    with torch.no_grad():
+        if fold is not None:
+            patterns = fold.patterns(operators, question.grid, question.dtype) if keep else None
+            return partial(run_folded, fold=fold, kept=patterns)
+        kept = profiles_of(plan, question.basis, question.grid, question.dtype) if keep else None
+    return partial(run, plan=plan, kept=kept)
 
 
-def fits_at_once(question: Question) -> bool:
-    """Whether a gradient step may mix all heads at once: sides short enough that no band is cheaper, and the mixed
-    tokens and the attention of each axis under the memory limit.
-    """
-    grid, heads = question.grid, question.basis.operators.heads
-    tokens = question.shape[0] * question.shape[1] * math.prod(grid.queries)
-    axes = max(queries * keys for queries, keys in zip(grid.queries, grid.keys, strict=True))
-    needed = heads * max(tokens, axes) * torch.finfo(question.score_dtype).bits // 8
-    return max(grid.keys) <= LONGEST_WHOLE and needed <= question.memory_limit
+def profiles_of(plan: Plan, basis: Basis, grid: AttentionGrid, dtype: torch.dtype) -> Profiles:
+    """The profiles of every axis."""
+    return [each.profiles(basis.operators, grid, axis, dtype) for axis, each in enumerate(plan.axes)]
 
 
-def step_of(question: Question, axis: int) -> tuple[int, ...]:
-    """The head whose softmax along `axis` each head shares: equal ones are computed once, unless each head is to
-    receive its own gradient.
-    """
-    operators, numbers = question.basis.operators, question.known.numbers
-    trained = torch.is_grad_enabled() and any(value.requires_grad for value in operators.values)
-    if question.free or not numbers.centers or trained:
-        return tuple(range(operators.heads))
-    profiles = [(alpha, center[axis]) for alpha, center in zip(numbers.alphas, numbers.centers, strict=True)]
-    return tuple(profiles.index(profile) for profile in profiles)
-
-
-def plan_of(question: Question, axis: int) -> AxisPlan:
-    """The softmaxes along `axis`, each with the band that holds what it weighs, where a band is cheaper."""
-    step, numbers = step_of(question, axis), question.known.numbers
-    heads = sorted(set(step))
-    if question.free or question.traced or not numbers.centers:
-        return AxisPlan(step, tuple((head, None) for head in heads))
-    bands = bands_along(numbers, question.grid, axis, heads, question.dtype)
-    return AxisPlan(step, tuple(zip(heads, bands, strict=True)))
-
-
-def over_axes(operators: AxisSoftmax | SinusoidalSoftmax, grid: AttentionGrid) -> AxisSoftmax:
-    """The operators as a family with a score for each axis: sinusoidal positions are tables on a given grid."""
-    return operators.on(grid) if isinstance(operators, SinusoidalSoftmax) else operators
-
-
-def run_whole(basis: Basis, image: Tensor, steps: Sequence[tuple[int, ...]], direct: bool) -> Tensor:
-    """The layer with all heads mixed at once, whose mixed tokens a training step keeps for its gradients anyway."""
+def run(basis: Basis, image: Tensor, plan: Plan, kept: Profiles | None) -> Tensor:
+    """The layer, slab after slab of queries."""
     keys = basis.padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
-    mixed = mix_whole_axes(over_axes(basis.operators, grid), grid, keys, steps)
-    if basis.weights.groups > 1:
-        return project(mixed.movedim(-1, 1), basis.weights, direct)
-    return project_tokens(mixed, basis.weights)
+    profiles = kept or profiles_of(plan, basis, grid, image.dtype)
+    kernel = between_kernel(basis, plan) if plan.between else None
+    parts = [keys] if plan.images is None else keys.split(plan.images)
+    return joined([of_images(basis, part, plan, profiles, kernel) for part in parts], 0)
 
 
-def run(basis: Basis, image: Tensor, plans: Sequence[AxisPlan], direct: bool, limit: int | None) -> Tensor:
-    """The layer in slabs of rows under the memory limit, or all at once while a graph is traced."""
-    keys = basis.padding.pad(image)
-    grid = AttentionGrid(tuple(keys.shape[2:]), basis.sites, image.device)
-    operators = over_axes(basis.operators, grid)
-    mixings = [axis_mixings(operators, grid, axis, dict(plan.bands), image.dtype) for axis, plan in enumerate(plans)]
-    paths = list(zip(*[plan.step for plan in plans], strict=True))
-    if limit is None:
-        return project(mix_heads(basis, keys, mixings, paths, 0), basis.weights, direct)
-    rows, slab = grid.queries[0], rows_per_slab(basis, image.shape, image.element_size(), len(paths), limit)
-    pieces = []
-    for start in range(0, rows, slab):
-        first = {head: whole.queries(start, start + slab) for head, whole in mixings[0].items()}
-        mixed = mix_heads(basis, keys, [first, *mixings[1:]], paths, start)
-        pieces.append(project(mixed, basis.weights, direct))
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+def of_images(basis: Basis, keys: Tensor, plan: Plan, profiles: Profiles, kernel: Tensor | None) -> Tensor:
+    """The output for some images, padded: (batch, d_out, *queries)."""
+    if len(plan.axes) == 1:
+        return of_slab(basis, keys[:, :, None, None], plan, profiles, kernel).squeeze(2)
+    slabs = []
+    for block, weights in zip(plan.axes[0].blocks, profiles[0], strict=True):
+        mixed = along_rows(keys.narrow(2, block.first, block.last - block.first), weights)
+        slabs.append(of_slab(basis, mixed, plan, profiles, kernel))
+    return joined(slabs, 2)
 
 
-def mix_heads(
-    basis: Basis, keys: Tensor, mixings: Sequence[dict[int, AxisMixing]], paths: Sequence[tuple[int, ...]], start: int
-) -> Tensor:
-    """The mixed tokens of all heads, (batch, d_in, heads, *queries): the axes in turn, shared prefixes only once.
+def of_slab(basis: Basis, mixed: Tensor, plan: Plan, profiles: Profiles, kernel: Tensor | None) -> Tensor:
+    """The output of a slab of rows, whose first axis is mixed."""
+    if len(plan.axes) == 3:
+        mixed = along_middle(mixed, plan, profiles[1][0])
+    if kernel is None:
+        return product_last(basis, mixed, plan, profiles[-1])
+    return product_between(basis, mixed, plan, profiles[-1], kernel)
 
-    `start` is the row of the first query; the first axis of `mixings` holds only the rows of this slab.
+
+def along_rows(keys: Tensor, weights: Tensor) -> Tensor:
+    """The first axis mixed by the profiles `weights` of a slab: (batch, d_in, profiles, rows, *other sides)."""
+    batch, d_in, _, *others = keys.shape
+    if torch.compiler.is_compiling():  # one profile after another: a graph of all sizes cannot flatten profiles
+        return torch.stack([(weight @ keys.flatten(3)).unflatten(3, others) for weight in weights], 2)
+    lines = keys.flatten(3).flatten(0, 1)
+    mixed = torch.bmm(weights.flatten(0, 1).expand(lines.shape[0], -1, -1), lines)
+    return mixed.view(batch, d_in, *weights.shape[:2], *others)
+
+
+def along_middle(mixed: Tensor, plan: Plan, weights: Tensor) -> Tensor:
+    """The axis between the first and the last mixed: (batch, d_in, prefixes, rows, queries, keys of the last axis)."""
+    (block,) = plan.axes[1].blocks
+    mixed = mixed[..., block.first : block.last, :]
+    return torch.stack([weights[second] @ mixed[:, :, first] for first, second in plan.prefixes], 2)
+
+
+def along_last(lines: Tensor, plan: Plan, profiles: list[Tensor], index: int, onto: list[Tensor]) -> list[Tensor]:
+    """The last axis of `lines` (any, any, keys) mixed by profile `index`, block after block, added to `onto` if any."""
+    terms = [
+        (lines.narrow(-1, block.first, block.last - block.first), weights[index].mT.expand(lines.shape[0], -1, -1))
+        for block, weights in zip(plan.axes[-1].blocks, profiles, strict=True)
+    ]
+    if not onto:
+        return [torch.bmm(*term) for term in terms]
+    return [total.baddbmm_(*term) for total, term in zip(onto, terms, strict=True)]
+
+
+def product_last(basis: Basis, mixed: Tensor, plan: Plan, profiles: list[Tensor]) -> Tensor:
+    """The last axis and then the channel product, for `mixed` (batch, d_in, prefixes, rows, ..., keys)."""
+    batch, d_in, prefixes, *rows, _ = mixed.shape
+    weights = basis.weights
+    if plan.order is None:
+        each = [mixed.flatten(0, 1)[:, prefix].flatten(1, -2) for prefix in plan.prefix]
+        parts = [along_last(lines, plan, profiles, p, []) for lines, p in zip(each, plan.axes[-1].profile, strict=True)]
+        heads = torch.stack([joined(part, -1).unflatten(1, rows).unflatten(0, (batch, d_in)) for part in parts], 2)
+    else:
+        lines = mixed.flatten(0, -2)[None]
+        parts = [along_last(lines, plan, profiles, p, []) for p in range(len(plan.axes[-1].heads))]
+        heads = torch.stack(
+            [joined(part, -1)[0].unflatten(0, (batch, d_in, prefixes, *rows)) for part in parts], 3
+        ).flatten(2, 3)
+        weights = in_order(weights, plan.order)
+    return project(heads, weights, plan.direct)
+
+
+def product_between(basis: Basis, mixed: Tensor, plan: Plan, profiles: list[Tensor], kernel: Tensor) -> Tensor:
+    """The channel product and then the last axis, for `mixed` (batch, d_in, prefixes, rows, ..., keys)."""
+    batch, _, prefixes, *rows, keys = mixed.shape
+    groups, (count, d_out) = basis.weights.groups, (len(plan.axes[-1].heads), basis.weights.d_out)
+    if plan.order is None:
+        chosen = mixed if plan.prefix == tuple(range(prefixes)) else mixed[:, :, list(plan.prefix)]
+        products = torch.einsum("hgoi,bgihn->bhgon", kernel, chosen.flatten(3).unflatten(1, (groups, -1)))
+        terms = products.unbind(1)
+    else:
+        products = multiply(mixed.flatten(1, 2).flatten(2), kernel, None, groups, plan.direct)
+        terms = products.unflatten(1, (groups, count, -1)).unbind(2)
+    total: list[Tensor] = []
+    for term, profile in zip(terms, range(count) if plan.order else plan.axes[-1].profile, strict=True):
+        lines = term.reshape(batch, d_out * math.prod(rows), keys)
+        total = along_last(lines, plan, profiles, profile, total)
+    result = joined(total, -1).unflatten(1, (d_out, *rows))
+    bias = basis.weights.bias
+    return result if bias is None else result + bias.reshape(-1, *[1] * (len(rows) + 1))
+
+
+def between_kernel(basis: Basis, plan: Plan) -> Tensor:
+    """The channel matrices between the axes.
+
+    Returns:
+        For all pairs of profiles one matrix for each group, its rows (group, profile of the last axis, output), its
+        columns (input, prefix); otherwise one matrix for each head and group, (heads, groups, outputs, inputs).
     """
-    images: dict[tuple[int, ...], Tensor] = {(): keys}
-    for axis, choices in enumerate(mixings):
-        stride, last = basis.sites.stride[axis], axis == len(mixings) - 1
-        first = basis.sites.before[axis] + (start * stride if axis == 0 else 0)
-        steps = paths if last else list(dict.fromkeys(path[: axis + 1] for path in paths))
-        parts = [mix(images[step[:-1]], choices[step[-1]], 2 + axis, first, stride) for step in steps]
-        if last:
-            return torch.stack(parts, 2)
-        images = dict(zip(steps, parts, strict=True))
-    raise AssertionError("a grid has at least one axis")
+    groups = basis.weights.groups
+    if plan.order is None:
+        return basis.weights.taps().unflatten(1, (groups, -1))
+    taps = in_order(basis.weights, plan.order).taps().permute(1, 2, 0)
+    pairs = taps.unflatten(2, (len(plan.prefixes), -1)).unflatten(0, (groups, -1))
+    return pairs.permute(0, 4, 1, 2, 3).flatten(3).flatten(0, 2)
+
+
+def in_order(weights: Weights, order: tuple[int, ...]) -> Weights:
+    """The weights of the heads in this order."""
+    if order == tuple(range(len(order))):
+        return weights
+    heads = list(order)
+    value, output = (None if w is None else w[heads] for w in (weights.value, weights.output))
+    return replace(weights, value=value, output=output)
+
+
+def joined(pieces: list[Tensor], dim: int) -> Tensor:
+    """The pieces as one tensor, copied only where there are several."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)

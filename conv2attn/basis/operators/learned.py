@@ -40,39 +40,45 @@ class LearnedSoftmax:
         """None: the scores are not distances."""
         return Numbers()
 
-    def reach(self, grid: AttentionGrid, axis: int) -> int:
-        """The largest shift that the table of `axis` holds.
+    def check(self, grid: AttentionGrid) -> None:
+        """Whether the tables hold every shift of the grid.
 
         Raises:
             GeometryError: the grid has a larger one (C2A121).
         """
-        reach, largest = self.tables[axis].shape[0] // 2, grid.longest_shift(axis)
-        if largest > reach:
-            raise GeometryError(
-                "C2A121",
-                f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
-                "Make the encoding larger with its method resized, or pass a smaller image.",
-            )
-        return reach
+        for axis, table in enumerate(self.tables):
+            reach, largest = table.shape[0] // 2, grid.longest_shift(axis)
+            if largest > reach:
+                raise GeometryError(
+                    "C2A121",
+                    f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
+                    "Make the encoding larger with its method resized, or pass a smaller image.",
+                )
 
-    def axis_scores(self, grid: AttentionGrid, axis: int, dtype: torch.dtype, queries: Tensor | None = None) -> Tensor:
-        """The part of `axis` in the scores of its `queries`, by default all: (heads, queries, keys of that axis).
-
-        Each shift is scored once, and read where it occurs.
-        """
-        shifts = grid.displacement(axis, queries) + self.reach(grid, axis)
-        return (self.bias[:, axis].to(dtype) @ self.tables[axis].to(dtype).mT)[:, shifts]
+    def axis_scores(
+        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
+    ) -> Tensor:
+        """The part of `axis` in the scores, (heads, *displacement.shape): each shift is scored once."""
+        bias = self.bias[:, axis] if heads is None else self.bias[heads, axis]
+        shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
+        each = bias.to(dtype) @ self.tables[axis].to(dtype).mT
+        return each.index_select(1, shifts).unflatten(1, displacement.shape)
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`v . r_delta`: (1, heads, queries, keys)."""
-        parts = [self.axis_scores(grid, axis, dtype, index) for axis, index in enumerate(grid.coordinates(queries))]
+        self.check(grid)
+        parts = [
+            self.axis_scores(grid.displacement(axis, index), axis, dtype)
+            for axis, index in enumerate(grid.coordinates(queries))
+        ]
         return additive_scores(parts)[None]
 
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta`, for toward (..., queries, axes * width): (..., queries, keys)."""
+        self.check(grid)
         parts = []
         for axis, index in enumerate(grid.coordinates(queries)):
-            width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.reach(grid, axis)
+            width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             each = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
             parts.append(each.gather(-1, shifts.expand(*each.shape[:-1], -1)))
         return additive_scores(parts)

@@ -1,6 +1,7 @@
 """Reads the graph layers of torch_geometric."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -23,10 +24,37 @@ from conv2attn.basis import (
     pattern_of,
     relations,
 )
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.framework.attention import AttentionConvolution
 from conv2attn.framework.mechanisms import BiAffine
 from conv2attn.framework.multihead import from_torch
+
+
+def graph_of(given: Any) -> Graph:
+    """A graph, an edge_index, whose largest node is then the last, or data of torch_geometric, as a graph.
+
+    Raises:
+        UsageError: it is none of these (C2A006).
+        GeometryError: edges, weights and nodes do not fit together (C2A122).
+    """
+    if isinstance(given, Graph):
+        return given
+    edges = given if isinstance(given, Tensor) else getattr(given, "edge_index", None)
+    if not isinstance(edges, Tensor):
+        found = f"{type(given).__name__} is no graph" if given is not None else "a graph layer is read on a graph"
+        raise UsageError(
+            "C2A006", found, "Pass a Graph, an edge_index, or data of torch_geometric: as_basis(layer, graph)."
+        )
+    nodes = None if given is edges else given.num_nodes
+    return Graph(edges, int(edges.max()) + 1 if nodes is None else nodes, getattr(given, "edge_weight", None))
+
+
+def reading(rule: Callable[..., Basis]) -> Callable[..., Basis]:
+    """Registers a rule for `as_basis` that is given a graph, in any form that `graph_of` takes."""
+    as_basis.register(
+        get_type_hints(rule)["layer"], lambda layer, graph=None, *more: rule(layer, graph_of(graph), *more)
+    )
+    return rule
 
 
 def require_plain(layer: Any, aggregation: str = "add", refused: bool = False) -> None:
@@ -49,7 +77,7 @@ def with_loops(graph: Graph, loop: float) -> Sparse:
     return gcn(graph, loop)
 
 
-@as_basis.register
+@reading
 def _(layer: GCNConv, graph: Graph) -> Basis:
     """`improved` loops weigh 2 on weighted graphs only: without edge weights torch_geometric lets them weigh 1."""
     require_plain(layer)
@@ -61,7 +89,7 @@ def _(layer: GCNConv, graph: Graph) -> Basis:
     return basis_of(family, Weights(None, layer.lin.weight[None], layer.bias), 1)
 
 
-@as_basis.register
+@reading
 def _(layer: SGConv, graph: Graph) -> Basis:
     require_plain(layer)
     graph = typed(graph, layer.lin.weight)
@@ -69,7 +97,7 @@ def _(layer: SGConv, graph: Graph) -> Basis:
     return basis_of(Composition((step,) * layer.K), Weights(None, layer.lin.weight[None], layer.lin.bias), 1)
 
 
-@as_basis.register
+@reading
 def _(layer: TAGConv, graph: Graph) -> Basis:
     require_plain(layer)
     taps = torch.stack([lin.weight for lin in layer.lins])
@@ -78,7 +106,7 @@ def _(layer: TAGConv, graph: Graph) -> Basis:
     return basis_of(Powers(step, layer.K), Weights(None, taps, layer.bias), 1)
 
 
-@as_basis.register
+@reading
 def _(layer: ChebConv, graph: Graph) -> Basis:
     require_plain(layer)
     taps = torch.stack([lin.weight for lin in layer.lins])
@@ -86,7 +114,7 @@ def _(layer: ChebConv, graph: Graph) -> Basis:
     return basis_of(family, Weights(None, taps, layer.bias), 1)
 
 
-@as_basis.register
+@reading
 def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
     require_plain(layer, layer.aggr if layer.aggr in ("add", "mean") else "add")
     graph = Graph(graph.edges, graph.nodes, torch.ones(graph.edges.shape[1]).to(layer.weight))
@@ -101,7 +129,7 @@ def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
     return basis_of(family, Weights(None, taps.mT, layer.bias), 1)
 
 
-@as_basis.register
+@reading
 def _(layer: GATConv, graph: Graph, features: Tensor) -> Basis:
     """On these features (nodes, channels): its attention depends on them."""
     return from_torch(layer).basis(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))

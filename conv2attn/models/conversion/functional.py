@@ -27,17 +27,12 @@ OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
 @final
 @dataclass(frozen=True, eq=False)
 class FunctionalCall:
-    """A convolution that the module `owner` calls as a function.
-
-    `weight_of` names the convolution layer whose weight it reads, if it is another's. Without a `convolution`, which
-    takes running it, `reason` says why.
-    """
+    """A convolution that the module `owner` calls as a function; without a `convolution`, `reason` says why."""
 
     owner: str
     function: str
     convolution: Convolution | None = None
     reason: str = ""
-    weight_of: str | None = None
 
     @property
     def signature(self) -> str:
@@ -74,8 +69,6 @@ def as_convolution(function: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
 
 
-def unconverted(owner: str, function: str, found: str, remedy: str | None = None) -> FunctionalCall:
+def unconverted(owner: str, function: str, found: str) -> FunctionalCall:
     """A functional convolution that stays one, with the reason."""
-    return FunctionalCall(
-        owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}", remedy))
-    )
+    return FunctionalCall(owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}")))

@@ -1,20 +1,44 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, final, overload
 
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
-from conv2attn.models.conversion.assembly import converted, selectable
-from conv2attn.models.conversion.discovery import discover
-from conv2attn.models.conversion.outcomes import SURE_ALPHA, conversion_of, rows_of_the_closed
+from conv2attn.arguments import as_inputs, check_network
+from conv2attn.attention import HeadPositions, MultiHeadSelfAttention
+from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.models.conversion.outcomes import (
+    CONVERTED,
+    SKIPPED,
+    SURE_ALPHA,
+    UNSUPPORTED,
+    Conversion,
+    ConversionRow,
+    conversion_of,
+    describe,
+    leak_warning,
+    remember,
+    row_of_call,
+    rows_of_the_closed,
+)
 from conv2attn.models.conversion.patches import on_patches
-from conv2attn.models.conversion.recording import missed_layers
-from conv2attn.models.conversion.replacement import Content, EncodingName, Settings, StrideBy, attention_layers
-from conv2attn.models.conversion.selection import Selection
+from conv2attn.models.conversion.recording import record
+from conv2attn.models.conversion.redirection import CHILD, redirect_calls
+from conv2attn.models.conversion.replacement import (
+    Content,
+    EncodingName,
+    Settings,
+    StrideBy,
+    attend,
+    attention_layers,
+    copy_network,
+)
+from conv2attn.theorem import STOCK
 
 Input = Tensor | Sequence[Any] | Mapping[str, Any]
 Stock = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -60,19 +84,21 @@ def convert(
 ) -> nn.Module:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
 
-    Names, sharing, hooks, mode, requires_grad, buffers and all other layers stay as they are. A convolution on whose
-    weight others hold (a tied parameter, a functional call, code that reads it) stays a module of its class, and what
-    it computes becomes attention with that weight. What became of each, and why, is `conversion_of(network)`.
+    A layer keeps the convolution's own parameters under their names, in their shapes, with what computes them, and its
+    hooks, buffers and attributes; everything else in the network stays as it is. So the state dict of the network is
+    that of `model`, and either loads the other's. What became of each convolution is `conversion_of(network)`.
 
     Args:
         model: a convolution layer, or any network.
-        example_input: what the network can be called with: a tensor, positional or named arguments. Copies of the
-            network, before and after, are run on it without gradients, so that torch.nn.functional convolutions, in
-            layers with a forward of their own too, are found and converted.
+        example_input: what the network can be called with: a tensor, positional or named arguments; or
+            (channels, *sides), a size for one image of noise. A copy is run on it once without gradients, so that
+            torch.nn.functional convolutions, in layers with a forward of their own too, are found and converted.
+            Without an example they stay as they are.
         alpha, encoding, d_head, stride_by, trainable, content: see `theorem.attention_for`. Centres and sharpness of a
             trainable conversion move at an alpha of about 5 to 10, and do not from 46 on.
         max_error: fewer or narrower heads by which no output of a layer moves further, for images within [-1, 1]; it
-            bounds each layer alone, and not what a network makes of it. Functional calls stay equal.
+            bounds each layer alone, and not what a network makes of it. Functional calls stay equal. Like another
+            `d_head`, it takes `value` and `output` in place of the weight, which no other layer shares then.
         only, skip: glob patterns of layer names ("layer1.*") to convert, or to leave; a functional call goes by its
             module's name, "(root)" for the network itself.
         patch: of a convolution layer, or a `Sequential` of such layers and pointwise activations: attend to patches of
@@ -84,8 +110,8 @@ def convert(
     Warns:
         Conv2AttnWarning: there is no convolution (C2A109), or positions that are to be trained do not move (C2A132).
     Raises:
-        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or a network that
-            does not run with attention in it (C2A108).
+        UnsupportedError: `model` is one convolution that cannot be converted (C2A101 to C2A106), or the code of the
+            network asks a layer for what only a convolution has, as the example shows (C2A108).
         UsageError: a pattern that fits no convolution (C2A008), or an argument out of range (C2A001, C2A002).
     Source: Cordonnier et al. 2020, Theorem 1.
     Examples:
@@ -98,26 +124,114 @@ def convert(
         >>> [type(module).__name__ for module in network]
         ['MultiHeadSelfAttention', 'ReLU']
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError("C2A101", f"{type(model).__name__} is not a torch.nn.Module")
-    if any(not row.name for row in rows_of_the_closed(model)):
+    check_network(model, "model")
+    example_input = None if example_input is None else as_inputs(model, example_input)
+    closed = rows_of_the_closed(model)
+    if any(not row.name for row in closed):
         raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
-    if patch is not None:
-        model = on_patches(model, patch)
+    network = copy_network(model if patch is None else on_patches(model, patch))
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
-    selection = Selection.of(only, skip)
-    discovery = discover(model, example_input)
-    selection.check(selectable(model, discovery))
-    kept = dict(discovery.read)
-    while missed := missed_layers(
-        network := converted(model, discovery, settings, selection, kept), example_input, discovery.ran
-    ):
-        if known := missed.keys() & kept.keys():
-            raise UnsupportedError("C2A108", f"{sorted(known)[0]}: {missed[sorted(known)[0]]}")
-        kept |= missed
+    selection, names = Selection.of(only, skip), names_in(network)
+    rows, refused = attend_in_layers(network, names, settings, selection)
+    seen = record(copy_network(network), example_input) if example_input is not None else None
+    of_calls = {call: [*names[call.owner], call.name] for call in (seen.calls.values() if seen else ())}
+    selection.check(each for known in (*map(names.__getitem__, rows), *of_calls.values()) for each in known)
+    attending = [call for call, known in of_calls.items() if selection.wants(known)]
+    if "" in refused and not attending:
+        raise refused[""]
+    redirect_calls(network, attending, settings, [call for call in of_calls if call not in attending])
+    for name, asker in (seen.asked if seen else {}).items():
+        rows[name] = with_remark(rows[name], f"{asker} asks for its class, which is no convolution's")
+    owners = {call.owner for call in of_calls}
+    of_layers = (row for name, row in rows.items() if name not in owners)
+    told = (row_of_call(call, call in attending, settings) for call in of_calls)
+    looked = "checked on the example input" if seen else "not looked for, without an example input"
+    remember(network, Conversion((*closed, *of_layers, *told), looked))
     for warning in warnings_about(network, settings):
         warnings.warn(warning, stacklevel=2)
     return network
+
+
+def attend_in_layers(
+    network: nn.Module, names: Mapping[str, Sequence[str]], settings: Settings, selection: "Selection"
+) -> tuple[dict[str, ConversionRow], dict[str, Conv2AttnError]]:
+    """Makes the convolution layers of `network` attention, and says what became of each; and the errors of those left.
+
+    Raises:
+        UsageError: an argument is out of range; the name of the layer is in front.
+    """
+    rows, refused = dict[str, ConversionRow](), dict[str, Conv2AttnError]()
+    for name, module in [*network.named_modules()]:
+        if not isinstance(module, STOCK) or CHILD in module._modules:
+            continue
+        signature, outcome, reason = describe(module), SKIPPED, "on request"
+        if selection.wants(names[name]):
+            try:
+                with naming(name):
+                    attend(module, name, settings)
+                outcome, reason = CONVERTED, leak_warning(settings, attention_layers(module)[""].dimensions)
+            except UnsupportedError as error:
+                refused[name], outcome, reason = error, UNSUPPORTED, str(error)
+        rows[name] = ConversionRow(name, signature, outcome, reason)
+    return rows, refused
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts the name of a layer in front of errors about it."""
+    try:
+        yield
+    except Conv2AttnError as error:
+        raise type(error)(error.code, f"{name}: {error.found}" if name else error.found, error.remedy) from error
+
+
+def names_in(network: nn.Module) -> dict[str, list[str]]:
+    """All names of each module by its first; the network itself is (root) too."""
+    known: dict[nn.Module, list[str]] = {}
+    for name, module in network.named_modules(remove_duplicate=False):
+        known.setdefault(module, []).append(name)
+    known[network].append("(root)")
+    return {each[0]: each for each in known.values()}
+
+
+def with_remark(row: ConversionRow, remark: str) -> ConversionRow:
+    """A row with one more thing to know."""
+    return replace(row, reason="; ".join(filter(None, (row.reason, remark))))
+
+
+@final
+@dataclass(frozen=True)
+class Selection:
+    """All names (those that fit a pattern of `only`, if there is one), except what fits a pattern of `skip`."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(only: str | Sequence[str], skip: str | Sequence[str]) -> "Selection":
+        """From one pattern or several."""
+        both = [[patterns] if isinstance(patterns, str) else patterns for patterns in (only, skip)]
+        for patterns in both:
+            if not isinstance(patterns, Iterable) or not all(isinstance(each, str) for each in patterns):
+                raise UsageError("C2A006", f"{patterns!r} is not a list of patterns", "Pass names, such as 'layer1.*'.")
+        return Selection(*map(tuple, both))
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raises UsageError (C2A008) for a pattern that fits none of `names`."""
+        known = list(names)
+        for pattern in (*self.only, *self.skip):
+            if not any(fnmatchcase(name, pattern) for name in known):
+                raise UsageError(
+                    "C2A008",
+                    f"the pattern {pattern!r} fits no convolution",
+                    f"There are: {', '.join(known) or 'none'}.",
+                )
+
+    def wants(self, names: Iterable[str]) -> bool:
+        """Whether what has all these `names` is to be converted."""
+        known = list(names)
+        wanted = not self.only or any(fnmatchcase(name, pattern) for name in known for pattern in self.only)
+        return wanted and not any(fnmatchcase(name, pattern) for name in known for pattern in self.skip)
 
 
 def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
@@ -126,7 +240,7 @@ def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2Attn
     if not layers and not conversion_of(network).rows:
         yield Conv2AttnWarning("C2A109", f"{type(network).__name__} has no convolution: this is a plain copy of it")
     encodings = [layer.encoding for layer in layers if settings.trainable]
-    alphas = [least for encoding in encodings for least in encoding.get_parameter("alpha").tolist()]
+    alphas = [least for each in encodings if isinstance(each, HeadPositions) for least in each.alpha.tolist()]
     if alphas and min(alphas) >= SURE_ALPHA:
         found = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
         yield Conv2AttnWarning("C2A132", found)

@@ -1,22 +1,24 @@
 """The outcome for each convolution of a network: the rows that every conversion comes with."""
 
+import warnings
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import nn
 
+from conv2attn.arguments import check_network
 from conv2attn.bounds import leaked_mass
-from conv2attn.errors import AlphaError, Conv2AttnError, UnsupportedError, UsageError
+from conv2attn.errors import AlphaError, Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FunctionalCall
-from conv2attn.models.conversion.pretrained import warn_at_save
 from conv2attn.models.conversion.redirection import CHILD
-from conv2attn.models.conversion.replacement import Settings, present
+from conv2attn.models.conversion.replacement import Settings, kind_of, present
 from conv2attn.theorem import STOCK
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
 SURE_ALPHA = 46
 MEMORY = "_conv2attn_conversion"
+SAVE = "save_pretrained"
 
 
 @final
@@ -52,9 +54,27 @@ def remember(network: nn.Module, conversion: Conversion) -> nn.Module:
 
     In an attribute of the network, because copies, pickles and files of it have to remember it as well.
     """
-    vars(network)[MEMORY] = conversion
-    warn_at_save(network)
+    kept: dict[str, Any] = {MEMORY: conversion}
+    if callable(getattr(type(network), SAVE, None)):
+        kept[SAVE] = WarnedSave(network)
+    vars(network).update(kept)
+    if isinstance(network, torch.fx.GraphModule):
+        network.meta.setdefault("_user_preserved_attributes", {}).update(kept)
     return network
+
+
+@final
+class WarnedSave:
+    """`save_pretrained` of a converted network of transformers: warns that another one is rebuilt from that."""
+
+    def __init__(self, owner: nn.Module):
+        self.owner = owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Warns (C2A310), and saves as the class of the owner does."""
+        name = type(self.owner).__name__
+        warnings.warn(Conv2AttnWarning("C2A310", f"from_pretrained builds the convolutions of {name} again"))
+        return getattr(type(self.owner), SAVE)(self.owner, *args, **kwargs)
 
 
 def conversion_of(network: nn.Module) -> Conversion:
@@ -68,6 +88,7 @@ def conversion_of(network: nn.Module) -> Conversion:
         >>> [row.name for row in conv2attn.conversion_of(network).rows]
         ['0']
     """
+    check_network(network)
     if (conversion := remembered(network)) is None:
         raise UsageError("C2A008", f"this {type(network).__name__} was not made by conv2attn.convert")
     return conversion
@@ -79,30 +100,22 @@ def remembered(network: nn.Module) -> Conversion | None:
     return conversion if isinstance(conversion, Conversion) else None
 
 
-def describe(module: nn.Module) -> str:
-    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
-    kind = type(module).__name__.removeprefix("Parametrized")
-    try:
-        with present(module) as convolution:
-            return convolution.describe(kind)
-    except Conv2AttnError:
-        return kind
-
-
 def leak_warning(settings: Settings, axes: int) -> str:
     """A note on an alpha that is a number below 46: that it leaks, and how much."""
-    if isinstance(settings.alpha, str) or settings.alpha >= SURE_ALPHA:
+    if isinstance(settings.alpha, str) or (alpha := float(settings.alpha)) >= SURE_ALPHA:
         return ""
-    leak = leaked_mass(settings.alpha, axes)
-    found = f"alpha={settings.alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
+    leak = leaked_mass(alpha, axes)
+    found = f"alpha={alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
     return str(AlphaError("C2A131", found))
 
 
-def row_of_layer(name: str, module: nn.Module, kept: str, settings: Settings) -> ConversionRow:
-    """The row of a converted layer; `kept` says why it is still a module of its class."""
-    assert isinstance(module.kernel_size, tuple)
-    remarks = [f"in place, because {kept}" if kept else "", leak_warning(settings, len(module.kernel_size))]
-    return ConversionRow(name, describe(module), CONVERTED, "; ".join(filter(None, remarks)))
+def describe(module: nn.Module) -> str:
+    """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
+    try:
+        with present(module) as convolution:
+            return convolution.describe(kind_of(module))
+    except Conv2AttnError:
+        return kind_of(module)
 
 
 def row_of_call(call: FunctionalCall, wanted: bool, settings: Settings) -> ConversionRow:

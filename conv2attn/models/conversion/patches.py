@@ -1,14 +1,14 @@
 """Convolutions in a row on patch tokens: space-to-depth once, convolutions of tokens, and back (Li et al. 2021)."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from conv2attn.basis import Offset
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.models.conversion.replacement import hooked, present, weight_moves
 from conv2attn.theorem import Convolution, DepthToSpace, SpaceToDepth, as_patches
 
@@ -41,15 +41,17 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
         raise UnsupportedError(
             "C2A106", f"{type(strange).__name__} does more than its class, so it has no patch tokens"
         )
-    sides = first = None if isinstance(patch, int) else tuple(patch)
+    several = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
+    one = whole_number(patch, "patch") if several is None else 0
+    sides = first = None if several is None else tuple(whole_number(side, "patch") for side in several)
     built: list[nn.Module] = []
     for stage in stages:
         if type(stage) in POINTWISE:
             built.append(copy.deepcopy(stage))
             continue
         with present(stage) as convolution:
-            if sides is None and isinstance(patch, int):
-                sides = first = (patch,) * len(convolution.kernel_size)
+            if sides is None:
+                sides = first = (one,) * len(convolution.kernel_size)
             assert sides is not None
             on_tokens, sides = as_patches(convolution, sides)
             trained = isinstance(stage.weight, torch.Tensor) and stage.weight.requires_grad

@@ -1,16 +1,16 @@
-"""A recorded run of a network on an example: the functional convolutions it calls, and the modules that run."""
+"""One recorded run of a network on an example: the convolutions that it calls as functions."""
 
-import copy
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from conv2attn.arguments import running
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.errors import Conv2AttnError
+from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.models.conversion.functional import (
     FUNCTIONS,
     OTHER_FUNCTIONS,
@@ -18,58 +18,23 @@ from conv2attn.models.conversion.functional import (
     as_convolution,
     unconverted,
 )
-from conv2attn.models.conversion.replacement import attention_layers
 from conv2attn.theorem import STOCK, has_own_forward
 
 
-def copy_network(network: nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """A deep copy in which an object whose id is in `memo` becomes what `memo` says; `memo` learns of the others.
-
-    Works also where hooks have left computed tensors, which torch does not copy, as attributes. A module whose own
-    `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done to the original.
-    Attributes of parameters, which torch does not copy either, are those of the original.
-    """
-    attributes = (value for module in network.modules() for value in vars(module).values())
-    computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
-    memo = {} if memo is None else memo
-    memo.update({id(tensor): tensor.detach().clone() for tensor in computed})
-    given = dict(memo)
-    copied = copy.deepcopy(network, memo)
-    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
-        twin, forward = memo.get(id(graph)), vars(graph).get("forward")
-        if forward is not None and twin is not None and "forward" not in vars(twin):
-            vars(twin)["forward"] = copy.deepcopy(forward, memo)
-    originals = set(network.modules())
-    for parameter in network.parameters():
-        if id(parameter) in memo and vars(parameter):
-            vars(memo[id(parameter)]).update(vars(parameter))
-    if not (uncopied := [module for module in copied.modules() if module in originals]):
-        return copied
-    memo.clear()
-    memo.update(given)
-    emptied = {module: type(module).__new__(type(module)) for module in uncopied if id(module) not in given}
-    memo.update({id(module): empty for module, empty in emptied.items()})
-    for module, empty in emptied.items():
-        vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
-    return copy.deepcopy(network, memo)
-
-
 class Recorder(TorchFunctionMode):
-    """Notes each functional convolution of a network with the module whose forward is running, and which ones ran.
+    """Notes each functional convolution of a network with the module whose forward is running.
 
-    The network is a copy made for it: the forward of each module is replaced.
+    Also noted is whose code asks for the class of an attention layer, which is no convolution's any more. The network
+    is a copy made for it: the forward of each module, and the class of each attention layer, is replaced.
     """
 
     def __init__(self, network: nn.Module):
         super().__init__()
         self.names = {module: name for name, module in network.named_modules()}
-        self.stock = {module for module in self.names if is_stock(module)}
+        self.layers = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_stock(each)}
         self.running: list[nn.Module] = []
-        self.ran: set[str] = set()
-        self.calls: dict[tuple[Any, ...], FunctionalCall] = {}
-        weights = ((self.names[module], module._parameters.get("weight")) for module in self.stock)
-        known = ((name, weight) for name, weight in weights if weight is not None and not is_lazy(weight))
-        self.weights = {place: name for name, weight in known if (place := weight.untyped_storage().data_ptr())}
+        self.calls: dict[tuple[str, str], FunctionalCall] = {}
+        self.asked: dict[str, str] = {}
         for module in self.names:
             if not isinstance(module, torch.jit.ScriptModule):
                 self.watch(module)
@@ -80,18 +45,27 @@ class Recorder(TorchFunctionMode):
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             self.running.append(module)
-            self.ran.add(self.names[module])
             try:
                 return forward(*args, **kwargs)
             finally:
                 self.running.pop()
 
         vars(module)["forward"] = noted
+        if isinstance(module, MultiHeadSelfAttention):
+            module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.ask)})
+
+    def ask(self, layer: nn.Module) -> type:
+        """The class of a layer; notes the network's own code that asks whether it is of another one."""
+        frame = inspect.currentframe()
+        caller = frame and frame.f_back and frame.f_back.f_locals.get("self")
+        if isinstance(caller, nn.Module) and caller in self.names and caller is not layer:
+            self.asked[self.names[layer]] = type(caller).__name__
+        return MultiHeadSelfAttention
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Notes `func` if it is a convolution called outside a convolution layer, and computes it."""
         owner = self.running[-1] if self.running else None
-        if owner not in self.stock and not isinstance(owner, MultiHeadSelfAttention):
+        if owner not in self.layers:
             if func in FUNCTIONS:
                 self.note(owner, func, args, kwargs or {})
             elif func in OTHER_FUNCTIONS:
@@ -99,23 +73,22 @@ class Recorder(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def note(self, module: nn.Module | None, func: Any, args: Any, kwargs: Any) -> None:
-        """Keeps one record of each call with the same owner, geometry and weight."""
+        """Keeps one record of the calls with the same owner and geometry."""
         function = FUNCTIONS[func][0]
         if module is None:
             return self.note_unconverted(None, function, f"calls {function} in a hook")
-        owner, reason, convolution, source = self.names[module], "", None, None
+        reason, convolution = "", None
         try:
             convolution = as_convolution(func, args, kwargs)
-            source = self.weights.get(convolution.weight.untyped_storage().data_ptr())
         except Conv2AttnError as error:
             reason = str(error)
-        call = FunctionalCall(owner, function, convolution, reason, source)
-        self.calls[owner, call.signature, source] = call
+        call = FunctionalCall(self.names[module], function, convolution, reason)
+        self.calls[call.owner, call.signature] = call
 
     def note_unconverted(self, module: nn.Module | None, function: str, found: str) -> None:
         """Keeps one record of the calls of a function that is not converted."""
         owner = "" if module is None else self.names[module]
-        self.calls[owner, function, None] = unconverted(owner, function, found, "Call an nn.Conv layer instead.")
+        self.calls[owner, function] = unconverted(owner, function, found)
 
 
 def is_stock(module: nn.Module) -> bool:
@@ -124,10 +97,23 @@ def is_stock(module: nn.Module) -> bool:
 
 
 def record(trial: nn.Module, example: Any) -> Recorder:
-    """Records one run on `example` of `trial`, a network made to be thrown away."""
+    """Records one run on `example` of `trial`, a network with attention in it, made to be thrown away.
+
+    Raises:
+        UnsupportedError: its code asks an attention layer for what only a convolution has (C2A108).
+        UsageError: it does not run on the example (C2A009).
+    """
+    layers = {id(each): name for name, each in trial.named_modules() if isinstance(each, MultiHeadSelfAttention)}
     recorder = Recorder(trial)
-    with recorder:
-        run_on(trial, example)
+    with running(trial, example):
+        try:
+            with recorder:
+                run_on(trial, example)
+        except AttributeError as error:
+            if (name := layers.get(id(error.obj))) is None:
+                raise
+            found = f"{name}: the network's own code reads its {error.name}"
+            raise UnsupportedError("C2A108", found, "Leave that layer unconverted with skip.") from error
     return recorder
 
 
@@ -137,25 +123,3 @@ def run_on(network: nn.Module, example: Any) -> Any:
         if isinstance(example, Tensor):
             return network(example)
         return network(**example) if isinstance(example, Mapping) else network(*example)
-
-
-def missed_layers(network: nn.Module, example_input: Any, ran: Collection[str] | None) -> dict[str, str]:
-    """The attention layers that the network's own code does not take for a convolution, and how its run shows that.
-
-    `ran` are the modules that ran in the original, or None where there is no example to run it on.
-
-    Raises:
-        AttributeError: the network's own, which has nothing to do with attention.
-    """
-    if ran is None:
-        return {}
-    trial = copy_network(network)
-    layers = attention_layers(trial)
-    try:
-        now = record(trial, example_input).ran
-    except AttributeError as error:
-        asked = {name: f"the network's own code reads its {error.name}" for name in layers if layers[name] is error.obj}
-        if not asked:
-            raise
-        return asked
-    return {name: "the network's own code asks for its class" for name in layers if name in ran and name not in now}

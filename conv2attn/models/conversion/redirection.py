@@ -1,7 +1,7 @@
 """Functional convolutions turned into attention as they are called, with the weights of the call."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from conv2attn.attention import MultiHeadSelfAttention
@@ -17,7 +17,7 @@ from conv2attn.basis import Weights
 from conv2attn.errors import EngineError, UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
 from conv2attn.models.conversion.replacement import Settings
-from conv2attn.theorem import Convolution, attention_for
+from conv2attn.theorem import STOCK, Convolution, attention_for
 
 CHILD = "attending_calls"
 
@@ -85,8 +85,9 @@ def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
 
 def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
     """The attention of `convolution` without its weights."""
-    layer = attention_for(convolution, **replace(settings, content="none", max_error=None).arguments())
-    layer.value = layer.output = layer.bias = None
+    of_heads = replace(settings, content="none", d_head=None, max_error=None).arguments()
+    layer = attention_for(convolution, **of_heads)
+    layer.weight = layer.bias = None
     layer.name = name
     return layer
 
@@ -142,8 +143,8 @@ def paused() -> Iterator[None]:
 class AttendedForward:
     """The forward of `owner`, its functional convolutions computed by its AttendingCalls."""
 
-    def __init__(self, owner: nn.Module):
-        self.owner, self.replaced = owner, vars(owner).get("forward")
+    def __init__(self, owner: nn.Module, replaced: Callable[..., Any] | None):
+        self.owner, self.replaced = owner, replaced
 
     @property
     def inner(self) -> Callable[..., Any]:
@@ -176,11 +177,25 @@ def redirect_calls(
             owners[call.owner] = AttendingCalls(settings, functions)
         if call.convolution is not None:
             owners[call.owner].expect(call.convolution, call.name)
+    redirect_owners(network, owners)
+    if owners:
+        leave_alone(network.get_submodule(owner) for owner, _ in left if owner not in owners)
+
+
+def redirect_owners(network: nn.Module, owners: Mapping[str, AttendingCalls]) -> None:
+    """Puts the attention of functional convolutions into the modules of these names; other convolutions stay alone."""
     for name, attending in owners.items():
         owner = network.get_submodule(name)
-        owner.add_module(CHILD, attending)
         attending.train(owner.training)
-        vars(owner)["forward"] = AttendedForward(owner)
+        forward = vars(owner).get("forward")
+        own = forward.replaced if isinstance(forward, AttendedForward) else forward
+        parts = {CHILD: attending, "forward": AttendedForward(owner, own)}
+        owner.add_module(CHILD, attending)
+        vars(owner)["forward"] = parts["forward"]
+        if isinstance(owner, fx.GraphModule):  # whose copies hold what their graph reads, and this
+            owner.meta.setdefault("_user_preserved_attributes", {}).update(parts)
+    if owners:
+        leave_alone(each for each in network.modules() if isinstance(each, STOCK) and CHILD not in each._modules)
 
 
 def stop_attending(network: nn.Module) -> None:
@@ -193,5 +208,6 @@ def stop_attending(network: nn.Module) -> None:
 def leave_alone(modules: Iterable[nn.Module]) -> None:
     """Keeps redirections out of `modules`."""
     for module in modules:
-        module.register_forward_pre_hook(pause, prepend=True)
-        module.register_forward_hook(resume, always_call=True)
+        if pause not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(pause, prepend=True)
+            module.register_forward_hook(resume, always_call=True)

@@ -1,13 +1,17 @@
-"""One convolution layer of a network becomes one attention layer, with everything that others hold on to."""
+"""One convolution layer of a network becomes an attention layer where it stands, with all that it holds."""
 
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
 from typing import Any, Literal, final
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -20,17 +24,10 @@ EncodingName = Literal["quadratic", "enumerated"]
 StrideBy = Literal["queries", "pooling"]
 Content = Literal["none", "silent"]
 
-HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_is_full_backward_hook",
-)
 REPARAMETRISATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
+SHARED = {"weight", "bias", "groups", "kernel_size", "transposed", "name", "training"}
+"""Attributes of a convolution that its attention has too: they stay as they are."""
+OF_ATTENTION = {name for name in dir(MultiHeadSelfAttention) if not name.startswith("_")} - {*dir(nn.Module)}
 
 
 @final
@@ -51,71 +48,107 @@ class Settings:
         return dict(vars(self))
 
 
-@final
-@dataclass
-class Ties:
-    """Parameters made so far, by the parameter that they come from: what was one parameter stays one."""
-
-    made: dict[int, nn.Parameter] = field(default_factory=dict)
-
-    def tie(self, layer: MultiHeadSelfAttention, name: str, source: Tensor) -> None:
-        """Gives `layer` the parameter already made from `source`, or remembers the one it has."""
-        if isinstance(source, nn.Parameter):
-            setattr(layer, name, self.made.setdefault(id(source), getattr(layer, name)))
-
-
-def attention_from(module: nn.Module, name: str, settings: Settings, ties: Ties) -> MultiHeadSelfAttention:
-    """The attention that computes what the convolution `module` does, with its mode, requires_grad and ties.
-
-    A parametrised weight is taken as it evaluates now, and is a plain parameter from here on.
+def attend(module: nn.Module, name: str, settings: Settings) -> None:
+    """Makes `module` the attention that computes what this convolution does now.
 
     Raises:
-        UnsupportedError, UsageError: as `present` and `theorem.attention_for`.
+        UnsupportedError, UsageError: as `present`, `theorem.attention_for` and `become`.
     """
     with present(module) as convolution:
         layer = attention_for(convolution, **settings.arguments())
-        bias = module.bias
-    layer.name = name
-    layer.train(module.training)
-    learned = any(p.requires_grad for p in sources(module, "weight"))
-    holder = holder_of_taps(layer) if settings.max_error is None else None
-    for factor in ("value", "output"):
-        if getattr(layer, factor) is not None:
-            getattr(layer, factor).requires_grad_(learned if holder in (factor, None) else settings.trainable)
-    if holder is not None:
-        ties.tie(layer, holder, getattr(module, "weight"))  # noqa: B009
-    if layer.bias is not None and isinstance(bias, Tensor):
-        layer.bias.requires_grad_(any(p.requires_grad for p in sources(module, "bias")))
-        ties.tie(layer, "bias", bias)
-    return layer
+    layer.name = name or "attention"
+    for factor in (layer.value, layer.output):
+        if factor is not None:
+            factor.requires_grad_(bool(module.weight.requires_grad))
+    become(module, layer)
+
+
+def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
+    """Makes the convolution `module` compute as `layer` does.
+
+    The object stays, and with it all references to it, its parameters, what computes them, buffers, hooks and
+    attributes. Its weight goes only where the layer has `value` and `output` instead.
+
+    Raises:
+        UnsupportedError: it has a name that attention needs, or a computed weight that would have to go (C2A106).
+    """
+    attributes = {key: part for key, part in vars(layer).items() if not key.startswith("_") and key not in SHARED}
+    parameters = {key: part for key, part in layer._parameters.items() if key not in SHARED}
+    held = {*vars(module), *module._parameters, *module._buffers, *module._modules} - SHARED
+    if clash := sorted(held & {*attributes, *parameters, *layer._modules, *OF_ATTENTION}):
+        raise UnsupportedError("C2A106", f"{kind_of(module)} has a {clash[0]} of its own", "Give it another name.")
+    if layer.weight is None:
+        if "weight" not in module._parameters:
+            found = f"{kind_of(module)} computes its weight, which value and output would replace"
+            raise UnsupportedError("C2A106", found, "Leave d_head and max_error unset, or make its weight plain.")
+        del module._parameters["weight"]
+        vars(module)["weight"] = None
+    else:
+        vars(module)["kernel_size"] = layer.kernel_size
+    extras = additions_of(type(module))
+    module.__class__ = attending_class(module)
+    vars(module).update(attributes, _known=layer._known, _engine=layer.engine)
+    vars(module).setdefault("name", layer.name)
+    module._parameters.update(parameters)
+    module._modules.update(layer._modules)
+    for key, part in extras.items():
+        if not hasattr(module, key):
+            vars(module)[key] = partial(part, module) if isinstance(part, FunctionType) else part
+
+
+def attending_class(module: nn.Module) -> type[MultiHeadSelfAttention]:
+    """The class of the attention that takes the place of `module`: with the parametrisations of torch, one over it."""
+    if not is_parametrized(module):
+        return MultiHeadSelfAttention
+    own = {key: part for key, part in vars(type(module)).items() if key not in ("__dict__", "__weakref__", "__doc__")}
+    return type(f"Parametrized{MultiHeadSelfAttention.__name__}", (MultiHeadSelfAttention,), own)
+
+
+def additions_of(kind: type) -> dict[str, Any]:
+    """The functions and plain values that subclasses of torch's convolutions add, by name."""
+    classes = [each for each in reversed(kind.__mro__) if not each.__module__.startswith(("torch.", "builtins"))]
+    added = {key: part for each in classes for key, part in vars(each).items() if not key.startswith("__")}
+    return {key: part for key, part in added.items() if isinstance(part, FunctionType) or not hasattr(part, "__get__")}
+
+
+def kind_of(module: nn.Module) -> str:
+    """The name of the class of a convolution, without a parametrisation's."""
+    return type(module).__name__.removeprefix("Parametrized")
 
 
 @contextmanager
-def present(module: nn.Module) -> Iterator[Convolution]:
-    """The convolution that `module` is now, read in evaluation mode, in which spectral norms stand still.
-
-    Raises:
-        UnsupportedError, UsageError: as `theorem.read`; the weight is on the meta device (C2A103).
-    """
+def standing_still(module: nn.Module) -> Iterator[None]:
+    """Meanwhile, `module` has the weight that it computes in evaluation mode, in which spectral norms stand still."""
     modes = {part: part.training for part in module.modules()}
     try:
         module.eval()
         for hook in reparametrisations(module).values():
             hook(module, ())
-        convolution = read(module)
-        if convolution.weight.is_meta:
-            raise UnsupportedError("C2A103", f"{type(module).__name__} is on the meta device, so it has no weights")
-        yield convolution
+        yield
     finally:
         for part, mode in modes.items():
             part.training = mode
 
 
+@contextmanager
+def present(module: nn.Module) -> Iterator[Convolution]:
+    """The convolution that `module` is now, read while it stands still.
+
+    Raises:
+        UnsupportedError, UsageError: as `theorem.read`; the weight is on the meta device (C2A103).
+    """
+    with standing_still(module):
+        convolution = read(module)
+        if convolution.weight.is_meta:
+            raise UnsupportedError("C2A103", f"{type(module).__name__} is on the meta device, so it has no weights")
+        yield convolution
+
+
 def weight_moves(module: nn.Module) -> bool:
     """Whether each call of `module` changes its weight: in training mode a spectral norm iterates."""
     iterating = any(isinstance(part, _SpectralNorm) and part.training for part in module.modules())
-    hooked = any(isinstance(hook, SpectralNorm) for hook in reparametrisations(module).values())
-    return iterating or (hooked and module.training)
+    computed = any(isinstance(hook, SpectralNorm) for hook in reparametrisations(module).values())
+    return iterating or (computed and module.training)
 
 
 def reparametrisations(module: nn.Module) -> dict[int, Any]:
@@ -129,56 +162,34 @@ def hooked(module: nn.Module) -> bool:
     return len(hooks) > len(reparametrisations(module))
 
 
-def computed_by_hooks(module: nn.Module) -> tuple[str, ...]:
-    """The names that `reparametrisations` compute: weight, bias."""
-    hooks = reparametrisations(module).values()
-    return tuple(hook._tensor_name if isinstance(hook, BasePruningMethod) else hook.name for hook in hooks)
-
-
-def sources(module: nn.Module, name: str) -> list[nn.Parameter]:
-    """The parameters from which the weight or the bias of `module` is computed, or which it is."""
-    if name in getattr(module, "parametrizations", {}):
-        return list(module.parametrizations[name].parameters())  # type: ignore[index, union-attr]
-    own = {key: parameter for key, parameter in module._parameters.items() if parameter is not None}
-    if name in computed_by_hooks(module):
-        return [parameter for key, parameter in own.items() if key.startswith(f"{name}_")]
-    return [own[name]] if name in own else []
-
-
-def holder_of_taps(layer: MultiHeadSelfAttention) -> str:
-    """Which of value and output holds the taps; the other is an identity. Mirrors `theorem.construction.factors`."""
-    if layer.value is None or layer.output is None:
-        return "output" if layer.value is None else "value"
-    width, d_in, d_out = (n // layer.groups for n in (layer.d_head, layer.d_in, layer.d_out))
-    return "output" if width == d_in or (width > d_in and width != d_out) else "value"
-
-
-def extra_buffers(module: nn.Module) -> dict[str, Tensor | None]:
-    """The buffers of a convolution that are not the means of computing its weight or bias."""
-    means = tuple(f"{name}_" for name in computed_by_hooks(module))
-    return {key: buffer for key, buffer in module._buffers.items() if not means or not key.startswith(means)}
-
-
-def carry_over(module: nn.Module, layer: MultiHeadSelfAttention, memo: dict[int, Any]) -> None:
-    """Copies hooks, further buffers and plain attributes of `module` to `layer`; `memo` holds what is copied already.
-
-    The attributes of a convolution are among them (kernel_size, stride), since hooks and networks read these too.
-    """
-    gone = reparametrisations(module)
-    for hooks in HOOKS:
-        carried = copy.deepcopy(getattr(module, hooks), memo)
-        if isinstance(carried, dict):
-            for hook in gone:
-                carried.pop(hook, None)
-        setattr(layer, hooks, carried)
-    for key, buffer in extra_buffers(module).items():
-        layer.register_buffer(key, copy.deepcopy(buffer, memo), key not in module._non_persistent_buffers_set)
-    computed = computed_by_hooks(module)
-    for key, value in vars(module).items():
-        if not hasattr(layer, key) and key not in computed:
-            vars(layer)[key] = copy.deepcopy(value, memo)
-
-
 def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
     """The attention layers of `network` by name, each once."""
     return {name: layer for name, layer in network.named_modules() if isinstance(layer, MultiHeadSelfAttention)}
+
+
+def copy_network(network: nn.Module) -> Any:
+    """A deep copy, also where hooks have left computed tensors, which torch does not copy, as attributes.
+
+    A module whose own `__deepcopy__` returns itself is copied all the same: what is done to the copy must not be done
+    to the original. Attributes of parameters, which torch does not copy either, are those of the original.
+    """
+    attributes = (value for module in network.modules() for value in vars(module).values())
+    computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
+    given = {id(tensor): tensor.detach().clone() for tensor in computed}
+    memo: dict[int, Any] = dict(given)
+    copied = copy.deepcopy(network, memo)
+    for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
+        twin, forward = memo.get(id(graph)), vars(graph).get("forward")
+        if forward is not None and twin is not None and "forward" not in vars(twin):
+            vars(twin)["forward"] = copy.deepcopy(forward, memo)
+    originals = set(network.modules())
+    for parameter in network.parameters():
+        if id(parameter) in memo and vars(parameter):
+            vars(memo[id(parameter)]).update(vars(parameter))
+    if not (uncopied := [module for module in copied.modules() if module in originals]):
+        return copied
+    emptied = {module: type(module).__new__(type(module)) for module in uncopied}
+    memo = {**given, **{id(module): empty for module, empty in emptied.items()}}
+    for module, empty in emptied.items():
+        vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
+    return copy.deepcopy(network, memo)

@@ -72,10 +72,10 @@ def of_own(place: Place) -> MultiHeadSelfAttention | PositionAttention:
 def position_part(layer: MultiHeadSelfAttention, sides: Sides) -> PositionAttention:
     """The softmax of `v . r_delta` alone, for inputs with these sides: what a layer attends to in an image of zeros."""
     sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
-    grid = AttentionGrid(layer.padding.sides(sides), sites)
+    grid = AttentionGrid(layer.image_padding.sides(sides), sites)
     grid = replace(grid, device=layer.like.device)
     scores = layer.encoding.operators().scores(grid, grid.every_query(), torch.float64)[0].cpu()
-    dtype = next(layer.parameters()).dtype
+    dtype = layer.like.dtype
     return PositionAttention(scores, grid, dtype, "its relative encoding, with all terms of content held at zero")
 
 

@@ -157,7 +157,7 @@ def test_the_enumerated_layer_follows_its_equations():
     """`r_delta = (t, t^2)`: its vectors meet queries too, where content meets positions."""
     layer = layer_with(EnumeratedEncoding, content_position=True)
     image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
-    keys = layer.padding.pad(image)
+    keys = layer.image_padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)
     asking = keys[layer.sites.view(grid.keys, (0, 0))].flatten(2)[0]
     operators, rows = layer.encoding.operators(), grid.every_query()

@@ -8,6 +8,7 @@ from torch import nn
 from whole import whole
 
 from conv2attn.attention import ENGINES, set_engine
+from conv2attn.errors import EngineError, UsageError
 from conv2attn.testing import assert_same
 from conv2attn.theorem import attention_for, read
 
@@ -124,7 +125,7 @@ def test_a_layer_reads_well():
     layer = attention_for(read(nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)))
     assert repr(layer) == (
         "MultiHeadSelfAttention(\n"
-        "  3, 64, heads=49, d_head=3, padding=(3, 3)..(3, 3) zeros, stride=(2, 2) by queries, value=identity, "
+        "  3, 64, heads=49, d_head=3, padding=(3, 3)..(3, 3) zeros, stride=(2, 2) by queries, "
         "bias=False, engine=auto\n"
         "  (encoding): QuadraticEncoding(heads=49, dimensions=2, alpha=128)\n)"
     )
@@ -142,3 +143,30 @@ def test_float64_after_conversion_in_float32_is_soft_but_evaluated(conv):
     layer, image = attention_for(read(conv)).double(), whole_image(conv, 1).double()
     assert layer.which_engine(image) == "separable"
     assert_same(layer(image).detach(), copy.deepcopy(conv).double()(image).detach(), 1e-50)
+
+
+@pytest.mark.parametrize("kind", [{"dtype": torch.int64}, {"dtype": torch.float64}, {"device": "meta"}], ids=str)
+def test_an_image_of_another_dtype_or_device_is_refused_in_a_sentence(kind):
+    layer = attention_for(read(nn.Conv2d(3, 4, 3)))
+    with pytest.raises(
+        UsageError, match=r"C2A120 attention: the image is torch\.\w+ on \w+, and the weights are torch"
+    ):
+        layer(torch.ones(1, 3, 5, 5, **kind))
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense", "conv"])
+def test_a_centre_far_away_takes_no_memory(engine):
+    layer = set_engine(attention_for(read(nn.Conv2d(3, 4, 3))), engine)
+    layer.encoding.center[0, 0] = 1e18
+    image = torch.ones(1, 3, 5, 5)
+    if engine == "conv":
+        with pytest.raises(EngineError, match="C2A201"):
+            layer(image)
+    else:
+        assert_same(layer(image), set_engine(layer, "separable")(image), 1e-5)
+
+
+@pytest.mark.parametrize("sides", [(5,), (5, -1), (5, 0), (5, 6.5), "56"])
+def test_sides_are_one_positive_number_per_axis(sides):
+    with pytest.raises(UsageError, match="C2A007 attention: sides="):
+        attention_for(read(nn.Conv2d(3, 4, 3))).attention(sides=sides)

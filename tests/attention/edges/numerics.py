@@ -111,28 +111,20 @@ def test_the_engine_and_what_is_trained_are_loaded_with_a_layer(tmp_path, traina
     assert again.encoding.center.requires_grad == again.encoding.alpha.requires_grad == trainable
 
 
-SPREADS = {
-    "conv": [False, False],
-    "gather": [False, False],
-    "separable": [False, True],
-    "sdpa": [True] * 2,
-    "dense": [True] * 2,
-}
-
-
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
-@pytest.mark.parametrize("engine", SPREADS)
+@pytest.mark.parametrize(
+    ("engine", "local"), [("conv", True), ("gather", True), ("separable", False), ("dense", False)]
+)
 @torch.no_grad()
-def test_what_is_not_finite_spreads_as_far_as_the_engine_looks(engine, number):
-    """As far as the convolution's window, or to every output: of `separable` where its bands are as wide as that."""
+def test_what_is_not_finite_spreads_as_far_as_the_engine_looks(engine, local, number):
+    """As far as the convolution's window, or over the slab of queries that read the pixel together."""
     original = nn.Conv2d(3, 4, 3, padding=1)
     converted = set_engine(convert(original), engine)
-    for sides, everywhere in zip([(18, 17), (4, 5)], SPREADS[engine], strict=True):
-        image = torch.randn(1, 3, *sides)
-        image[0, 2, 2, 3] = number
-        spoiled, expected = (~layer(image).isfinite() for layer in (converted, original))
-        assert expected.sum() == 9 * 4
-        assert spoiled.all() if everywhere else torch.equal(spoiled, expected)
+    image = torch.randn(1, 3, 18, 17)
+    image[0, 2, 2, 3] = number
+    spoiled, expected = (~layer(image).isfinite() for layer in (converted, original))
+    assert expected.sum() == 9 * 4
+    assert torch.equal(spoiled, expected) if local else (spoiled >= expected).all()
 
 
 @pytest.mark.parametrize("engine", ["dense", "separable"])

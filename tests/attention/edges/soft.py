@@ -1,5 +1,7 @@
 """Engines for soft heads against the dense softmax: outputs and gradients, borders and long axes included."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,6 +9,9 @@ from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention.engines import folded, profiles, separable
+from conv2attn.attention.recipe import Known
+from conv2attn.basis import evaluate
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read
 
@@ -64,13 +69,100 @@ def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
 
 @pytest.mark.parametrize("alpha", [2.0, 60.0, 800.0])
 @pytest.mark.parametrize("side", [200, 201])
-def test_the_banded_separable_engine_is_the_dense_softmax(alpha, side):
-    """On an axis so long that only a band of displacements is computed; centres beyond both borders too."""
+def test_slabs_that_read_a_part_of_the_axis_are_the_dense_softmax(alpha, side):
+    """Centres beyond both borders too."""
     centers = torch.tensor([[0.4], [-3.0], [150.5], [-190.25], [300.0], [-1e4]], dtype=torch.float64)
     layer = MultiHeadSelfAttention(2, 3, QuadraticEncoding(centers, alpha), dtype=torch.float64).requires_grad_(False)
     image = torch.randn(2, 2, side, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = set_engine(layer, "dense")(image)
     assert_same(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
+
+
+ORDERS = {
+    "between the axes": (torch.nn.Conv2d(16, 4, 3, padding=1), 1.0),
+    "after both": (torch.nn.Conv2d(2, 8, 3, stride=2, padding=1), 1.0),
+    "folded": (torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), 60.0),
+    "folded with a stride": (torch.nn.Conv2d(4, 8, (3, 2), padding=1, stride=(1, 2), groups=2), 60.0),
+}
+
+
+@pytest.fixture
+def ordered(monkeypatch):
+    """A frozen layer in float64 whose recipe takes an order, and an image; its centres are `apart` from pixels."""
+    monkeypatch.setattr(folded, "CALL", 0)
+
+    def build(name, apart=0.0):
+        conv, alpha = ORDERS[name]
+        layer = set_engine(attention_for(read(conv.double()), alpha=alpha), "separable").requires_grad_(False)
+        layer.encoding.center += apart * torch.linspace(-1, 1, 2 * layer.heads).reshape(-1, 2)
+        image = torch.randn(2, conv.in_channels, 40, 42, generator=torch.Generator().manual_seed(0)).double()
+        return layer, image
+
+    return build
+
+
+def run_of(layer):
+    """What the layer's only recipe runs."""
+    (known,) = layer._known.values()
+    (recipe,) = known.recipes.values()
+    return recipe.run
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.3])
+@pytest.mark.parametrize("name", ORDERS)
+def test_each_order_of_sums_is_the_sum_of_the_basis(ordered, name, apart):
+    layer, image = ordered(name, apart)
+    expected = evaluate(layer.basis(), image)
+    assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+    folds = "fold" in run_of(layer).keywords
+    assert folds == name.startswith("folded")
+    assert folds or apart or run_of(layer).keywords["plan"].between == (name == "between the axes")
+
+
+def a_key_left_out(monkeypatch, layer):
+    right = profiles.keys_with_weight
+    monkeypatch.setattr(profiles, "keys_with_weight", lambda *args: (right(*args)[0], right(*args)[1] - 1))
+
+
+def a_profile_kept(monkeypatch, layer):
+    layer.encoding.center[0] += 0.1
+    monkeypatch.setattr(Known, "is_current", lambda self, operators: True)
+
+
+def coefficients_of_the_other_order(monkeypatch, layer):
+    right = separable.between_kernel
+
+    def turned(basis, plan):
+        return right(basis, replace(plan, order=tuple(sorted(plan.order, key=lambda head: head % 3))))
+
+    monkeypatch.setattr(separable, "between_kernel", turned)
+
+
+def a_kernel_one_pixel_off(monkeypatch, layer):
+    right = folded.of_queries
+    monkeypatch.setattr(
+        folded, "of_queries", lambda basis, keys, blocks, kernel: right(basis, keys.roll(1, 2), blocks, kernel)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [
+        ("between the axes", a_key_left_out),
+        ("between the axes", a_profile_kept),
+        ("between the axes", coefficients_of_the_other_order),
+        ("folded", a_kernel_one_pixel_off),
+    ],
+)
+def test_planted_errors_of_the_orders_are_found(ordered, name, plant, monkeypatch):
+    layer, image = ordered(name)
+    layer(image)
+    plant(monkeypatch, layer)
+    if plant is not a_profile_kept:
+        layer.prepare()
+    expected = evaluate(layer.basis(), image)
+    with pytest.raises(AssertionError):
+        assert_same(layer(image), expected, float(soft_allowed(layer, image)))
 
 
 @pytest.mark.parametrize("engine", SOFT_ENGINES)

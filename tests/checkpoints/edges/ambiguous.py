@@ -28,7 +28,7 @@ def test_weights_of_two_models_are_refused_and_both_are_named(states, name):
     torch.save({"state_dict": states[name]}, "net.pt")
     with pytest.raises(CheckpointError, match=f"C2A304 .*fit {1 + len(TWINS[name])} models: {name}, timm") as caught:
         load("net.pt")
-    assert (caught.value.exit_code, f"--arch {name}" in str(caught.value)) == (2, True)
+    assert (caught.value.exit_code, f"arch {name}" in str(caught.value)) == (2, True)
     assert all(each in str(caught.value) for each in TWINS[name])
 
 

@@ -25,7 +25,16 @@ class Net(nn.Module):
         self.head = nn.Conv2d(width, 2, 1)
 
     def forward(self, image):
-        return self.head(self.stem(image).relu())
+        return self.act(self.head(self.stem(image).relu()))
+
+
+    act = staticmethod(lambda image: image)
+
+
+class Smooth(Net):
+    def __init__(self, width=4, act=nn.functional.gelu):
+        super().__init__(width)
+        self.act = act
 """
 
 
@@ -93,6 +102,31 @@ def test_dtypes_are_those_of_the_file(factory, dtype):
     assert {each.dtype for each in network.parameters()} == {dtype}
 
 
+def test_a_file_that_records_its_architecture_is_not_built_as_another(factory):
+    """Once `--arch` of a look-alike made verify prove a GELU network equal to a ReLU one."""
+    torch.save(factory.state_dict(), "net.pt")
+    save(conv2attn.convert(load("net.pt", "netfile.py:Net")), "net.attn.pt")
+    for arch, arguments in (("netfile.py:Smooth", None), ("netfile:Net", None), ("netfile.py:Net", {"width": 4})):
+        with pytest.raises(
+            CheckpointError, match=r"C2A304 net.attn.pt holds netfile.py:Net, as it says itself, not net"
+        ):
+            load("net.attn.pt", arch, arch_args=arguments)
+    assert load("net.attn.pt", "./netfile.py:Net").stem.d_out == 4
+    save(conv2attn.convert(factory), "net.attn.pt", force=True)
+    with pytest.raises(CheckpointError, match=r"C2A304 net.attn.pt holds netfile.Net, as it says itself, not netfile"):
+        load("net.attn.pt", "netfile.py:Smooth")
+    assert load("net.attn.pt", "netfile.py:Net").stem.d_out == 4
+
+
+def test_arguments_that_a_file_records_need_not_be_passed(factory):
+    torch.save(architecture("netfile.py:Net", {"width": 7}).build().state_dict(), "wide.pt")
+    save(conv2attn.convert(load("wide.pt", "netfile.py:Net", arch_args={"width": 7})), "wide.attn.pt")
+    for arguments in (None, {"width": 7}):
+        assert load("wide.attn.pt", "netfile.py:Net", arch_args=arguments).stem.d_out == 7
+    with pytest.raises(CheckpointError, match="C2A304"):
+        load("wide.attn.pt", "netfile.py:Net", arch_args={"width": 4})
+
+
 @pytest.mark.parametrize("name", ["net.attn.pt", "net.attn.safetensors"])
 def test_a_converted_network_of_another_class_is_saved_and_needs_its_class(factory, name):
     torch.save(factory.state_dict(), "net.pt")
@@ -101,9 +135,7 @@ def test_a_converted_network_of_another_class_is_saved_and_needs_its_class(facto
     image = torch.randn(1, 3, 9, 8)
     for again in (load(name, "netfile.py:Net"), load(name, model=factory)):
         assert torch.equal(again(image), network(image))
-    with pytest.raises(
-        CheckpointError, match=r"C2A304 .*netfile.py:Net, which is code.* Pass --arch netfile.py:Net, or"
-    ):
+    with pytest.raises(CheckpointError, match=r"C2A304 .*netfile.py:Net, which is code.* Pass arch netfile.py:Net, or"):
         load(name)
 
 
@@ -172,3 +204,13 @@ def test_functional_attention_that_the_class_does_not_have_is_refused(tmp_path):
     save(network, tmp_path / "net.pt")
     with pytest.raises(CheckpointError, match=r"C2A30[346]"):
         load(tmp_path / "net.pt", model=nn.Conv2d(3, 4, 3))
+
+
+def test_whatever_a_module_raises_of_its_weights_is_a_sentence(tmp_path):
+    class Picky(nn.Conv2d):
+        def _load_from_state_dict(self, *_):
+            raise KeyError("versions")
+
+    torch.save(Picky(3, 4, 3).state_dict(), tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"C2A304 .*net.pt does not fit Picky: load_state_dict raises KeyError"):
+        load(tmp_path / "net.pt", model=Picky(3, 4, 3))

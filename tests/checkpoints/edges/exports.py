@@ -169,3 +169,19 @@ def test_nothing_says_how_large_the_images_are(pair, tmp_path):
     with pytest.raises(UsageError, match="C2A005 nothing says how large"):
         save(pair[1], tmp_path / "net.pt2")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+def test_a_generator_of_a_single_pixel_is_exported_with_free_sides(tmp_path, suffix):
+    stages = nn.ConvTranspose2d(10, 8, 4, bias=False), nn.BatchNorm2d(8), nn.ConvTranspose2d(8, 3, 4, 2, 1), nn.Tanh()
+    network = conv2attn.convert(nn.Sequential(*stages).eval())
+    told = save(network, tmp_path / f"net{suffix}", input_size=(10, 1, 1))
+    assert told[0] == "free sizes: batch and sides"
+
+
+def test_options_of_programs_are_not_ignored_in_other_files(tmp_path):
+    layer = conv2attn.convert(nn.Conv2d(3, 4, 3))
+    with pytest.raises(UsageError, match=r"C2A004 input_size is of \.pt2 and \.onnx, not of \.pt"):
+        save(layer, tmp_path / "layer.pt", input_size=(3, 8, 8))
+    with pytest.raises(UsageError, match="C2A006 str is not a torch"):
+        save("layer", tmp_path / "layer.pt")

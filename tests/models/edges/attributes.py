@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from whole import assert_equal, image_of, whole
 
-from conv2attn import convert
+from conv2attn import conversion_of, convert
 
 IMAGE = image_of(2, 3, 9, 8)
 
@@ -39,8 +39,25 @@ def test_frozen_weights_and_biases_stay_frozen():
         conv.weight.requires_grad_(weight)
         conv.bias.requires_grad_(bias)
         layer = convert(conv, d_head=d_head, trainable=trainable)
-        factors = [p for p in (layer.value, layer.output) if p is not None]
-        identities = [p for p in factors if torch.equal(p, p.round())]
-        assert [p.requires_grad for p in factors if not torch.equal(p, p.round())] == [weight]
+        factors = [layer.weight] if d_head in (None, 3) else [layer.value, layer.output]
+        assert {factor.requires_grad for factor in factors} == {weight}
         assert layer.bias.requires_grad == bias
-        assert {p.requires_grad for p in (*identities, *layer.encoding.parameters())} == {trainable}
+        assert layer.encoding.alpha.requires_grad == layer.encoding.center.requires_grad == trainable
+
+
+@pytest.mark.parametrize("name", ["value", "encoding", "attention", "heads", "engine"])
+def test_a_convolution_with_a_name_that_attention_needs_stays_and_says_so(name):
+    for give in (nn.Module.register_buffer, nn.Module.register_parameter, setattr):
+        model = whole(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)))
+        give(model[0], name, nn.Parameter(torch.ones(1)) if give is not setattr else 5)
+        network = convert(model)
+        (row,) = conversion_of(network).remaining
+        assert (row.name, f"Conv2d has a {name} of its own" in row.reason) == ("0", True)
+        assert_equal(model, network, IMAGE)
+        assert dict(network.state_dict()).keys() == dict(model.state_dict()).keys()
+
+
+def test_a_name_of_its_own_stays():
+    model = whole(nn.Sequential(nn.Conv2d(3, 4, 3)))
+    model[0].name = "stem"
+    assert convert(model)[0].name == "stem"

@@ -1,4 +1,6 @@
-"""Code outside a convolution that reads its weight, its padding or its class: with or without an input."""
+"""Code outside a convolution that reads its weight, its padding, what its class adds, or its class."""
+
+import copy
 
 import pytest
 import torch
@@ -6,15 +8,21 @@ from torch import nn
 from torch.nn import functional as F
 from whole import assert_equal, image_of, whole
 
-from conv2attn import MultiHeadSelfAttention, conversion_of, convert
+from conv2attn import MultiHeadSelfAttention, certify, conversion_of, convert
+from conv2attn.errors import UnsupportedError
+from conv2attn.models import attention_layers
+from conv2attn.verdicts import Verdict
 
 IMAGE = image_of(2, 3, 8, 9)
 
 
 class Labelled(nn.Conv2d):
-    """Has an attribute of its class, which no attention layer has."""
+    """Has an attribute and a method of its class, which no attention layer has."""
 
     label = 3
+
+    def doubled(self):
+        return 2 * self.weight.sum()
 
 
 class Reader(nn.Module):
@@ -75,51 +83,72 @@ def the_padding(self, image):
     return self.conv(F.pad(image, (self.conv.padding[0],) * 4))
 
 
-def the_class(self, image):
-    for step in (self.conv, self.other):
-        image = step(image) if isinstance(step, nn.Conv2d) else image
-    return image
+def a_method(self, image):
+    return self.conv(image) * self.conv.doubled()
 
 
-READS = {
-    "by name": (by_name, {"conv"}),
-    "by a local name": (by_a_local_name, {"conv", "other", "box.0.0"}),
-    "in a loop": (in_a_loop, {"conv", "other", "box.0.0"}),
-    "of the class": (of_the_class, {"conv"}),
-    "by getattr": (by_getattr, {"conv"}),
-    "in a nested function": (in_a_nested_function, {"conv"}),
-    "in another function": (in_another_function, {"conv", "other", "box.0.0"}),
-    "the padding": (the_padding, {"conv"}),
-    "the class": (the_class, {"conv", "other", "box.0.0"}),
-}
+def what_a_method_of_torch_needs(self, image):
+    return self.conv(image) + self.conv.in_channels + self.conv.dilation[0]
 
 
-def in_place(network: nn.Module) -> set[str]:
-    return {row.name for row in conversion_of(network).rows if "in place" in row.reason}
+READS = [
+    by_name,
+    by_a_local_name,
+    in_a_loop,
+    of_the_class,
+    by_getattr,
+    in_a_nested_function,
+    in_another_function,
+    the_padding,
+    a_method,
+    what_a_method_of_torch_needs,
+]
 
 
 @pytest.mark.parametrize("example", [None, IMAGE])
-@pytest.mark.parametrize("name", READS)
-def test_what_may_be_read_is_converted_in_place(name, example):
-    body, expected = READS[name]
+@pytest.mark.parametrize("body", READS)
+def test_what_is_read_of_a_convolution_its_attention_has(body, example):
     model = reader(body)
     network = convert(model, example_input=example)
-    assert in_place(network) == expected
-    assert {row.outcome for row in conversion_of(network).rows} == {"converted"}
-    for part in expected:
-        assert type(network.get_submodule(part)) is type(model.get_submodule(part))
+    assert set(attention_layers(network)) == {"conv", "other", "box.0.0"}
     assert_equal(model, network, IMAGE)
+    twin = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.add_(1)
+    assert_equal(model, network, IMAGE)
+    assert not torch.equal(twin(IMAGE), network(IMAGE))
 
 
-def test_what_only_an_unused_method_reads_is_replaced():
-    class Unused(Reader):
-        def reset(self):
-            nn.init.zeros_(self.conv.weight)
+class Asking(Reader):
+    """Skips what is no convolution."""
 
-        def body(self, image):
-            return self.conv(image)
+    def body(self, image):
+        for step in (self.conv, self.other):
+            image = step(image) if isinstance(step, nn.Conv2d) else image
+        return image
 
-    assert in_place(convert(whole(Unused()))) == set()
+
+def test_who_asks_for_the_class_is_named_and_certify_finds_the_difference():
+    model = whole(Asking()).eval()
+    rows = {row.name: row.reason for row in conversion_of(convert(model, example_input=IMAGE)).rows}
+    assert rows["conv"] == rows["other"] == "Asking asks for its class, which is no convolution's"
+    assert rows["box.0.0"] == ""
+    assert {row.reason for row in conversion_of(convert(model)).rows} == {""}
+    assert certify(model, convert(model), images=IMAGE).verdict is not Verdict.HOLDS
+
+
+class Missing(Reader):
+    """Asks for what torch's convolutions have and attention has not."""
+
+    def body(self, image):
+        return self.conv._conv_forward(image, self.conv.weight, None)
+
+
+def test_an_example_shows_who_reads_what_only_a_convolution_has():
+    with pytest.raises(UnsupportedError, match=r"C2A108 conv: the network's own code reads its _conv_forward"):
+        convert(whole(Missing()), example_input=IMAGE)
+    assert_equal(whole(Missing()), convert(whole(Missing()), example_input=IMAGE, skip="conv"), IMAGE)
 
 
 def test_a_hook_that_reads_the_weight_finds_it():

@@ -1,5 +1,6 @@
 """The convolutions that were asked for are converted; the others are listed with a reason."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -74,7 +75,7 @@ def test_lazy_layers_are_converted_once_they_have_run():
 def test_what_is_no_network_or_no_conversion_is_an_error():
     with pytest.raises(UsageError, match="C2A008 this Linear was not made by"):
         conversion_of(nn.Linear(1, 1))
-    with pytest.raises(UsageError, match="C2A101 Tensor is not"):
+    with pytest.raises(UsageError, match="C2A006 model is of class Tensor"):
         convert(torch.ones(3))
 
 
@@ -82,6 +83,11 @@ def test_what_is_no_network_or_no_conversion_is_an_error():
     ("arguments", "error", "match"),
     [
         ({"alpha": "sharp"}, AlphaError, "C2A130 stem: alpha='sharp'"),
+        ({"d_head": "2"}, UsageError, "C2A001 stem: d_head='2' is not a whole number"),
+        ({"max_error": "2"}, UsageError, "C2A001 stem: max_error='2' is not a number"),
+        ({"max_error": 10**400}, UsageError, "C2A001 stem: max_error=1000"),
+        ({"patch": 2.0}, UsageError, "C2A001 patch=2.0 is not a whole number"),
+        ({"only": 3}, UsageError, "C2A006 3 is not a list of patterns"),
         ({"d_head": 2}, HeadSizeError, r"C2A105 stem: d_head=2 is less than min\(d_in, d_out\)=3"),
         ({"encoding": "none"}, UsageError, "C2A002 stem: encoding"),
         ({"stride_by": "skipping"}, UsageError, "C2A002 stem: stride_by"),
@@ -90,6 +96,12 @@ def test_what_is_no_network_or_no_conversion_is_an_error():
 def test_arguments_out_of_range_name_the_layer(arguments, error, match):
     with pytest.raises(error, match=match):
         convert(stages(), **arguments)
+
+
+def test_numbers_of_any_library_are_numbers():
+    layer = convert(nn.Conv2d(3, 3, 3), alpha=np.int64(5), d_head=np.int64(4))
+    assert (float(layer.encoding.alpha[0]), layer.d_head, layer.value is None) == (5.0, 4, False)
+    assert convert(nn.Conv2d(3, 3, 3), alpha=torch.tensor(5)).encoding.alpha[0] == 5
 
 
 def test_an_unknown_padding_mode_names_the_layer_and_can_be_skipped():

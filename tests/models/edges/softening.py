@@ -133,6 +133,47 @@ def test_what_cannot_be_softened_is_refused():
         conv2attn.soften(conv2attn.convert(conv, alpha=2.0), max_difference=1e-3)
 
 
+def test_a_difference_below_rounding_is_refused_and_every_difference_has_a_floor():
+    layer = conv2attn.convert(nn.Conv2d(8, 8, 3, padding=1))
+    with pytest.raises(UnsupportedError, match="rounding in float32 may change its outputs by"):
+        conv2attn.soften(layer, max_difference=1e-9)
+    (row,) = conv2attn.soften(layer.double(), max_difference=1e-9).layers
+    assert row.difference <= 1e-9
+    (row,) = conv2attn.soften(layer.float(), max_difference=1e9).layers
+    assert row.alpha == pytest.approx(0.05)
+
+
+@torch.no_grad()
+def test_rounding_covers_what_the_channel_products_round():
+    torch.manual_seed(0)
+    layer = conv2attn.convert(nn.Conv2d(16, 4, 3, bias=False))
+    softening = conv2attn.soften(layer, alpha=30.0)
+    images = torch.randn(4, 16, 12, 12)
+    measured = (layer(images) - softening.network(images)).abs().max() / images.abs().max()
+    (row,) = softening.layers
+    assert row.difference < measured <= row.difference + row.rounding
+
+
+@torch.no_grad()  # with gradients, heads that train are evaluated in another order than frozen ones
+def test_within_a_block_heads_are_soft_and_afterwards_as_before():
+    network = conv2attn.convert(small_network(), alpha=64.0)
+    layer, image = attention_layers(network)["conv1"], torch.randn(1, 3, 8, 8)
+    expected = conv2attn.soften(network, alpha=3.0).network(image)
+    before = network(image)
+    with conv2attn.softened(network, alpha=3.0) as soft:
+        assert soft is network
+        assert torch.equal(network(image), expected)
+        layer.encoding.center.data += 0.25
+    assert set(layer.encoding.alpha.tolist()) == {64.0}
+    layer.encoding.center.data -= 0.25
+    assert torch.equal(network(image), before)
+    for wrong, error in ((-1.0, AlphaError), (float("nan"), AlphaError)):
+        with pytest.raises(error), conv2attn.softened(network, alpha=wrong):
+            pass
+    with pytest.raises(UsageError, match="no attention layer"), conv2attn.softened(nn.Linear(2, 2), alpha=1.0):
+        pass
+
+
 def test_sharpness_falls_geometrically_and_keeps_differences():
     layer = conv2attn.convert(nn.Conv2d(2, 2, 3), alpha=46.0)
     layer.encoding.alpha.data[0] = 23.0

@@ -117,9 +117,9 @@ def test_wrong_patch_tokens_are_not_certified(planted):
     layer = converted[1]
     match planted:
         case "tap":
-            layer.output[0, 0, 4] += 1e-3
+            layer.weight[0, 0, 1, 1] += 1e-3
         case "phase":
-            layer.output.copy_(layer.output[[1, 0, *range(2, len(layer.output))]])
+            layer.weight.copy_(layer.weight[[1, 0, *range(2, len(layer.weight))]])
         case "patch":
             converted[2] = DepthToSpace((4, 1))
     assert conv2attn.certify(conv, converted, input_size=(2, 8, 8)).verdict is not Verdict.HOLDS

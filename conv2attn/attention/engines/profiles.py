@@ -1,0 +1,115 @@
+"""Profiles: the softmax of one head along one axis, in blocks of queries that read only the keys with weight."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from conv2attn.attention.recipe import score_dtype
+from conv2attn.basis import AttentionGrid, LearnedSoftmax, Numbers, QuadraticSoftmax, SinusoidalSoftmax, cut_softmax
+from conv2attn.basis.operators.softmax import cut_depth
+
+AxisSoftmax = QuadraticSoftmax | LearnedSoftmax
+Shape = tuple[int, int, int]
+"""Of a block: the displacement of its first key from its first query, its queries, its keys."""
+
+
+@final
+@dataclass(frozen=True)
+class Block:
+    """Queries `start` to `stop` of an axis read the keys `first` to `last`; both ends are exclusive."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+    def shape(self, grid: AttentionGrid, axis: int) -> Shape:
+        """What the profiles of the block depend on: blocks of one shape have equal ones."""
+        site = grid.sites.before[axis] + self.start * grid.sites.stride[axis]
+        return self.first - site, self.stop - self.start, self.last - self.first
+
+
+@final
+@dataclass(frozen=True)
+class AxisPlan:
+    """The profiles along one axis: those of `heads`, one per block of queries; `profile[h]` is the one of head h."""
+
+    heads: tuple[int, ...]
+    profile: tuple[int, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def area(self) -> int:
+        """Weights of one profile: queries times the keys that they read."""
+        return sum((block.stop - block.start) * (block.last - block.first) for block in self.blocks)
+
+    def profiles(
+        self, operators: AxisSoftmax | SinusoidalSoftmax, grid: AttentionGrid, axis: int, dtype: torch.dtype
+    ) -> list[Tensor]:
+        """The profiles of each block, (profiles, queries, keys) in `dtype`; blocks of one shape share them."""
+        shapes = [block.shape(grid, axis) for block in self.blocks]
+        family = operators.on(grid) if isinstance(operators, SinusoidalSoftmax) else operators
+        if isinstance(family, LearnedSoftmax):
+            family.check(grid)
+        if len(shapes) == 1:
+            return [weights_of(family, grid, axis, self.heads, shapes[0], dtype)]
+        found = {shape: weights_of(family, grid, axis, self.heads, shape, dtype) for shape in dict.fromkeys(shapes)}
+        return [found[shape] for shape in shapes]
+
+
+def weights_of(
+    operators: AxisSoftmax, grid: AttentionGrid, axis: int, heads: Sequence[int], shape: Shape, dtype: torch.dtype
+) -> Tensor:
+    """The softmax of `heads` over the keys of a block, which hold all that they weigh: (heads, queries, keys)."""
+    first, queries, keys = shape
+    sites = grid.sites.stride[axis] * torch.arange(queries, device=grid.device)
+    displacement = first + torch.arange(keys, device=grid.device) - sites[:, None]
+    every = None if list(heads) == list(range(operators.heads)) else list(heads)
+    return cut_softmax(operators.axis_scores(displacement, axis, score_dtype(dtype), every)).to(dtype)
+
+
+def blocks_along(
+    numbers: Numbers | None, heads: Sequence[int], grid: AttentionGrid, axis: int, size: int, dtype: torch.dtype
+) -> tuple[Block, ...]:
+    """Blocks of at most `size` queries along `axis`, each with the keys that weigh anything for one of `heads`.
+
+    Without `numbers` every key is read.
+    """
+    side, queries, (before, stride) = (
+        grid.keys[axis],
+        grid.queries[axis],
+        (grid.sites.before[axis], grid.sites.stride[axis]),
+    )
+    found = []
+    for start in range(0, queries, size):
+        stop = min(start + size, queries)
+        first, last = 0, side
+        if numbers is not None and numbers.centers:
+            sites = before + start * stride, before + (stop - 1) * stride
+            each = [keys_with_weight(numbers.alphas[h], numbers.centers[h][axis], sites, side, dtype) for h in heads]
+            first, last = min(keys[0] for keys in each), max(keys[1] for keys in each)
+        found.append(Block(start, stop, first, last))
+    return tuple(found)
+
+
+def keys_with_weight(
+    alpha: float, center: float, sites: tuple[int, int], side: int, dtype: torch.dtype
+) -> tuple[int, int]:
+    """The first key, and the one after the last, that may weigh more than 0 for queries between the two `sites`.
+
+    The key nearest to a target weighs most; another weighs nothing where its squared distance is larger by
+    more than the depth of the cut over alpha, and a margin for the rounding of scores.
+    """
+    if not (alpha > 0 and math.isfinite(alpha) and math.isfinite(center)):
+        return 0, side
+    low, high = sites[0] + center, sites[1] + center
+    farthest = max(abs(low), abs(high)) + side
+    depth = (cut_depth(score_dtype(dtype)) + 1) / alpha + 8 * torch.finfo(score_dtype(dtype)).eps * farthest**2
+    apart = abs(center - round(center))
+    first = low - math.hypot(max(apart, -low, low - (side - 1)), math.sqrt(depth))
+    last = high + math.hypot(max(apart, -high, high - (side - 1)), math.sqrt(depth))
+    return max(0, min(side - 1, math.ceil(first))), min(side, max(0, math.floor(last)) + 1)

@@ -1,0 +1,173 @@
+"""Whole pickled modules, read by torch's own unpickler for weights: it makes objects of known classes and runs nothing.
+
+A class of modules is unpickled as a stand-in, whose constructor a pickle cannot call; other objects that training
+scripts store are unpickled as empty records. What then remains to be checked is data: an attribute in the place of a
+method, hooks, sizes that a class of torch would not have.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.reading import check_tensors
+from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain
+from conv2attn.errors import CheckpointError
+
+LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+PARTS: dict[str, Any] = {"_parameters": nn.Parameter, "_buffers": Tensor, "_modules": nn.Module}
+INTERNAL = (*PARTS, "_non_persistent_buffers_set", "training")
+DATA = (
+    "argparse.Namespace",
+    "types.SimpleNamespace",
+    "datetime.date",
+    "datetime.datetime",
+    "datetime.timedelta",
+    "datetime.timezone",
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib._local.PosixPath",
+    "pathlib._local.WindowsPath",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray.scalar",
+    "numpy.dtype",
+    "_codecs.encode",
+)
+"""Globals that training scripts store beside weights as arguments, dates, paths and measures; no weight is in them."""
+RECORDS: list[Any] = [(type("Record", (Record,), {}), name) for name in DATA]
+ALLOW = (
+    "Pass --allow CLASS for each class of modules that you trust, save the weights alone with "
+    "torch.save(model.state_dict(), path), or pass --trust-pickle to run the code in the file."
+)
+
+
+def code_in(path: Path) -> list[str]:
+    """Every global in a file of torch.save that `torch.load` does not know as harmless; none where it is damaged."""
+    try:
+        return sorted(get_unsafe_globals_in_checkpoint(str(path)))
+    except Exception:
+        return []
+
+
+def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
+    """The class of modules of that name, of a library that is known or where the user allows it; else None."""
+    module, _, own = name.rpartition(".")
+    if name not in allow and not any(f"{module}.".startswith(f"{each}.") for each in LIBRARIES):
+        return None
+    try:
+        found = getattr(importlib.import_module(module), own, None)
+    except (ImportError, RuntimeError, OSError, ValueError):
+        return None
+    return found if isinstance(found, type) and issubclass(found, nn.Module) else None
+
+
+def stand_in(kind: type[nn.Module]) -> type[nn.Module]:
+    """A class of which a pickle makes objects in place of `kind`: neither its constructor nor code of its own runs."""
+
+    def refuse(module: nn.Module, *_: Any) -> None:
+        raise TypeError(f"the constructor of {kind.__name__} is called")
+
+    return type(kind.__name__, (kind,), {"__init__": refuse, "__setstate__": nn.Module.__setstate__})
+
+
+def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> nn.Module:
+    """The module in a file of torch.save; nothing of the pickle runs.
+
+    Args:
+        path: a file that was inspected before.
+        names: all globals that it names.
+        allow: classes, by their full names, beside those of torch.nn, torchvision, timm and this project.
+    Raises:
+        CheckpointError: it names other code, or a module is not what its class and tensors say (C2A303).
+    """
+    kinds = {name: kind for name in names if (kind := module_class(name, allow))}
+    if others := [name for name in names if name not in kinds and name not in DATA]:
+        told = f"{path} holds more than tensors: it names {', '.join(others)}, which is code, and nothing was run"
+        raise CheckpointError("C2A303", told, ALLOW)
+    known = {stand_in(kind): kind for kind in kinds.values()}
+    safe: list[Any] = [*zip(known, kinds, strict=True), *RECORDS]
+    try:
+        with safe_globals(safe), path.open("rb") as file:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        if isinstance(content, Mapping):
+            content = next((content[key] for key in WRAPPERS if isinstance(content.get(key), nn.Module)), None)
+        if not isinstance(content, nn.Module):
+            raise CheckpointError("C2A303", f"{path} holds no module, by itself or under a usual key")
+        for name, module in [*content.named_modules()]:
+            if fault := first_fault(module, known):
+                raise CheckpointError("C2A303", f"{path}: {name or 'the module'} {fault}, and nothing was run", ALLOW)
+            check_tensors(path, {**module._parameters, **module._buffers})
+        for module in [*content.modules()]:
+            module.__class__ = kind = known[type(module)]
+            vars(module).update({key: known[each] for key, each in vars(module).items() if isinstance(each, type)})
+            kind.__setstate__(module, dict(vars(module)))
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError("C2A303", f"{path} holds a module that is not whole ({first_line(error)})") from error
+    return content
+
+
+def first_fault(module: nn.Module, known: Mapping[type, type[nn.Module]]) -> str:
+    """What a module has that no constructor of its class gave it, in words; empty if there is none."""
+    kind, held = known[type(module)], vars(module)
+    attributes = {name: each for name, each in held.items() if name not in INTERNAL and "hook" not in name}
+    for name in held:
+        if "hook" in name and held[name]:
+            return f"has {name}"
+        if name in attributes and (callable(getattr(kind, name, None)) or name.startswith("__")):
+            return f"replaces the {name} of {kind.__name__}"
+        if name in attributes and not (is_plain(held[name]) or (isinstance(held[name], type) and held[name] in known)):
+            return f"has an attribute {name} that is a {type(held[name]).__name__}"
+        if name in PARTS and any(not isinstance(each, PARTS[name] | None) for each in held[name].values()):
+            return f"has {name} that are none"
+    if any(module in child.modules() for child in module.children()):
+        return "is within itself"
+    leaf = not module._modules and kind.__module__.startswith("torch.nn.") and not issubclass(kind, CONTAINERS)
+    return difference(module, kind, attributes) if leaf else ""
+
+
+def difference(module: nn.Module, kind: type[nn.Module], attributes: Mapping[str, Any]) -> str:
+    """What differs in a layer of torch from the one that its class makes of its attributes; empty if nothing does."""
+    tensors = {**module._parameters, **module._buffers}
+    wanted = inspect.signature(kind).parameters.keys() - {"device", "dtype"}
+    given = {name: attributes[name] for name in wanted if name in attributes}
+    try:
+        with torch.device("meta"):
+            made = kind(**given, **{name: tensors[name] is not None for name in wanted if name in tensors})
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        return f"is no {kind.__name__} of its attributes ({first_line(error)})"
+    both = tensors, {**made._parameters, **made._buffers}
+    shapes = [{name: each.shape for name, each in part.items() if each is not None} for part in both]
+    if shapes[0] != shapes[1]:
+        return f"is no {kind.__name__} of its attributes: its tensors have other names or sizes"
+    plain = {name: value for name, value in vars(made).items() if name in attributes and is_plain(value)}
+    wrong = next((name for name, value in plain.items() if attributes[name] != value), "")
+    return wrong and f"says {wrong}={attributes[wrong]!r}, where its weights say {plain[wrong]!r}"
+
+
+def trusted(path: Path) -> nn.Module | dict[Any, Any]:
+    """The module, or the dict around a state dict, that a pickle makes when it is run; it may do anything.
+
+    Raises:
+        CheckpointError: it raises, or is neither (C2A303).
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:
+        told = f"{path} was run, and raised {type(error).__name__} ({first_line(error)})"
+        raise CheckpointError("C2A303", told) from error
+    if isinstance(content, Mapping):
+        known = {key: each for key, each in content.items() if key in WRAPPERS or isinstance(each, Tensor)}
+        modules = [each for each in known.values() if isinstance(each, nn.Module)]
+        return modules[0] if modules else known
+    if not isinstance(content, nn.Module):
+        raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not a network or its state dict")
+    return content

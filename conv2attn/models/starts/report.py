@@ -1,0 +1,111 @@
+"""What a start did: a row for each head, with its attention beside the quadratic head's."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from conv2attn.errors import UnsupportedError
+from conv2attn.models.capture import Captured
+from conv2attn.models.starts import kernel
+from conv2attn.report import Document, Notes, Report, Table, counted
+
+SCHEMA = "conv2attn.start/1"
+ROUNDING = 1e-3
+"""Of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
+
+
+@final
+@dataclass(frozen=True)
+class StartedHead:
+    """One head that begins as a soft shift.
+
+    Args:
+        offset: key - query that it attends to most.
+        alpha: its sharpness, in inverse squared tokens.
+        mass: its attention at the offset on tokens of noise, the mean over images and queries whose target is on the
+            grid.
+        quadratic: that of the quadratic head of this sharpness.
+        bound: the most by which the attention of such a query is below the quadratic head's, by formula: of the cosine
+            kernel, and of the norms of the tokens of noise.
+    """
+
+    layer: str
+    head: int
+    offset: tuple[int, ...]
+    alpha: float
+    mass: float
+    quadratic: float
+    bound: float
+
+
+def started_heads(
+    name: str,
+    attention: Captured,
+    offsets: Sequence[tuple[int, ...]],
+    alpha: float,
+    sides: Sequence[int],
+    expected: Sequence[Tensor] | None = None,
+) -> Iterator[StartedHead]:
+    """A row for each head of a layer, from its attention (images, heads, queries, keys), leading tokens first.
+
+    Args:
+        expected: the attention of each head by formula, (images or 1, queries of the grid, keys); without it the bound
+            is what the attention itself falls short.
+    Raises:
+        UnsupportedError: the attention is not seen, or not the expected one up to rounding (C2A604).
+    """
+    tokens = len(kernel.places(sides))
+    if not isinstance(attention, Tensor) or attention.shape[1] != len(offsets) or attention.shape[-2] < tokens:
+        raise UnsupportedError("C2A604", f"{name}: its attention is not one of {len(offsets)} heads on {tokens} tokens")
+    seen = attention.double().cpu()[:, :, -tokens:]
+    for head, offset in enumerate(offsets):
+        wanted = seen[:, head] if expected is None else expected[head]
+        if wanted.shape[1:] != seen.shape[2:] or not (seen[:, head] - wanted).abs().max() <= ROUNDING:
+            found = f"{name}: head {head} attends elsewhere than its queries and keys were set for"
+            how = "Layers that turn or norm queries and keys, or mix heads, are not covered."
+            raise UnsupportedError("C2A604", found, how)
+        quadratic = kernel.mass_at(kernel.quadratic(sides, offset, alpha).softmax(-1), sides, offset)
+        mass, least = (kernel.mass_at(each[..., -tokens:], sides, offset) for each in (seen[:, head], wanted))
+        bound = float((quadratic - least).max().clamp(min=0)) + (0.0 if expected is None else ROUNDING)
+        yield StartedHead(name, head, tuple(offset), alpha, float(mass.mean()), float(quadratic.mean()), bound)
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Start(Report):
+    """What `start_at_convolution` did.
+
+    Args:
+        heads: a row for each head.
+        channels: position channels, the first ones of the width; 0 where positions were kept or tables of biases set.
+        frequencies: per axis.
+        silenced: modules that write nothing into the position channels at the start.
+        notes: what was left alone, and why; what positions that were kept cannot tell apart.
+    """
+
+    heads: tuple[StartedHead, ...]
+    channels: int = 0
+    frequencies: int = 0
+    silenced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    verdict = "holds"
+    exit_code = 0
+
+    def document(self, verbose: bool = False) -> Document:
+        """A row for each head."""
+        layers = len({head.layer for head in self.heads})
+        said = f"{counted(len(self.heads), 'head')} in {counted(layers, 'layer')} begin as shifts"
+        columns = ("layer", "head", "offset", "alpha", "mass", "quadratic", "bound")
+        rows = tuple(
+            (h.layer, h.head, ",".join(map(str, h.offset)), h.alpha, h.mass, h.quadratic, h.bound) for h in self.heads
+        )
+        waves = f"{self.channels} position channels, which begin without content: {self.frequencies} waves an axis"
+        notes = (*self.notes, *([waves] if self.channels else []))
+        return Document((said,), (Table(columns, rows), *([Notes(notes)] if notes else [])))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"schema": SCHEMA, **asdict(self)}

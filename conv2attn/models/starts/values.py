@@ -1,0 +1,76 @@
+"""Values and outputs that begin as the taps of a convolution: the factors of Lemma 1, where heads are wide enough."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.models.starts.parts import Layer
+from conv2attn.models.values import OUTPUTS, first_linear, value_of
+
+
+def check_convolution(convolution: nn.Module, content: int, axes: int) -> Sequence[int]:
+    """The kernel size of a convolution between the channels of content.
+
+    Raises:
+        UsageError: it is no such convolution (C2A007).
+    """
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    if not isinstance(convolution, kinds) or convolution.weight.is_meta or len(convolution.kernel_size) != axes:
+        raise UsageError("C2A007", f"values={convolution} is no convolution of {axes} axes with weights")
+    if convolution.groups != 1 or {*convolution.stride, *convolution.dilation} != {1}:
+        found = f"values={convolution} has groups, or a stride or dilation above 1"
+        raise UsageError("C2A007", found, "Pass a plain convolution.")
+    if not convolution.in_channels == convolution.out_channels == content:
+        found = f"values: {convolution.in_channels} to {convolution.out_channels} channels, and {content} hold content"
+        raise UsageError("C2A007", found, f"Pass a convolution from {content} to {content} channels.")
+    return convolution.kernel_size
+
+
+def take_values(
+    network: nn.Module,
+    layers: Mapping[str, Layer],
+    dealt: Mapping[str, Sequence[tuple[int, ...]]],
+    offsets: Sequence[tuple[int, ...]],
+    convolution: nn.Module,
+) -> None:
+    """Sets values and outputs so that the heads at an offset have its tap between them, on the last channels.
+
+    Each tap is `U S V^T`; a head takes as many singular values as it is wide. The position channels are neither read
+    nor written.
+
+    Raises:
+        UnsupportedError: a tap has a rank above the width of its heads, or no head (C2A604), or the values of a layer
+            are not known.
+    """
+    taps: torch.Tensor = convolution.weight.detach()  # type: ignore[operator]
+    weight, rounding = taps.double().flatten(2), len(taps) * torch.finfo(taps.dtype).eps
+    for name, layer in layers.items():
+        parent = network.get_submodule(name.rpartition(".")[0]) if "." in name else network
+        output, value = first_linear(layer.module, OUTPUTS) or first_linear(parent, OUTPUTS), value_of(layer.module)
+        if output is None or value is None:
+            raise UnsupportedError("C2A604", f"{name}: its values and outputs are not linear layers that are known")
+        start = output.weight.shape[0] - weight.shape[0]
+        for place, offset in enumerate(offsets):
+            heads = [head for head, own in enumerate(dealt[name]) if own == offset]
+            left, sizes, right = torch.linalg.svd(weight[..., place])
+            rank = int((sizes > sizes[0] * rounding).sum())
+            if rank > len(heads) * layer.width:
+                found = f"{name}: the tap at {offset} has rank {rank}, and {len(heads)} heads of {layer.width} numbers"
+                raise UnsupportedError("C2A604", found, "Take a convolution of lower rank, or wider or more heads.")
+            for part, head in enumerate(heads):
+                chosen = slice(part * layer.width, (part + 1) * layer.width)
+                root = sizes[chosen].sqrt()
+                rows = slice(head * layer.width, (head + 1) * layer.width)
+                for matrix, factor in (
+                    (value[0].data[rows], root[:, None] * right[chosen]),
+                    (output.weight.data[:, rows].T, root[:, None] * left[:, chosen].T),
+                ):
+                    matrix.zero_()
+                    matrix[: len(factor), start:] = factor.to(matrix)
+        for bias in (value[1], output.bias):
+            if bias is not None:
+                bias.data.zero_()
+        if output.bias is not None and convolution.bias is not None:
+            output.bias.data[start:] = convolution.bias.detach().to(output.bias)  # type: ignore[operator]

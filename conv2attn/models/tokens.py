@@ -1,0 +1,146 @@
+"""What the tokens of a layer are: the grid on which they stand, the leading ones that do not, and windows.
+
+It is read from the run, never from the type of a network: pixels are the squares of the image's own patch embedding,
+and of what later convolutions make of it; ids of words, and frames of sound, stand on one axis.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from conv2attn.basis import AttentionGrid, Sides, Sites
+
+MOST_LEADING = 16
+"""Class tokens and registers in front of the pixels, at most."""
+HALVINGS = 5
+"""How often tokens may have been merged two by two along each axis since the last convolution."""
+CONVOLUTIONS: set[Any] = {torch.conv1d, torch.conv2d, torch.conv3d}
+CONVOLUTIONS |= {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Where the tokens of each window stand in the grid of the image: `places` (windows, tokens), -1 for padding."""
+
+    places: NDArray[np.int64]
+    grid: AttentionGrid
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of a layer: `sides` of the grid, how many tokens are `leading` it, and its windows, if any.
+
+    `how` says in words where they were read.
+    """
+
+    sides: Sides
+    leading: int = 0
+    windows: Windows | None = None
+    how: str = ""
+
+
+class Sources:
+    """What may tell a grid, in the order in which the network ran it: convolutions and look-ups of ids."""
+
+    def __init__(self, inputs: Any):
+        given = list(inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs])
+        tensors = [each for each in given if isinstance(each, Tensor)]
+        self.sides: list[tuple[Sides, str]] = []
+        self.images = next((len(each) for each in tensors if each.ndim), None)
+        self.picture: Sides | None = next(
+            (tuple(each.shape[2:]) for each in tensors if each.ndim == 4 and each.is_floating_point()), None
+        )
+
+    def saw(self, func: Any, args: Any, result: Any) -> None:
+        """Keeps the sides of what a function of torch has made, if it can be tokens."""
+        if func in CONVOLUTIONS and isinstance(result, Tensor):
+            self.sides.append((tuple(result.shape[2 - (result.ndim < args[1].ndim) :]), "a convolution"))
+        elif func is F.embedding and isinstance(args[0], Tensor) and args[0].ndim in (1, 2):
+            ids = args[0][0] if args[0].ndim == 2 else args[0]
+            if len(ids) > 1 and not bool((ids.diff() == 1).all()):
+                self.sides.append(((len(ids),), "ids"))
+
+    def tokens(self, queries: int, keys: int, before: int) -> Tokens | str | None:
+        """The tokens of attention that ran after so many sources; why they are none; None where no source tells."""
+        known = list(dict.fromkeys(reversed(self.sides[:before])))
+        if queries != keys:
+            lines = [{sides for sides, _ in known if sides == (count,)} for count in (queries, keys)]
+            if all(lines):
+                return f"{queries} queries attend to {keys} keys of another line"
+        for leading in range(min(MOST_LEADING, queries - 1, keys - 1) + 1):
+            for sides, how in known:
+                if math.prod(sides) in (queries - leading, keys - leading):
+                    return Tokens(sides, leading, how=how)
+        for leading in (0, 1):
+            for sides, how in known:
+                for halving in range(1, HALVINGS if len(sides) > 1 else 1):
+                    merged = tuple(-(-side // 2**halving) for side in sides)
+                    if math.prod(merged) in (queries - leading, keys - leading) and math.prod(merged) > 1:
+                        return Tokens(merged, leading, how=f"{how}, merged")
+        return self.squares(queries, keys)
+
+    def squares(self, queries: int, keys: int) -> Tokens | None:
+        """The tokens where squares of the image are tokens, behind as few others as fit."""
+        if self.picture is None or queries != keys:
+            return None
+        rows, columns = self.picture
+        for leading in range(min(MOST_LEADING, keys - 1) + 1):
+            for side in range(1, min(rows, columns) + 1):
+                sides = (rows // side, columns // side)
+                if rows % side == columns % side == 0 and math.prod(sides) == keys - leading:
+                    return Tokens(sides, leading, how="squares of the image")
+        return None
+
+
+def windows_of(parts: int, fed: Tensor | None, candidates: Sequence[Tensor], sources: Sources) -> Windows | None:
+    """Where windows stand, found by their tokens: those that enter the layer, among those of the whole image.
+
+    Args:
+        parts: how many windows one image is cut into.
+        fed: what the layer's weights act on, (parts, tokens, channels).
+        candidates: tensors that may be the image before it was cut, (1, *sides, channels) or (1, channels, *sides).
+        sources: what tells the sides where a candidate is a sequence.
+    """
+    if fed is None or fed.ndim < 3 or len(fed) != parts:
+        return None
+    cut = fed.detach().reshape(parts, -1, fed.shape[-1])
+    for whole in candidates:
+        for tokens, sides in as_tokens(whole.detach(), cut.shape[-1], sources):
+            places = {row.tobytes(): place for place, row in enumerate(tokens.cpu().numpy())}
+            if len(places) < len(tokens):
+                continue
+            rows = cut.reshape(-1, cut.shape[-1])
+            empty = (rows == rows[:, :1]).all(-1) & (rows[:, 0] == 0)
+            found = [
+                -1 if none else places.get(row.tobytes(), -2)
+                for row, none in zip(rows.cpu().numpy(), empty, strict=True)
+            ]
+            if -2 not in found and sorted(x for x in found if x >= 0) == list(range(len(tokens))):
+                grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
+                return Windows(np.array(found).reshape(parts, -1), grid)
+    return None
+
+
+def as_tokens(whole: Tensor, channels: int, sources: Sources) -> list[tuple[Tensor, Sides]]:
+    """A tensor of one image as tokens (tokens, channels) with the sides of their grid, in each way that fits."""
+    found: list[tuple[Tensor, Sides]] = []
+    if len(whole) != 1:
+        return found
+    if whole.ndim == 4 and whole.shape[-1] == channels:
+        found.append((whole.reshape(-1, channels), tuple(whole.shape[1:3])))
+    if whole.ndim == 4 and whole.shape[1] == channels:
+        found.append((whole[0].flatten(1).T, tuple(whole.shape[2:])))
+    if whole.ndim == 3 and whole.shape[-1] == channels:
+        tokens = sources.tokens(whole.shape[1], whole.shape[1], len(sources.sides))
+        if isinstance(tokens, Tokens) and not tokens.leading and len(tokens.sides) == 2:
+            found.append((whole[0], tokens.sides))
+    return [(tokens.contiguous(), sides) for tokens, sides in found]

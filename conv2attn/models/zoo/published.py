@@ -1,0 +1,145 @@
+"""Checkpoints of the paper's authors (github.com/epfml/attention-cnn), read as our attention classifier.
+
+Their keys, for layer N under `encoder.layer.N.`, and ours under `blocks.N.`; h heads, width d, P positions per axis:
+
+| theirs | ours |
+| --- | --- |
+| `attention.self.attention_centers` (h, 2) | `attention.encoding.center` |
+| `attention.self.attention_spreads` s (h) or S (h, 2, 2) | `alpha = s^2 / 2`, or `root = S^T`: `Sigma^-1 = S S^T` |
+| `attention.self.{col,row}_embeddings` (2M - 1, P) | tables of rows and of columns: the names are swapped |
+| `attention.self.head_keys_{col,row}` (h, P) | `attention.encoding.bias` |
+| `attention.self.{query,key}` (h d, d) | `attention.{query,key}` (h, d, d); queries divided by `sqrt(d)` |
+| `attention.self.value` (d, h d) | `attention.output` (d, d, h), heads last |
+| `attention.output.{dense,LayerNorm}` | `projection`, `first_norm` |
+| `intermediate.dense`, `output.{dense,LayerNorm}` | `expand`, `contract`, `second_norm` |
+| `features_upscale`, features (row, column, channel) of a patch | `embed`, features (channel, row, column) |
+| `classifier` | `classify` |
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conv2attn.errors import UsageError
+from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
+
+SELF = "attention.self."
+SIDE, CHANNELS = 32, 3
+"""Of CIFAR's images, which the authors trained on: quadratic heads do not tell the side."""
+READ_AS = "the paper's authors' classifier of 3x32x32 images"
+LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
+UNUSED = ("R", "relative_indices", "attention_mask", "mask_embedding", "cls_embedding")
+"""Buffers, and parameters that their forward does not read."""
+LINEAR = {
+    "attention.output.dense": "projection",
+    "attention.output.LayerNorm": "first_norm",
+    "intermediate.dense": "expand",
+    "output.dense": "contract",
+    "output.LayerNorm": "second_norm",
+}
+
+
+def recognise(state: Mapping[str, Tensor]) -> ClassifierPlan | None:
+    """The plan whose classifier has the authors' keys and shapes, or None."""
+    layers = sorted({int(match[1]) for key in state if (match := LAYER.match(key))})
+    embed, first = state.get("features_upscale.weight"), {each.removeprefix("encoder.layer.0."): each for each in state}
+    if embed is None or layers != list(range(len(layers))) or SELF + "value.weight" not in first:
+        return None
+    width, features = embed.shape
+    patch = math.isqrt(features // CHANNELS)
+    if CHANNELS * patch**2 != features or SIDE % patch:
+        return None
+    heads = tuple(state[f"encoder.layer.{n}.{SELF}value.weight"].shape[1] // width for n in layers)
+    about: dict[str, Any] = {"patch": patch, "width": width, "layers": len(layers), "heads": heads, "side": SIDE}
+    about |= {"hidden": len(state[first["intermediate.dense.weight"]]), "classes": len(state["classifier.weight"])}
+    if len(set(heads)) == 1:
+        about["heads"] = heads[0]
+    spreads, tables = first.get(SELF + "attention_spreads"), first.get(SELF + "row_embeddings.weight")
+    if spreads is not None:
+        plan = ClassifierPlan("quadratic" if state[spreads].ndim == 1 else "generalised", **about)
+    elif tables is not None and SELF + "head_keys_row.weight" in first:
+        rows, positions = state[tables].shape
+        if (rows + 1) // 2 < SIDE // patch:
+            about["side"] = (rows + 1) // 2 * patch
+        content = SELF + "query.weight" in first
+        plan = ClassifierPlan("learned", content=content, positions=positions, **about)
+    else:
+        return None
+    try:
+        with torch.device("meta"):
+            expected = {key: value.shape for key, value in AttentionClassifier(plan).state_dict().items()}
+        found = {key: value.shape for key, value in renamed(state, plan).items()}
+    except (KeyError, RuntimeError, UsageError):
+        return None
+    return plan if found == expected else None
+
+
+def renamed(state: Mapping[str, Tensor], plan: ClassifierPlan) -> dict[str, Tensor]:
+    """The authors' tensors by our names and in our layout.
+
+    Raises:
+        KeyError: one is missing, or one is left over.
+    """
+    left = {key: value for key, value in state.items() if key.rpartition(".")[2] not in UNUSED}
+    left = {key: value for key, value in left.items() if not key.startswith(("features_downscale.", "pixelizer."))}
+    ours = {}
+    weight = left.pop("features_upscale.weight")
+    ours["embed.weight"] = weight.unflatten(1, (plan.patch, plan.patch, plan.channels)).movedim(3, 1).flatten(1)
+    ours["embed.bias"] = left.pop("features_upscale.bias")
+    for name in ("weight", "bias"):
+        ours[f"classify.{name}"] = left.pop(f"classifier.{name}")
+    for number, heads in enumerate(plan.heads_of_layers):
+        theirs, block = f"encoder.layer.{number}.", f"blocks.{number}."
+        for their, our in LINEAR.items():
+            for name in ("weight", "bias"):
+                ours[f"{block}{our}.{name}"] = left.pop(f"{theirs}{their}.{name}")
+        own = {key.removeprefix(theirs + SELF): left.pop(key) for key in [*left] if key.startswith(theirs + SELF)}
+        attention = of_attention(own, plan, heads)
+        ours |= {f"{block}attention.{name}": value for name, value in attention.items()}
+    if left:
+        raise KeyError(min(left))
+    return ours
+
+
+def of_attention(own: dict[str, Tensor], plan: ClassifierPlan, heads: int) -> dict[str, Tensor]:
+    """The tensors of one attention layer.
+
+    Raises:
+        KeyError: one is missing, or one is left over.
+    """
+    value = own.pop("value.weight").unflatten(1, (heads, plan.width))
+    found = {"output": value.movedim(1, 2), "bias": own.pop("value.bias")}
+    if plan.encoding == "learned":
+        reach, biases = plan.side // plan.patch - 1, []
+        for axis, name in enumerate(("col", "row")):
+            table = own.pop(f"{name}_embeddings.weight")
+            middle = len(table) // 2
+            found[f"encoding.tables.{axis}"] = table[middle - reach : middle + reach + 1]
+            biases.append(own.pop(f"head_keys_{name}.weight"))
+        found["encoding.bias"] = torch.stack(biases, 1)
+    else:
+        found["encoding.center"], spreads = own.pop("attention_centers"), own.pop("attention_spreads")
+        if plan.encoding == "quadratic":
+            found["encoding.alpha"] = spreads.square() / 2
+        else:
+            found["encoding.root"] = spreads.mT
+    if plan.content:
+        for name, scale in (("query", plan.width**-0.5), ("key", 1.0)):
+            found[name] = own.pop(f"{name}.weight").unflatten(0, (heads, plan.width)) * scale
+            found[f"{name}_bias"] = own.pop(f"{name}.bias").unflatten(0, (heads, plan.width)) * scale
+    if own:
+        raise KeyError(min(own))
+    return found
+
+
+def build(state: Mapping[str, Tensor], plan: ClassifierPlan) -> AttentionClassifier:
+    """The classifier of a plan with the authors' weights."""
+    with torch.device("meta"):
+        network = AttentionClassifier(plan)
+    tensors = {name: value.clone().contiguous() for name, value in renamed(state, plan).items()}
+    network.load_state_dict(tensors, strict=True, assign=True)
+    return network.requires_grad_()

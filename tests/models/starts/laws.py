@@ -1,0 +1,325 @@
+"""Starts: heads look where their rows say, by formulas that share no code with them, and everything trains."""
+
+import copy
+import io
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import conv2attn
+from conv2attn.errors import AlphaError, UnsupportedError, UsageError
+from conv2attn.models.starts import Parts
+from conv2attn.models.zoo import TransformerPlan, VisionTransformer
+
+
+class Own(nn.Module):
+    """A transformer of one's own: a class token, norms behind each layer, names that nobody else has."""
+
+    def __init__(self, sides=(6, 9), width=48, heads=4, written=()):
+        super().__init__()
+        self.sides, self.written = sides, written
+        self.embedding = nn.Linear(12, width)
+        self.where = nn.Parameter(0.1 * torch.randn(math.prod(sides) + 1, width))
+        self.class_token = nn.Parameter(torch.randn(width))
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(width, heads, 64, 0.0) for _ in range(2))
+        self.beside = nn.Linear(width, width)
+
+    def forward(self, patches):
+        tokens = self.embedding(patches)
+        tokens = torch.cat([self.class_token.expand(len(tokens), 1, -1), tokens], 1) + self.where
+        for number, block in enumerate(self.blocks):
+            tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
+            if number in self.written:
+                tokens = tokens + self.beside(tokens)
+        return tokens[:, 0]
+
+
+PARTS = Parts(positions="where", sides=(6, 9))
+
+
+def vit(**sizes):
+    torch.manual_seed(0)
+    return VisionTransformer(TransformerPlan(**sizes))
+
+
+def own(**given):
+    torch.manual_seed(0)
+    network = Own(**given)
+    return network, {"example_input": torch.randn(3, 54, 12), "parts": PARTS}
+
+
+CASES = {
+    "7x7": lambda: (vit(), {}, (7, 7)),
+    "8x8, one head of 16": lambda: (vit(side=8, patch=1, width=32, heads=2, layers=2), {}, (8, 8)),
+    "torch's draw": lambda: (vit(drawn="torch"), {}, (7, 7)),
+    "32x32": lambda: (vit(side=32, patch=1, width=32, heads=2, layers=1), {}, (32, 32)),
+    "rectangular, class token, post-norm": lambda: (*own(), (6, 9)),
+}
+
+
+def inputs_of(network, given):
+    side = 0 if "example_input" in given else network.plan.side
+    return given.get("example_input", torch.randn(2, 1, side, side, generator=torch.Generator().manual_seed(1)))
+
+
+def quadratic_attention(sides, query, offset, alpha):
+    """The quadratic head's attention at its target, by its definition."""
+    target = [q + c for q, c in zip(query, offset, strict=True)]
+    scores = {k: -alpha * math.dist(k, target) ** 2 for k in itertools.product(*map(range, sides))}
+    return 1 / sum(math.exp(score - scores[tuple(target)]) for score in scores.values())
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("kernel_size", "alpha"), [(3, 2.0), (5, 1.0)])
+def test_each_head_attends_as_much_as_its_row_says(case, kernel_size, alpha):
+    network, given, sides = CASES[case]()
+    if case == "32x32" and kernel_size == 5:
+        alpha = 4.0
+    start = conv2attn.start_at_convolution(network, kernel_size=kernel_size, alpha=alpha, **given)
+    images = given.get("example_input")
+    if images is None:
+        drawn = torch.Generator().manual_seed(0)
+        images = torch.randn(2, 1, network.plan.side, network.plan.side, generator=drawn)
+    seen = conv2attn.capture(network, images)
+    assert len(start.heads) == sum(maps.shape[1] for maps in seen.values())
+    grid = list(itertools.product(*map(range, sides)))
+    for row in start.heads[:: max(1, len(start.heads) // 4)]:
+        attention = seen[row.layer][:, row.head, -len(grid) :]
+        leading = attention.shape[-1] - len(grid)
+        assert attention[..., :leading].sum() <= 0.02 * attention.shape[0] * len(grid)
+        for number, query in enumerate(grid):
+            target = tuple(q + c for q, c in zip(query, row.offset, strict=True))
+            if target not in grid or number % 7:
+                continue
+            least = quadratic_attention(sides, query, row.offset, alpha) - row.bound
+            here = attention[:, number, leading + grid.index(target)]
+            assert (here >= least).all()
+        assert row.mass > 2 / len(grid)
+
+
+def test_heads_finds_what_was_planted():
+    network = vit(layers=2)
+    start = conv2attn.start_at_convolution(network, alpha=4.0)
+    maps = conv2attn.capture(network, torch.randn(64, 1, 28, 28))
+    for layer, attention in maps.items():
+        facts = conv2attn.heads(attention.mean(0), grid=(7, 7))
+        (row,) = facts.layers
+        peaks = [tuple(head.peak) for head in row.heads]
+        assert peaks == [row.offset for row in start.heads if row.layer == layer]
+
+
+@pytest.mark.parametrize("case", ["7x7", "rectangular, class token, post-norm"])
+def test_everything_trains_and_survives_its_state_dict(case):
+    network, given, _ = CASES[case]()
+    classes = {name: type(module) for name, module in network.named_modules()}
+    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    network.train()
+    start = conv2attn.start_at_convolution(network, **given)
+    assert network.training
+    if "class token" in case:
+        assert not network.where[0, : start.channels].any()
+        assert not network.class_token[: start.channels].any()
+    assert {name: type(module) for name, module in network.named_modules()} == classes
+    assert {name: value.shape for name, value in network.state_dict().items()} == shapes
+    images = inputs_of(network, given)
+    network(images)[:, :7].square().sum().backward()
+    still = {name for name, p in network.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())}
+    assert {name for name in still if "beside" not in name} == set()
+    for attention in (module for module in network.modules() if isinstance(module, nn.MultiheadAttention)):
+        queries = attention.in_proj_weight.grad[: attention.embed_dim]
+        assert queries.any(1).all()  # of numbers that heads have beside the waves too
+    file = io.BytesIO()
+    torch.save(network.state_dict(), file)
+    file.seek(0)
+    again, *_ = CASES[case]()
+    again.load_state_dict(torch.load(file, weights_only=True))
+    with torch.no_grad():
+        assert torch.equal(again.eval()(images), network.eval()(images))
+
+
+@pytest.mark.parametrize("sides", [(18,), (3, 3, 2)])
+def test_tokens_first_and_as_many_of_them_as_numbers_in_a_head(sides):
+    torch.manual_seed(0)
+    network = Own(sides=sides, width=36, heads=2)
+    network.where.data = network.where.data[-18:]
+    network.class_token.data.zero_()
+    network.forward = lambda patches: tokens_of(network, patches)
+    start = conv2attn.start_at_convolution(
+        network, kernel_size=2, example_input=torch.randn(2, 18, 12), parts=Parts("where", sides=sides)
+    )
+    assert all(row.mass > row.quadratic - row.bound for row in start.heads)
+
+
+def tokens_of(network, patches):
+    """A forward without a class token."""
+    tokens = network.embedding(patches) + network.where
+    for block in network.blocks:
+        tokens = block(tokens.transpose(0, 1)).transpose(0, 1)
+    return tokens
+
+
+def test_a_second_start_and_one_within_autocast_are_the_first(recwarn):
+    network = vit(layers=1).requires_grad_(requires_grad=False)
+    first = conv2attn.start_at_convolution(network)
+    state = copy.deepcopy(network.state_dict())
+    with torch.autocast("cpu", torch.bfloat16):
+        again = conv2attn.start_at_convolution(network)
+    assert [row.offset for row in again.heads] == [row.offset for row in first.heads]
+    assert all(torch.allclose(value, state[name], atol=1e-4) for name, value in network.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_offsets_are_dealt_evenly_and_by_the_seed():
+    starts = [conv2attn.start_at_convolution(vit(layers=9), seed=seed) for seed in (0, 0, 1)]
+    counts = [[row.offset for row in start.heads].count(offset) for start in starts for offset in {(0, 0), (1, -1)}]
+    assert counts == [8] * 6
+    first, same, other = ([row.offset for row in start.heads] for start in starts)
+    assert first == same != other
+    many = conv2attn.start_at_convolution(vit(width=96, heads=24, layers=1), kernel_size=3)
+    times = [[row.offset for row in many.heads].count(row.offset) for row in many.heads]
+    assert set(times) == {2, 3}
+
+
+def test_it_learns_compiled_mixed_and_in_processes(tmp_path):
+    network = vit(layers=1)
+    conv2attn.start_at_convolution(network)
+    images, labels = torch.randn(10, 1, 28, 28), torch.arange(10)
+    for kind, run in (("mixed", network), ("compiled", torch.compile(copy.deepcopy(network), backend="aot_eager"))):
+        optimiser = torch.optim.AdamW(run.parameters(), 1e-2)
+        losses = []
+        for _ in range(15):
+            with torch.autocast("cpu", torch.bfloat16, enabled=kind == "mixed"):
+                loss = cross_entropy(run(images).float(), labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        assert losses[-1] < 0.9 * losses[0], kind
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        nn.parallel.DistributedDataParallel(network)(images).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_positions_that_are_kept_are_fitted_where_they_can_tell_tokens_apart():
+    network = vit(layers=1)
+    before = network.positions.detach().clone()
+    with torch.no_grad():
+        network.embed.weight.zero_()  # no content: tokens are positions
+        network.embed.bias.zero_()
+        network.positions.copy_(before := torch.randn_like(before))
+    start = conv2attn.start_at_convolution(network, positions="given", alpha=1.0)
+    assert torch.equal(network.positions, before)
+    assert all(row.mass == pytest.approx(row.quadratic, abs=1e-4) for row in start.heads)
+    assert "off by" in start.notes[0]
+    poor = vit(layers=1, width=32, heads=2)
+    residual = float(conv2attn.start_at_convolution(poor, positions="given").notes[0].split()[-1])
+    assert residual > 1e-3  # 49 tokens, 32 numbers
+
+
+@torch.no_grad()
+def test_values_begin_as_the_taps_of_a_convolution():
+    network = vit(side=16, width=80, heads=10, layers=1)
+    plain = conv2attn.start_at_convolution(copy.deepcopy(network))
+    content = 80 - plain.channels
+    conv = nn.Conv2d(content, content, 3)
+    left, right = torch.randn(2, content, 8, 9)
+    conv.weight.copy_(torch.einsum("orp,irp->oip", left, right).unflatten(2, (3, 3)))  # every tap has rank 8
+    start = conv2attn.start_at_convolution(network, values=conv)
+    seen, images = {}, torch.randn(2, 1, 16, 16)
+    layer = network.layers[0].self_attn
+    layer.register_forward_hook(lambda _, given, found: seen.update(tokens=given[0], output=found[0]))
+    (attention,) = conv2attn.capture(network.train(), images).values()
+    tokens, content_tokens = seen["tokens"], seen["tokens"][..., plain.channels :]
+    heads, taps = [row.offset for row in start.heads], conv.weight.flatten(2).permute(2, 0, 1)
+    offsets = list(itertools.product((-1, 0, 1), repeat=2))
+    mixed = sum(attention[:, heads.index(c)] @ content_tokens @ tap.T for c, tap in zip(offsets, taps, strict=True))
+    kept = conv.bias - conv.bias.mean() + mixed - mixed.mean(-1, keepdim=True)  # outputs are centred
+    torch.testing.assert_close(seen["output"][..., plain.channels :], kept, rtol=1e-3, atol=1e-4)
+    assert seen["output"][..., : plain.channels].abs().max() == 0
+    assert tokens.shape == (2, 16, 80)
+    with pytest.raises(UsageError, match="stride or dilation"):
+        conv2attn.start_at_convolution(network, values=nn.Conv2d(content, content, 3, dilation=2))
+    full = nn.Conv2d(content, content, 3)
+    with pytest.raises(UnsupportedError, match="has rank"):
+        conv2attn.start_at_convolution(vit(side=16, width=80, heads=10, layers=1), values=full)
+    with pytest.raises(UsageError, match=f"and {content} hold content"):
+        conv2attn.start_at_convolution(network, values=nn.Conv2d(80, 80, 3))
+    with pytest.raises(UsageError, match="no convolution of 2 axes"):
+        conv2attn.start_at_convolution(network, values=nn.Linear(80, 80))
+
+
+def test_what_cannot_begin_as_shifts_is_refused_and_left_as_it_was():
+    network, given = own(written=(0,))
+    before = copy.deepcopy(network.state_dict())
+    with pytest.raises(UnsupportedError, match=r"blocks\.1\.self_attn: \d+% of its position channels is not positions"):
+        conv2attn.start_at_convolution(network, **given)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    named = Parts("where", ("embedding", "beside", "blocks.*.linear2", "blocks.*.self_attn.out_proj"), sides=(6, 9))
+    conv2attn.start_at_convolution(network, **{**given, "parts": named})
+    with pytest.raises(UnsupportedError, match="narrower than 4"):
+        conv2attn.start_at_convolution(vit(width=24, heads=8))
+    small, given = own(width=4, heads=1)
+    with pytest.raises(UnsupportedError, match="leave none of 4"):
+        conv2attn.start_at_convolution(small, **given)
+    with pytest.raises(AlphaError):
+        conv2attn.start_at_convolution(vit(), alpha=0.0)
+    with pytest.raises(UsageError, match="does not fit a grid of 7x7"):
+        conv2attn.start_at_convolution(vit(), kernel_size=15)
+    with pytest.raises(UsageError, match="no layer with queries and keys"):
+        conv2attn.start_at_convolution(nn.Linear(3, 3))
+    with pytest.raises(UsageError, match="fits no linear layer"):
+        conv2attn.start_at_convolution(vit(), parts=Parts(writers=("nothing*",)))
+    with pytest.raises(UsageError, match="is no parameter or buffer"):
+        conv2attn.start_at_convolution(vit(), parts=Parts(positions="nowhere"))
+    for given, told in (
+        ({"kernel_size": True}, "kernel_size=True is not"),
+        ({"kernel_size": 2.5}, "kernel_size=2.5 is not a whole number"),
+        ({"kernel_size": "3"}, "kernel_size='3' is not"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"seed": True}, "seed=True"),
+        ({"alpha": 1e3}, "at most 128"),
+        ({"parts": "where"}, "parts='where' is not"),
+        ({"parts": Parts(sides=(7,))}, "49 positions, and 7 tokens"),
+        ({"example_input": (1, -28, 28)}, "is no size of an image"),
+        ({"example_input": torch.zeros(0, 1, 28, 28)}, "or there are none"),
+        ({"alpha": "2"}, "alpha='2' is not"),
+        ({"positions": "x"}, "neither 'waves' nor 'given'"),
+        ({"example_input": torch.randn(1, 3, 28, 28)}, "fails on its input"),
+        ({"example_input": torch.full((1, 1, 28, 28), math.nan)}, "are not finite"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            conv2attn.start_at_convolution(vit(), **given)
+    with torch.inference_mode():
+        inferring = vit()
+    repeated = vit()
+    repeated.positions = nn.Parameter(repeated.positions[:1].detach().expand(49, 64))
+    for network, told in (
+        ("vit", "str is not"),
+        (vit().bfloat16(), "are bfloat16"),
+        (vit().to("meta"), "on meta"),
+        (inferring, "of inference mode"),
+        (repeated, "more than one element"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            conv2attn.start_at_convolution(network)
+    for wrong in ({"positions": 3}, {"writers": "embed"}, {"heads": 2.0}, {"sides": 7}, {"sides": ()}):
+        with pytest.raises(UsageError, match="are not names, patterns and positive"):
+            Parts(**wrong)
+    twice = vit(layers=2)
+    twice.layers[1] = twice.layers[0]
+    with pytest.raises(UnsupportedError, match=r"layers\.0\.self_attn runs twice"):
+        conv2attn.start_at_convolution(twice)
+    compiled = torch.compile(vit(), backend="eager")
+    assert len(conv2attn.start_at_convolution(compiled, example_input=(1, 28, 28)).heads) == 32
+    bare = vit()
+    del bare.positions
+    bare.positions = 0.0
+    with pytest.raises(UnsupportedError, match="no table of absolute positions"):
+        conv2attn.start_at_convolution(bare, example_input=torch.randn(1, 1, 28, 28))
