@@ -1,31 +1,196 @@
 """Two layers as values of `Basis`, so that they are compared without trying any input."""
 
+import math
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from conv2attn.attention import EnumeratedEncoding, GeneralisedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention.arithmetic import thread_flushes
+from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import (
     Basis,
     EnumeratedSoftmax,
     GeneralisedSoftmax,
+    Offset,
+    Padding,
     QuadraticSoftmax,
     Shift,
+    Sites,
     Weights,
     as_basis,
     offsets,
 )
-from conv2attn.equivalence.covariances import not_one_hot
-from conv2attn.equivalence.monkeypatched import monkeypatch_of
-from conv2attn.errors import UnsupportedError
-from conv2attn.models.conversion.replacement import present
-from conv2attn.models.conversion.sharing import TRANSPOSED
+from conv2attn.bounds import computed_leak, leaked_mass_diagonal, sharpness_on_a_pixel, smallest_eigenvalue_at_least
+from conv2attn.bounds.formats import accumulator_of
+from conv2attn.bounds.rounding import gamma
+from conv2attn.errors import AlphaError, UnsupportedError
+from conv2attn.models.conversion.replacement import present, reparametrisations, standing_still
 from conv2attn.theorem import Convolution
+
+UNKNOWN = 1.0  # as the shift of a head: nothing is known of its leak
+
+
+@final
+@dataclass(frozen=True)
+class SoftHead:
+    """One head whose scores are `-alpha |key - centre|^2`; its target is the key nearest to the centre.
+
+    Args:
+        alpha: the sharpness.
+        shifts: how far the centre is from the nearest pixel, along each axis of the scores; above 1/2 if
+            nothing is known of its leak. An enumeration has one axis.
+        distance: an upper bound on the squared distance from the centre to the nearest key, over queries and grids.
+        outside: whether the target of some query of some grid is off the grid.
+    """
+
+    alpha: float
+    shifts: tuple[float, ...]
+    distance: float
+    outside: bool
+
+    @property
+    def axes(self) -> int:
+        """Axes along which the scores are a sum."""
+        return len(self.shifts)
+
+    def sharpness(self, format_name: str) -> float:
+        """The alpha of a head on a pixel of the grid that leaks no less, as computed; 0 if there is none."""
+        if max(self.shifts) > 0.5:
+            return 0.0
+        return sharpness_on_a_pixel(self.alpha, self.shifts, self.distance, format_name)
+
+    def leak(self) -> float:
+        """Upper bound on the mass off the target, in real arithmetic."""
+        return 1.0 if max(self.shifts) > 0.5 else leaked_mass_diagonal([self.alpha] * self.axes, self.shifts)
+
+    def computed_leak(self, format_name: str) -> float:
+        """Upper bound on the mass off the target, as computed; exactly 0 where every other weight is 0."""
+        sharpness = self.sharpness(format_name)
+        return computed_leak(sharpness, self.axes, format_name) if sharpness > 0 else 1.0
+
+
+def heads_of(basis: Basis) -> tuple[SoftHead, ...]:
+    """The softmax heads of a basis whose centres are finite; a family of shifts has none."""
+    return soft_heads(basis.operators, basis.sites)
+
+
+def heads_out_of_bounds(basis: Basis) -> list[int]:
+    """The heads whose target is off the padded grid for some query of some grid: they read the nearest key instead."""
+    return [number for number, head in enumerate(heads_of(basis)) if head.outside]
+
+
+@singledispatch
+def soft_heads(operators: object, sites: Sites) -> tuple[SoftHead, ...]:
+    """The heads of a family of operators for queries at `sites`."""
+    raise UnsupportedError("C2A110", f"soft_heads has no rule for {type(operators).__name__}")
+
+
+@soft_heads.register
+def _(operators: Shift, sites: Sites) -> tuple[SoftHead, ...]:
+    return ()
+
+
+@soft_heads.register
+def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+    heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
+    return tuple(
+        soft_head(alpha, [abs(x - round(x)) for x in center], distance_outside(sites, offset))
+        for center, offset, alpha in heads
+    )
+
+
+@soft_heads.register
+def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+    """On one line its numbers are the pixels; of several axes nothing is known but of pixels inside the grid."""
+    if operators.center.shape[1] == 1:
+        return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
+    heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
+    found = []
+    for center, offset, alpha in heads:
+        outside = any(distance_outside(sites, offset))
+        known = center == list(offset) and not outside
+        found.append(SoftHead(alpha, (0.0 if known else UNKNOWN,), 0.0 if known else math.inf, outside))
+    return tuple(found)
+
+
+@soft_heads.register
+def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+    """Nothing is said of their leak.
+
+    A score is off by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha |n|^2`.
+    """
+    axes = operators.center.shape[1]
+    steepest = (operators.root.double().square().sum((1, 2)) * (axes + 1) / 2).tolist()
+    heads = zip(steepest, offsets(operators), strict=True)
+    return tuple(soft_head(alpha, [UNKNOWN] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
+
+
+def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> SoftHead:
+    """The head with these shifts and distances off the grid, one of each per axis of its scores."""
+    shifts, outside = tuple(shifts), tuple(outside)
+    distance = sum((over + shift) ** 2 for over, shift in zip(outside, shifts, strict=True)) * (1 + 2.0**-40)
+    return SoftHead(alpha, shifts, distance, any(outside))
+
+
+def distance_outside(sites: Sites, offset: Offset) -> tuple[int, ...]:
+    """How far off the grid the target of the outermost query is along each axis, on every grid."""
+    return tuple(
+        max(0, -before - o, o - after) for before, o, after in zip(sites.before, offset, sites.after, strict=True)
+    )
+
+
+LONGEST = 2.0**25  # of a displacement, since sides are below 2^24
+MARGIN = 1 - 2.0**-20  # chosen: far more than the few roundings of float64 with which a gap is computed here
+
+
+def not_one_hot(basis: Basis) -> str:
+    """Why heads with full covariances are not known to be shifts as computed; empty if they are, or there are none."""
+    heads, kind = basis.operators, FORMATS[basis.weights.stored.dtype]
+    if not isinstance(heads, GeneralisedSoftmax):
+        return ""
+    for head, (target, center, root) in enumerate(zip(offsets(heads), *heads.values, strict=True)):
+        label = f"head {head}, with a full covariance, "
+        if center.tolist() != list(target):
+            return f"{label}is centred between pixels"
+        if any(distance_outside(basis.sites, target)):
+            return f"{label}has targets off the grid, where it does not read the nearest key"
+        gap = gap_of(root.double(), kind)
+        if not gap > 0 or computed_leak(gap, len(target), kind) > 0:
+            return f"{label}is not known to be one-hot: its sharpness is at least {gap:.3g}"
+    return ""
+
+
+def gap_of(root: torch.Tensor, format_name: str) -> float:
+    """A number g such that keys n pixels from a target on a pixel score at most `-g |n|^2`, as computed; 0 if none.
+
+    The score of the target is 0. That of another key is `-1/2 |root n|^2`, with a root and an n that are exact. Each
+    entry of `root n` is off by at most `gamma_axes |row| |n|`, so that the vector is at least as long as
+    `(s - gamma_axes |root|_F) |n|`, with s the smallest singular value; the squares, their sum and the half are off by
+    a relative `gamma_(axes + 2)`. No entry overflows.
+
+    Source: Higham 2002, Lemma 3.1 and Eq. 3.12.
+    """
+    axes, inner = len(root), accumulator_of(format_name)
+    unit, largest = inner.unit_roundoff, root.square().sum().item()
+    if not largest * LONGEST**2 <= inner.largest:
+        return 0.0
+    gram: Any = (root.mT @ root).tolist()
+    try:
+        least = smallest_eigenvalue_at_least(gram) - axes * 2.0**-50 * largest
+    except AlphaError:
+        return 0.0
+    length = math.sqrt(max(0.0, least)) - gamma(axes, unit) * math.sqrt(largest)
+    return max(0.0, length) ** 2 / 2 * (1 - gamma(axes + 2, unit)) * MARGIN
 
 
 @final
@@ -34,28 +199,23 @@ class Pair:
     """Two layers to compare.
 
     `scattered` says which of them torch computes as a transposed convolution: by adding up the taps of an output in the
-    format in which it is stored.
+    format in which it is stored; `engines` which engine is set of each that is an attention.
     """
 
     original: Basis
     converted: Basis
     scattered: tuple[bool, bool] = (False, False)
+    engines: tuple[str, str] = ("auto", "auto")
 
     @cached_property
     def magnitudes(self) -> tuple[Tensor, Tensor]:
         """For each output channel of either layer, the sum of |W_out| |W_val| over terms and input channels."""
         return magnitudes(self.original), magnitudes(self.converted)
 
-    @staticmethod
-    def of(original: nn.Module, converted: nn.Module) -> "Pair":
-        """The bases of two layers.
 
-        Raises:
-            UnsupportedError: as `comparable_basis`.
-        """
-        layers = original, converted
-        scattered = tuple(isinstance(layer, TRANSPOSED) for layer in layers)
-        return Pair(comparable_basis(original), comparable_basis(converted), (scattered[0], scattered[1]))
+def engine_of(layer: nn.Module | None) -> str:
+    """The engine set; "auto" for a convolution."""
+    return layer.engine if isinstance(layer, MultiHeadSelfAttention) else "auto"
 
 
 @singledispatch
@@ -85,7 +245,8 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
         raise UnsupportedError("C2A106", f"{layer.name}: {reason}, so what it computes is not known")
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
-    encoding, used = layer.encoding, weights or layer.weights
+    with standing_still(layer):
+        encoding, used = layer.encoding, weights or layer.weights
     if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding, GeneralisedEncoding):
         raise UnsupportedError(
             "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
@@ -104,7 +265,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
         operators = QuadraticSoftmax(center.to(computed), sharpness)
     if isinstance(encoding, GeneralisedEncoding):
         operators = GeneralisedSoftmax(center.to(computed), sharpness.to(computed))
-    basis = Basis(operators, without_identities(used), layer.padding, layer.sites)
+    basis = Basis(operators, without_identities(used), layer.image_padding, layer.sites)
     hard = isinstance(encoding, GeneralisedEncoding) and not not_one_hot(basis)
     return replace(basis, operators=Shift(offsets(operators))) if hard else basis
 
@@ -145,7 +306,7 @@ def channels(basis: Basis) -> tuple[int, int]:
 def working_heads(basis: Basis) -> list[int]:
     """The terms that do anything: one with a factor of zeros adds nothing, wherever it reads."""
     factors = [w for w in (basis.weights.value, basis.weights.output) if w is not None]
-    used = torch.stack([factor.flatten(1).any(1) for factor in factors]).all(0)
+    used = torch.stack([~(factor.abs().sum((1, 2)) == 0) for factor in factors]).all(0)
     return [int(head) for head in used.nonzero()]
 
 
@@ -157,3 +318,80 @@ def magnitudes(basis: Basis) -> Tensor:
     inner = value.cpu().double().abs().sum(2).unflatten(1, (groups, -1))
     outer = output.cpu().double().abs().unflatten(1, (groups, -1))
     return torch.einsum("hgok,hgk->go", outer, inner).flatten()
+
+
+KNOWN = (MultiHeadSelfAttention, *ENCODINGS.values(), Padding, Sites)
+TRUSTED = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
+
+
+def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
+    """The part of `layer` that was replaced, so that it may compute something else than its class; empty if none was.
+
+    Hooks on the layer itself belong to the context, which is compared as a graph. Functions of modules that somebody
+    replaced, torch's own classes, and the code below torch, are trusted.
+    """
+    parts = {"": layer, "encoding": layer.encoding, "padding": layer.image_padding, "sites": layer.sites}
+    for name, part in parts.items():
+        if class_of(part) not in KNOWN:
+            return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
+        replaced = next(replaced_methods(part), None)
+        if replaced is not None:
+            return f"{name + '.' if name else ''}{replaced} was replaced"
+    computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
+    for part in (layer, layer.encoding):
+        for key, held in [*vars(part).items(), *part._parameters.items()]:
+            plain = key in part._parameters and type(held) is nn.Parameter
+            if isinstance(held, Tensor) and not plain and not (part is layer and key in computed):
+                return f"{key} is {a_kind(held)}, not a parameter"
+    if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):
+        return "positions are computed before each call"
+    return ""
+
+
+def class_of(part: object) -> type:
+    """The class of an object, without the one that a parametrisation of torch lays over it."""
+    kind = type(part)
+    if not isinstance(part, nn.Module) or not is_parametrized(part):
+        return kind
+    laid = {key for key in vars(kind) if not key.startswith("__")}
+    return kind.__bases__[0] if laid <= {*part.parametrizations} else kind  # type: ignore[misc]
+
+
+def replaced_methods(part: object) -> Iterator[str]:
+    """The names under which an object, or a class of conv2attn that it is of, holds code of others."""
+    kind = type(part)
+    yield from (key for key in vars(part) if isinstance(getattr(kind, key, None), types.FunctionType | property))
+    for base in kind.__mro__:
+        if package_of(base) == "conv2attn":
+            held = ((key, each) for key, each in vars(base).items() if callable(function_of(each)))
+            yield from (key for key, each in held if package_of(each) not in TRUSTED)
+
+
+def function_of(held: object) -> object:
+    """The function behind a property, a static method or a class method; anything else as it is."""
+    return held.fget if isinstance(held, property) else getattr(held, "__func__", held)
+
+
+def package_of(held: object) -> str:
+    """The package in which a function or a class was written, whatever it claims to wrap."""
+    function = function_of(held)
+    if isinstance(function, types.FunctionType):
+        return str(function.__globals__["__name__"]).partition(".")[0]
+    return str((function if isinstance(function, type) else type(function)).__module__).partition(".")[0]
+
+
+@contextmanager
+def gradual_underflow() -> Iterator[bool]:
+    """Lets subnormal numbers count, as they do on paper; yields whether this thread flushed them, and will again."""
+    flushing = thread_flushes()
+    torch.set_flush_denormal(False)
+    try:
+        yield flushing
+    finally:
+        torch.set_flush_denormal(flushing)
+
+
+def a_kind(thing: object) -> str:
+    """The class of something, with its article."""
+    name = type(thing).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,41 +1,31 @@
-"""The certificate of two networks: the conjunction of the verdicts on their layers and on their context."""
+"""The certificate of two networks: the conjunction of the verdicts on their layers and on what stands between them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from numbers import Real
+from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.arguments import check_arguments
-from conv2attn.equivalence.certificate import SAME_MAP, Certificate, Row
-from conv2attn.equivalence.circumstances import machine
-from conv2attn.equivalence.compared import Compared, compare_layers
-from conv2attn.equivalence.conditions import NOT_EMPTY
-from conv2attn.equivalence.context import Context, compare_context, compiled
-from conv2attn.equivalence.interpreter import propagate, repeats
-from conv2attn.equivalence.layer import strength_of
-from conv2attn.equivalence.network_search import search
-from conv2attn.equivalence.outputs import compare_outputs, findings_returned, judge
-from conv2attn.equivalence.rows import engine_limits
-from conv2attn.equivalence.tolerance import judge_bound, judge_network, judge_samples
-from conv2attn.errors import UsageError
+from conv2attn.attention.arithmetic import CHOSEN, arithmetics
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.attention.probes import float32_precisions, indirect_convolution
+from conv2attn.bounds import worst
+from conv2attn.equivalence.bases import a_kind, gradual_underflow
+from conv2attn.equivalence.comparison import Comparison
+from conv2attn.equivalence.opaque import LOCK
+from conv2attn.equivalence.outputs import is_dense
+from conv2attn.equivalence.results import Certificate, Finding, unsupported
+from conv2attn.equivalence.verdicts import ASSUMPTIONS, Verdicts
+from conv2attn.equivalence.walk import undisturbed
+from conv2attn.errors import UsageError, real_number
 from conv2attn.models.conversion.patches import on_tokens_of
-from conv2attn.models.conversion.redirection import AttendingCalls
-from conv2attn.models.conversion.replacement import hooked
 from conv2attn.models.provenance import assumed_of, input_size_of
-from conv2attn.verdicts import Strength, Verdict, weakest_strength
-
-ASSUMPTIONS = (
-    "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
-    "the image, conv and gather only where the convolution does)",
-    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
-    "torch's own functions, not compiled; code between the layers that does the same at each call, whose operators "
-    "were read off one call for all sizes, and that does not look at how tensors lie in memory",
-)
-
-LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
 
 
 def certify(
@@ -51,12 +41,14 @@ def certify(
     tolerance: float | None = None,
     circumstances: Sequence[tuple[str, str]] = (),
 ) -> Certificate:
-    """Whether `network` computes `original`: layer by layer for every input, and measured on some.
+    """Whether `network` computes `original`, in the forward pass: layer by layer for every input, and measured on some.
 
     For each layer: geometry equal as affine forms in the input size, sums of `W_val W_out` at each offset and biases
     equal as real numbers, leaked mass at most the unit roundoff; *proved* where the leak is exactly 0 in the dtype,
-    else *bounded*. Functional convolutions are compared where the images lead, so they are *sampled*. Beside it the
-    largest difference measured by true softmax and the bound on it, for all inputs of the range met.
+    else *bounded*. Everything between the layers is compared as two graphs in normal form. Beside it the largest
+    difference measured by true softmax and the bound on it, for all inputs of the range met.
+
+    One certificate is made at a time in a process: torch.export keeps state in it.
 
     Args:
         input_size: (channels, *sides) of seeded random images, if there are no `images`.
@@ -70,7 +62,7 @@ def certify(
     Raises:
         UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
             more than 2^26 numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast
-            is on (C2A004).
+            is on (C2A004); torch is compiling (C2A010).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
@@ -79,104 +71,133 @@ def certify(
         (<Verdict.HOLDS: 'holds'>, <Strength.PROVED: 'proved'>)
     """
     numbers = {"tolerance": tolerance, "input_range": input_range, "input_size": input_size, "seed": seed}
-    check_arguments(original, network, images=images, labels=labels, **numbers)
-    if images is None:
-        images, described = random_images(original, input_size, input_range, seed)
-    described = described or f"{len(images)} given images"
-    if torch.is_autocast_enabled(images.device.type):
-        raise UsageError("C2A004", "autocast is on, under which layers compute in another dtype", "Cast the networks.")
-    read = read_as(original, network)
-    recorded = (*machine(original, images), *circumstances, *([("read as", read)] if read else []))
-    if unread := compiled(original, network):
-        return Certificate((), tuple(unread), None, ASSUMPTIONS, circumstances=recorded)
-    on_tokens = on_tokens_of(original, network)
-    if on_tokens is not original:
-        original, recorded = on_tokens, (*recorded, ("the first is read on patch tokens", "see claim PATCH of proofs/"))
-    compared = compare_layers(original, network, images, described, exactly=tolerance is None)
-    largest = images.abs().max().item()
-    reach = input_range if largest <= input_range else largest
-    foreign, alike = not attends(original) and not attends(network), tolerance is None and compared.alike
-    refutes = alike or (tolerance is None and not foreign)
-    context = compare_context(original, network, compared.pairs, compared.bases, images, refutes=refutes)
-    sampled = foreign and context.finding.verdict is Verdict.UNDECIDED
-    bound, stop = None, "graphs that are not known to be equal"
-    if context.graphs and context.finding.verdict is Verdict.HOLDS:
-        if not compared.rows and repeats(*context.graphs):
-            bound = 0.0
-        else:
-            bound, stop = propagate(context.graphs[0], compared.rules(context.numbers), images, reach)
-    outputs = compare_outputs(compared.first, compared.second, described, labels, bound)
-    rows = {} if sampled and not alike else strengthened(compared, context)
-    witnesses = compared.witnesses(input_range) if rows else ()
-    between = [
-        judge_samples(outputs, tolerance, context.finding.sentence) if sampled else context.finding,
-        judge(compared.first, compared.second, compared.failure, compared.overflow()),
-        *findings_returned(compared.first, compared.second, compared.failure),
-        *judge_bound(outputs),
-    ]
-    if tolerance is not None and list(rows) == ["(root)"] and not hooked(original):
-        found, witnesses = compared.judge_layer(tolerance, input_range)
-        rows = {"(root)": replace(rows["(root)"], findings=(*rows["(root)"].findings, found), strength=found.strength)}
-    elif tolerance is not None and not sampled:
-        between.append(judge_network(outputs, tolerance, stop))
-        rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
-    refuted = [each.part for each in between if each.verdict is Verdict.REFUTED]
-    refuted += [name for name in compared.calls if name in rows and rows[name].verdict is Verdict.REFUTED]
-    shown, unshown = search(original, network, images, compared, refuted, tolerance)
-    inputs = f"on {described}" if sampled else all_inputs(input_range, images.shape[1:])
-    asked = SAME_MAP if tolerance is None else f"the outputs differ by at most {tolerance:g} {inputs}"
-    claimed = asked if sampled else asked + sizes(context.conditions) + engine_limits(network, compared.bases)
-    return Certificate(
-        tuple(rows.values()),
-        tuple(between),
-        outputs,
-        () if sampled else ASSUMPTIONS,
-        claimed + (f"; of networks {read}" if read else ""),
-        circumstances=recorded,
-        witnesses=(*witnesses, *shown),
-        unshown=unshown,
-        context=context.evidence,
-    )
+    with LOCK, uncompiled():
+        check_arguments(original, network, images=images, labels=labels, **numbers)
+        input_range = real_number(input_range, "input_range")
+        if images is None:
+            images, described = random_images(original, input_size, input_range, seed)
+        described = described or f"{len(images)} given images"
+        if torch.is_autocast_enabled(images.device.type):
+            raise UsageError(
+                "C2A004", "autocast is on, under which layers compute in another dtype", "Cast the networks."
+            )
+        read = "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
+        known = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
+        if (found := compiled(original, network)) is not None:
+            return Certificate((), (found,), None, ASSUMPTIONS, circumstances=known)
+        with undisturbed(original), undisturbed(network):
+            on_tokens = on_tokens_of(original, network)
+            if on_tokens is not original:
+                original, known = (
+                    on_tokens,
+                    {**known, "the first is read on patch tokens": "see claim PATCH of proofs/"},
+                )
+            comparison = Comparison(original, network, images, described)
+            certificate = Verdicts(comparison, described, labels, input_range, tolerance).certificate()
+    claim = certificate.claim + (f"; of networks {read}" if read else "")
+    return replace(certificate, circumstances=dict(sorted(known.items())), claim=claim)
 
 
-def attends(network: nn.Module) -> bool:
-    """Whether a network holds attention of this package, so that it was converted."""
-    return any(isinstance(module, MultiHeadSelfAttention | AttendingCalls) for module in network.modules())
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Refuses to run while torch is compiling or exporting, and to leave it so.
+
+    Raises:
+        UsageError: it is (C2A010).
+    """
+
+    def check(when: str) -> None:
+        if torch.compiler.is_compiling():
+            found = (
+                f"torch is compiling or exporting {when} this call: whatever networks do now is not what they do later"
+            )
+            raise UsageError("C2A010", found)
+
+    check("around")
+    yield
+    check("after")
 
 
-def all_inputs(input_range: float, size: Sequence[int]) -> str:
-    """The inputs of a claim with a tolerance: a bound carried through a network is one for images of one size."""
-    return f"for all finite inputs {'x'.join(map(str, size))} within +-{input_range:g}"
+def compiled(original: nn.Module, network: nn.Module) -> Finding | None:
+    """The finding on the first module that runs as compiled code, which cannot be read, if there is one."""
+    for side, which in ((original, "first"), (network, "second")):
+        for name, module in side.named_modules():
+            dynamo = type(module).__module__ == "torch._dynamo.eval_frame"
+            wrapped = dynamo or isinstance(module, torch.jit.ScriptModule)
+            if wrapped or vars(module).get("_compiled_call_impl") is not None:
+                sentence = f"{name or 'the network'} of the {which} runs as compiled code, which cannot be read"
+                return unsupported("C2A106", f"{sentence}: pass it uncompiled")
+    return None
 
 
-def strengthened(compared: Compared, context: Context) -> dict[str, Row]:
-    """The rows, those of functional convolutions with the strength that the graphs prove for any weights."""
-    rows = dict(compared.rows)
-    for name in compared.calls:
-        row = rows[name]
-        if row.strength is not None and row.verdict is Verdict.HOLDS:
-            rows[name] = replace(row, strength=weakest_strength([context.calls, strength_of(row.findings)]))
-    return rows
+LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+SEEDS = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
 
 
-def sizes(conditions: Sequence[str]) -> str:
-    """For which sizes of input a claim is made, in words; empty where that is every size."""
-    asked = [each for each in conditions if each != NOT_EMPTY] or list(conditions)
-    if not asked:
-        return ""
-    if len(asked) <= 2:
-        return f", of sizes with {' and '.join(asked)}"
-    return f", of sizes that fulfil {len(asked)} conditions of the graph, such as {asked[0]}"
+def check_arguments(original: Any, network: Any, *, images: Any, labels: Any, **numbers: Any) -> None:
+    """Refuses what is no network, no number, no images or no classes of them.
+
+    Args:
+        original, network: modules.
+        images: None, or a dense tensor of floating-point numbers, the batch first.
+        labels: None, or one whole number for each image.
+        numbers: `tolerance`, `input_range`, `input_size` and `seed` as they were given.
+    Raises:
+        UsageError: one of them is of another kind (C2A006).
+    """
+    for which, given in (("original", original), ("network", network)):
+        if not isinstance(given, nn.Module):
+            raise UsageError("C2A006", f"{which} is {a_kind(given)}, not an nn.Module", "Pass two networks or layers.")
+        if any(tensor.is_meta for tensor in (*given.parameters(), *given.buffers())):
+            raise UsageError("C2A006", f"{which} is on the meta device, without numbers", "Load its numbers first.")
+    check_numbers(**numbers)
+    if images is not None:
+        check_images(images)
+    if labels is not None:
+        check_labels(labels, 1 if images is None else len(images))
 
 
-def read_as(original: nn.Module, network: nn.Module) -> str:
-    """The assumptions under which files were read as these networks; empty if there are none."""
-    return "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
+def check_numbers(tolerance: Any, input_range: Any, input_size: Any, seed: Any) -> None:
+    """Refuses a tolerance or a range that is no number, sides that are no sequence, and a seed that is not whole."""
+    if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance < math.inf):
+        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
+    if not (is_number(input_range) and input_range >= 0):
+        raise UsageError("C2A001", f"input_range={input_range!r} is not a number of at least 0")
+    if input_size is not None and not isinstance(input_size, Sequence):
+        sentence = f"input_size={input_size!r} is not (channels, *sides)"
+        raise UsageError("C2A006", sentence, "Pass a tuple of whole numbers.")
+    if type(seed) is not int or seed not in SEEDS:
+        raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
 
 
-def at_most_bounded(strength: Strength | None) -> Strength:
-    """The strength, but not above bounded."""
-    return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
+def check_images(images: Any) -> None:
+    """Refuses images that are no dense tensor of floating-point numbers with a batch."""
+    if isinstance(images, Tensor) and not is_dense(images):
+        sentence = "images are a sparse, quantised or nested tensor"
+        raise UsageError("C2A006", sentence, "Pass a dense one: images.to_dense(), or images.dequantize().")
+    if not isinstance(images, Tensor) or not images.numel():
+        raise UsageError("C2A006", "images are not a tensor with numbers in it")
+    if not images.is_floating_point():
+        sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
+        raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
+    if not images.ndim:
+        raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
+
+
+def check_labels(labels: Any, count: int) -> None:
+    """Refuses labels that are not one class for each of `count` images."""
+    if not is_dense(labels) or labels.dtype not in WHOLE:
+        kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
+        raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
+    if labels.shape != (count,):
+        shape = tuple(labels.shape)
+        raise UsageError("C2A007", f"labels are {shape}, not one for each of {count} images", "Pass a class an image.")
+
+
+def is_number(given: Any) -> bool:
+    """Whether something is a real number; truth values are none."""
+    return isinstance(given, Real) and not isinstance(given, bool)
 
 
 def random_images(
@@ -197,3 +218,47 @@ def random_images(
     if not images.isfinite().all():
         raise UsageError("C2A001", f"an input range of {input_range:g} is beyond {images.dtype}")
     return images, f"1 random image {sides} within +-{input_range:g} (seed {seed})"
+
+
+def machine(original: nn.Module, images: Tensor) -> dict[str, str]:
+    """What a certificate holds for: versions, device, dtypes, kernels."""
+    dtypes = sorted({p.dtype for p in original.parameters()}, key=str)
+    return {
+        "conv2attn": version("conv2attn"),
+        "torch": str(torch.__version__),
+        "python-flint": version("python-flint"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "device": device_name(images.device),
+        "dtypes": ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes),
+        "kernels": kernels(images),
+        "arithmetic": arithmetic(dtypes, images.device.type),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The device, with its model where torch knows it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def kernels(images: Tensor) -> str:
+    """The kernels that the convolutions may run by, and the settings that decide."""
+    convolutions, matrices = float32_precisions(images.device.type)
+    products = f"fp32_precision {convolutions} of convolutions, {matrices} of products"
+    if images.device.type == "cuda":
+        return f"cuDNN {torch.backends.cudnn.version()}, {products}"
+    library = "oneDNN" if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled else "native"
+    indirect = indirect_convolution(images)
+    return f"{library}, {torch.backends.cpu.get_cpu_capability()}, {products}" + (f" ({indirect})" if indirect else "")
+
+
+@gradual_underflow()
+def arithmetic(dtypes: Iterable[torch.dtype], device: str) -> str:
+    """What was measured of the engines that compute in these dtypes on the device, and every bound counts."""
+    lines = (
+        f"{' and '.join(CHOSEN)}: {worst(arithmetics('auto', dtype, device))}; "
+        f"sdpa: {worst(arithmetics('sdpa', dtype, device))}"
+        for dtype in dtypes
+        if dtype in FORMATS
+    )
+    return "; ".join(lines)

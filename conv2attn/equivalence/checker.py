@@ -1,4 +1,4 @@
-"""Whether two layers, read from their files, are the same map: own code in exact arithmetic, without torch.nn.
+"""Whether two layers are the same map: code of its own in exact arithmetic, which `recheck` adds to certify's.
 
 The taps at each start must add up to the same real numbers, the biases must be equal, and alpha must leave other keys
 no weight, or at most the roundoff. Rare forms are left undecided: encodings that are not quadratic, heads whose target
@@ -6,17 +6,19 @@ is no pixel, paddings of different modes, and soft heads of two attention layers
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from secrets import token_bytes
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-FORM = ("spacing", "stride", "room", "before", "after")
-MODES = ("zeros", "reflect", "replicate", "circular")
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}
 DOUBT = 2.0**-19  # relative, of a threshold of alpha: next to it nothing is refuted
@@ -55,35 +57,54 @@ class Layer:
     apart: tuple[bool, ...] = ()
 
     @staticmethod
-    def of_form(form: Mapping[str, Any], held: Mapping[str, Tensor]) -> "Layer":
-        """A convolution as the certificate has it, with the weights of the file."""
-        weight, groups = held["weight"], form["groups"]
-        if form["transposed"]:
-            flipped = weight.flip(list(range(2, weight.ndim)))
-            weight = flipped.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
-        taps, starts = weight.flatten(2).permute(2, 0, 1), tuple(map(tuple, form["starts"]))
-        spacing, stride, room, before, after = (tuple(form[key]) for key in FORM)
-        lengths = {len(each) for each in (spacing, stride, room, before, after, *starts)}
-        if len(starts) != len(taps) or lengths != {weight.ndim - 2}:
-            raise ValueError(f"a layer has {len(taps)} taps along {weight.ndim - 2} axes, and its form has not")
-        return Layer(groups, spacing, stride, room, (before, after, form["mode"]), starts, (taps,), held.get("bias"))
+    def of(module: Any) -> "Layer | None":
+        """A convolution or an attention with quadratic heads, as its attributes say; None for anything else."""
+        if isinstance(module, MultiHeadSelfAttention):
+            return Layer.of_attention(module)
+        return Layer.of_convolution(module) if isinstance(module, CONVOLUTIONS) else None
 
     @staticmethod
-    def of_plan(plan: Mapping[str, Any], held: Mapping[str, Tensor]) -> "Layer":
-        """An attention layer with a quadratic encoding, as the plan and the tensors of its file have it."""
-        factors = tuple(held[key].permute(2, 0, 1) for key in ("value", "output") if key in held)
-        before, after, spacing = (tuple(plan["padding"][key]) for key in ("before", "after", "spacing"))
-        first, last, stride = (tuple(plan["sites"][key]) for key in ("before", "after", "stride"))
-        room = tuple(b + a - f - e for b, a, f, e in zip(before, after, first, last, strict=True))
+    def of_convolution(conv: Any) -> "Layer":
+        """A convolution: output o reads pixel `o * stride + t * dilation` of the padded, or zero-stuffed, image."""
+        reach = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+        room: Any = [(p, p) for p in conv.padding] if isinstance(conv.padding, tuple) else None
+        if conv.padding == "same":
+            room = [(r // 2, r - r // 2) for r in reach]
+        if conv.padding == "valid":
+            room = [(0, 0) for _ in reach]
+        if conv.transposed:
+            each = zip(reach, conv.padding, conv.output_padding, strict=True)
+            room = [(r - p, r - p + more) for r, p, more in each]
+        before, after = (tuple(pair[side] for pair in room) for side in (0, 1))
+        taps = product(*([d * t for t in range(k)] for d, k in zip(conv.dilation, conv.kernel_size, strict=True)))
+        starts = tuple(tuple(x - b for x, b in zip(tap, before, strict=True)) for tap in taps)
+        over = tuple(b + a - r for b, a, r in zip(before, after, reach, strict=True))
+        ones = (1,) * len(reach)
+        spacing, stride = (conv.stride, ones) if conv.transposed else (ones, conv.stride)
+        matrices = taps_in(conv.weight.detach(), conv.groups, conv.transposed)
+        padding = before, after, conv.padding_mode
+        return Layer(conv.groups, spacing, stride, over, padding, starts, (matrices,), conv.bias)
+
+    @staticmethod
+    def of_attention(layer: Any) -> "Layer | None":
+        """An attention whose heads are quadratic and read positions alone; None for another."""
+        if layer.key is not None or layer.position_key is not None or type(layer.encoding) is not QuadraticEncoding:
+            return None
+        factors = [each.detach().permute(2, 0, 1) for each in (layer.value, layer.output) if each is not None]
+        if layer.weight is not None:
+            factors = [taps_in(layer.weight.detach(), layer.groups, layer.transposed)]
+        grid, (first, last, stride) = layer.image_padding, (layer.sites.before, layer.sites.after, layer.sites.stride)
+        edges = zip(grid.before, grid.after, first, last, strict=True)
+        room = tuple(b + a - f - e for b, a, f, e in edges)
         starts, apart = list[Pixel](), list[bool]()
-        for center in held["encoding.center"].double().tolist():
-            pixel = tuple(map(round, center))
-            starts.append(tuple(f + x - b for f, x, b in zip(first, pixel, before, strict=True)))
+        for center in layer.encoding.center.double().tolist():
+            pixel = tuple(map(round, center)) if all(map(math.isfinite, center)) else (0,) * len(center)
+            starts.append(tuple(f + x - b for f, x, b in zip(first, pixel, grid.before, strict=True)))
             inside = all(-f <= x <= e for f, x, e in zip(first, pixel, last, strict=True))
             apart.append(not inside or pixel != tuple(center))
-        numbers = factors, held.get("bias"), tuple(held["encoding.alpha"].tolist()), tuple(apart)
-        padding = before, after, plan["padding"]["mode"]
-        return Layer(plan["groups"], spacing, stride, room, padding, tuple(starts), *numbers)
+        padding, alpha = (grid.before, grid.after, grid.mode), tuple(layer.encoding.alpha.tolist())
+        numbers = tuple(starts), tuple(factors), layer.bias, alpha, tuple(apart)
+        return Layer(layer.groups, grid.spacing, stride, room, padding, *numbers)
 
     @property
     def d_in(self) -> int:
@@ -113,6 +134,26 @@ class Layer:
     def working(self) -> list[int]:
         """The heads or taps that are not zero."""
         return [t for t in range(len(self.starts)) if all(factor[t].any() for factor in self.factors)]
+
+
+def taps_in(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    """The matrices of the taps in a convolution's weight, (taps, rows, columns of a group)."""
+    if transposed:
+        weight = weight.flip(list(range(2, weight.ndim))).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    return weight.flatten(2).permute(2, 0, 1)
+
+
+def objections(first: nn.Module, second: nn.Module, *, bounded: bool) -> Iterator[Objection]:
+    """The reasons why the second module is not the first, or why that is not checked; see `compare`."""
+    with torch.no_grad():
+        layers = [Layer.of(module) for module in (first, second)]
+        ours, theirs = layers
+        if ours is None or theirs is None:
+            yield Objection("only convolutions and quadratic heads are checked twice", sure=False)
+        elif not all(each.isfinite().all() for layer in (ours, theirs) for each in (*layer.factors, layer.biases)):
+            yield Objection("a number is not finite")
+        else:
+            yield from dict.fromkeys(compare(ours, theirs, bounded=bounded))
 
 
 def compare(first: Layer, second: Layer, *, bounded: bool) -> Iterator[Objection]:
@@ -151,31 +192,6 @@ def leaks(layer: Layer, *, bounded: bool, sure: bool) -> Iterator[Objection]:
         enough, least = math.log(2.04 * axes / roundoff), math.log((1 - roundoff) / roundoff)
     if not alpha >= enough:
         yield Objection(f"encoding.alpha is {alpha:g}", sure=sure and alpha < least * (1 - DOUBT))
-
-
-def misfit(plan: Mapping[str, Any], held: Mapping[str, Tensor]) -> str:
-    """Which entry of a layer's plan its tensors do not have, so that no layer is rebuilt; empty if all fit."""
-    heads, axes = held["encoding.center"].shape
-    d_in, d_out, d_head, groups = widths = [plan[key] for key in ("d_in", "d_out", "d_head", "groups")]
-    if any(type(width) is not int or width < 1 for width in widths) or any(width % groups for width in widths):
-        return "a width"
-    shapes: dict[str, tuple[int, ...]] = {"encoding.center": (heads, axes), "encoding.alpha": (heads,)}
-    shapes |= {"value": (d_head, d_in // groups, heads)} if plan["value"] else {}
-    shapes |= {"output": (d_out, d_head // groups, heads)} if plan["output"] else {}
-    shapes |= {"bias": (d_out,)} if plan["bias"] else {}
-    if shapes != {key: tuple(tensor.shape) for key, tensor in held.items()}:
-        return "a shape"
-    if not (plan["value"] or plan["output"]) or any(plan[key] for key in ("content", "content_position")):
-        return "content"
-    if (not plan["value"] and d_head != d_in) or (not plan["output"] and d_head != d_out):
-        return "d_head"
-    if plan["stride_by"] not in ("queries", "pooling") or list(plan["positions"]) != [heads, axes]:
-        return "stride_by or positions"
-    amounts = [plan["padding"][key] for key in ("before", "after", "spacing")]
-    amounts += [plan["sites"][key] for key in ("before", "after", "stride")]
-    whole = all(len(each) == axes and all(type(x) is int for x in each) for each in amounts)
-    positive = whole and min(*plan["padding"]["spacing"], *plan["sites"]["stride"]) >= 1
-    return "" if positive and plan["padding"]["mode"] in MODES else "padding or sites"
 
 
 def same_at(start: Pixel, first: Layer, second: Layer) -> bool:

@@ -1,16 +1,14 @@
-"""The report of a certificate, and its plain data; pure functions."""
+"""The report of a certificate: what is said of it, in which order."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from conv2attn.equivalence.outputs import Gap, Outputs, in_axes
-from conv2attn.equivalence.stored import SCHEMA, StoredCertificate
+from conv2attn.equivalence.outputs import in_axes
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, gathered, show
-from conv2attn.report.stored import written
 from conv2attn.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from conv2attn.equivalence.certificate import Certificate
+    from conv2attn.equivalence.results import Certificate, Gap, Outputs, Row
 
 HEADER = ("layer", "convolution", "grid", "heads", "alpha", "max |error|", "bound", "strength", "verdict")
 GAPS = ("output", "at", "difference", "first", "second")
@@ -19,14 +17,21 @@ SPARE = ("grid", "alpha", "convolution", "heads", "strength")
 
 def document(certificate: "Certificate", verbose: bool = False) -> Document:
     """The verdict, the rows, and what was found, measured and assumed."""
-    table = Table(HEADER, tuple(tuple(row.cells()) for row in certificate.rows), SPARE)
+    table = Table(HEADER, tuple(map(cells, certificate.rows)), SPARE)
     if certificate.outputs and not certificate.rows:
         table = Table(GAPS, tuple(map(gap_cells, certificate.outputs.gaps)), GAPS[3:])
     notes = Notes((*findings(certificate, verbose), *totals(certificate, verbose)))
     return Document(answer(certificate), (table, notes, Verbatim(repeating(certificate))), certificate.verdict)
 
 
-def gap_cells(gap: Gap) -> tuple[Cell, ...]:
+def cells(row: "Row") -> tuple[Cell, ...]:
+    """The row of a layer."""
+    grid, verdict = "x".join(map(str, row.grid)) if row.grid else None, "skipped" if row.skipped else row.verdict
+    numbers = row.heads, row.alpha, row.max_error, row.bound
+    return row.name, row.convolution, grid, *numbers, row.strength, verdict
+
+
+def gap_cells(gap: "Gap") -> tuple[Cell, ...]:
     """The row of an output of which only the largest difference is known."""
     return gap.output, in_axes(gap.place) or "-", gap.difference, f"{gap.original:.6g}", f"{gap.converted:.6g}"
 
@@ -38,7 +43,7 @@ def answer(certificate: "Certificate") -> tuple[str, ...]:
     skipped = len(certificate.rows) - len(certificate.counted)
     sampled = certificate.sampled and certificate.verdict is Verdict.UNDECIDED
     known = f" ({certificate.strength.value})" if certificate.verdict is Verdict.HOLDS or sampled else ""
-    read = dict(certificate.circumstances).get("read as")
+    read = certificate.circumstances.get("read as")
     layers = f"layers: {tally}{f', {skipped} skipped' if skipped else ''}" if certificate.rows else "no layers compared"
     said = f"{certificate.verdict.value}{known}; {layers}"
     return (said, f"networks {read}") if read else (said,)
@@ -52,27 +57,29 @@ def findings(certificate: "Certificate", verbose: bool = False) -> list[str]:
         said = [(name, finding.sentence) for name, finding in remarks if finding.code == code]
         lines += [f"{code} {line}".strip() for line in gathered(said, most=None if verbose else 3)]
     lines += [f"{each.code} {each.sentence}" for each in certificate.between if each.sentence]
-    lines += [f"{witness.layer}: {witness.in_words()}" for witness in certificate.witnesses]
+    lines += [f"{each.layer}: {each.in_words()}" for each in certificate.counterexamples]
     return [*lines, *certificate.unshown]
 
 
 def repeating(certificate: "Certificate") -> tuple[str, ...]:
     """The commands that show a refutation again."""
-    known = dict(certificate.circumstances)
+    known = certificate.circumstances
     again = known.get("repeat", known.get("command")) if certificate.verdict is Verdict.REFUTED else None
     return (f"to repeat it: {again}",) if again else ()
 
 
 def totals(certificate: "Certificate", verbose: bool = False) -> list[str]:
-    """The claim on the context, the measured outputs, and the assumptions, in full where `verbose`."""
+    """The claim on the context, measured outputs and assumptions; where `verbose`, in full and with the arithmetic."""
     lines = between_in_words(certificate)
     if certificate.outputs:
         lines += outputs_in_words(certificate.outputs, verbose)
     if certificate.holding_tolerance is not None:
         known = "that holds on these images" if certificate.sampled else "known to hold"
         lines.append(f"smallest tolerance {known}: --tolerance {rounded_up(certificate.holding_tolerance)}")
-    lines.append(f"claim: {certificate.claim}")
+    lines += [f"claim: {certificate.claim}"] if certificate.claim else []
     if verbose:
+        measured = certificate.circumstances.get("arithmetic")
+        lines += [f"measured: {measured}"] if measured else []
         return [*lines, *(f"assumed: {line}" for line in certificate.assumptions)]
     brief = [line.partition(" (")[0].partition(";")[0].partition(",")[0] for line in certificate.assumptions]
     return [*lines, f"assumed (in full with -v): {'; '.join(brief)}"] if brief else lines
@@ -100,12 +107,12 @@ def rounded_up(number: float) -> str:
     return shown if float(shown) >= number else f"{number * 1.005:.3g}"
 
 
-def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
+def outputs_in_words(outputs: "Outputs", verbose: bool = False) -> list[str]:
     """The end-to-end measurement in sentences."""
     difference, largest = show(outputs.max_difference), show(outputs.largest_output)
     lines = [f"outputs on {outputs.images}: largest difference {difference}, largest output {largest}"]
     if outputs.bound is not None and (verbose or not outputs.vacuous):
-        vacuous = " (vacuous: more than the outputs themselves)" if outputs.vacuous else ""
+        vacuous = " (no useful bound)" if outputs.vacuous else ""
         lines.append(f"bound propagated to the outputs: {show(outputs.bound)}{vacuous}")
     if outputs.same_top1 is not None:
         stable = f"; its margin exceeds the difference for {outputs.stable}"
@@ -116,23 +123,3 @@ def outputs_in_words(outputs: Outputs, verbose: bool = False) -> list[str]:
         before, after = outputs.correct
         lines.append(f"accuracy {before}/{outputs.count} before, {after}/{outputs.count} after")
     return lines
-
-
-def to_dict(certificate: "Certificate") -> dict[str, Any]:
-    """The report for a program; `stored.py` has its types, and docs/certificate.schema.json is their schema."""
-    body = {
-        "schema": SCHEMA,
-        "claim": certificate.claim,
-        "verdict": certificate.verdict,
-        "strength": certificate.strength,
-        "exit_code": certificate.exit_code,
-        "layers": certificate.rows,
-        "between": certificate.between,
-        "outputs": certificate.outputs,
-        "assumptions": certificate.assumptions,
-        "circumstances": dict(certificate.circumstances),
-        "witnesses": certificate.witnesses,
-        "unshown": certificate.unshown,
-        "context": certificate.context,
-    }
-    return written(body, StoredCertificate)

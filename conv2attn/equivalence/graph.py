@@ -1,115 +1,146 @@
-"""The context of the compared layers of a network, as a graph of ATen operators that holds for all input sizes.
+"""The graph of a network: the operators between its layers for every size of input, and what its code asks of sizes."""
 
-Two networks whose graphs are equal, node by node and constant by constant, compute the same from the same layers:
-hooks, modes, buffers, replaced forwards and functional convolutions are nodes of the graph or no part of the map.
-"""
-
-import hashlib
 import logging
 import re
+import sys
+import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import dataclass
+from functools import partial
 from io import StringIO
+from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic
 from torch.nn.parameter import is_lazy
 
-from conv2attn.equivalence.conditions import conditions_of, reason_of
-from conv2attn.equivalence.nodes import Node, constants_of, nodes_of
-from conv2attn.equivalence.opaque import Calls, hidden
+from conv2attn.equivalence.opaque import LAYER, NORM, Layer, layers_of, opaque
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion.redirection import CHILD
+
+NO_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled
+AXES = {0: (), 1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+PACKAGE = Path(__file__).parents[1]
+OWN = tuple(map(str, (Path(torch.__file__).parent, PACKAGE / "equivalence", PACKAGE / "models" / "conversion")))
+SIZE = re.compile(r"L\['?\w+'?\](?:\['?\w+'?\])*\.size\(\)\[(\d+)\]")
+BARE = r"((?!==|!=|<|>| and | or ).)+"
+NONEMPTY = re.compile(rf"{BARE} (>= 0|>= 1|!= 0)( and {BARE} (>= 0|>= 1|!= 0))*")
+
+
+class Unexported(Exception):
+    """A network has no graph; the reason, with the line of its code."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The nodes of a network in the order in which they run, and for which sizes of input they are what runs.
-
-    `conditions` are those that the code asked of the sizes; where there are none, the graph is that of every size.
-    """
-
-    program: ExportedProgram
-    nodes: tuple[Node, ...]
-    conditions: tuple[str, ...]
-
-    def constant(self, name: str) -> Tensor:
-        """A constant by its name."""
-        held = {**self.program.state_dict, **self.program.constants}
-        found: Tensor = held[name]
-        return found
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """The parameters, buffers and constants by the names of the nodes that stand for them."""
-        return constants_of(self.program)[0]
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of all keys and conditions."""
-        return hashlib.sha256("\n".join([*(node.key for node in self.nodes), *self.conditions]).encode()).hexdigest()
-
-
-class Unexported(Exception):
-    """A network has no such graph; the reason, with the line of its code."""
-
-
-COPIES = ("aten.clone.default", "aten.detach.default", "aten.alias.default", "aten.contiguous.default")
-Layers = Mapping[str, tuple[int, Sequence[Any]]]
-
-
-def graphs_of(
-    original: nn.Module, network: nn.Module, layers: Layers, images: Tensor, calls: Calls
-) -> tuple[Graph, Graph]:
-    """The graphs of two networks for all sizes of input, or both for the size of `images` where one has no other.
-
-    Raises:
-        Unexported: one of the two has no graph.
-    """
-
-    def both(*, every_size: bool) -> tuple[Graph, Graph]:
-        found = list[Graph]()
-        for side, which in ((original, "first"), (network, "second")):
-            try:
-                found.append(graph_of(side, layers, images, calls, every_size=every_size))
-            except Unexported as error:
-                raise Unexported(f"the {which} cannot be exported as a graph: {error}") from error
-        return found[0], found[1]
-
-    try:
-        return both(every_size=True)
-    except Unexported as error:
-        try:
-            return both(every_size=False)
-        except Unexported:
-            raise error from None
-
-
-def graph_of(network: nn.Module, layers: Layers, images: Tensor, calls: Calls, *, every_size: bool = True) -> Graph:
-    """The graph of `network` with its compared `layers` opaque.
+    """The operators of a network in the order in which they run, and for which sizes of input they are what runs.
 
     Args:
-        layers: for each name of a compared layer, its number and its form.
+        module: one node for each operator; the parameters and buffers are inputs.
+        layers: those that the opaque nodes number; `refused` says why others are not opaque.
+        constants: the parameters, buffers and other tensors by the names of the nodes that stand for them, each with
+            the name that the network has for it.
+        spec: the structure of what is returned; `image` is the name of the node of the input.
+        guards: what the code asks of the sizes, in words; beyond that no map may be empty.
+    """
+
+    module: fx.GraphModule
+    layers: list[Layer]
+    refused: Mapping[str, Conv2AttnError]
+    constants: Mapping[str, tuple[Tensor, str]]
+    spec: Any
+    guards: tuple[str, ...]
+    image: str = ""
+
+    @property
+    def nodes(self) -> Iterator[fx.Node]:
+        """The operators."""
+        return (node for node in self.module.graph.nodes if node.op not in ("placeholder", "output"))
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it holds for one size of input only."""
+        (image,) = (node for node in self.module.graph.nodes if node.name == self.image)
+        return isinstance(image.meta["val"].shape[0], int)
+
+    @property
+    def changes(self) -> bool:
+        """Whether some operator may change a tensor in place."""
+        schemas = (getattr(node.target, "_schema", None) for node in self.nodes)
+        return any(each is not None and (each.is_mutable or "norm" in each.name) for each in schemas)
+
+    @property
+    def opaque(self) -> Iterator[tuple[fx.Node, Layer]]:
+        """The opaque nodes, each with its layer."""
+        return ((node, self.layers[number_of(node)]) for node in self.nodes if node.target is LAYER)
+
+    @property
+    def compared(self) -> list[Layer]:
+        """The layers that are modules, and the functions that are called, calls that are one layer once."""
+        called = {layer for _, layer in self.opaque}
+        return [layer for layer in self.layers if layer.function is None or layer in called]
+
+    @property
+    def returned(self) -> list[fx.Node]:
+        """The nodes whose values are returned, in their order."""
+        (output,) = (node for node in self.module.graph.nodes if node.op == "output")
+        return list(output.args[0])
+
+
+def number_of(node: fx.Node) -> int:
+    """The number of the layer of an opaque node."""
+    number = node.args[3]
+    assert isinstance(number, int)
+    return number
+
+
+class Root(nn.Module):
+    """A network under another module: of a graph module at the root torch.export runs neither hooks nor forward."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, image: Tensor) -> Any:
+        """What the network returns."""
+        return self.network(image)
+
+
+def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> Graph:
+    """The graph of `network`.
+
+    Args:
         images: (batch, channels, *sides), of which only shape and dtype count; the number of axes and channels stay.
         every_size: whether batch and sides are unknown, so that the graph holds for all of them.
     Raises:
         Unexported: there is none.
     """
-    for name, held in [*network.named_parameters(), *network.named_buffers()]:
-        if is_lazy(held):
+    for name, each in [*network.named_parameters(), *network.named_buffers()]:
+        if is_lazy(each):
             raise Unexported(f"{name} has no numbers yet: the layer is lazy and has not seen an input")
     dynamic = {axis: Dim.AUTO for axis in range(images.ndim) if axis != 1} if every_size else {}
+    layers, refused = layers_of(network)
     try:
-        with hidden(network, layers, calls):
-            program = exported(network, images, dynamic)
-        return Graph(program, tuple(nodes_of(program)), conditions_of(program, images, dynamic))
+        with opaque(network, layers):
+            root = Root(network) if isinstance(network, fx.GraphModule) else network
+            program = exported(root, images, dynamic)
+        constants = constants_of(program)
+        module = program.graph_module
+        flatten(module.graph)
+        read_calls(module.graph, layers, constants)
+        for node in module.graph.nodes:
+            node.target = torch.ops.aten.batch_norm.default if node.target is NORM else node.target
+        guards = guards_of(program, images, dynamic)
     except Exception as error:  # the network's own code may raise anything, and so may the export
         raise Unexported(reason_of(error)) from error
+    (image,) = program.graph_signature.user_inputs
+    return Graph(module, layers, refused, constants, program.call_spec.out_spec, guards, str(image))
 
 
 def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> ExportedProgram:
@@ -122,6 +153,7 @@ def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> 
         unlogged("torch.fx.experimental.symbolic_shapes"),
         redirect_stderr(StringIO()),
         symbolic.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        sizes_as_text(),
         torch.random.fork_rng(),
         torch.no_grad(),
     ):
@@ -132,26 +164,169 @@ def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> 
 def unlogged(name: str) -> Iterator[None]:
     """Nothing is logged under this name."""
     logger = logging.getLogger(name)
-    logger.disabled, known = True, logger.disabled
+    logger.disabled, before = True, logger.disabled
     try:
         yield
     finally:
-        logger.disabled = known
+        logger.disabled = before
 
 
-def functional(first: Graph, second: Graph) -> tuple[Graph, Graph]:
-    """Both graphs with the nodes of the same code without updates in place, hence without copies.
+@contextmanager
+def sizes_as_text() -> Iterator[None]:
+    """While active, a size that the user's code turns into text is that of the images, and the graph is for it alone.
 
-    Where no tensor is changed a copy is what it copies. Graphs that have neither are left as they are, and so are those
-    that torch cannot rewrite.
+    Otherwise the key of a cache, such as f"{height}x{width}", is one that no call without export has.
     """
-    targets = {str(node.target) for graph in (first, second) for node in graph.program.graph.nodes}
-    if not any(target in COPIES or re.fullmatch(r"aten\.\w+_\.\w+", target) for target in targets):
-        return first, second
-    try:
-        with warnings.catch_warnings(action="ignore"), torch.no_grad():
-            programs = [graph.program.run_decompositions({}) for graph in (first, second)]
-        ours, theirs = (tuple(nodes_of(program, skipped=COPIES)) for program in programs)
-    except Exception:  # operators of the network's own may raise anything here
-        return first, second
-    return replace(first, nodes=ours), replace(second, nodes=theirs)
+
+    def fixed(method: str) -> Any:
+        original = getattr(torch.SymInt, method)
+
+        def text(size: Any, *rest: Any) -> Any:
+            file = sys._getframe(1).f_code.co_filename
+            own = file.startswith(OWN) or "sympy" in file
+            return original(size, *rest) if own else getattr(int, method)(int(size), *rest)
+
+        return text
+
+    methods = ("__str__", "__repr__", "__format__")
+    with ExitStack() as stack:
+        for method in methods:
+            before = vars(torch.SymInt).get(method)
+            stack.callback(partial(restore, method, before))
+            setattr(torch.SymInt, method, fixed(method))
+        yield
+
+
+def restore(method: str, before: Any) -> None:
+    """Gives `torch.SymInt` back the method that it had, or none."""
+    if before is None:
+        delattr(torch.SymInt, method)
+    else:
+        setattr(torch.SymInt, method, before)
+
+
+def constants_of(program: ExportedProgram) -> dict[str, tuple[Tensor, str]]:
+    """The constants of a program by the names of their nodes, with the names that the network has for them.
+
+    Raises:
+        NotImplementedError: one is sparse, quantised or nested.
+    """
+    signature, known = program.graph_signature, {**program.state_dict, **program.constants}
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    found = {node: (known[name], name) for node, name in names.items() if isinstance(known.get(name), Tensor)}
+    for tensor, name in found.values():
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise NotImplementedError(f"{name} is a sparse, quantised or nested tensor")
+    return found
+
+
+def flatten(graph: fx.Graph) -> None:
+    """Puts the operators of each block without gradients where the block stands: they compute the same numbers."""
+    for node in list(graph.nodes):
+        if node.target is not NO_GRADIENTS:
+            continue
+        inner: Any = node.args[1]
+        given = node.args[2:]
+        block = getattr(graph.owning_module, inner.target)
+        flatten(block.graph)
+        places = [each for each in block.graph.nodes if each.op == "placeholder"]
+        with graph.inserting_before(node):
+            results = graph.graph_copy(block.graph, dict(zip(places, given, strict=True)))
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
+            graph.erase_node(user)
+        graph.erase_node(node)
+        if not inner.users:
+            graph.erase_node(inner)
+
+
+def read_calls(graph: fx.Graph, layers: list[Layer], constants: Mapping[str, tuple[Tensor, str]]) -> None:
+    """Names the functions after the modules that call them, and reads their weights where these are constants.
+
+    Calls of one function in one module, with the same arguments and the same constants, are one layer.
+    """
+    known: dict[Any, int] = {}
+    for node in (each for each in graph.nodes if each.target is LAYER and each.args[1] is not None):
+        number = number_of(node)
+        layer, tensors = layers[number], tuple[Any, Any](node.args[1:3])
+        owner = module_of(node).partition(CHILD)[0].rstrip(".") or "(root)"
+        held: list[Any] = [each and constants.get(each.name, (None, ""))[0] for each in tensors]
+        fixed = all((each is None) == (tensor is None) for each, tensor in zip(tensors, held, strict=True))
+        shape = tuple(tensors[0].meta["val"].shape)
+        key = owner, layer.name, repr(layer.options), shape, id(layer.module), [id(each) for each in held if fixed]
+        first = known.setdefault(repr(key), number)
+        node.args = (*node.args[:3], first, *node.args[4:])
+        if first == number:
+            layer.like, layer.name = tensors[0].meta["val"], f"{owner}:{layer.name}"
+            same = sum(each.name.partition("#")[0] == layer.name for each in layers[:number])
+            layer.name += f"#{same + 1}" if same else ""
+            if fixed:
+                layer.tensors = held[0], held[1]
+                layer.basis = layer.basis_with(*held)
+
+
+def module_of(node: fx.Node) -> str:
+    """The name of the innermost module that an operator runs in; empty for the network itself."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = str(next((path for path, _ in reversed(list(stack.values())) if path), ""))
+    wrapped = any(str(kind).endswith(Root.__qualname__) for path, kind in stack.values() if not path)
+    return path.removeprefix("network").removeprefix(".") if wrapped else path
+
+
+def guards_of(program: ExportedProgram, images: Tensor, dynamic: Mapping[int, Any]) -> tuple[str, ...]:
+    """What the code asks of the sizes, in words: fixed sizes, guards, and axes that a squeeze may remove."""
+    count = images.ndim
+    guards = [guard for guard in getattr(program, "_guards_code", None) or [] if not NONEMPTY.fullmatch(guard)]
+    sizes = [SIZE.sub(lambda each: axis_name(int(each[1]), count), guard) for guard in guards]
+    if not dynamic:
+        sizes.append("inputs " + "x".join(map(str, images.shape)) + " only")
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs:
+            shape = getattr(node.meta.get("val"), "shape", ())
+            fixed = [(axis, side) for axis, side in enumerate(shape) if axis in dynamic and isinstance(side, int)]
+            sizes += [f"{axis_name(axis, count)} == {side}" for axis, side in fixed]
+        if "aten.squeeze" in str(node.target) and squeezes_unknown(node):
+            sizes.append("sizes above 1 where they are squeezed")
+    return tuple(dict.fromkeys(sizes))
+
+
+def axis_name(axis: int, count: int) -> str:
+    """The name of an axis of the images."""
+    if axis == 0:
+        return "batch"
+    return AXES[count - 2][axis - 2] if count - 2 in AXES else f"axis {axis}"
+
+
+def squeezes_unknown(node: fx.Node) -> bool:
+    """Whether a squeeze may remove an axis or not, as the size of the input decides."""
+    axes, sides = node.args[1:], getattr(node.args[0].meta.get("val"), "shape", ())  # type: ignore[union-attr]
+    chosen: Any = axes[0] if axes else range(len(sides))
+    return any(not isinstance(sides[axis], int) for axis in ([chosen] if isinstance(chosen, int) else chosen))
+
+
+def own_line(node: fx.Node) -> str:
+    """The line of the user's code that a node comes from, as ` (file:line: code)`; empty if it is not known."""
+    return line_in(str(node.meta.get("stack_trace") or ""))
+
+
+def line_in(trace: str) -> str:
+    """The last line of a printed stack that is neither torch's nor this package's."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', trace)
+    own = [frame for frame in frames if not frame[0].startswith(OWN)]
+    if not own:
+        return ""
+    file, number, code = own[-1]
+    return f" ({Path(file).name}:{number}: {code.strip()[:60]})"
+
+
+def reason_of(error: Exception) -> str:
+    """Why a network could not be exported, and at which of its lines."""
+    text = str(error)
+    why = f"{type(error).__name__}: {text.strip().partition(chr(10))[0][:160]}"
+    if "data-dependent" in text:
+        why = "its code branches on values"
+    return f"{why}{line_in(text) or line_in(''.join(traceback.format_tb(error.__traceback__)))}"

@@ -1,121 +1,261 @@
-"""Operators that stand for what is compared apart: a compared layer, and a convolution called as a function.
+"""Layers as single operators of a graph: what they compute is compared apart, as values of `Basis`.
 
-While a network is exported, each compared layer is one opaque node, so that the graph holds everything else. Both
-networks are given the same node for the same pair, with the geometry of the first: the layers themselves, their
-geometry too, are compared by `layers`.
+While a network is exported, each layer that can be read is one opaque node, so that its graph holds everything else;
+hooks stay, and are in the graph. This is the only place that assigns the forward of a user's module.
 """
 
+import copy
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
-from conv2attn.basis import Form
-from conv2attn.errors import UnsupportedError
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.basis import Basis, Form, Weights
+from conv2attn.equivalence.bases import comparable_basis
+from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution
-from conv2attn.models.conversion.redirection import AttendingCalls, geometry_of
-from conv2attn.models.conversion.replacement import reparametrisations
-from conv2attn.theorem import Convolution
+from conv2attn.models.conversion.redirection import CHILD, AttendingCalls
+from conv2attn.models.conversion.replacement import reparametrisations, weight_moves
+from conv2attn.theorem import STOCK, Convolution
 
 LIBRARY = torch.library.Library("conv2attn", "FRAGMENT")
-FORM = "int[] stride, int[] room, int[] spacing, int d_out"
-LIBRARY.define(f"layer(Tensor x, int pair, {FORM}, SymInt[]? output_size=None) -> Tensor")
-LIBRARY.define(f"call(Tensor x, Tensor weight, Tensor? bias, int geometry, {FORM}) -> Tensor")
-
-
-def sides_of(x: Tensor, stride: Sequence[int], room: Sequence[int], spacing: Sequence[int]) -> list[Any]:
-    """The sides of the output: `floor((spacing (side - 1) + room) / stride) + 1` along each axis."""
-    first = x.ndim - len(stride)
-    return [(p * (n - 1) + r) // s + 1 for n, s, r, p in zip(x.shape[first:], stride, room, spacing, strict=True)]
+LIBRARY.define(
+    "opaque(Tensor x, Tensor? weight, Tensor? bias, int number, int[] stride, int[] room, int[] spacing, int d_out, "
+    "SymInt[]? output_size=None) -> Tensor"
+)
+PLAIN = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+TRANSPOSED = (*PLAIN[:5], "output_padding", "groups", "dilation")
+GENERAL = (*PLAIN[:6], "transposed", "output_padding", "groups")
+OPERATORS = {getattr(torch.ops.aten, name): function for function, (name, _) in FUNCTIONS.items()}
+CALLED = {functional.batch_norm, torch.convolution, *FUNCTIONS}
+LOCK = threading.RLock()
+"""Held while anything global is changed: torch.export keeps state in the process, and layers are shared by threads."""
 
 
 def blank(
     x: Tensor,
-    pair: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    number: int,
     stride: Sequence[int],
     room: Sequence[int],
     spacing: Sequence[int],
     d_out: int,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Zeros in the shape of what a layer makes of `x`, (batch, d_in, *sides) or (d_in, *sides)."""
-    sides = sides_of(x, stride, room, spacing) if output_size is None else list(output_size)[-len(stride) :]
-    return x.new_zeros([*x.shape[: x.ndim - len(stride) - 1], d_out, *sides])
+    """A tensor in the shape of the output: `floor((spacing (side - 1) + room) / stride) + 1` along each axis."""
+    axes = len(stride)
+    sides = [
+        (p * (n - 1) + r) // s + 1 if s * p > 1 else n + r if r else n  # the fewer operations on sizes, the faster
+        for n, s, r, p in zip(x.shape[-axes:], stride, room, spacing, strict=True)
+    ]
+    sides = sides if output_size is None else list(output_size)[-axes:]
+    return x.new_empty([*x.shape[: x.ndim - axes - 1], d_out, *sides])
 
 
-def blank_call(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: int, *form: Any) -> Tensor:
-    """Zeros in the shape of what a functional convolution makes of `x`."""
-    return blank(x, geometry, *form)
-
-
-for _name, _function in (("layer", blank), ("call", blank_call)):
-    LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"conv2attn::{_name}", _function)
-
-LAYER, CALL = torch.ops.conv2attn.layer.default, torch.ops.conv2attn.call.default
-
-
-def normalised(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
-    """Batch normalisation in evaluation mode: export takes this operator as it is, and would decompose torch's own."""
-    return torch.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
-
+LIBRARY.impl("opaque", blank, "CompositeExplicitAutograd")
+torch.library.register_fake("conv2attn::opaque", blank)
+LAYER = torch.ops.conv2attn.opaque.default
 
 LIBRARY.define(
-    "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, "
+    "normalised(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, "
     "float momentum, float eps, bool cudnn_enabled) -> Tensor"
 )
-LIBRARY.impl("batch_norm", normalised, "CompositeExplicitAutograd")
-torch.library.register_fake("conv2attn::batch_norm", lambda input, *_: input.new_empty(input.shape))
-
-
-def form_arguments(form: Form, d_out: int) -> tuple[list[int], list[int], list[int], int]:
-    """The arguments of the operators that give the channels and the sides of the output."""
-    return list(form.stride), list(form.room), list(form.spacing), d_out
+torch.library.register_fake("conv2attn::normalised", lambda input, *_: input.new_empty(input.shape))
+NORM = torch.ops.conv2attn.normalised.default  # in place of torch's own, of which an export makes many operators
 
 
 @final
-@dataclass
-class Calls:
-    """The geometries of all convolutions that either network calls as functions, and the attention used for each.
+@dataclass(eq=False)
+class Layer:
+    """A convolution or an attention in the graph of a network.
 
-    `used` are the modules of either network that evaluate a geometry by attention.
+    Args:
+        name: the dotted path of a module; `owner:function` for a convolution that is called as a function.
+        module: the layer, or the attention in place of the function; None where the function itself is called.
+        basis: None where the weight of a function is computed, so that it is known at each call only.
+        function: what was called, of an image, a weight and a bias; `options` are its other arguments, by name, and
+            `like` a weight that it was called with, without numbers.
+        tensors: its weight and bias, where these are constants.
     """
 
-    geometries: list[tuple[Any, ...]] = field(default_factory=list)
-    convolutions: list[Convolution] = field(default_factory=list)
-    used: dict[int, list[AttendingCalls]] = field(default_factory=dict)
+    name: str
+    module: nn.Module | None = None
+    basis: Basis | None = None
+    function: Callable[..., Tensor] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    like: Tensor | None = None
+    tensors: tuple[Tensor, Tensor | None] | None = None
 
-    def index(self, convolution: Convolution) -> int:
-        """The number of a geometry, the next one where it is new."""
-        key = geometry_of(convolution)
-        if key not in self.geometries:
-            self.geometries.append(key)
-            self.convolutions.append(convolution)
-        return self.geometries.index(key)
+    @property
+    def label(self) -> str:
+        """What reports call it."""
+        return self.name or "(root)"
 
-    def node(self, convolution: Convolution, image: Tensor) -> Tensor:
-        """The opaque node of one call."""
-        form = form_arguments(Form.of(convolution.padding, convolution.sites), convolution.d_out)
-        result: Tensor = CALL(image, convolution.weight, convolution.bias, self.index(convolution), *form)
+    @cached_property
+    def softened(self) -> nn.Module | None:
+        """The module; of attention a copy with the same parameters, whose quadratic heads are softmaxes."""
+        if not isinstance(self.module, MultiHeadSelfAttention):
+            return self.module
+        module = copy.copy(self.module)
+        separable = isinstance(module.encoding, QuadraticEncoding) and not module.has_content
+        module.engine = "separable" if separable else "auto"
+        return module
+
+    def convolution(self, weight: Tensor, bias: Tensor | None) -> Convolution:
+        """The convolution that the function computes with these tensors.
+
+        Raises:
+            UnsupportedError: as `as_convolution`.
+        """
+        assert self.function is not None
+        return as_convolution(self.function, (None, weight, bias), self.options)
+
+    def basis_with(self, weight: Tensor, bias: Tensor | None) -> Basis:
+        """The basis of a function, or of the attention in its place, with these tensors.
+
+        Raises:
+            UnsupportedError: the attention cannot be read.
+        """
+        convolution = self.convolution(weight, bias)
+        if self.module is None:
+            return comparable_basis(convolution)
+        return comparable_basis(self.module, weights_of(convolution))
+
+    def sizes(self, *tensors: Any) -> tuple[Any, ...]:
+        """The arguments of the opaque operator that give channels and sides of the output.
+
+        Raises:
+            UnsupportedError: as `convolution`.
+        """
+        if self.basis is not None:
+            form, d_out = self.basis.form, self.basis.weights.d_out
+        else:
+            with _disable_current_modes():  # else what only sizes need would be operators of the graph
+                convolution = self.convolution(*map(shape_of, tensors))
+            form, d_out = Form.of(convolution.padding, convolution.sites), convolution.d_out
+        return list(form.stride), list(form.room), list(form.spacing), d_out
+
+    def node(self, number: int, image: Tensor, *tensors: Any, output_size: Sequence[int] | None = None) -> Tensor:
+        """The opaque node of this layer on an image, with the weight and the bias of a function."""
+        result: Tensor = LAYER(image, *(tensors or (None, None)), number, *self.sizes(*tensors), output_size)
         return result
 
 
-def batch_norm(
+def shape_of(tensor: Tensor | None) -> Any:
+    """A tensor without numbers that has this one's shape and dtype."""
+    return tensor if tensor is None else torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def weights_of(convolution: Convolution) -> Weights:
+    """The channel matrices of a convolution, as attention in its place takes them."""
+    return Weights(None, convolution.taps(), convolution.bias, convolution.groups)
+
+
+def layers_of(network: nn.Module) -> tuple[list[Layer], dict[str, Conv2AttnError]]:
+    """The convolutions and attentions of `network` that can be read, and by name why others cannot.
+
+    Convolutions that attend by themselves are none: the function that they call is.
+    """
+    layers, refused = list[Layer](), dict[str, Conv2AttnError]()
+    for name, module in network.named_modules():
+        within = {*name.split("."), *module._modules}
+        if not isinstance(module, (*STOCK, MultiHeadSelfAttention)) or CHILD in within:
+            continue
+        try:
+            if weight_moves(module):
+                found = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
+                raise UnsupportedError("C2A106", found)
+            layers.append(Layer(name, module, comparable_basis(module)))
+        except Conv2AttnError as error:
+            refused[name] = error
+    return layers, refused
+
+
+@contextmanager
+def opaque(network: nn.Module, layers: list[Layer]) -> Iterator[None]:
+    """While active, the `layers` of `network` are opaque nodes, and so is attention that stands for functions.
+
+    Attention met on the way is added to `layers`. The network is the caller's own: code may look at what its objects
+    are.
+    """
+    with ExitStack() as stack:
+        for number, layer in enumerate(layers):
+            assert layer.module is not None
+            stack.enter_context(replaced_forward(layer.module, partial(node_of_layer, layer, number)))
+            stack.enter_context(without_hooks(layer.module, reparametrisations(layer.module)))
+        for module in list(network.modules()):
+            if isinstance(module, AttendingCalls):
+                stack.enter_context(replaced_forward(module, partial(node_of_attended, layers, module)))
+        stack.enter_context(OpaqueCalls(layers))
+        yield
+
+
+def node_of_layer(layer: Layer, number: int, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    """The forward of a layer while it is opaque."""
+    return layer.node(number, input, output_size=output_size)
+
+
+def node_of_attended(
+    layers: list[Layer], attending: AttendingCalls, convolution: Convolution, image: Tensor, plain: Any
+) -> Tensor:
+    """The forward of `attending` while the attention in it is opaque; hooks of that attention run."""
+    attention = attending.layer_for(convolution)
+    with replaced_forward(attention, lambda image, **_: node_of_call(layers, plain, image, attention)):
+        result: Tensor = attention(image)
+    return result
+
+
+def node_of_call(layers: list[Layer], call: "partial[Tensor]", image: Tensor, module: nn.Module | None) -> Tensor:
+    """One more layer, and the opaque node of a call of torch.nn.functional.conv* on this image.
+
+    Raises:
+        UnsupportedError: as `as_convolution`.
+    """
+    name = FUNCTIONS[call.func][0]
+    names = TRANSPOSED if "transpose" in name else PLAIN
+    options = dict(zip(names, call.args, strict=False)) | call.keywords
+    tensors = options.pop("weight"), options.pop("bias", None)
+    options.pop("input", None)
+    layer = Layer(name, module, function=call.func, options=options, like=tensors[0])
+    result = layer.node(len(layers), image, *tensors)
+    layers.append(layer)
+    return result
+
+
+class OpaqueCalls(TorchFunctionMode):
+    """While active, convolutions that are called as functions, or as operators, are opaque nodes."""
+
+    def __init__(self, layers: list[Layer]):
+        super().__init__()
+        self.layers = layers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The opaque node for a convolution that can be read, anything else as it is."""
+        if func not in CALLED and not isinstance(func, OpOverload):
+            return func(*args, **(kwargs or {}))
+        call = called(func, args, kwargs or {})
+        if func is functional.batch_norm:
+            return normalised(*args, **(kwargs or {}))
+        if call is None:
+            return func(*args, **(kwargs or {}))
+        try:
+            return node_of_call(self.layers, call, call.args[0] if call.args else call.keywords["input"], None)
+        except UnsupportedError:
+            return func(*args, **(kwargs or {}))
+
+
+def normalised(
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -128,76 +268,24 @@ def batch_norm(
     """`torch.nn.functional.batch_norm`; in evaluation mode one node."""
     if training or running_mean is None or running_var is None:
         return functional.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    known, enabled = (weight, bias, running_mean, running_var), torch.backends.cudnn.enabled
-    result: Tensor = torch.ops.conv2attn.batch_norm(input, *known, False, momentum, eps, enabled)
+    numbers = weight, bias, running_mean, running_var, False, momentum, eps, torch.backends.cudnn.enabled
+    result: Tensor = NORM(input, *numbers)
     return result
 
 
-class Plain(TorchFunctionMode):
-    """While active, functional convolutions that are not attended to become opaque nodes."""
-
-    def __init__(self, calls: Calls):
-        super().__init__()
-        self.calls = calls
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The opaque node for a convolution, anything else as it is."""
-        kwargs = kwargs or {}
-        if func is functional.batch_norm:
-            return batch_norm(*args, **kwargs)
-        if func not in FUNCTIONS:
-            return func(*args, **kwargs)
-        try:
-            convolution = as_convolution(func, args, kwargs)
-        except UnsupportedError:
-            return func(*args, **kwargs)
-        return self.calls.node(convolution, args[0] if args else kwargs["input"])
-
-
-def layer_node(pair: int, form: Sequence[Any]) -> Callable[..., Tensor]:
-    """The forward of a layer while it is opaque."""
-
-    def forward(input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        result: Tensor = LAYER(input, pair, *form, output_size)
-        return result
-
-    return forward
-
-
-def call_node(attending: AttendingCalls, calls: Calls) -> Callable[..., Tensor]:
-    """The forward of `attending` while what it computes is opaque."""
-
-    def forward(convolution: Convolution, image: Tensor, plain: Any) -> Tensor:
-        users = calls.used.setdefault(calls.index(convolution), [])
-        if attending not in users:
-            users.append(attending)
-        return calls.node(convolution, image)
-
-    return forward
-
-
-@contextmanager
-def hidden(network: nn.Module, layers: Mapping[str, tuple[int, Sequence[Any]]], calls: Calls) -> Iterator[None]:
-    """While active, the `layers` of `network` and its functional convolutions are opaque nodes; their hooks stay.
-
-    The network is the caller's own, not a copy: code may look at what its objects are.
-
-    Args:
-        layers: for each name of a layer, its pair and its form.
-    """
-    with ExitStack() as stack:
-        known: set[int] = set()
-        for name, (pair, form) in layers.items():
-            layer = network.get_submodule(name)
-            if id(layer) not in known:
-                known.add(id(layer))
-                stack.enter_context(replaced_forward(layer, layer_node(pair, form)))
-                stack.enter_context(hooks_removed(layer._forward_pre_hooks, reparametrisations(layer)))
-        for module in list(network.modules()):
-            if isinstance(module, AttendingCalls):
-                stack.enter_context(replaced_forward(module, call_node(module, calls)))
-        stack.enter_context(Plain(calls))
-        yield
+def called(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "partial[Tensor] | None":
+    """A call of torch.nn.functional.conv*, of its operator or of the general one, as the first; None for others."""
+    if func in FUNCTIONS:
+        return partial(func, *args, **kwargs)
+    packet = getattr(func, "overloadpacket", func)
+    if packet in OPERATORS:
+        return partial(OPERATORS[packet], *args, **kwargs)
+    if packet not in (torch.convolution, torch.ops.aten.convolution):
+        return None
+    given = dict(zip(GENERAL, args, strict=False)) | dict(kwargs)
+    turned, axes = given.pop("transposed"), len(given["stride"])
+    function = next(each for each, what in FUNCTIONS.items() if what == (f"conv{'_transpose' * turned}{axes}d", axes))
+    return partial(function, **(given if turned else {k: v for k, v in given.items() if k != "output_padding"}))
 
 
 @contextmanager
@@ -215,8 +303,9 @@ def replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator
 
 
 @contextmanager
-def hooks_removed(hooks: dict[int, Any], keys: Iterable[int]) -> Iterator[None]:
-    """While active, some hooks are not registered."""
+def without_hooks(module: nn.Module, keys: Iterable[int]) -> Iterator[None]:
+    """While active, some hooks before the forward of `module` are not registered."""
+    hooks = module._forward_pre_hooks
     before = dict(hooks)
     for key in list(keys):
         del hooks[key]

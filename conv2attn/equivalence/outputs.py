@@ -2,65 +2,19 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
-from conv2attn.equivalence.finding import Finding, holds, refuted, undecided
+from conv2attn.equivalence.results import Finding, Gap, Outputs, axis_names, holds, refuted, undecided
 from conv2attn.report import counted
 from conv2attn.verdicts import Strength
 
 CHUNK = 1 << 22  # numbers compared at a time, so that float64 copies stay small
 PLAIN = (type(None), str, bytes, bool, int, float, complex, torch.dtype, torch.device, torch.Size)
 REMEDY = "only dense tensors in nested tuples, lists and mappings are compared"
-GRID = {0: (), 1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
-OUTPUT = {2: ("class",), **{axes + 2: ("channel", *GRID[axes]) for axes in (1, 2, 3)}}
-
-
-@final
-@dataclass(frozen=True)
-class Gap:
-    """Where two outputs differ most: the path to the tensor, the place in it, both numbers, and how many are off."""
-
-    output: str
-    place: tuple[int, ...]
-    original: float
-    converted: float
-    count: int
-
-    @property
-    def difference(self) -> float:
-        """|converted - original|."""
-        return abs(self.converted - self.original)
-
-    @property
-    def axes(self) -> dict[str, int]:
-        """The coordinates of the place by the names of their axes."""
-        return dict(zip(axis_names(len(self.place)), self.place, strict=True))
-
-
-@final
-@dataclass(frozen=True)
-class Outputs:
-    """The outputs of both networks on some images: measured, not bounded.
-
-    `stable` counts the images whose two largest classes are further apart than both outputs' differences on them;
-    `gaps` are the widest gaps, one for each tensor of the output. A bound is `vacuous` if it exceeds the outputs.
-    """
-
-    images: str
-    count: int
-    max_difference: float
-    largest_output: float
-    same_top1: int | None = None
-    correct: tuple[int, int] | None = None
-    stable: int | None = None
-    bound: float | None = None
-    vacuous: bool | None = None
-    stable_by_bound: int | None = None
-    gaps: tuple[Gap, ...] = ()
 
 
 def parts_of(output: Any, where: str = "output") -> Iterator[tuple[str, Any]]:
@@ -106,13 +60,6 @@ def other_kind(first: Tensor, second: Tensor) -> str:
             ours, theirs = (tuple(side) if what == "shape" else side for side in (ours, theirs))
             return f"has {what} {theirs}, not {ours}"
     return ""
-
-
-def judge(first: Any, second: Any, failure: str, overflow: str = "") -> Finding:
-    """The finding on the outputs of both, of which the second may have failed to come."""
-    if failure:
-        return refuted("outputs", "C2A407", f"the second does not run where the first does: {failure}")
-    return judge_outputs(first, second, overflow)
 
 
 def judge_outputs(first: Any, second: Any, overflow: str = "") -> Finding:
@@ -188,13 +135,11 @@ def is_dense(thing: object) -> bool:
     return thing.layout == torch.strided and not thing.is_quantized
 
 
-def findings_returned(first: Any, second: Any, failure: str) -> list[Finding]:
+def findings_returned(first: Any, second: Any) -> list[Finding]:
     """A finding on each thing in either output that is no dense tensor, unless it is plain and the same in both.
 
     None refutes: a number or a name that was read off a tensor may turn with its rounding.
     """
-    if failure:
-        return []
     ours, theirs = ({w: part for w, part in parts_of(side) if not is_dense(part)} for side in (first, second))
     sentences = (difference_in_kind(where, ours, theirs) for where in {**ours, **theirs})
     return [undecided("outputs", "C2A407", sentence) for sentence in sentences if sentence]
@@ -211,11 +156,6 @@ def difference_in_kind(where: str, ours: Mapping[str, Any], theirs: Mapping[str,
     if type(sides[0]) is not type(sides[1]) or repr(sides[0]) != repr(sides[1]):
         return f"{where} is {sides[1]!r}, not {sides[0]!r}, and {REMEDY}"
     return ""
-
-
-def axis_names(axes: int) -> tuple[str, ...]:
-    """The axes of an output by torch's convention: images, then classes, or channels and the axes of a grid."""
-    return ("image", *OUTPUT.get(axes, [f"axis {axis}" for axis in range(1, axes)]))[:axes]
 
 
 def in_axes(place: Sequence[int]) -> str:

@@ -9,16 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMATS
-from conv2attn.equivalence.bases import Pair
-from conv2attn.equivalence.counterexample import NETWORK, PARTS, TOLERANCE, Witness
-from conv2attn.equivalence.differential import by_true_softmax, reason
-from conv2attn.equivalence.layer_search import computed
-from conv2attn.equivalence.network_search import Look
+from conv2attn.equivalence.bases import comparable_basis
+from conv2attn.equivalence.counterexamples import compared_at
+from conv2attn.equivalence.difference import shown_difference
+from conv2attn.equivalence.matching import match
+from conv2attn.equivalence.opaque import LOCK, Layer
+from conv2attn.equivalence.results import NETWORK, ROOT, Counterexample
+from conv2attn.equivalence.rows import LayerPair
+from conv2attn.equivalence.verdicts import show
+from conv2attn.equivalence.walk import call, own, reason
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.models.provenance import input_size_of
 from conv2attn.report import Document, Notes, Report, counted
 from conv2attn.verdicts import Verdict, worst_verdict
 
-REMEDY = "Write one by verify --save-witness."
+REMEDY = "Write one: conv2attn verify A B --save-witness FILE."
 
 
 @final
@@ -82,15 +87,18 @@ def replay(
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
         raise CheckpointError("C2A303", f"{file} holds no saved witnesses", REMEDY)
-    softmax = by_true_softmax(network)
-    shown = ((show_network if each.get("part") else show)(each, file, original, softmax, tolerance) for each in saved)
-    return Replay(file, tuple(shown))
+    with LOCK:
+        shown = tuple(
+            (show_network if each.get("part") else show_layer)(each, file, original, network, tolerance)
+            for each in saved
+        )
+    return Replay(file, shown)
 
 
 def is_saved(entry: object) -> bool:
     """Whether an entry of the file names a layer, a finite image (channels, *sides) and a place in the output.
 
-    One of whole networks names in their place what it shows: a part of the certificate, or a functional call.
+    One of whole networks names in their place what it shows: a part of the certificate.
     """
     if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
         return False
@@ -98,36 +106,33 @@ def is_saved(entry: object) -> bool:
     if not isinstance(image, Tensor) or image.dtype not in FORMATS or not bool(image.isfinite().all()):
         return False
     if part != "":
-        return part in PARTS
+        return part in ("outputs", "tolerance")
     return isinstance(place, tuple) and len(place) == image.ndim and all(type(i) is int and i >= 0 for i in place)
 
 
-def show(
+def show_layer(
     entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
 ) -> Shown:
     """The result for one saved input of a layer."""
     name, image, place = entry["layer"], entry["image"], entry["place"]
-    tolerance = tolerance if name == "(root)" else None
-    try:
-        path = "" if name == "(root)" else name
-        layers = original.get_submodule(path), network.get_submodule(path)
-    except AttributeError as error:
-        raise UsageError("C2A008", f"{file} is of a layer {name}, which these networks have not") from error
-    pair = Pair.of(*layers)
-    weight = pair.original.weights.stored
+    pair = pair_of(name, original, network, image)
+    if pair is None:
+        raise UsageError("C2A008", f"{file} is of a layer {name}, which these networks have not")
+    weight = pair.bases.original.weights.stored
     if weight.dtype != image.dtype:
         raise UsageError("C2A006", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", "Pass --dtype.")
     image = image.to(weight.device)
     try:
         with torch.no_grad():
-            fits = all(i < side for i, side in zip(place, layers[0](image[None]).shape[1:], strict=True))
+            fits = all(i < side for i, side in zip(place, own(pair.first, image[None]).shape[1:], strict=True))
     except (Conv2AttnError, RuntimeError, ValueError) as error:
         sentence = f"{name} of the original does not run on the input in {file}: {reason(error)}"
         raise UsageError("C2A009", sentence) from error
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
+    tolerance = tolerance if name == ROOT else None
     try:
-        found = computed(name, layers, pair, image, place, tolerance)
+        found = compared_at((pair.first, pair.second), pair.bases, image, place, tolerance)
     except (Conv2AttnError, RuntimeError, IndexError) as error:
         return Shown(name, Verdict.REFUTED, f"the second does not run on it: {reason(error)}")
     if found is None:
@@ -135,29 +140,57 @@ def show(
     return Shown(name, Verdict.REFUTED if found.shows else Verdict.UNDECIDED, sentence_on(found, tolerance is None))
 
 
+def pair_of(name: str, original: nn.Module, network: nn.Module, image: Tensor) -> LayerPair | None:
+    """The layers of this name, read off the networks as they are, or as they are called."""
+    if ":" not in name:
+        path = "" if name == ROOT else name
+        modules = (dict(side.named_modules(remove_duplicate=False)).get(path) for side in (original, network))
+        layers = [Layer(name, module, comparable_basis(module)) for module in modules if module is not None]
+        return LayerPair(layers[0], layers[1]) if len(layers) == 2 else None
+    size = input_size_of(original)
+    matching = match(original, network, image[None] if size is None else image.new_zeros(1, *size))
+    return next((pair for pair in matching.pairs if pair.first.label == name and pair.first.tensors), None)
+
+
 def show_network(
     entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
 ) -> Shown:
     """The result for one saved image of the whole networks.
 
-    It refutes by what it does in a certificate (see `images`), never by numbers that merely round differently.
+    It refutes by what it does in a certificate, never by numbers that merely round differently.
     """
     name, part, image = entry["layer"], entry["part"], entry["image"]
-    device = next((each.device for each in original.parameters()), image.device)
-    look = Look.at(original, network, image.to(device), f"the input in {file}")
-    if name != NETWORK and name not in look.compared.calls:
-        raise UsageError("C2A008", f"{file} is of a call {name}, which these networks have not")
-    found = look.witness(part if name == NETWORK else name, tolerance)
-    label = f"{name} {part}" if name == NETWORK else name
+    if name != NETWORK:
+        raise UsageError("C2A008", f"{file} is of a part {name}, which these networks have not")
+    image = image.to(next((each.device for each in original.parameters()), image.device))
+    try:
+        first = call(original, image[None])
+    except Exception as error:  # a network's own code may raise anything
+        sentence = f"the original does not run on the input in {file}: {reason(error)}"
+        raise UsageError("C2A009", sentence) from error
+    shown = show((original, network), image, first, tolerance)
+    found = shown.get(part, shown["outputs"])
+    label = f"{name} {part}"
     if found.told:
         return Shown(label, Verdict.REFUTED, found.fact)
+    if part == "outputs" and (more := differing(original, network, image, first)) is not None:
+        found = more
     if not found.where:
         return Shown(label, Verdict.UNDECIDED, "there is nothing to compare: this input shows nothing")
     verdict = Verdict.REFUTED if found.shows else Verdict.UNDECIDED
-    return Shown(label, verdict, found.premise + sentence_on(found, found.part != TOLERANCE))
+    return Shown(label, verdict, sentence_on(found, part != "tolerance"))
 
 
-def sentence_on(found: Witness, by_rounding: bool) -> str:
+def differing(original: nn.Module, network: nn.Module, image: Tensor, first: Any) -> Counterexample | None:
+    """Where the networks differ by more than rounding explains on an image, or None."""
+    matching = match(original, network, image[None])
+    if matching.same or matching.forms is None:
+        return None
+    computed = first, call(network, image[None])
+    return shown_difference(matching, image[None], computed, alike=all(pair.same for pair in matching.pairs))
+
+
+def sentence_on(found: Counterexample, by_rounding: bool) -> str:
     """The numbers beside what is allowed, and what follows."""
     if not math.isfinite(found.original):
         return f"{found.where}: the original is not finite there, so this input shows nothing"

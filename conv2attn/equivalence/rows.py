@@ -1,168 +1,371 @@
-"""The rows of a certificate: one a pair of layers, one a functional call, one a convolution that was left."""
+"""Two layers compared: for all inputs as values of `Basis`, and measured beside a bound on what a walk meets."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_field
+from functools import cached_property
+from typing import Any, final
 
-from torch import nn
+import torch
+from msgspec.structs import replace
+from torch import Tensor
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
-from conv2attn.basis import Basis, EnumeratedSoftmax
-from conv2attn.equivalence.arithmetic import spread_of
-from conv2attn.equivalence.bases import Pair, comparable_basis
-from conv2attn.equivalence.calls import MetCall
-from conv2attn.equivalence.certificate import Row
-from conv2attn.equivalence.differential import Measured
-from conv2attn.equivalence.finding import Finding, refuted, unsupported
-from conv2attn.equivalence.heads import heads_out_of_bounds
-from conv2attn.equivalence.layer import HALF, certify_layer
-from conv2attn.equivalence.layer_search import find_witness
-from conv2attn.equivalence.stored import StoredForm
+from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
+from conv2attn.basis import AttentionGrid, Basis, EnumeratedSoftmax
+from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds, taps_of
+from conv2attn.equivalence.bound import SLACK, Carried, LayerRule
+from conv2attn.equivalence.counterexamples import find_counterexample
+from conv2attn.equivalence.maps import check_leaks, compare_maps, is_plain, summed
+from conv2attn.equivalence.opaque import Layer
+from conv2attn.equivalence.outputs import largest_difference, other_kind
+from conv2attn.equivalence.results import Counterexample, Finding, Row, holds, refuted, undecided, unsupported
+from conv2attn.equivalence.rounding import difference_bounds, has_blind_outputs, overflow, seeing
+from conv2attn.equivalence.walk import own, reason, without_memory
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe
-from conv2attn.models.conversion.redirection import CHILD
-from conv2attn.models.conversion.replacement import weight_moves
+from conv2attn.models.conversion.outcomes import describe
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Strength, Verdict
 
+HALF = (torch.float16, torch.bfloat16)
 
-def pair_layers(original: nn.Module, network: nn.Module) -> dict[str, tuple[nn.Module, nn.Module]]:
-    """The layers to compare, by their first name: attention or convolution, where both sides have either.
 
-    A pair that comes under several names comes once. Convolutions that attend by themselves stay outside.
+@final
+@dataclass
+class Measured:
+    """The measurements of one pair of layers.
+
+    Args:
+        max_error: NaN if an output of the first is not finite; infinite if only that of the second is not, if shapes or
+            dtypes differ, or if the second did not run, for the reason in `trouble`; `refused` if that is no fault.
+        sides, grid: the largest of the inputs and of the outputs; `shapes` are those of the inputs.
+        like: an empty tensor like the inputs.
+        spread: above 0 where the first is no direct sum.
     """
-    kinds = (*STOCK, MultiHeadSelfAttention)
-    pairs: dict[str, tuple[nn.Module, nn.Module]] = {}
-    theirs, seen = dict(network.named_modules(remove_duplicate=False)), set[tuple[int, int]]()
-    for name, layer in original.named_modules(remove_duplicate=False):
-        other = theirs.get(name)
-        if other is None or CHILD in other._modules or CHILD in name.split("."):
-            continue
-        if isinstance(layer, kinds) and isinstance(other, kinds) and (id(layer), id(other)) not in seen:
-            if readable(layer) or isinstance(other, MultiHeadSelfAttention):
-                pairs[name] = (layer, other)
-            seen.add((id(layer), id(other)))
-    return pairs
+
+    max_error: float = 0.0
+    input_range: float = 0.0
+    sides: tuple[int, ...] = ()
+    grid: tuple[int, ...] = ()
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    trouble: str = ""
+    refused: str = ""
+    like: Tensor | None = None
+    spread: float = 0.0
+
+    def add(self, error: float, trouble: str, image: Tensor, output: Tensor, axes: int) -> None:
+        """Counts one more call on images of so many axes, in a batch or not."""
+        self.trouble = trouble or self.trouble
+        self.max_error = error if not error <= self.max_error else self.max_error
+        largest = image.abs().max().item() if image.numel() else 0.0
+        self.input_range = self.input_range if largest <= self.input_range else largest
+        sides, grid = tuple(image.shape[-axes:]), tuple(output.shape[-axes:])
+        self.sides = tuple(map(max, self.sides or sides, sides))
+        self.grid = tuple(map(max, self.grid or grid, grid))
+        self.like = image.new_empty(0)
+        if tuple(image.shape) not in self.shapes:
+            self.shapes.append(tuple(image.shape))
 
 
-def readable(layer: nn.Module) -> bool:
-    """Whether `layer` can be read as a convolution or position-only attention."""
-    try:
-        return bool(comparable_basis(layer).starts)
-    except Conv2AttnError:
-        return False
+@final
+@dataclass(eq=False)
+class LayerPair:
+    """A layer of the first network, and the one of the second that stands for it; `skipped` on request."""
 
+    first: Layer
+    second: Layer
+    measured: Measured = field(default_factory=Measured)
+    skipped: bool = False
+    tensors: tuple[Tensor, Tensor | None] | None = None
 
-def row_of(
-    name: str, ours: nn.Module, theirs: nn.Module, seen: Measured, *, skipped: bool, exactly: bool
-) -> tuple[Row, Pair | None]:
-    """The row of a pair of layers, and their bases; skipped on request only where nothing is amiss."""
-    attention = theirs if isinstance(theirs, MultiHeadSelfAttention) else None
-    label, signature = name or "(root)", describe(ours) if isinstance(ours, STOCK) else signature_of(ours)
-    if weight_moves(ours) or weight_moves(theirs):
-        sentence = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
-        return Row(label, signature, (unsupported("C2A106", sentence),)), None
-    try:
-        pair = Pair.of(ours, theirs)
-    except Conv2AttnError as error:
-        return Row(label, signature, (unsupported(error.code, error.found),)), None
-    if isinstance(ours, STOCK) and seen.calls:
-        seen.spread = spread_of(ours, pair.original, seen)
-    forms = evidence_of(pair.original, pair.scattered[0]), evidence_of(pair.converted, pair.scattered[1])
-    row = replace(certify_layer(label, signature, pair, seen, attention, exactly=exactly), forms=forms)
-    row = refuted_by_an_input(row, (ours, theirs), pair, seen) if exactly else row
-    if skipped and row.verdict is Verdict.HOLDS:
-        row = Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
-    return row, pair
+    @property
+    def apart(self) -> bool:
+        """Whether the first is the function as the second calls it, and no layer of the first network."""
+        return self.first.function is not None and self.first.options is self.second.options
 
+    @cached_property
+    def bases(self) -> Pair:
+        """Both as values: of a function whose weight is computed, with that of the call that was met, or any.
 
-def refuted_by_an_input(row: Row, layers: tuple[nn.Module, nn.Module], pair: Pair, seen: Measured) -> Row:
-    """The row, refuted where it is undecided by its geometry and an input shows a difference."""
-    doubt = next((each for each in row.findings if each.part == "geometry" and each.verdict is Verdict.UNDECIDED), None)
-    if (
-        doubt is None
-        or row.verdict is not Verdict.UNDECIDED
-        or seen.spread > 0
-        or pair.original.weights.stored.dtype in HALF
-    ):
+        Raises:
+            UnsupportedError: one cannot be read.
+        """
+        scattered = is_transposed(self.first), is_transposed(self.second) and self.second.module is None
+        engines = engine_of(self.first.module), engine_of(self.second.module)
+        if self.first.basis is not None and self.second.basis is not None:
+            return Pair(self.first.basis, self.second.basis, (scattered[0], is_transposed(self.second)), engines)
+        tensors = self.tensors or self.any_weight
+        return Pair(self.first.basis_with(*tensors), self.second.basis_with(*tensors), scattered, engines)
+
+    @property
+    def any_weight(self) -> tuple[Tensor, None]:
+        """A weight in which every tap is another number, for what holds whatever the weight is."""
+        like = self.second.like if self.first.like is None else self.first.like
+        assert like is not None
+        taps = torch.arange(1, 1 + like.shape[2:].numel(), dtype=torch.float64).reshape(like.shape[2:])
+        return torch.ones(like.shape, dtype=torch.float64).mul(taps).to(like.dtype), None
+
+    @cached_property
+    def maps(self) -> list[Finding]:
+        """The findings on geometry, weights and leak: one each, or one that says why none is asked."""
+        with gradual_underflow():
+            if self.first.basis is not None and self.second.basis is not None:
+                pair = self.bases
+            else:
+                weight = self.any_weight
+                pair = Pair(self.first.basis_with(*weight), self.second.basis_with(*weight))
+            found = compare_maps(pair.original, pair.converted)
+            leaking, self.leak = check_leaks(pair.original, pair.converted)
+        return [*found, leaking]
+
+    leak: float | None = None
+    failure: Exception | None = None
+
+    @property
+    def readable(self) -> bool:
+        """Whether both are values that can be compared."""
+        return self.maps[0].part != "support"
+
+    @property
+    def same(self) -> bool:
+        """Whether both are one map."""
+        return all(finding.verdict is Verdict.HOLDS for finding in self.maps)
+
+    def measure(self, output: Tensor, compute: Callable[[], Tensor], image: Tensor) -> Tensor | None:
+        """What the second makes of an image of which the first makes `output`; the difference is counted."""
+        theirs, error, trouble = None, math.inf, ""
+        try:
+            theirs = compute()
+            kind = other_kind(output, theirs)
+            error, trouble = largest_difference(output, theirs), kind and f"an output {kind}"
+        except Exception as failure:  # a layer's own code may raise anything
+            if without_memory(failure):
+                raise
+            self.failure, trouble = failure, reason(failure)
+        if output.numel() or trouble:  # otherwise both return nothing, which shows nothing
+            self.measured.add(error, trouble, image, output, len(self.bases.original.form.stride))
+        return theirs
+
+    def refusal(self) -> str:
+        """Why the engine that attention is set to refuses inputs like those met; empty where it takes them."""
+        layer, seen = self.second.module, self.measured
+        if not isinstance(layer, MultiHeadSelfAttention) or layer.engine == "auto" or seen.like is None:
+            return ""
+        if self.second.function is not None:  # the attention has no weights of its own to ask with
+            return ""
+        why = layer.why_engine(seen.like.new_zeros(1, layer.d_in, *seen.sides))[layer.engine]
+        return "" if why == "exact" else f"the second refuses by its engine {layer.engine}: {why}"
+
+    @property
+    def padded_sides(self) -> tuple[int, ...]:
+        """The padded sides that were met."""
+        return tuple(self.bases.converted.padding.sides(self.measured.sides))
+
+    @property
+    def placed(self) -> bool:
+        """Whether the geometry is the same, and the first a direct sum, so that there is a bound."""
+        return (
+            self.maps[0].part == "geometry" and self.maps[0].verdict is Verdict.HOLDS and not self.measured.spread > 0
+        )
+
+    def find_spread(self) -> None:
+        """Measures whether the first is a direct sum on the shapes that were met.
+
+        The padding of a small image may copy the pixel that is looked at to the border: then nothing is measured.
+        """
+        module, seen = self.first.module, self.measured
+        if not isinstance(module, STOCK) or seen.like is None:
+            return
+        basis, device = self.bases.original, seen.like.device.type
+        for shape in (each for each in seen.shapes if has_blind_outputs(basis, each)):
+            found = spread_of_spike(
+                lambda image: own(self.first, image),
+                torch.Size(shape),
+                seen.like.dtype,
+                device,
+                seeing(basis, shape[2:]),
+            )
+            seen.spread = found if found > seen.spread else seen.spread
+
+    def rule(self) -> LayerRule:
+        """How this pair carries a bound on."""
+        original, sides = self.bases.original, self.padded_sides
+        rows = (self.bases.magnitudes[0] if is_plain(original) else absolute_rows(original)) * SLACK
+        bias = original.weights.bias
+        summand = torch.zeros(1) if bias is None else bias.detach().cpu().double().abs()
+
+        def rule(given: Carried) -> Carried:
+            added = difference_bounds(self.bases, given.reach, sides)
+            each_own = torch.tensor(math.inf if added is None else added, dtype=torch.float64)
+            size = (rows * given.size + summand + each_own).max().item()
+            error = (rows * given.error + each_own).max().item()
+            return Carried(size * SLACK, error * SLACK)
+
+        return rule
+
+    def row(self, *, exactly: bool = True) -> Row:
+        """The row of the report. Unless `exactly`, weights and leak do not decide: another geometry has no bound."""
+        label, module = self.first.label, self.first.module
+        signature = describe(module) if isinstance(module, STOCK) else self.signature
+        try:
+            row = self.judged(Row(label, signature, ()), exactly=exactly)
+        except Conv2AttnError as error:
+            return Row(label, signature, (unsupported(error.code, error.found),))
+        if self.skipped and row.verdict is Verdict.HOLDS:
+            return Row(label, signature, (Finding("support", Verdict.HOLDS, sentence="on request"),), skipped=True)
         return row
-    if (witness := find_witness(row.name, layers, pair, 1.0)) is None:
-        return row
-    shown = refuted("geometry", doubt.code, f"{doubt.sentence}; {witness.in_words()}")
-    return replace(row, findings=tuple(shown if each is doubt else each for each in row.findings))
 
+    @property
+    def signature(self) -> str:
+        """What the first is, in one line."""
+        if self.first.function is None:
+            return f"attention {self.bases.original.weights.d_in}->{self.bases.original.weights.d_out}"
+        tensors = self.tensors or self.first.tensors or self.any_weight
+        return self.first.convolution(*tensors).describe(self.first.name.rpartition(":")[2])
 
-def evidence_of(basis: Basis, transposed: bool) -> StoredForm:
-    """The geometry of a layer as a stored report has it."""
-    form, padding = basis.form, basis.padding
-    known: dict[str, Any] = {**vars(form), **{key: getattr(padding, key) for key in ("before", "after", "mode")}}
-    return StoredForm(**known, starts=basis.starts, groups=basis.weights.groups, transposed=transposed)
+    def judged(self, row: Row, *, exactly: bool) -> Row:
+        """The row with its findings and numbers."""
+        seen, maps = self.measured, self.maps
+        findings = list(maps) if exactly else within_a_tolerance(maps)
+        row = replace(row, grid=seen.grid or None, leak=self.leak, **self.numbers())
+        if seen.shapes and all(finding.part != "support" for finding in findings):
+            self.find_spread()
+            seen.refused = self.refusal()
+            beyond = overflow(self.bases, 0, seen.input_range)
+            if not beyond and math.isfinite(seen.max_error):
+                beyond = overflow(self.bases, 1, seen.input_range)
+            placed = self.maps[0].verdict is Verdict.HOLDS
+            bounds = (
+                difference_bounds(self.bases, seen.input_range, self.padded_sides) if placed and not beyond else None
+            )
+            bound = None if bounds is None else max(bounds, default=0.0)
+            findings.append(judge_measured(seen, bound, placed, beyond))
+            kept = None if seen.spread > 0 or not bounds else bound
+            row = replace(row, input_range=seen.input_range, max_error=seen.max_error, bound=kept)
+        row = replace(row, findings=tuple(findings), strength=strength_of(findings))
+        return self.refuted_by_an_input(row) if exactly else row
 
+    def refuted_by_an_input(self, row: Row) -> Row:
+        """The row, refuted where it is undecided by its geometry alone and an input shows a difference."""
+        doubt = next((each for each in row.findings if (each.part, each.verdict) == DOUBT), None)
+        if (
+            doubt is None
+            or row.verdict is not Verdict.UNDECIDED
+            or self.measured.spread > 0
+            or self.first.basis is None
+        ):
+            return row
+        if self.first.basis.weights.stored.dtype in HALF or (shown := self.counterexample(1.0)) is None:
+            return row
+        found = refuted("geometry", doubt.code, f"{doubt.sentence}; {shown.in_words()}")
+        return replace(row, findings=tuple(found if each is doubt else each for each in row.findings))
 
-def row_of_call(name: str, call: MetCall, *, exactly: bool) -> Row:
-    """The row of a functional call: what is known of it is known of the geometries met."""
-    try:
-        pair = call.pair()
-    except Conv2AttnError as error:
-        return Row(name, call.signature, (unsupported(error.code, error.found),))
-    row = certify_layer(name, call.signature, pair, call.seen, call.layer, exactly=exactly)
-    return replace(row, strength=Strength.SAMPLED)
+    def counterexample(self, reach: float, tolerance: float | None = None) -> Counterexample | None:
+        """The worst input constructed: with a tolerance, of the sides that were met, as the claim is."""
+        sides, layers = self.measured.sides if tolerance is not None else None, (self.first, self.second)
+        if self.tensors is not None:
+            layers = replace_field(self.first, tensors=self.tensors), replace_field(self.second, tensors=self.tensors)
+        return find_counterexample(layers, self.bases, reach, tolerance, sides)
 
-
-def signature_of(layer: nn.Module) -> str:
-    """An attention layer in one line."""
-    if not isinstance(layer, MultiHeadSelfAttention):
-        return type(layer).__name__
-    return f"attention {layer.d_in}->{layer.d_out}"
-
-
-def engine_limits(network: nn.Module, bases: Mapping[str, Pair]) -> str:
-    """The sizes of input that a claim leaves out, since the engine of a compared layer may refuse them; or nothing."""
-    limited: dict[str, list[str]] = {}
-    for name, pair in bases.items():
-        layer = network.get_submodule(name)
+    def numbers(self) -> dict[str, Any]:
+        """The numbers of an attention layer in its row; none of another layer."""
+        layer = self.second.module
         if not isinstance(layer, MultiHeadSelfAttention):
-            continue
-        heads = pair.converted.operators
-        enumerated, outside = isinstance(heads, EnumeratedSoftmax), bool(heads_out_of_bounds(pair.converted))
+            return {}
+        alpha = getattr(layer.encoding, "alpha", None)
+        return {
+            "heads": layer.heads,
+            "d_head": layer.d_head,
+            "alpha": alpha.min().item() if isinstance(alpha, Tensor) else None,
+            "parameters": sum(parameter.numel() for parameter in layer.parameters()),
+            "memory_saved": dense_memory(layer, self.measured.sides) if self.measured.shapes else None,
+        }
+
+    @property
+    def limits(self) -> tuple[str, str] | None:
+        """The engine of the second, and its name, if the engine may refuse inputs of some sizes."""
+        layer = self.second.module
+        if not isinstance(layer, MultiHeadSelfAttention) or self.second.basis is None:
+            return None
+        basis = self.second.basis
+        heads, outside = basis.operators, bool(heads_out_of_bounds(basis))
+        enumerated = isinstance(heads, EnumeratedSoftmax)
         refuses = layer.engine in ("dense", "sdpa") or (outside and (enumerated or layer.engine == "conv"))
-        if refuses or (enumerated and isinstance(hard_offsets(heads, pair.converted.weights.stored.dtype), str)):
-            limited.setdefault(layer.engine, []).append(name or "the layer")
-    refusals = {
-        engine: f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}" for engine, names in limited.items()
-    }
-    return "".join(
-        f", of sizes that the engine {engine} does not refuse in {where}" for engine, where in refusals.items()
-    )
+        if refuses or (enumerated and isinstance(hard_offsets(heads, basis.weights.stored.dtype), str)):
+            return layer.engine, self.second.name or "the layer"
+        return None
 
 
-def rows_of_the_rest(conversions: Mapping[str, ConversionRow], rows: Mapping[str, Row]) -> Iterator[Row]:
-    """A row for each convolution that the conversion left or that nothing was seen of, with the reason."""
-    for name, row in conversions.items():
-        label = name or "(root)"
-        if label in rows or any(has_row(label, other) for other in rows):
-            continue
-        if row.outcome == SKIPPED:
-            yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
-        elif row.outcome == UNSUPPORTED:
-            code, _, reason = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
-            yield Row(label, row.signature, (unsupported(code, reason),))
-        else:
-            yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))
+DOUBT = ("geometry", Verdict.UNDECIDED)
 
 
-def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Mapping[str, Row]) -> Iterator[Row]:
-    """A row for each module of either network that attends to functional convolutions, if none has a row yet."""
-    theirs = "attention to functional convolutions is read in the second network only"
-    for side, sentence in ((network, "no input met it, so it was not compared"), (original, theirs)):
-        for name, module in side.named_modules():
-            label = name or "(root)"
-            if CHILD in module._modules and not any(has_row(label, other) for other in rows):
-                yield Row(label, "functional convolutions", (unsupported("C2A406", sentence),))
+def is_transposed(layer: Layer) -> bool:
+    """Whether torch adds up the taps of an output in the format in which it is stored."""
+    kind = type(layer.module) if layer.function is None else layer.function
+    return "transpose" in getattr(kind, "__name__", "").lower()
 
 
-def has_row(label: str, row: str) -> bool:
-    """Whether a row is of the module with this label, or of a functional call in it, which may be numbered."""
-    call = row.partition("#")[0]
-    return label in (call, call.partition(":")[0])
+def absolute_rows(basis: Basis) -> Tensor:
+    """For each output channel the sum of |the sum of taps| over starts and input channels."""
+    taps = taps_of(basis)
+    if taps is not None and is_plain(basis):
+        return taps.cpu().double().abs().sum((0, 2))
+    return summed(basis, tuple(dict.fromkeys(basis.starts))).abs().sum((0, 2))
+
+
+def within_a_tolerance(maps: Sequence[Finding]) -> list[Finding]:
+    """The findings that count beside a tolerance: other pixels are no bound, and refute nothing by themselves."""
+    counting = (each for each in maps if each.part == "support" or each.part == "geometry")
+    return [
+        replace(each, verdict=Verdict.UNDECIDED) if (each.part, each.verdict) == ("geometry", Verdict.REFUTED) else each
+        for each in counting
+    ]
+
+
+def dense_memory(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> int:
+    """The bytes of the dense attention of one image: heads x queries x keys."""
+    queries, keys = AttentionGrid(layer.image_padding.sides(sides), layer.sites).shape
+    itemsize = 8 if layer.encoding.operators().values[0].dtype.itemsize == 8 else 4
+    return layer.heads * queries * keys * itemsize
+
+
+def judge_measured(seen: Measured, bound: float | None, same: bool, beyond: str = "") -> Finding:
+    """Whether what was measured is within the bound; without a bound it decides nothing but what is not finite.
+
+    `beyond` says why the original can overflow here, so that neither holds nor fails what is said of finite numbers.
+    """
+    if seen.refused or (beyond and not seen.trouble):
+        return undecided("measured", "C2A404", seen.refused or beyond)
+    if math.isnan(seen.max_error):
+        return undecided("measured", "C2A404", "the original's output is not finite on the inputs met")
+    if seen.max_error == math.inf:
+        what = seen.trouble or "an output is not finite"
+        return refuted("measured", "C2A404", f"on an input on which the original runs, {what}")
+    if seen.spread > 0:
+        trace = f"a pixel of {SPIKE:g} changes outputs that do not see it by {seen.spread:.2g}"
+        sentence = f"the original is no direct sum on this device, so no bound is given: {trace}"
+        if bound is None or not seen.max_error <= bound:
+            return undecided("measured", "C2A404", f"{sentence}, and |error| {seen.max_error:.3g} was measured")
+        return Finding("measured", Verdict.HOLDS, Strength.SAMPLED, "C2A404", sentence)
+    if bound is None:
+        sentence = "no bound is known to hold the measured difference against"
+        return undecided("measured", "C2A404", sentence) if same else holds("measured", Strength.SAMPLED)
+    if seen.max_error <= bound:
+        return holds("measured", Strength.SAMPLED)
+    sentence = f"|error| {seen.max_error:.3g} was measured above the bound {bound:.3g}"
+    indirect = indirect_convolution(seen.like) if seen.like is not None else None
+    if indirect:
+        return undecided("measured", "C2A404", f"{sentence}, which does not hold here: {indirect}")
+    if seen.like is not None and seen.like.device.type == "cpu" and seen.like.dtype in HALF:
+        fault = f"of which kernels for {seen.like.dtype} on a CPU, the original's too, are not always within"
+        return undecided("measured", "C2A404", f"{sentence}, {fault}")
+    return refuted("measured", "C2A404", sentence)
+
+
+def strength_of(findings: Sequence[Finding]) -> Strength:
+    """The strength of the claim for all inputs: that of the weakest part, what was measured apart."""
+    order = list(Strength)
+    deciding = [finding.strength for finding in findings if finding.part != "measured"]
+    return max(deciding, key=order.index, default=Strength.SAMPLED)

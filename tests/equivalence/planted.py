@@ -59,16 +59,24 @@ def heads(layer, chosen) -> None:
     """Keeps the heads with these numbers, in this order."""
     keep = torch.tensor(chosen)
     encoding = layer.encoding
-    layer.encoding = type(encoding)(*(value.detach()[keep] for value in encoding.operators().values))
-    layer.encoding.requires_grad_(False)
+    factored(layer)
+    layer.encoding = type(encoding)(*(value.detach()[keep] for value in encoding.operators().values)).learn(False)
     layer.heads = len(chosen)
     for name in ("value", "output"):
         if getattr(layer, name) is not None:
             setattr(layer, name, nn.Parameter(getattr(layer, name).detach()[..., keep].clone()))
 
 
+def factored(layer) -> nn.Module:
+    """The layer with its taps in `value` or `output`, heads last, where the convolution's weight held them."""
+    return layer if layer.weight is None else layer.hold(layer.weights)
+
+
 def taps(layer) -> torch.Tensor:
-    """The factor that holds the taps, heads first, to be written to."""
+    """The matrices of the taps, heads first, to be written to."""
+    if layer.weight is not None and not layer.transposed:
+        return layer.weight.data.flatten(2).permute(2, 0, 1)
+    factored(layer)
     return (layer.output if layer.value is None else layer.value).data.permute(2, 0, 1)
 
 
@@ -122,7 +130,7 @@ def put(name: str, part: Callable[[nn.Module], object]) -> Callable[[nn.Module],
 
 def padded(**changes) -> Callable[[nn.Module], None]:
     """Another padding."""
-    return put("padding", lambda layer: replace(layer.padding, **changes))
+    return put("image_padding", lambda layer: replace(layer.image_padding, **changes))
 
 
 TURNED = Sites.of_kernel((2, 3), (1, 2), (3, 1))
@@ -141,8 +149,8 @@ LAYERS = {
     "head duplicated, another dropped": ("square", duplicated, "geometry"),
     "two heads swapped": ("square", two_heads_swapped, "weights"),
     "padding moved by one": ("square", padded(before=(2, 1), after=(0, 1)), "geometry"),
-    "padding grown by one": ("oblong", put("padding", lambda a: a.padding.extended((0, 1))), "geometry"),
-    "padding dropped": ("square", lambda layer: setattr(layer, "padding", Padding.none(2)), "geometry"),
+    "padding grown by one": ("oblong", put("image_padding", lambda a: a.image_padding.extended((0, 1))), "geometry"),
+    "padding dropped": ("square", lambda layer: setattr(layer, "image_padding", Padding.none(2)), "geometry"),
     "dilation ignored": ("oblong", lambda layer: layer.encoding.center.data[:, 1].div_(2), "geometry"),
     "stride and dilation exchanged": ("oblong", put("sites", lambda a: TURNED), "geometry"),
     "stride that shows at some sizes only": ("oblong", put("sites", stride_grown), "geometry"),
@@ -216,7 +224,7 @@ IN_KINDS = {
     "one weight by one ulp": (lambda layer: ulp(taps(layer), (1, 1, 0)), "weights"),
     "one bias by one ulp": (lambda layer: ulp(layer.bias.data, (2,)), "weights"),
     "head dropped": (dropped, "geometry"),
-    "padding grown by one": (lambda layer: setattr(layer, "padding", grown(layer.padding)), "geometry"),
+    "padding grown by one": (lambda layer: setattr(layer, "image_padding", grown(layer.image_padding)), "geometry"),
     "leak": (alpha_lowered, "leak"),
     "infinity in one output": (not_finite(torch.inf), "weights"),
 }
@@ -248,7 +256,7 @@ def zero_head_added(layer) -> None:
 
 def rewritten(layer) -> None:
     """W_val and W_out with the same product: channels permuted, negated, scaled by powers of two."""
-    plain = taps(layer).clone()
+    plain = taps(factored(layer)).clone()
     width = layer.d_in if layer.value is None else layer.d_out
     group = width // layer.groups
     generator = torch.Generator().manual_seed(4)

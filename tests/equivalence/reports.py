@@ -1,5 +1,7 @@
 """Parts of certificates that many tests look at, and what is saved of one."""
 
+from msgspec.structs import asdict
+
 from conv2attn.equivalence import replay
 from conv2attn.verdicts import Strength, Verdict
 
@@ -16,7 +18,7 @@ def rows(report, verdict=None):
 
 def kept(report):
     """What `verify --save-witness` writes."""
-    return {"witnesses": [vars(witness) for witness in report.witnesses]}
+    return {"witnesses": [asdict(witness) for witness in report.counterexamples]}
 
 
 def replayed(report, original, converted, **asked):

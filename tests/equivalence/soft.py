@@ -39,7 +39,7 @@ def more(alpha, number):
 
 def ringed(layer):
     """One more ring of zeros, which no query reads and soft heads see."""
-    for name in ("padding", "sites"):
+    for name in ("image_padding", "sites"):
         part = getattr(layer, name)
         ends = {end: tuple(number + 1 for number in getattr(part, end)) for end in ("before", "after")}
         setattr(layer, name, replace(part, **ends))
@@ -55,7 +55,7 @@ SOFT = {
     "a centre by one ulp": (lambda layer: ulp(layer.encoding.center.data, (2, 0)), False),
     "a weight by one ulp": (lambda layer: ulp(taps(layer), (1, 0, 0)), False),
     "one tap alone moved": (lambda layer: layer.encoding.center.data[2].add_(1), False),
-    "padding": (lambda layer: setattr(layer, "padding", layer.padding.extended((1,))), False),
+    "padding": (lambda layer: setattr(layer, "image_padding", layer.image_padding.extended((1,))), False),
     "more padding under the same queries": (ringed, False),
     "twice as precise": (lambda layer: layer.double(), False),
 }

@@ -103,6 +103,13 @@ def test_the_tolerance_of_a_replay_is_a_number(tolerance):
         replay(content, "f.pt", LAYER, CONVERTED, tolerance=tolerance)
 
 
+def test_a_range_is_a_number_of_any_library_that_a_float_holds():
+    for reach in (10**30, np.int64(2), np.float32(2)):
+        assert certify(LAYER, CONVERTED, input_size=SIZE, input_range=reach).verdict is Verdict.HOLDS
+    with pytest.raises(UsageError, match="C2A001 input_range=1000"):
+        certify(LAYER, CONVERTED, input_size=SIZE, input_range=10**400)
+
+
 @pytest.mark.parametrize("reach", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_random_images_are_seeded_fill_the_range_and_have_the_format_of_the_layers(reach, dtype):

@@ -8,10 +8,10 @@ from equivalence.edges.rounding import FORMATS, bound, images, layer, one_of
 from torch import nn
 
 import conv2attn
+from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.probes import indirect_convolution, spread_of_spike
-from conv2attn.bounds import convolution_bound
+from conv2attn.bounds import Arithmetic, convolution_bound
 from conv2attn.equivalence import certify
-from conv2attn.equivalence.arithmetic import Arithmetic
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -45,18 +45,28 @@ def test_products_that_may_be_cut_are_counted_by_the_coarsest_setting(precisions
 
 
 def test_half_precision_sums_on_a_gpu_may_truncate():
-    for dtype in ("bfloat16", "float16"):
-        there, here = Arithmetic.of("cuda"), Arithmetic.of("cpu")
-        assert there.rounding(dtype, 36).factor > replace(there, truncated_sums=frozenset()).rounding(dtype, 36).factor
-        assert here.rounding(dtype, 36) == convolution_bound(36, dtype, casts=2)
-        assert here.bounds_means(dtype)
-        assert not replace(there, stored_sums=frozenset()).bounds_means(dtype)
+    for name in ("bfloat16", "float16"):
+        here = Arithmetic(name)
+        assert replace(here, truncates=True).rounding(36).factor > here.rounding(36).factor
+        assert replace(here, stores_products=True).rounding(36).factor > here.rounding(36).factor
+        assert here.rounding(36) == convolution_bound(36, name, casts=2)
 
 
 def test_parts_of_a_sum_that_are_stored_each_lose_what_underflows():
-    apart = Arithmetic.of("cpu").rounding("float16", 36, added=9)
+    apart = Arithmetic("float16").rounding(36, added=9)
     assert apart == convolution_bound(36, "float16", casts=11, stored=20)
     assert apart.absolute > convolution_bound(36, "float16", casts=11).absolute
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_subnormal_products_that_a_convolution_flushes_are_counted(dtype):
+    exponent = {torch.bfloat16: -65, torch.float16: -11, torch.float32: -70}[dtype]
+    original = layer((16, 16), bias=False, dtype=dtype)
+    original.weight.data.fill_(2.0**exponent)
+    given = torch.full((1, 16, 7, 9), 2.0**exponent, dtype=dtype)
+    exact = torch.nn.functional.conv2d(given.double(), original.weight.double(), padding=1)
+    error = (original(given).double() - exact).abs().max().item()
+    assert error <= bound(original, conv2attn.convert(original), 2.0**exponent)
 
 
 def test_a_subnormal_weight_that_may_be_cut_to_nothing_is_counted(precisions):
@@ -79,12 +89,14 @@ def test_numbers_that_a_thread_flushes_are_counted(flushing, dtype):
     original = layer((4, 2), bias=False, dtype=dtype)
     original.weight.data.fill_(1.0)
     converted = conv2attn.convert(original)
+    device = arithmetics("auto", dtype, "cpu")[0]
     gradual = bound(original, converted, smallest)
     flushing(True)
     lost = 2 * 36 * smallest  # each input of each tap becomes 0 on one side, and on the other it does not
     flushed = bound(original, converted, 2 * smallest)
     flushing(False)
-    assert gradual < lost < flushed < 200 * lost
+    assert (gradual < lost) is not device.flushes
+    assert lost < flushed < 200 * lost
 
 
 @pytest.mark.parametrize("alpha", [128, 100, 60, 40])

@@ -72,7 +72,7 @@ def test_planted_errors_of_one_hot_covariances_are_refuted(planted):
             case "heads":
                 layer.encoding.center[[0, 1]] = layer.encoding.center[[1, 0]]
             case "tap":
-                next(w for w in (layer.value, layer.output) if w is not None)[0, 0, 4] += 1e-3
+                layer.weight[0, 0, 1, 1] += 1e-3
             case "bias":
                 layer.bias[1] += 1e-3
     assert conv2attn.certify(conv, layer, input_size=(3, 6, 7)).verdict is Verdict.REFUTED

@@ -56,11 +56,10 @@ def test_heads_that_cancel_may_overflow_where_the_convolution_does_not():
     twice = torch.cat([converted.encoding.center.detach(), converted.encoding.center.detach()[:1].repeat(2, 1)])
     converted.encoding = QuadraticEncoding(twice, 128.0)
     converted.heads = len(twice)
-    huge = torch.full_like(
-        converted.value.detach()[:1] if converted.output is None else converted.output.detach()[:1], 3e38
-    )
-    name = "value" if converted.output is None else "output"
-    setattr(converted, name, nn.Parameter(torch.cat([getattr(converted, name).detach(), huge, -huge])))
+    weights = converted.weights
+    huge = torch.full_like(weights.stored[:1], 3e38)
+    name = "value" if weights.output is None else "output"
+    converted.hold(replace(weights, **{name: torch.cat([weights.stored, huge, -huge])}))
     report = certify(original, converted, input_size=(3, 12, 10))
     assert report.verdict is not Verdict.HOLDS
 
@@ -94,7 +93,7 @@ def test_a_second_network_that_raises_is_refuted_and_an_original_that_does_is_a_
 def test_a_padding_that_refuses_small_images_is_not_no_padding():
     original = convolution()
     converted = conv2attn.convert(original)
-    converted.padding = Padding((3, 3), (3, 3), "reflect")
+    converted.image_padding = Padding((3, 3), (3, 3), "reflect")
     converted.sites = replace(converted.sites, before=(4, 4), after=(4, 4))
     torch.testing.assert_close(original(torch.ones(1, 3, 9, 8)), converted(torch.ones(1, 3, 9, 8)))
     report = certify(original, converted, input_size=(3, 9, 8))

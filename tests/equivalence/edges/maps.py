@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 import torch
 from equivalence.pairs import convolution, row_of, rows_of
-from equivalence.planted import heads, rewritten, taps, ulp, zero_head_added
+from equivalence.planted import factored, heads, rewritten, taps, ulp, zero_head_added
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -40,7 +40,7 @@ def dead_tap(original, tap=4):
 
 def inner(mode):
     """A convolution of one tap; its attention pads by one, and no query reads there."""
-    ring = {"padding": Padding((1, 1), (1, 1), mode), "sites": Sites((1, 1), (1, 1), (1, 1))}
+    ring = {"image_padding": Padding((1, 1), (1, 1), mode), "sites": Sites((1, 1), (1, 1), (1, 1))}
     original = convolution(kernel=1, padding=0)
     return original, made_of(conv2attn.convert(original), **ring)
 
@@ -74,7 +74,7 @@ def extra_bias(number, channel=5):
 def half_padded(mode, more):
     """Attention on reflect or circular padding, and the same with more padding that no query reads."""
     one, other = (conv2attn.convert(convolution(padding_mode=mode, kernel=3)) for _ in range(2))
-    other.padding = replace(other.padding, before=(2, 1))
+    other.image_padding = replace(other.image_padding, before=(2, 1))
     other.sites = replace(other.sites, before=(2, 1))
     return (one, other) if more else (other, one)
 
@@ -90,7 +90,7 @@ def stuffed(stride):
     """Zeros between the pixels, left out by the stride or not."""
     original = convolution(kernel=1, padding=0)
     converted = conv2attn.convert(original)
-    converted.padding = Padding((0, 0), (0, 0), "zeros", (2, 1))
+    converted.image_padding = Padding((0, 0), (0, 0), "zeros", (2, 1))
     converted.sites = Sites((stride, 1), (0, 0), (0, 0))
     return original, converted
 
@@ -107,7 +107,7 @@ def twice(number):
 
 
 def not_finite(which, first):
-    layer = conv2attn.convert(convolution())
+    layer = factored(conv2attn.convert(convolution()))
     layer.value = nn.Parameter(torch.eye(4)[..., None].repeat(1, 1, layer.heads))
     getattr(layer, which).data.flatten()[1] = torch.inf
     return (layer, convolution()) if first else (convolution(), layer)

@@ -83,8 +83,8 @@ PATCHES = {
     "forward by itself": held("", "forward", same),
     "evaluate": held("", "evaluate", same),
     "operators of the encoding": held("encoding", "operators", same),
-    "pad of the padding": held("padding", "pad", same),
-    "a property of the padding": held("padding", "is_identity", True),
+    "pad of the padding": held("image_padding", "pad", same),
+    "a property of the padding": held("image_padding", "is_identity", True),
     "count of the sites": held("sites", "count", same),
     "the class of the layer": lambda layer: setattr(layer, "__class__", OtherAttention),
     "the class of the encoding": lambda layer: setattr(layer.encoding, "__class__", Loose),
@@ -92,15 +92,13 @@ PATCHES = {
         layer, "encoding", OtherEnumeration(layer.encoding.center.detach(), 128.0)
     ),
     "the class of the padding": lambda layer: setattr(
-        layer, "padding", OtherPadding(layer.padding.before, layer.padding.after)
+        layer, "image_padding", OtherPadding(layer.image_padding.before, layer.image_padding.after)
     ),
-    "a parametrised bias": lambda layer: parametrize.register_parametrization(layer, "bias", nn.Identity()),
     "a parametrised centre": lambda layer: parametrize.register_parametrization(
-        layer.encoding, "center", nn.Identity()
+        layer.encoding.learn(), "center", nn.Identity()
     ),
-    "a pruned weight": lambda layer: prune.identity(layer, "output" if layer.value is None else "value"),
-    "a tensor for a weight": lambda layer: unregistered("", "output" if layer.value is None else "value")(layer),
-    "a tensor for a centre": unregistered("encoding", "center"),
+    "a pruned centre": lambda layer: prune.identity(layer.encoding.learn(), "center"),
+    "a tensor for a weight": unregistered("", "weight"),
     "a parameter that is not registered": held("", "extra", nn.Parameter(torch.ones(1))),
     "a parameter of another class": lambda layer: layer._parameters.update(bias=Weight(layer.bias.detach())),
     "fewer centres than heads": few_heads,

@@ -25,8 +25,8 @@ def less_padded(original, before, after, mode, encoding=QuadraticEncoding):
     def less(amounts, by):
         return tuple(amount - each for amount, each in zip(amounts, by, strict=True))
 
-    padding, sites = converted.padding, converted.sites
-    converted.padding = Padding(less(padding.before, before), less(padding.after, after), mode, padding.spacing)
+    padding, sites = converted.image_padding, converted.sites
+    converted.image_padding = Padding(less(padding.before, before), less(padding.after, after), mode, padding.spacing)
     converted.sites = Sites(sites.stride, less(sites.before, before), less(sites.after, after))
     if encoding is EnumeratedEncoding:
         converted.encoding = EnumeratedEncoding(converted.encoding.center.detach(), converted.encoding.alpha.detach())

@@ -34,16 +34,16 @@ def test_every_report_fits_the_schema_and_is_the_same_again(error):
     assert text == json.dumps(body, indent=2, sort_keys=True) + "\n"
     assert error or text == certify(original, converted, images=image()).to_json()
     assert (body["verdict"], body["exit_code"]) == (report.verdict.value, report.exit_code)
-    assert [row["verdict"] for row in body["layers"]] == [row.verdict.value for row in report.rows]
-    assert [each["layer"] for each in body["witnesses"]] == [each.layer for each in report.witnesses]
+    assert [row["verdict"] for row in body["rows"]] == [row.verdict.value for row in report.rows]
+    assert [each["layer"] for each in body["counterexamples"]] == [each.layer for each in report.counterexamples]
 
 
 SPOILT = {
     "a key missing": lambda body: body.pop("claim"),
     "a verdict that is none": lambda body: body.update(verdict="fine"),
     "a key more": lambda body: body.update(more=1),
-    "a text for a number": lambda body: body["layers"][0].update(heads="9"),
-    "a part that is none": lambda body: body["layers"][0]["findings"][0].update(part="luck"),
+    "a text for a number": lambda body: body["rows"][0].update(heads="9"),
+    "a part that is none": lambda body: body["rows"][0]["findings"][0].update(part="luck"),
     "an exit code that is none": lambda body: body.update(exit_code=2),
 }
 
@@ -64,12 +64,10 @@ def test_the_schema_refuses_what_is_not_a_report(body, name):
 def test_numbers_that_json_has_not_are_words(number, told):
     text = Certificate((), outputs=Outputs("i", 1, number, 2.0)).to_json()
     assert json.loads(text)["outputs"]["max_difference"] == told
-    with pytest.raises(ValueError, match="Expected `str`, got `float`"):
-        Certificate((), circumstances=(("share", math.nan),)).to_json()
 
 
 def test_the_claims_that_license_numbers_are_proofs(body):
-    layers = json.loads(body)["layers"]
+    layers = json.loads(body)["rows"]
     named = {claim for row in layers for finding in row["findings"] for claim in finding["licensed_by"]}
     named |= {claim for row in layers for claims in row["licensed_by"].values() for claim in claims}
     assert {"L1", "T1", "L2c"} <= named <= {path.stem for path in (ROOT / "proofs").glob("*.py")}

@@ -1,4 +1,4 @@
-"""Equal graphs without compared layers: they differ by nothing where the same operators repeat bit by bit."""
+"""Nothing is within a tolerance of 0 that runs in another order, draws numbers, or has one number changed."""
 
 import pytest
 import torch
@@ -32,26 +32,23 @@ def unaligned(net):
 
 
 ALONE = {
-    "an operator without a bound": (lambda y: torch.cumsum(y, 1), lambda net: None, True),
-    "dropout in evaluation mode": (lambda y: torch.dropout(y, 0.5, False), lambda net: None, True),
-    "dropout in training mode": (lambda y: torch.dropout(y, 0.5, True), lambda net: None, False),
-    "random summands": (lambda y: y + torch.rand(y.shape), lambda net: None, False),
-    "one ulp": (lambda y: y, lambda net: ulp(net.b.weight.data, (1, 2, 0, 1)), False),
-    "an address of weights": (lambda y: y, unaligned, False),
-    "a layout of weights": (lambda y: y, lambda net: net.to(memory_format=torch.channels_last), False),
+    "dropout in training mode": (lambda y: torch.dropout(y, 0.5, True), lambda net: None),
+    "random summands": (lambda y: y + torch.rand(y.shape), lambda net: None),
+    "one ulp": (lambda y: y, lambda net: ulp(net.b.weight.data, (1, 2, 0, 1))),
+    "an address of weights": (lambda y: y, unaligned),
+    "a layout of weights": (lambda y: y, lambda net: net.to(memory_format=torch.channels_last)),
     "a layout": (
         last_in(torch.contiguous_format),
         lambda net: setattr(net, "after", last_in(torch.channels_last)),
-        False,
     ),
 }
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_equal_graphs_without_compared_layers_differ_by_nothing_where_they_repeat_bit_by_bit(name):
-    after, change, repeated = ALONE[name]
+def test_no_such_network_is_within_a_tolerance_of_0(name):
+    after, change = ALONE[name]
     first, second = Named("a", after), Named("b", after)
     change(second)
     one_hot = torch.zeros(1, 3, 9, 8)
     one_hot[0, 2, 4, 4] = 1.0
-    assert bool(certify(first, second, images=one_hot, tolerance=0.0)) is repeated
+    assert not certify(first, second, images=one_hot, tolerance=0.0)

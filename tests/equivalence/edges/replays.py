@@ -64,18 +64,10 @@ def test_what_cannot_be_replayed_is_refused_in_a_sentence(name):
     assert "\n" not in str(error.value)
 
 
-def broken(layer):
-    def fail(*args):
-        raise RuntimeError("first\nsecond")
-
-    layer.register_forward_pre_hook(fail)
-    return layer
-
-
 def test_an_original_that_does_not_run_is_a_usage_error_and_a_second_is_refuted():
     content, original = {"witnesses": [saved()]}, nn.Conv2d(2, 3, 3, padding=1)
-    with pytest.raises(UsageError, match=r"does not run on the input in f\.pt: first\."):
-        replay(content, "f.pt", broken(nn.Conv2d(2, 3, 3, padding=1)), original)
+    with pytest.raises(UsageError, match=r"does not run on the input in f\.pt: "):
+        replay(content, "f.pt", nn.Conv2d(4, 3, 3, padding=1), original)
     others = {
         "another shape": conv2attn.convert(nn.Conv2d(2, 3, 3, padding=2)),
         "other channels": conv2attn.convert(nn.Conv2d(4, 3, 3, padding=1)),

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from conv2attn.equivalence import Certificate, Finding, Outputs, Row
-from conv2attn.equivalence.counterexample import Witness
-from conv2attn.equivalence.finding import holds, refuted, undecided
-from conv2attn.equivalence.outputs import Gap
+from conv2attn.equivalence.results import Counterexample as Witness
+from conv2attn.equivalence.results import Gap, holds, refuted, undecided
 from conv2attn.verdicts import Strength, Verdict
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -33,10 +32,10 @@ CERTIFICATES = {
         (SAME,),
         Outputs("2 images", 2, 0.5, 3.0, bound=7.0, vacuous=True),
         ASSUMED,
-        circumstances=(("command", "conv2attn verify a b"),),
-        witnesses=(Witness("wrong", torch.full((2, 3), 2.0), (1, 4), 1.0, 1.5, 0.25),),
+        circumstances={"command": "conv2attn verify a b"},
+        counterexamples=(Witness("wrong", torch.full((2, 3), 2.0), (1, 4), 1.0, 1.5, 0.25),),
     ),
-    "holds": Certificate((SQUARE,), (SAME,), OUTPUTS, ASSUMED, circumstances=(("read as", "read as resnet18"),)),
+    "holds": Certificate((SQUARE,), (SAME,), OUTPUTS, ASSUMED, circumstances={"read as": "read as resnet18"}),
     "undecided": Certificate((SQUARE,), (undecided("structure", "C2A405", "in the second add stands elsewhere"),)),
     "sampled": Certificate(
         (),

@@ -81,7 +81,7 @@ def test_other_graphs_are_sampled_and_a_tolerance_decides_for_the_images(name):
     assert (report.verdict, report.exit_code) == (UNDECIDED, 3), report.to_text()
     assert report.outputs.bound is None
     if name != "branching":  # its layers are equal, and have their rows
-        assert (report.strength, report.rows, report.witnesses) == (Strength.SAMPLED, (), ())
+        assert (report.strength, report.rows, report.counterexamples) == (Strength.SAMPLED, (), ())
     named = report.to_text().partition("on these images: --tolerance ")[2].partition("\n")[0]
     passed = certify(original, other, images=IMAGES, tolerance=float(named))
     assert (passed.verdict, passed.strength) == (HOLDS, Strength.SAMPLED)
@@ -108,14 +108,14 @@ def test_the_largest_difference_of_each_output_is_given_with_its_place():
         assert gap.difference == pytest.approx(off.max().item(), rel=1e-6)
         assert off[gap.place] == off.max()
         assert f"image {gap.place[0]}, class {gap.place[1]}" in report.to_text()
-    assert [each.part for each in report.witnesses] == ["tolerance"]
+    assert [each.part for each in report.counterexamples] == ["tolerance"]
 
 
 def test_another_shape_is_refuted_whatever_the_tolerance():
     other = fused()
     other.head = nn.Linear(4, 6)
     report = certify(Network().eval(), other, images=IMAGES, tolerance=1e9)
-    assert (report.verdict, [each.part for each in report.witnesses]) == (REFUTED, ["outputs"])
+    assert (report.verdict, [each.part for each in report.counterexamples]) == (REFUTED, ["outputs"])
 
 
 def test_a_converted_network_is_never_only_sampled():
@@ -138,7 +138,7 @@ def test_two_exported_programs_from_the_command_line(tmp_path, changed, toleranc
     body = json.loads(result.stdout)
     assert body["strength"] == "sampled" or code == 1
     assert complaints(body, json.loads(SCHEMA.read_text())) == []
-    assert body["outputs"]["gaps"][0]["place"].keys() == {"image", "class"}
+    assert body["outputs"]["gaps"][0]["axes"].keys() == {"image", "class"}
 
 
 def test_programs_that_take_no_single_image_are_refuted_without_a_counterexample(tmp_path):
@@ -146,5 +146,5 @@ def test_programs_that_take_no_single_image_are_refuted_without_a_counterexample
         torch.export.save(torch.export.export(network, (IMAGES,)), tmp_path / name)
     first, second = (conv2attn.load(tmp_path / name) for name in ("1.pt2", "2.pt2"))
     report = certify(first, second, images=IMAGES, tolerance=1e-6)
-    assert (report.verdict, report.witnesses) == (REFUTED, ())
+    assert (report.verdict, report.counterexamples) == (REFUTED, ())
     assert report.unshown == ("tolerance: the first takes no single image",)

@@ -51,7 +51,7 @@ def factored(layer, width=5):
     """Both factors random, whose products are formed when the layer runs."""
     generator = torch.Generator().manual_seed(2)
     shapes = (width * layer.groups, layer.d_in // layer.groups), (layer.d_out, width)
-    layer.d_head = width * layer.groups
+    layer.weight, layer.d_head = None, width * layer.groups
     for name, shape in zip(("value", "output"), shapes, strict=True):
         numbers = torch.randn(*shape, layer.heads, generator=generator).to(layer.bias.dtype)
         setattr(layer, name, nn.Parameter(numbers))

@@ -2,35 +2,34 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from conv2attn.basis import Basis, Sides
-from conv2attn.equivalence.bases import Pair, comparable_basis, taps_of
-from conv2attn.equivalence.counterexample import Witness
-from conv2attn.equivalence.error_analysis import difference_bounds, differences
-from conv2attn.equivalence.heads import heads_out_of_bounds
-from conv2attn.equivalence.leak import check_leak
-from conv2attn.equivalence.tap_sums import nearest_float
+from conv2attn.equivalence.bases import Pair, comparable_basis, heads_out_of_bounds, taps_of
+from conv2attn.equivalence.maps import check_leak, nearest_float
+from conv2attn.equivalence.opaque import Layer
+from conv2attn.equivalence.results import Counterexample
+from conv2attn.equivalence.rounding import difference_bounds, differences
+from conv2attn.equivalence.walk import by_softmax, own
 from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.replacement import present
-from conv2attn.theorem import STOCK, Convolution, attention_for
+from conv2attn.theorem import STOCK, attention_for
 
 CHANNELS = 16  # output channels tried on a small image, those whose weights differ most; fewer on a large one
 
 
-def find_witness(
-    name: str,
-    layers: tuple[nn.Module, nn.Module],
+def find_counterexample(
+    layers: tuple[Layer, Layer],
     pair: Pair,
     reach: float,
     tolerance: float | None = None,
     sides: Sides | None = None,
-) -> Witness | None:
+) -> Counterexample | None:
     """The input within +-reach that shows the largest difference of all that were constructed; None if none shows any.
 
     It has the `sides` given, or is small. For one output the difference is affine in the input, so its sign-aligned
@@ -38,23 +37,22 @@ def find_witness(
     the biases differ by. A difference counts if it exceeds the `tolerance`; without one, if it exceeds what rounding
     allows or is one in exact arithmetic.
     """
-    found = list[Witness]()
+    found = list[Counterexample]()
     with contextlib.suppress(Conv2AttnError, RuntimeError, IndexError):
         for image, place in candidates(layers, pair, reach, sides or small_sides(pair.original)):
-            witness = computed(name, layers, pair, image[0].detach(), place, tolerance)
-            if witness is not None and witness.shows:
-                found.append(witness)
+            each = compared_at(layers, pair, image[0].detach(), place, tolerance)
+            if each is not None and each.shows:
+                found.append(each)
     return max(found, key=lambda each: (each.exceeds, each.difference), default=None)
 
 
-def computed(
-    name: str,
-    layers: tuple[nn.Module, nn.Module],
+def compared_at(
+    layers: tuple[Layer, Layer],
     pair: Pair,
     image: Tensor,
     place: tuple[int, ...],
     tolerance: float | None = None,
-) -> Witness | None:
+) -> Counterexample | None:
     """The numbers of both layers on `image` (channels, *sides), where most is beyond what is allowed, else at `place`.
 
     Returns:
@@ -63,26 +61,11 @@ def computed(
         Conv2AttnError, RuntimeError: a layer does not run on it.
     """
     with torch.no_grad():
-        first, second = (layer(image[None])[0].double().cpu() for layer in layers)
+        first, second = (each[0].double().cpu() for each in both_outputs(layers, image[None]))
     if first.shape != second.shape:
         return None
     allowed = None if tolerance is not None else rounding_allowed(layers[0], pair, image)
     limits = [tolerance] * len(first) if tolerance is not None else allowed or [torch.inf] * len(first)
-    return at_worst(name, (first, second), pair, image, place, limits, by_rounding=tolerance is None)
-
-
-def at_worst(
-    name: str,
-    outputs: tuple[Tensor, Tensor],
-    pair: Pair,
-    image: Tensor,
-    place: tuple[int, ...],
-    limits: Sequence[float],
-    *,
-    by_rounding: bool,
-) -> Witness:
-    """Where two outputs (channels, *grid) differ most beyond the limits of their channels, or else `place`."""
-    first, second = outputs
     limit = torch.tensor(limits, dtype=torch.float64).reshape(-1, *[1] * (first.ndim - 1))
     excess = (second - first).abs().nan_to_num(torch.inf) - limit
     excess[~first.isfinite()] = -torch.inf
@@ -90,15 +73,20 @@ def at_worst(
     place = worst if excess[worst] > 0 else place
     known = None if limits[place[0]] == torch.inf else limits[place[0]]
     exact = None
-    if by_rounding and not excess[place] > 0:
+    if tolerance is None and not excess[place] > 0:
         values = [exact_value(basis, image, place) for basis in (pair.original, pair.converted)]
         exact = None if values[0] is None or values[1] is None else nearest_float(values[1] - values[0])
     numbers, count = (first[place].item(), second[place].item()), int((excess > 0).sum())
-    return Witness(name, image.clone(), place, *numbers, known, exact, count)
+    return Counterexample(layers[0].label, image.clone(), place, *numbers, known, exact, count)
+
+
+def both_outputs(layers: tuple[Layer, Layer], image: Tensor) -> tuple[Tensor, Tensor]:
+    """What both layers make of an image, the second's heads as softmaxes."""
+    return own(layers[0], image), by_softmax(layers[1], image)
 
 
 def candidates(
-    layers: tuple[nn.Module, nn.Module], pair: Pair, reach: float, sides: Sides
+    layers: tuple[Layer, Layer], pair: Pair, reach: float, sides: Sides
 ) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Zero, and the worst input for some outputs of the channels that differ most: corner, middle and end queries, and
     the one that differs most on noise.
@@ -108,13 +96,14 @@ def candidates(
     original, like = pair.original, pair.original.weights.stored
     image = torch.zeros(1, original.weights.d_in, *sides, dtype=like.dtype, device=like.device)
     image.requires_grad_()
-    first, second = (layer(image) for layer in layers)
+    first, second = both_outputs(layers, image)
     difference = (second.double() - first.double())[0]
     largest = torch.unravel_index(difference.detach().abs().nan_to_num(torch.inf).argmax(), difference.shape)
     yield image, tuple(int(i) for i in largest)
     with torch.no_grad():
         noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(0)).to(image)
-        apart = (layers[1](noise).double() - layers[0](noise).double())[0].abs().nan_to_num(torch.inf).flatten(1)
+        ours, theirs = both_outputs(layers, noise)
+        apart = (theirs.double() - ours.double())[0].abs().nan_to_num(torch.inf).flatten(1)
     weights, biases = differences(pair)
     times = max(1, math.prod(sides) // math.prod(small_sides(original)))
     count = min(max(1, CHANNELS // times), difference.shape[0])
@@ -187,7 +176,7 @@ def dot(row: Tensor, column: list[Fraction]) -> Fraction:
     return sum((Fraction(w) * x for w, x in zip(row.tolist(), column, strict=True) if w and x), Fraction(0))
 
 
-def rounding_allowed(layer: nn.Module | Convolution, pair: Pair, image: Tensor) -> list[float] | None:
+def rounding_allowed(layer: Layer, pair: Pair, image: Tensor) -> list[float] | None:
     """For each output channel, the largest difference on `image` that rounding explains, if the conversion is right.
 
     Args:
@@ -196,12 +185,12 @@ def rounding_allowed(layer: nn.Module | Convolution, pair: Pair, image: Tensor) 
     reach = image.abs().max().item() if image.numel() else 0.0
     try:
         right = pair.original
-        if isinstance(layer, Convolution):
-            right = comparable_basis(attention_for(layer))
-        elif isinstance(layer, STOCK):
-            with present(layer) as convolution:
+        if layer.function is not None and layer.tensors is not None:
+            right = comparable_basis(attention_for(layer.convolution(*layer.tensors)))
+        elif isinstance(layer.module, STOCK):
+            with present(layer.module) as convolution:
                 right = comparable_basis(attention_for(convolution))
-        ideal = Pair(pair.original, right, (pair.scattered[0], False))
+        ideal = Pair(pair.original, right, (pair.scattered[0], False), pair.engines)
         return difference_bounds(ideal, reach, tuple(right.padding.sides(tuple(image.shape[1:]))))
     except Conv2AttnError:
         return None

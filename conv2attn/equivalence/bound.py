@@ -1,0 +1,439 @@
+"""A bound carried beside each value of a walk: how large its numbers are, and how far two networks are apart there.
+
+The graphs of both are equal, so that an error passes through each operator by a rule of its own, and each side rounds.
+For all inputs in a range this bounds the difference of the networks; on deep networks it says nothing. At given inputs,
+where sizes are those of the values, it encloses the rounding of the walk: the second network is then exact arithmetic.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import getitem
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.attention.hardness import FORMATS
+from conv2attn.bounds import format_of, gamma, worst
+from conv2attn.equivalence.bases import gradual_underflow
+from conv2attn.equivalence.graph import Graph, module_of, number_of
+from conv2attn.equivalence.opaque import LAYER, Layer
+from conv2attn.equivalence.walk import Compute, Walk
+from conv2attn.errors import UsageError
+
+SLACK = 1 + 2.0**-30  # pays for the float64 sums here: fewer than 2^22 terms, each rounded once
+SHAPES = ("sym_size", "sym_numel", "sym_stride", "_assert_tensor_metadata", "_assert_scalar", "_assert_async")
+MAKING = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
+
+
+class Stop(Exception):
+    """The bound cannot be carried through something."""
+
+
+@final
+@dataclass(frozen=True)
+class Carried:
+    """The largest magnitude in the first network, and the largest difference from it in the second."""
+
+    size: float
+    error: float = 0.0
+
+    @property
+    def reach(self) -> float:
+        """The largest magnitude in either network."""
+        return (self.size + self.error) * SLACK
+
+    def times(self, factor: float, summand: float = 0.0) -> "Carried":
+        """These bounds after a multiplication by at most `factor`, and a sum with the same number in both networks."""
+        return Carried((self.size * factor + summand) * SLACK, self.error * factor * SLACK)
+
+    def rounded(self, operations: int, dtype: torch.dtype) -> "Carried":
+        """These bounds after each side rounded so many times in a row.
+
+        Below the normal numbers each operation loses less than the smallest of these.
+        """
+        if operations and dtype not in FORMATS:
+            raise Stop(f"numbers of {dtype}")
+        form = format_of(FORMATS.get(dtype, "float64"))
+        try:
+            one_side = gamma(operations, form.unit_roundoff) * self.reach + operations * form.smallest_normal
+        except UsageError:
+            raise Stop(f"{operations} roundings in a row in {form.name}") from None
+        return self.apart(one_side) if operations else self
+
+    def apart(self, one_side: float) -> "Carried":
+        """These bounds if each side is off by so much."""
+        return Carried((self.size + one_side) * SLACK, (self.error + 2 * one_side) * SLACK)
+
+
+LayerRule = Callable[[Carried], Carried]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A tensor as the argument of an operator; `bounds` are None where it does not come from the image."""
+
+    value: Tensor
+    bounds: Carried | None
+    fake: Tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A call of an operator with its arguments by name, defaults filled in, and what it returned."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    value: Any
+    batch: Any
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    @property
+    def first(self) -> Any:
+        """The first argument."""
+        return next(iter(self.arguments.values()))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of what was returned."""
+        return (self.value if isinstance(self.value, Tensor) else self.value[0]).dtype
+
+    def of(self, item: Any) -> Carried:
+        """The bounds of a tensor, or of a number, which may be rounded to the dtype."""
+        if not isinstance(item, Given):
+            return Carried(abs(float(item)) * (1 + 2.0**-7))
+        if item.bounds is not None:
+            return item.bounds
+        return Carried(item.value.detach().double().abs().max().item() if item.value.numel() else 0.0)
+
+    def constants(self, *names: str) -> list[Any]:
+        """The tensors of some arguments; stops where one comes from the image."""
+        found = [self[name] for name in names]
+        if any(isinstance(each, Given) and each.bounds is not None for each in found):
+            raise Stop(f"{self.name} with numbers that are computed")
+        return [each.value.detach().cpu().double() if isinstance(each, Given) else each for each in found]
+
+    def count(self, chosen: Any) -> int:
+        """How many numbers are joined along axes of the first argument; of all axes for None or an empty list.
+
+        Stops where one of them holds several images, for which no bound of one image holds.
+        """
+        listed = [] if chosen is None else list(chosen) if isinstance(chosen, list | tuple | range) else [chosen]
+        axes = listed or range(self.first.fake.ndim)
+        sides = [self.first.fake.shape[axis] for axis in axes]
+        if any(isinstance(side, torch.SymInt) and self.batch in side.node.expr.free_symbols for side in sides):
+            raise Stop(f"{self.name} over the images")
+        return math.prod(self.first.value.shape[axis] for axis in axes)
+
+
+RULES: dict[str, Callable[[Step], Any]] = {}
+
+
+def carry(
+    graph: Graph, compute: Compute, rules: Mapping[Layer, LayerRule], images: Tensor, reach: float
+) -> tuple[float | None, str]:
+    """The largest error of all outputs for all images within +-reach, or None and where it stops.
+
+    Where subnormal numbers are flushed none is given, since what is lost then without any rounding is not counted.
+
+    Args:
+        rules: how a layer carries a bound on.
+        images: what is run, for the shapes.
+    """
+    if not math.isfinite(reach):
+        return None, "inputs that are not finite"
+    with gradual_underflow() as flushing:
+        if flushing:
+            return None, "numbers that are flushed to zero"
+    walk = BoundWalk(graph, compute, rules, reach)
+    try:
+        with torch.inference_mode(False):
+            walk.on(images)
+    except Stop as stop:
+        return None, str(stop)
+    except Exception as error:  # an operator may refuse these images
+        return None, f"an error ({type(error).__name__})"
+    return (walk.bound, "") if math.isfinite(walk.bound) else (None, "an infinite bound")
+
+
+class BoundWalk(Walk):
+    """A walk that carries the bounds of each node that comes from the image: None, or a list, where it is no tensor.
+
+    Without a `reach` sizes are those of the values.
+    """
+
+    def __init__(self, graph: Graph, compute: Compute, rules: Mapping[Layer, LayerRule], reach: float | None):
+        super().__init__(graph, compute)
+        self.rules, self.reach, self.bound = rules, reach, 0.0
+        self.bounds: dict[fx.Node, Any] = {}
+        self.batch: Any = None
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Computes a node, and the bounds of what it returns."""
+        value = super().run_node(n)
+        self.carry(n, value)
+        return value
+
+    def carry(self, n: fx.Node, value: Any) -> None:
+        """Keeps the bounds of what a node returned."""
+        try:
+            found = self.bounds_of(n, value)
+            if found is not NotImplemented:
+                self.bounds[n] = self.checked(value, found)
+        except (Stop, UsageError) as stop:
+            inside, where = module_of(n), str(stop) if isinstance(stop, Stop) else f"the roundings of {n.name}"
+            raise Stop(f"{where} in {inside}" if inside else where) from None
+
+    def bounds_of(self, n: fx.Node, value: Any) -> Any:
+        """The bounds of what a node returned; NotImplemented if it does not come from the image."""
+        if n.op == "output":
+            self.bound = max((self.error_of(each) for each in n.all_input_nodes), default=0.0)
+            return NotImplemented
+        if n.op == "placeholder":
+            side = n.meta["val"].shape[0] if n.name == self.source.image else None
+            self.batch = side.node.expr if isinstance(side, torch.SymInt) else self.batch
+            return Carried(self.reach or 0.0) if side is not None else NotImplemented
+        name, computed = name_of(n.target), [each for each in n.all_input_nodes if each in self.bounds]
+        schema: Any = getattr(n.target, "_schema", None)
+        if n.target is getitem and computed:
+            return self.bounds[computed[0]][n.args[1]]
+        if not computed and torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
+            raise Stop(f"{name}, which is random")
+        if n.target is LAYER:
+            return self.through_layer(n)
+        if not computed or name in SHAPES or (name in MAKING and len(computed) == 1):
+            return NotImplemented
+        if any(self.bounds[each] is None for each in computed):
+            raise Stop(f"{name} of numbers without a bound")
+        if name not in RULES:
+            raise Stop("a graph inside the graph" if schema is None else name)
+        args, kwargs = fx.map_arg((n.args, n.kwargs), self.given)
+        arguments = {each.name: each.default_value for each in schema.arguments}
+        arguments |= dict(zip(arguments, args, strict=False)) | kwargs
+        found = RULES[name](Step(name, arguments, value, self.batch))
+        for each in schema.arguments:
+            if each.alias_info is not None and each.alias_info.is_write:
+                self.change(arguments[each.name], found)
+        return found
+
+    def through_layer(self, n: fx.Node) -> Carried:
+        """The bounds of what a layer returns: of constants too, since the layer of the second rounds otherwise."""
+        image, weight, bias = (each for each in n.args[:3])
+        rule = self.rules.get(self.source.layers[number_of(n)])
+        if rule is None or weight in self.bounds or bias in self.bounds:
+            raise Stop("a layer without a bound")
+        assert isinstance(image, fx.Node)
+        read = self.bounds.get(image) or Carried(self.env[image].detach().double().abs().max().item())
+        return rule(read)
+
+    def given(self, node: fx.Node) -> Any:
+        """A node as the argument of a step."""
+        value = self.env[node]
+        return Given(value, self.bounds.get(node), node.meta["val"]) if isinstance(value, Tensor) else value
+
+    def checked(self, value: Any, bounds: Any) -> Any:
+        """The bounds of what a node returns, as long as they are numbers and it does not overflow."""
+        if isinstance(bounds, list):
+            return [self.checked(*pair) for pair in zip(value, bounds, strict=True)]
+        if bounds is None or not isinstance(value, Tensor):
+            return bounds
+        if self.reach is None:
+            bounds = Carried(value.detach().double().abs().max().item() if value.numel() else 0.0, bounds.error)
+        if not math.isfinite(bounds.reach):
+            raise Stop("an infinite bound")
+        if value.dtype in FORMATS and bounds.reach > format_of(FORMATS[value.dtype]).largest:
+            raise Stop(f"numbers of up to {bounds.reach:.3g}, beyond {FORMATS[value.dtype]}")
+        return bounds
+
+    def change(self, target: Given, bounds: Carried) -> None:
+        """Gives what shares memory with a tensor that is changed in place the larger of its bounds and the new ones."""
+        if target.bounds is None:
+            raise Stop("a change in place of what does not come from the image")
+        place = target.value.untyped_storage().data_ptr()
+        for node, value in self.env.items():
+            known = self.bounds.get(node)
+            if any(isinstance(each, Tensor) and shares(each, place) for each in tree_leaves(value)):
+                if not isinstance(known, Carried):
+                    raise Stop("a change in place of what does not come from the image")
+                self.bounds[node] = Carried(max(known.size, bounds.size), max(known.error, bounds.error))
+
+    def error_of(self, node: fx.Node) -> float:
+        """The largest error of an output."""
+        if node not in self.bounds:
+            return 0.0
+        side = next(iter(node.meta["val"].shape), None)
+        if self.bounds[node] is None:
+            raise Stop("an output without a bound")
+        if self.batch is not None and not (isinstance(side, torch.SymInt) and side.node.expr == self.batch):
+            raise Stop("an output whose first axis is not that of the images")
+        return float(self.bounds[node].error * SLACK)
+
+
+def shares(tensor: Tensor, place: int) -> bool:
+    """Whether a tensor is stored at this place."""
+    return bool(tensor.numel()) and tensor.untyped_storage().data_ptr() == place
+
+
+def name_of(function: Any) -> str:
+    """The name of an operator of torch without its overload; with its namespace if it is somebody else's."""
+    schema = getattr(function, "_schema", None)
+    return (
+        str(schema.name).removeprefix("aten::") if schema is not None else str(getattr(function, "__name__", function))
+    )
+
+
+# The operators of convolutional networks. At others a bound stops.
+
+
+def rule(*names: str) -> Callable[[Any], Any]:
+    """Registers the rule of some operators, and of their forms in place; `{}` stands for 1, 2 and 3 axes."""
+
+    def register(function: Any) -> Any:
+        each_axes = (name.format(axes) for name in names for axes in (1, 2, 3))
+        RULES.update({form: function for name in each_axes for form in (name, f"{name}_")})
+        return function
+
+    return register
+
+
+@rule("flatten", "reshape", "view", "_unsafe_view", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "t")
+@rule("clone", "detach", "contiguous", "alias", "narrow", "select", "slice", "expand", "flip", "roll", "pixel_shuffle")
+def _(step: Step) -> Any:
+    """Numbers are moved, repeated or left out."""
+    return step.of(step.first)
+
+
+@rule("chunk", "split", "split_with_sizes", "unbind")
+def _(step: Step) -> Any:
+    return [step.of(step.first) for _ in step.value]
+
+
+@rule("cat", "stack")
+def _(step: Step) -> Any:
+    parts = [step.of(each) for each in step["tensors"]]
+    return Carried(max(each.size for each in parts), max(each.error for each in parts))
+
+
+@rule("to", "_to_copy", "type_as")
+def _(step: Step) -> Any:
+    """A cast rounds once, unless it is to numbers of more bits."""
+    if step.dtype not in FORMATS or step.first.value.dtype not in FORMATS:
+        raise Stop(f"a cast from {step.first.value.dtype} to {step.dtype}")
+    wider = (step.first.value.dtype, step.dtype) in ((torch.float32, torch.float64), (torch.float16, torch.float32))
+    return step.of(step.first).rounded(0 if wider or step.first.value.dtype == step.dtype else 1, step.dtype)
+
+
+@rule("dropout", "feature_dropout", "alpha_dropout")
+def _(step: Step) -> Any:
+    if step["train"] and step["p"] != 0:
+        raise Stop(f"{step.name} in training mode")
+    return step.of(step.first)
+
+
+@rule("add", "sub", "rsub")
+def _(step: Step) -> Any:
+    first, second, alpha = step.of(step.first), step.of(step["other"]), step["alpha"]
+    factors = (1.0, abs(1 if alpha is None else alpha)) if step.name != "rsub" else (abs(alpha), 1.0)
+    sizes, errors = ((first.size, second.size), (first.error, second.error))
+    size, error = (sum(a * b for a, b in zip(each, factors, strict=True)) for each in (sizes, errors))
+    return Carried(size * SLACK, error * SLACK).rounded(2, step.dtype)
+
+
+@rule("mul")
+def _(step: Step) -> Any:
+    """|a b - a' b'| <= |a| |b - b'| + |b'| |a - a'|."""
+    first, second = step.of(step.first), step.of(step["other"])
+    error = first.size * second.error + second.reach * first.error
+    return Carried(first.size * second.size * SLACK, error * SLACK).rounded(1, step.dtype)
+
+
+@rule("div")
+def _(step: Step) -> Any:
+    (divisor,) = step.constants("other")
+    least = divisor.abs().min().item() if isinstance(divisor, Tensor) else abs(float(divisor)) * (1 - 2.0**-7)
+    if step["rounding_mode"] is not None or not least:
+        raise Stop("a quotient that is rounded, or by 0")
+    return step.of(step.first).times(1 / least).rounded(2, step.dtype)
+
+
+@rule("linear")
+def _(step: Step) -> Any:
+    """Each output is a sum of `in_features` products."""
+    weight, bias = step.constants("weight", "bias")
+    like, given = step["weight"].value, step.of(step.first)
+    rounding = worst(arithmetics("dense", like.dtype, like.device.type)).rounding(weight.shape[1])
+    rows, summand = weight.abs().sum(1).max().item() * SLACK, 0.0 if bias is None else bias.abs().max().item()
+    passed = given.times(rows, summand)
+    return passed.apart(rounding.factor * passed.reach + rounding.absolute)
+
+
+@rule("batch_norm")
+def _(step: Step) -> Any:
+    """(x - mean) weight / sqrt(variance + eps) + bias, all but x alike in both networks: six roundings, counted ten."""
+    mean, variance, weight, bias = step.constants("running_mean", "running_var", "weight", "bias")
+    if step["training"] or mean is None or variance is None:
+        raise Stop("batch_norm in training mode")
+    scale, shift = normalisation(mean, variance, weight, bias, step["eps"])
+    return step.of(step.first).times(scale.max().item(), shift.max().item()).rounded(10, step.dtype)
+
+
+def normalisation(mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> tuple[Tensor, Tensor]:
+    """For each channel upper bounds on |factor| and on |summand| of a batch normalisation in evaluation mode."""
+    scale = (variance + eps).rsqrt() * SLACK * (1 if weight is None else weight.abs())
+    return scale, scale * mean.abs() + (0.0 if bias is None else bias.abs())
+
+
+@rule("relu", "relu6", "abs", "neg", "leaky_relu")
+def _(step: Step) -> Any:
+    """Piecewise linear functions that keep 0, with slopes of at most 1 or as given."""
+    slope = max(1.0, abs(float(step["negative_slope"] or 0.0)))
+    return step.of(step.first).times(slope).rounded(1, step.dtype)
+
+
+@rule("clamp", "clamp_min", "clamp_max", "hardtanh")
+def _(step: Step) -> Any:
+    limits = [step[name] for name in ("min", "max", "min_val", "max_val") if step[name] is not None]
+    if any(isinstance(each, Given) for each in limits):
+        raise Stop(f"{step.name} between tensors")
+    given = step.of(step.first)
+    return Carried(max(given.size, *(step.of(each).size for each in limits)), given.error)
+
+
+@rule("max_pool{}d", "adaptive_max_pool{}d", "max_pool{}d_with_indices", "amax", "amin", "max", "min")
+def _(step: Step) -> Any:
+    """One of the numbers; its place has no bound."""
+    pooled = range(-int(step.name.partition("pool")[2][0]), 0) if "pool" in step.name else step["dim"]
+    if step["other"] is None:
+        step.count(pooled)
+    both = step.of(step.first), *([] if step["other"] is None else [step.of(step["other"])])
+    most = Carried(max(each.size for each in both), max(each.error for each in both))
+    return most if isinstance(step.value, Tensor) else [most, None]
+
+
+@rule("mean", "sum", "avg_pool{}d", "adaptive_avg_pool{}d")
+def _(step: Step) -> Any:
+    """Sums, or means: of a window, or of what of it lies on the image; zeros of the padding only make it smaller."""
+    pooled = range(-int(step.name.partition("pool")[2][0]), 0) if "pool" in step.name else step["dim"]
+    count, given = step.count(pooled), step.of(step.first)
+    if step["divisor_override"] is not None:
+        raise Stop("avg_pool with a divisor of its own")
+    form = format_of(format_of(FORMATS[step.dtype]).accumulator)
+    if not given.reach * count <= form.largest:
+        raise Stop(f"numbers of up to {given.reach * count:.3g} on the way in {step.dtype}")
+    return given.times(count if step.name == "sum" else 1).rounded(count + 2, step.dtype)
+
+
+@rule("pad", "constant_pad_nd")
+def _(step: Step) -> Any:
+    """Around the image stands a constant, or a copy of some of its pixels."""
+    step.count(range(-(len(step["pad"]) // 2), 0))
+    constant = step.of(step["value"] or 0.0).size if step["mode"] in (None, "constant") else 0.0
+    given = step.of(step.first)
+    return Carried(max(given.size, constant), given.error)

@@ -1,0 +1,299 @@
+"""Two networks as graphs in normal form: their layers paired by what they compute of what, and where they differ."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules import module as hooks
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.equivalence.bound import name_of
+from conv2attn.equivalence.graph import Graph, Unexported, graph_of, module_of, own_line
+from conv2attn.equivalence.normal_form import NormalForm, Unnamed, normal_form
+from conv2attn.equivalence.opaque import Layer, layers_of
+from conv2attn.equivalence.rows import LayerPair
+from conv2attn.equivalence.terms import Term, Terms
+from conv2attn.errors import Conv2AttnError
+from conv2attn.models.conversion.replacement import hooked
+from conv2attn.report import counted
+from conv2attn.theorem import STOCK
+
+LAYERS = (*STOCK, MultiHeadSelfAttention)
+GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+
+
+@final
+@dataclass(eq=False)
+class Matching:
+    """The graphs of both networks, their normal forms, and the pairs of their layers.
+
+    Args:
+        bare: both are layers without hooks, so that nothing can stand between them; then there are no graphs.
+        programs: which of the two is a program of torch.export, which refuses other sizes than it declares.
+        trouble: why there are no normal forms.
+        pairs: in the order of the first's layers; those of functions whose weights are computed last.
+        refused: by name why layers are not compared.
+    """
+
+    bare: bool = False
+    programs: tuple[bool, bool] = (False, False)
+    graphs: tuple[Graph, Graph] | None = None
+    forms: tuple[NormalForm, NormalForm] | None = None
+    trouble: str = ""
+    pairs: list[LayerPair] = field(default_factory=list)
+    refused: dict[str, Conv2AttnError] = field(default_factory=dict)
+    terms: Terms = field(default_factory=Terms)
+
+    @property
+    def same(self) -> bool:
+        """Whether both graphs are one, for every size for which the first's is what runs."""
+        if self.bare:
+            return True
+        return self.forms is not None and self.forms[0].same_as(self.forms[1]) and not self.other_guards
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """For which sizes of input both graphs are what runs; none where that is every size."""
+        return tuple(dict.fromkeys((*self.graphs[0].guards, *self.graphs[1].guards))) if self.graphs else ()
+
+    @property
+    def other_guards(self) -> bool:
+        """Whether the code of one asks something of the sizes that the other's does not; a program declares its own."""
+        if self.graphs is None or any(self.programs):
+            return False
+        return set(self.graphs[0].guards) != set(self.graphs[1].guards)
+
+    def at(self, side: int) -> dict[fx.Node, list[LayerPair]]:
+        """The pairs at each opaque node of a graph."""
+        assert self.graphs is not None
+        members = [(pair, (pair.first, pair.second)[side]) for pair in self.pairs]
+        return {node: [pair for pair, member in members if member is layer] for node, layer in self.graphs[side].opaque}
+
+
+def match(original: nn.Module, network: nn.Module, images: Tensor) -> Matching:
+    """Exports both networks, and pairs their layers: by what they read, then, of the rest, by their names."""
+    programs = isinstance(original, fx.GraphModule), isinstance(network, fx.GraphModule)
+    found = Matching(is_bare(original) and is_bare(network), programs)
+    if found.bare:
+        return by_names(found, original, network, [layers_of(each) for each in (original, network)])
+    layers: list[Any] = []
+    try:
+        found.graphs = graphs_of(original, network, images)
+        layers = [(graph.compared, graph.refused) for graph in found.graphs]
+        pairing = Pairing(found.terms, {layer.label: layer for layer in found.graphs[1].layers})
+        first = normal_form(found.graphs[0], found.terms, pairing.offer)
+        found.forms = first, normal_form(found.graphs[1], found.terms, pairing.choose)
+        found.pairs = list(pairing.chosen.values())
+    except Unexported as error:
+        found.trouble = str(error)
+    except Unnamed as error:
+        found.trouble = f"the graphs have no normal form: {error}"
+    return by_names(found, original, network, layers or [layers_of(each) for each in (original, network)])
+
+
+def is_bare(network: nn.Module) -> bool:
+    """Whether a network is a layer that can be read, and hooks change nothing of what it is given or returns."""
+    layers, _ = layers_of(network) if isinstance(network, LAYERS) else ([], {})
+    everywhere = any(getattr(hooks, name) for name in GLOBAL_HOOKS)
+    return [layer.name for layer in layers] == [""] and not hooked(network) and not everywhere
+
+
+def graphs_of(original: nn.Module, network: nn.Module, images: Tensor) -> tuple[Graph, Graph]:
+    """The graphs of two networks for all sizes of input, or both for the size of `images` where one has no other.
+
+    Raises:
+        Unexported: one of the two has no graph.
+    """
+
+    def both(*, every_size: bool) -> tuple[Graph, Graph]:
+        found = list[Graph]()
+        for side, which in ((original, "first"), (network, "second")):
+            try:
+                found.append(graph_of(side, images, every_size=every_size))
+            except Unexported as error:
+                raise Unexported(f"the {which} cannot be exported as a graph: {error}") from error
+        return found[0], found[1]
+
+    try:
+        return both(every_size=True)
+    except Unexported as error:
+        try:
+            return both(every_size=False)
+        except Unexported:
+            raise error from None
+
+
+@final
+@dataclass(eq=False)
+class Pairing:
+    """Names the opaque nodes of both graphs: those of the second by the layers of the first for which they stand.
+
+    What reads the same but for the numbers of constants is paired too, so that the rest is compared all the same.
+    """
+
+    terms: Terms
+    theirs: Mapping[str, Layer]
+    offered: dict[Term, list[tuple[Term, Layer]]] = field(default_factory=dict)
+    pairs: dict[tuple[int, int], LayerPair] = field(default_factory=dict)
+    chosen: dict[tuple[int, int], LayerPair] = field(default_factory=dict)
+
+    def offer(self, number: int, layer: Layer, read: Term) -> Term:
+        """The term of a node of the first."""
+        term = self.terms("layer", number, read)
+        for key in (read, self.terms.skeleton(read)):
+            self.offered.setdefault(key, []).append((term, layer))
+        return term
+
+    def choose(self, number: int, layer: Layer, read: Term) -> Term:
+        """The term of a node of the second: of what reads the same an equal map, else its namesake, else any other."""
+        options = self.offered.get(read) or self.offered.get(self.terms.skeleton(read), [])
+        options = sorted(options, key=lambda option: option[1].label != layer.label)
+        if not options:
+            return self.terms("layer of the second", number, read)
+        pairs = [self.pair(first, layer) for _, first in options]
+        equal = (place for place, pair in enumerate(pairs) if len(options) > 1 and self.is_of(pair, layer))
+        best = next(equal, None)
+        if best is None:
+            taken = {pair.first for pair in self.chosen.values() if pair.second is not layer}
+            free = (place for place, (_, first) in enumerate(options) if first not in taken)
+            best = 0 if options[0][1].label == layer.label else next(free, 0)
+        self.chosen[id(pairs[best].first), id(layer)] = pairs[best]
+        return self.terms("layer", options[best][0].arguments[0], read)
+
+    def is_of(self, pair: LayerPair, layer: Layer) -> bool:
+        """Whether a pair is one map, and no namesake of its first layer is that map."""
+        namesake = self.theirs.get(pair.first.label)
+        return pair.same and (namesake in (None, layer) or not self.pair(pair.first, namesake).same)
+
+    def pair(self, first: Layer, second: Layer) -> LayerPair:
+        """The pair of two layers, one for both."""
+        return self.pairs.setdefault((id(first), id(second)), LayerPair(first, second))
+
+
+def by_names(found: Matching, original: nn.Module, network: nn.Module, sides: Sequence[Any]) -> Matching:
+    """The matching with the layers that are left paired by their names, and attention with the function it stands for.
+
+    A name whose module is a convolution or attention in both, but cannot be read in one, is `refused`.
+    """
+    (ours, refused), (theirs, unread) = sides
+    named = {id(layer.module): layer for layer in theirs}
+    modules = dict(network.named_modules(remove_duplicate=False))
+    paired = {pair.first for pair in found.pairs}, {pair.second for pair in found.pairs}
+    for layer in ours:
+        other = named.get(id(modules.get(layer.name)))
+        if layer.function is None and other is not None and layer not in paired[0] and other not in paired[1]:
+            found.pairs.append(LayerPair(layer, other))
+    for layer in theirs:
+        if layer.function is not None and layer.module is not None and layer not in {p.second for p in found.pairs}:
+            found.pairs.append(LayerPair(replace(layer, module=None, basis=None), layer))
+    for name, module in original.named_modules(remove_duplicate=False):
+        other = modules.get(name)
+        error = refused.get(name) or unread.get(name)
+        kinds = isinstance(module, LAYERS) and isinstance(other, LAYERS)
+        if error is not None and kinds and (name not in refused or isinstance(other, MultiHeadSelfAttention)):
+            found.refused[name] = error
+    order = {layer: number for number, layer in enumerate(ours)}
+    found.pairs.sort(key=lambda pair: order.get(pair.first, len(order)))
+    return found
+
+
+def first_difference(found: Matching) -> tuple[str, tuple[fx.Node, fx.Node] | None]:
+    """The first node of the second at which the graphs differ, in words, and the pair of nodes where there is one."""
+    assert found.graphs is not None
+    assert found.forms is not None
+    ours, theirs = (list(own_nodes(found, side)) for side in (0, 1))
+    if found.forms[0].same_as(found.forms[1]):
+        sizes = [", ".join(graph.guards) or "every size" for graph in found.graphs]
+        return f"the code of the second network is for {sizes[1]}, that of the first for {sizes[0]}", None
+    if not theirs and not ours:
+        return "in the second the structure of what is returned differs, or what is changed", None
+    if not theirs or not ours:
+        node, which = (ours[0], "first") if ours else (theirs[0], "second")
+        return f"{label_of(node)}{own_line(node)} is only in the {which} network", None
+    first, second = ours[0], theirs[0]
+    label = f"in the second {label_of(second)}{own_line(second)}"
+    if first.target is not second.target:
+        return f"{label} stands in place of {label_of(first)}{own_line(first)}", (first, second)
+    if moved := different_constants(found, first, second):
+        return f"{label} reads other numbers: {moved}", (first, second)
+    return f"{label} has other arguments", (first, second)
+
+
+def own_nodes(found: Matching, side: int) -> Iterator[fx.Node]:
+    """The nodes of a graph that count, whose term the other has not, and which read only what the other has too."""
+    assert found.graphs is not None
+    assert found.forms is not None
+    form, other = found.forms[side], found.forms[1 - side]
+    known = set(other.terms.values())
+    for node in found.graphs[side].nodes:
+        term = form.terms.get(node)
+        if term in form.counting and term not in known:
+            before = (each for each in node.all_input_nodes if each.op != "placeholder" and each in form.terms)
+            if all(form.terms[each] in known for each in before):
+                yield node
+
+
+def label_of(node: fx.Node) -> str:
+    """An operator for people: its name and the module that it runs in."""
+    inside, name = module_of(node), name_of(node.target).removeprefix("conv2attn::")
+    return f"{name} in {inside}" if inside else name
+
+
+def different_constants(found: Matching, first: fx.Node, second: fx.Node) -> str:
+    """Where two nodes read constants that differ, in words; empty where they differ in bits without value only."""
+    assert found.graphs is not None
+    ours, theirs = (
+        [graph.constants[each.name] for each in node.all_input_nodes if each.name in graph.constants]
+        for graph, node in zip(found.graphs, (first, second), strict=True)
+    )
+    told = (worst_number(name, mine, other) for (mine, _), (other, name) in zip(ours, theirs, strict=False))
+    return next(filter(None, told), "")
+
+
+def only_constants_differ(found: Matching) -> bool:
+    """Whether both graphs are one but for the numbers of their constants."""
+    assert found.forms is not None
+
+    def bare(form: NormalForm) -> Any:
+        returned = [found.terms.skeleton(each) if isinstance(each, Term) else each for each in form.returned]
+        changed = Counter({found.terms.skeleton(term): count for term, count in form.updates.items()})
+        return returned, changed, form.spec
+
+    return bare(found.forms[0]) == bare(found.forms[1]) and not found.other_guards
+
+
+def moved_constants(found: Matching) -> dict[str, tuple[Tensor, Tensor]]:
+    """The constants of the first that are other numbers in the second, where only numbers differ, by their nodes."""
+    assert found.graphs is not None
+    assert found.forms is not None
+    skeleton, other_form = found.terms.skeleton, found.forms[1]
+    places = {skeleton(term): node for node, term in other_form.terms.items() if term in other_form.counting}
+    moved = dict[str, tuple[Tensor, Tensor]]()
+    for node, term in found.forms[0].terms.items():
+        other = places.get(skeleton(term))
+        if other is not None and term is not found.forms[1].terms[other]:
+            pairs = zip(node.all_input_nodes, other.all_input_nodes, strict=False)
+            for ours, theirs in ((a.name, b.name) for a, b in pairs):
+                if ours in found.graphs[0].constants and theirs in found.graphs[1].constants:
+                    mine, its = found.graphs[0].constants[ours][0], found.graphs[1].constants[theirs][0]
+                    if mine.shape == its.shape and not torch.equal(mine, its):
+                        moved[ours] = mine, its
+    return moved
+
+
+def worst_number(name: str, ours: Tensor, theirs: Tensor) -> str:
+    """Where two constants differ most, in words; empty where only the signs of zeros or the bits of NaN differ."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{name} is {theirs.dtype} {tuple(theirs.shape)}, not {ours.dtype} {tuple(ours.shape)}"
+    wide = torch.complex128 if ours.is_complex() else torch.float64
+    first, second = (each.detach().cpu().to(wide) for each in (ours, theirs))
+    unequal = (first != second) & ~(first.isnan() & second.isnan())
+    if not unequal.any():
+        return ""
+    away = (first - second).abs().nan_to_num(torch.inf).masked_fill(~unequal, -1.0)
+    place = tuple(int(i) for i in torch.unravel_index(away.argmax(), away.shape))
+    many = counted(int(unequal.sum()), "number")
+    return f"{name} differs in {many}, the worst at {place}: {theirs[place].item()!r}, not {ours[place].item()!r}"

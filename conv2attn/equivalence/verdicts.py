@@ -1,0 +1,483 @@
+"""What follows from two networks run beside each other: rows, findings, bounds, counterexamples, the claim."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.equivalence.bound import Carried, LayerRule, carry
+from conv2attn.equivalence.comparison import Comparison
+from conv2attn.equivalence.difference import both_in_double, seen_apart, shown_difference
+from conv2attn.equivalence.matching import first_difference, only_constants_differ
+from conv2attn.equivalence.outputs import (
+    compare_outputs,
+    findings_returned,
+    judge_outputs,
+    most_different,
+    widest_gap,
+)
+from conv2attn.equivalence.results import (
+    NETWORK,
+    ROOT,
+    SAME_MAP,
+    Certificate,
+    Context,
+    Counterexample,
+    Finding,
+    Outputs,
+    Row,
+    holds,
+    refuted,
+    undecided,
+    unsupported,
+)
+from conv2attn.equivalence.rounding import difference_bounds, overflow
+from conv2attn.equivalence.rows import LayerPair
+from conv2attn.equivalence.walk import blame, call, own, reason
+from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
+from conv2attn.models.conversion.redirection import CHILD, AttendingCalls
+from conv2attn.report import counted
+from conv2attn.theorem import STOCK
+from conv2attn.verdicts import Strength, Verdict, weakest_strength
+
+ASSUMPTIONS = (
+    "finite inputs (dense and sdpa spread a NaN to every output, separable too where its bands are no narrower than "
+    "the image, conv and gather only where the convolution does)",
+    "sums formed directly (no Winograd or FFT: measured on the shapes met), no overflow, sides below 2^24",
+    "torch's own functions, not compiled; code between the layers that does the same at each call, whose operators "
+    "were read off one call for all sizes, and that does not look at how tensors lie in memory",
+)
+TRIED = 4  # images, those first whose outputs differ most
+MOST_SHOWN = 4  # layers, of which a counterexample is constructed
+
+
+@final
+@dataclass(eq=False)
+class Verdicts:
+    """The parts of a certificate; see `certify` for the question."""
+
+    comparison: Comparison
+    described: str
+    labels: Tensor | None
+    input_range: float
+    tolerance: float | None
+
+    def certificate(self) -> Certificate:
+        """The certificate, but for its circumstances."""
+        rows, sampled = self.rows, self.sampled
+        between = [self.judge_samples() if sampled else self.structure, self.judged_outputs]
+        if not self.comparison.failure:
+            between += findings_returned(self.comparison.first, self.comparison.second)
+        between += self.judge_bound()
+        shown = self.shown_by_layers
+        if self.tolerance is not None and self.bare:
+            found, shown = self.judge_layer(self.tolerance)
+            (row,) = rows.values()
+            rows = {ROOT: replace(row, findings=(*row.findings, found), strength=found.strength)}
+        elif self.tolerance is not None and not sampled:
+            between.append(self.judge_network(self.tolerance))
+            rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
+        images, unshown = self.search([each.part for each in between if each.verdict is Verdict.REFUTED])
+        return Certificate(
+            tuple(rows.values()),
+            tuple(between),
+            self.outputs,
+            () if sampled else ASSUMPTIONS,
+            self.claim,
+            counterexamples=(*shown, *images),
+            unshown=unshown,
+            context=self.context,
+        )
+
+    @property
+    def bare(self) -> bool:
+        """Whether both networks are layers with nothing around them."""
+        return self.comparison.matching.bare
+
+    @cached_property
+    def pairs(self) -> dict[str, LayerPair]:
+        """The pairs of layers by the names of their rows."""
+        skipped = {row.name for row in conversions(self.comparison.networks[1]).values() if row.outcome == SKIPPED}
+        found: dict[str, LayerPair] = {}
+        for pair in self.comparison.matching.pairs:
+            pair.skipped = pair.second.name in skipped
+            label = pair.first.label
+            same = sum(each.first.label == label for each in found.values())
+            found[label if not same else f"{label} ({pair.second.label})"] = pair
+        return found
+
+    @cached_property
+    def layer_rows(self) -> dict[str, Row]:
+        """The rows of all pairs, by name."""
+        exactly = self.tolerance is None
+        return {name: replace(pair.row(exactly=exactly), name=name) for name, pair in self.pairs.items()}
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether there are layers to compare, and all are the same maps."""
+        rows = self.layer_rows
+        return bool(rows) and all(row.verdict is Verdict.HOLDS for row in rows.values())
+
+    @cached_property
+    def converted(self) -> bool:
+        """Whether one of the networks holds attention of this package."""
+        kinds = MultiHeadSelfAttention | AttendingCalls
+        return any(isinstance(module, kinds) for side in self.comparison.networks for module in side.modules())
+
+    @cached_property
+    def sampled(self) -> bool:
+        """Whether images alone compare the networks: none was converted, and their graphs are not known to be equal."""
+        return not self.converted and self.structure.verdict is Verdict.UNDECIDED
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """All rows, by name: of layers, then of what was not compared."""
+        if self.sampled and not (self.alike and self.tolerance is None):
+            return {}
+        rows = dict(self.layer_rows)
+        if self.unseen:
+            rows = {name: unshown_row(row) for name, row in rows.items()}
+        for name, error in self.comparison.matching.refused.items():
+            module = self.comparison.networks[0].get_submodule(name)
+            signature = describe(module) if isinstance(module, STOCK) else type(module).__name__
+            rows.setdefault(name or ROOT, Row(name or ROOT, signature, (unsupported(error.code, error.found),)))
+        original, network = self.comparison.networks
+        compared = [*rows, *(pair.second.label for name, pair in self.pairs.items() if name in rows)]
+        rows |= {row.name: row for row in rows_of_the_rest(network, compared)}
+        return rows | {row.name: row for row in rows_of_the_unmet(original, network, rows)}
+
+    @cached_property
+    def unseen(self) -> bool:
+        """Whether layers that are other maps make no difference to the outputs that is seen, and so refute nothing."""
+        wrong = any(row.verdict is Verdict.REFUTED for row in self.layer_rows.values())
+        if not wrong or self.bare or self.comparison.strange or self.tolerance is not None:
+            return False
+        return not seen_apart(self.comparison.matching, self.comparison.images)
+
+    @cached_property
+    def shown(self) -> Counterexample | None:
+        """An image on which the outputs of both networks differ by more than rounding explains, where graphs differ."""
+        run, matching = self.comparison, self.comparison.matching
+        if matching.same or matching.forms is None or run.failure or run.strange or self.tolerance is not None:
+            return None
+        order = most_different(run.first, run.second, len(run.images))[:TRIED]
+        tried = [(index, run.images[index : index + 1]) for index in order]
+        for index, image in [*tried, *((None, larger(image)) for _, image in tried[:1])]:
+            try:
+                computed = call(run.networks[0], image), call(run.networks[1], image)
+            except Exception:  # a network may refuse a single image, or one of another size
+                continue
+            told = judge_outputs(*computed, self.overflow)
+            if told.verdict is Verdict.REFUTED:
+                return Counterexample(NETWORK, image[0], part="outputs", told=told.sentence, index=index)
+            if (found := shown_difference(matching, image, computed, alike=self.all_same)) is not None:
+                return replace(found, index=index)
+        return None
+
+    @property
+    def all_same(self) -> bool:
+        """Whether all pairs of layers are the same maps."""
+        return all(pair.same for pair in self.pairs.values())
+
+    @cached_property
+    def structure(self) -> Finding:
+        """Whether the same happens between the layers of both, for all inputs of the sizes that the graphs hold for."""
+        matching, code = self.comparison.matching, "C2A405"
+        if matching.trouble or self.comparison.strange:
+            return undecided("structure", code, matching.trouble or self.comparison.strange)
+        if matching.same:
+            return holds("structure")
+        sentence, nodes = first_difference(matching)
+        moved = only_constants_differ(matching) and "reads other numbers: " in sentence
+        if self.shown is not None:
+            seen = self.shown.told or "no rounding explains what the outputs differ by"
+            return refuted("structure", code, f"{sentence}; {seen}")
+        decides = self.tolerance is None and (self.converted or self.alike) and moved
+        if decides and seen_apart(matching, self.comparison.images):
+            return refuted("structure", code, sentence)
+        return undecided("structure", code, sentence + self.numbers_at(nodes))
+
+    def numbers_at(self, nodes: Any) -> str:
+        """The numbers of both graphs in float64 at the first nodes that differ; empty where there is none."""
+        if nodes is None:
+            return ""
+        passes = both_in_double(self.comparison.matching, self.comparison.images[:2], nodes)
+        if passes[0] is None or passes[1] is None:
+            return ""
+        first, second = passes[0].kept.get(nodes[0]), passes[1].kept.get(nodes[1])
+        if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+            return ""
+        if first.shape != second.shape:
+            return f" (its shape is {tuple(second.shape)}, not {tuple(first.shape)})"
+        gap = (second - first).abs().nan_to_num(torch.inf)
+        if not gap.numel() or not gap.max():
+            return " (both compute the same numbers here)"
+        place = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
+        return f" (at {place} it computes {second[place].item():.9g}, not {first[place].item():.9g})"
+
+    @cached_property
+    def reach(self) -> float:
+        """The range that bounds are for: that of the claim, or of the images if that is larger."""
+        largest = self.comparison.images.abs().max().item()
+        return self.input_range if largest <= self.input_range else largest
+
+    @cached_property
+    def bound(self) -> tuple[float | None, str]:
+        """The bound on the difference of the outputs, or None and where it stops."""
+        matching = self.comparison.matching
+        if self.structure.verdict is not Verdict.HOLDS:
+            return None, "graphs that are not known to be equal"
+        if matching.graphs is None:
+            (pair,) = self.pairs.values()
+            bounds = None
+            if pair.placed and not overflow(pair.bases, 0, self.reach):
+                bounds = difference_bounds(pair.bases, self.reach, pair.padded_sides)
+            return (None, "the layer") if bounds is None else (max(bounds, default=0.0), "")
+        by_layer: dict[Any, list[LayerPair]] = {}
+        for pair in self.pairs.values():
+            by_layer.setdefault(pair.first, []).append(pair)
+        rules = {
+            layer: worst_of([pair.rule() for pair in pairs])
+            for layer, pairs in by_layer.items()
+            if all(pair.measured.shapes and pair.placed for pair in pairs)
+        }
+        one = self.comparison.images if matching.graphs[0].fixed else self.comparison.images[:1]
+        return carry(matching.graphs[0], own, rules, one, self.reach)
+
+    @cached_property
+    def outputs(self) -> Outputs | None:
+        """What both return, measured."""
+        run = self.comparison
+        return compare_outputs(run.first, run.second, self.described, self.labels, self.bound[0])
+
+    @property
+    def judged_outputs(self) -> Finding:
+        """Whether the second returns what the first does in kind."""
+        run = self.comparison
+        if run.failure and run.fault:
+            return undecided("outputs", "C2A407", f"the second does not run, by an error of {run.fault}: {run.failure}")
+        if run.failure:
+            return refuted("outputs", "C2A407", f"the second does not run where the first does: {run.failure}")
+        return judge_outputs(run.first, run.second, self.overflow)
+
+    @property
+    def overflow(self) -> str:
+        """Where the original overflows first on the inputs met, and why; empty where it does not."""
+        met = ((name, pair) for name, pair in self.pairs.items() if pair.measured.shapes and pair.readable)
+        found = ((name, overflow(pair.bases, 0, pair.measured.input_range)) for name, pair in met)
+        return next((f"{name}: {reason}" for name, reason in found if reason), "")
+
+    def judge_samples(self) -> Finding:
+        """The finding on networks that images alone compare; a difference decides only beside a tolerance."""
+        reason, outputs = self.structure.sentence, self.outputs
+        measured = f"compared on {self.described} alone, since {reason}" if outputs else reason
+        if self.tolerance is None or outputs is None:
+            return Finding("sampled", Verdict.UNDECIDED, Strength.SAMPLED, "C2A410", measured)
+        if not outputs.max_difference <= self.tolerance:
+            sentence = f"on {outputs.images} they differ by {outputs.max_difference:.3g}"
+            return refuted("tolerance", "C2A409", sentence)
+        return Finding("sampled", Verdict.HOLDS, Strength.SAMPLED, "C2A410", measured)
+
+    def judge_bound(self) -> tuple[Finding, ...]:
+        """The finding on networks with equal graphs whose outputs differ by more than the bound."""
+        outputs = self.outputs
+        if self.bare or outputs is None or outputs.bound is None or outputs.max_difference <= outputs.bound:
+            return ()
+        sentence = f"they differ by {outputs.max_difference:.3g}, and equal graphs allow {outputs.bound:.3g}"
+        found = f"on {outputs.images} {sentence}: their code reads what no graph shows"
+        return (undecided("outputs", "C2A404", found),)
+
+    def judge_layer(self, tolerance: float) -> tuple[Finding, tuple[Counterexample, ...]]:
+        """The finding on the tolerance of a single layer: the bound decides, or an input that exceeds it."""
+        (pair,) = self.pairs.values()
+        bound = None
+        if pair.readable and pair.placed and not overflow(pair.bases, 0, self.input_range):
+            bounds = difference_bounds(pair.bases, self.input_range, pair.padded_sides)
+            bound = None if bounds is None else max(bounds, default=0.0)
+        shown = pair.counterexample(self.input_range, tolerance) if pair.readable else None
+        if bound is not None and bound <= tolerance:
+            return holds("tolerance", Strength.BOUNDED), ()
+        if shown is not None and not shown.difference <= tolerance:
+            sentence = f"the difference is {shown.difference:.3g}: {shown.in_words()}"
+            return refuted("tolerance", "C2A409", sentence), (shown,)
+        known = "nothing is" if bound is None else f"{bound:.3g} is"
+        sentence = f"{known} proved; no input found shows more than {tolerance:g}"
+        return undecided("tolerance", "C2A409", sentence), ()
+
+    def judge_network(self, tolerance: float) -> Finding:
+        """The finding on the tolerance of a network: the bound decides, or images that exceed it."""
+        outputs, (bound, stop) = self.outputs, self.bound
+        if outputs is None:
+            return undecided("tolerance", "C2A409", "the outputs cannot be compared")
+        if not outputs.max_difference <= tolerance:
+            sentence = f"on {outputs.images} they differ by {outputs.max_difference:.3g}"
+            return refuted("tolerance", "C2A409", sentence)
+        if bound is not None and bound <= tolerance:
+            return holds("tolerance", Strength.BOUNDED)
+        known = f"the propagated bound is {bound:.3g}" if bound is not None else f"no bound passes {stop}"
+        return undecided("tolerance", "C2A409", f"{known}, and no difference above {tolerance:g} was measured")
+
+    @property
+    def shown_by_layers(self) -> tuple[Counterexample, ...]:
+        """An input that shows it, for the first layers that are refuted."""
+        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED and name in self.pairs]
+        readable = [self.pairs[name] for name in wrong if self.pairs[name].readable]
+        found = (pair.counterexample(self.input_range) for pair in readable[:MOST_SHOWN])
+        return tuple(each for each in found if each is not None)
+
+    def search(self, parts: Sequence[str]) -> tuple[tuple[Counterexample, ...], tuple[str, ...]]:
+        """For each refuted part between the layers an image that shows it, or that none does."""
+        run, found, tried = self.comparison, dict[str, Counterexample](), 0
+        if self.shown is not None:
+            found["structure"] = self.shown
+        wanted = [
+            part for part in dict.fromkeys(parts) if part not in found and not (self.bare and part == "tolerance")
+        ]
+        for index in most_different(run.first, run.second, len(run.images))[:TRIED] if wanted else ():
+            try:
+                first = call(run.networks[0], run.images[index : index + 1])
+            except Exception:  # its own code may raise anything on a single image
+                continue
+            shown, tried = show(run.networks, run.images[index], first, self.tolerance, self.overflow), tried + 1
+            for part in (each for each in wanted if each not in found and each in shown and shown[each].shows):
+                found[part] = replace(shown[part], index=index)
+        why = (
+            f"no output shows it on the {counted(tried, 'image')} tried" if tried else "the first takes no single image"
+        )
+        unshown = tuple(f"{part}: {why}" for part in wanted if part not in found)
+        return tuple(dict.fromkeys(found.values())), unshown
+
+    @property
+    def claim(self) -> str:
+        """What is certified if it holds."""
+        size = "x".join(map(str, self.comparison.images.shape[1:]))
+        inputs = (
+            f"on {self.described}" if self.sampled else f"for all finite inputs {size} within +-{self.input_range:g}"
+        )
+        claim = SAME_MAP if self.tolerance is None else f"the outputs differ by at most {self.tolerance:g} {inputs}"
+        return claim if self.sampled else claim + self.sizes + self.engines
+
+    @property
+    def sizes(self) -> str:
+        """For which sizes of input the claim is made, in words; empty where that is every size."""
+        guards = self.comparison.matching.guards
+        if len(guards) <= 2:
+            return f", of sizes with {' and '.join(guards)}" if guards else ""
+        return f", of sizes that fulfil {len(guards)} conditions of the graph, such as {guards[0]}"
+
+    @property
+    def engines(self) -> str:
+        """The sizes that the claim leaves out, since the engine of a compared layer may refuse them; or nothing."""
+        limited: dict[str, list[str]] = {}
+        for engine, name in filter(None, (pair.limits for pair in self.pairs.values())):
+            limited.setdefault(engine, []).append(name)
+        where = {
+            engine: f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}" for engine, names in limited.items()
+        }
+        return "".join(f", of sizes that the engine {engine} does not refuse in {at}" for engine, at in where.items())
+
+    @property
+    def context(self) -> Context:
+        """The hashes of both graphs, and the sizes that they hold for."""
+        forms = self.comparison.matching.forms
+        digests = (forms[0].digest, forms[1].digest) if forms else ("", "")
+        return Context(digests, self.comparison.matching.guards)
+
+
+def larger(image: Tensor) -> Tensor:
+    """An image one pixel larger along each axis: a window may leave out the last pixel of some sides."""
+    for axis in range(2, image.ndim):
+        image = torch.cat([image, image.narrow(axis, 0, 1)], axis)
+    return image
+
+
+def show(
+    networks: tuple[nn.Module, nn.Module], image: Tensor, first: Any, tolerance: float | None, overflow: str = ""
+) -> dict[str, Counterexample]:
+    """What an image shows of the networks, by part; `first` is what the first makes of it by itself."""
+    try:
+        second = call(networks[1], image[None])
+    except Exception as error:  # its own code may raise anything
+        told = f"the second does not run where the first does: {type(error).__name__}: {reason(error)}"
+        return {"outputs": Counterexample(NETWORK, image, part="outputs", told="" if blame(error) else told)}
+    found = judge_outputs(first, second, overflow)
+    told = found.sentence if found.verdict is Verdict.REFUTED else ""
+    shown = {"outputs": Counterexample(NETWORK, image, part="outputs", told=told)}
+    limits = {"outputs": sys.float_info.max, **({} if tolerance is None else {"tolerance": tolerance})}
+    for part, limit in limits.items():
+        gap = widest_gap(first, second, limit)
+        if gap is not None:
+            numbers = gap.place, gap.original, gap.converted, tolerance if part == "tolerance" else None
+            more: Any = {"part": part, "output": gap.output, "told": told if part == "outputs" else ""}
+            shown[part] = Counterexample(NETWORK, image, *numbers, count=gap.count, **more)
+    return shown
+
+
+def worst_of(rules: Sequence[LayerRule]) -> LayerRule:
+    """The larger of all bounds, of layers of which one stands where several stood."""
+
+    def rule(given: Carried) -> Carried:
+        passed = [each(given) for each in rules]
+        return Carried(max(each.size for each in passed), max(each.error for each in passed))
+
+    return rule
+
+
+def unshown_row(row: Row) -> Row:
+    """A row whose layers are other maps, which makes no difference to the outputs that is seen."""
+    seen = "; but the outputs of the networks are the same in float64, so this refutes nothing"
+    findings = (
+        replace(each, verdict=Verdict.UNDECIDED, sentence=each.sentence + seen)
+        if each.verdict is Verdict.REFUTED
+        else each
+        for each in row.findings
+    )
+    return replace(row, findings=tuple(findings))
+
+
+def at_most_bounded(strength: Strength | None) -> Strength:
+    """The strength, but not above bounded."""
+    return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
+
+
+def conversions(network: nn.Module) -> dict[str, ConversionRow]:
+    """The outcomes of the conversion that made `network`, by name; none if it was made otherwise."""
+    conversion = remembered(network)
+    return {row.name: row for row in conversion.rows} if conversion else {}
+
+
+def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
+    """A row for each convolution that the conversion left or that has none of these `rows`, with the reason."""
+    for name, row in conversions(network).items():
+        label = name or ROOT
+        if any(is_of(label, other) for other in rows):
+            continue
+        if row.outcome == SKIPPED:
+            yield Row(label, row.signature, (Finding("support", Verdict.HOLDS, sentence=row.reason),), skipped=True)
+        elif row.outcome == UNSUPPORTED:
+            code, _, reason = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
+            yield Row(label, row.signature, (unsupported(code, reason),))
+        else:
+            yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))
+
+
+def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Mapping[str, Row]) -> Iterator[Row]:
+    """A row for each module of either network that attends to functional convolutions, if none has a row yet."""
+    theirs = "attention to functional convolutions is read in the second network only"
+    for side, sentence in ((network, "no input met it, so it was not compared"), (original, theirs)):
+        for name, module in side.named_modules():
+            label = name or ROOT
+            if CHILD in module._modules and not any(is_of(label, other) for other in rows):
+                yield Row(label, "functional convolutions", (unsupported("C2A406", sentence),))
+
+
+def is_of(label: str, row: str) -> bool:
+    """Whether a row is of the module with this label, or of a function that it calls, which may be numbered."""
+    call = row.partition("#")[0]
+    return label in (row, call, call.partition(":")[0])

@@ -1,0 +1,95 @@
+"""The bound on two layers is put together from bounds that are licensed: nothing is left out, or counted otherwise."""
+
+import math
+
+import pytest
+import torch
+from equivalence.edges.rounding import layer
+
+import conv2attn
+from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.attention.features import score_error
+from conv2attn.bounds import (
+    Head,
+    RoundingBound,
+    convolution_bound,
+    difference_bound,
+    gamma,
+    leaked_mass_diagonal,
+    soft_mixing_bound,
+)
+from conv2attn.equivalence.bases import Pair, comparable_basis
+from conv2attn.equivalence.rounding import difference_bounds
+
+SIDES, RANGE = (12, 11), 1.5
+
+
+def soft(original, alpha, shift=0.0, engine="auto"):
+    """The attention of a convolution, with heads of this sharpness beside their pixels."""
+    found = conv2attn.convert(original, alpha=alpha)
+    found.encoding.center.data[:, 0] += shift
+    return conv2attn.set_engine(found, engine)
+
+
+def of_heads(made, alpha, shift, engine):
+    """The leak of a layer, and what its means are off by."""
+    head = Head(alpha, (shift, 0.0), shift**2 * (1 + 2.0**-40))
+    features = score_error(made.encoding.operators().numbers(), max(SIDES), torch.float32) if engine == "sdpa" else 0.0
+    kinds = arithmetics(engine, torch.float32, "cpu")
+    means = [soft_mixing_bound(head, SIDES, kind, features) for kind in kinds]
+    leak = leaked_mass_diagonal([alpha, alpha], [shift, 0.0])
+    return leak, max(mean.factor for mean in means), max(mean.absolute for mean in means)
+
+
+CASES = {
+    "a convolution and an attention": (None, (3.0, 0.0, "auto")),
+    "an attention that leaks more, and another": ((1.5, 0.0, "auto"), (6.0, 0.0, "auto")),
+    "an attention that leaks less, and another": ((6.0, 0.0, "auto"), (1.5, 0.0, "auto")),
+    "centres beside pixels": (None, (4.0, 0.25, "auto")),
+    "fused attention": (None, (2.0, 0.0, "sdpa")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bound_of_two_layers_is_its_parts(name):
+    original = layer((4, 5))
+    made = [original if case is None else soft(original, *case) for case in CASES[name]]
+    engines = tuple("auto" if case is None else case[2] for case in CASES[name])
+    found = difference_bounds(Pair(*map(comparable_basis, made), engines=engines), RANGE, SIDES)
+    parts = [(0.0, 0.0, 0.0) if c is None else of_heads(m, *c) for m, c in zip(made, CASES[name], strict=True)]
+    leak, factor, absolute = (math.fsum(each) for each in zip(*parts, strict=True))
+    rounding = convolution_bound(36, "float32", casts=2, stored=2)
+    sums = original.weight.detach().double().abs().sum((1, 2, 3)).tolist()
+    for bound, weights, bias in zip(found, sums, original.bias.double().tolist(), strict=True):
+        expected = difference_bound(
+            weights, bias, RANGE, rounding, rounding, leak=leak, mixing=RoundingBound(factor, absolute)
+        )
+        assert expected * (1 - 2.0**-20) <= bound <= expected * (1 + 2.0**-20)
+
+
+def test_a_product_of_factors_that_is_rounded_is_counted():
+    original = layer((4, 4))
+    random = torch.Generator().manual_seed(0)
+    factored = conv2attn.attention.MultiHeadSelfAttention(
+        4, 4, conv2attn.convert(original).encoding, d_head=8, padding=conv2attn.convert(original).image_padding
+    )
+    factored.value.data.copy_(torch.randn(factored.value.shape, generator=random))
+    factored.output.data.copy_(torch.randn(factored.output.shape, generator=random))
+    basis = comparable_basis(factored)
+    sums = torch.einsum("hok,hki->o", *(w.double().abs() for w in (basis.weights.output, basis.weights.value)))
+    direct = 2 * convolution_bound(36, "float32", casts=2, stored=2).factor + 2 * gamma(8, 2.0**-24)
+    for bound, weights in zip(difference_bounds(Pair(basis, basis), 1.0, SIDES), sums.tolist(), strict=True):
+        assert bound >= direct * weights
+
+
+def test_the_second_layer_is_evaluated_by_the_engine_that_is_set():
+    original = layer((4, 5))
+    bounds = {
+        engine: certified(original, soft(original, 2.0, engine=engine)) for engine in ("dense", "separable", "sdpa")
+    }
+    assert bounds["sdpa"] > max(bounds["dense"], bounds["separable"])
+
+
+def certified(original, converted):
+    """The bound in a certificate."""
+    return conv2attn.certify(original, converted, images=torch.ones(1, 4, 10, 9), tolerance=1e3).rows[0].bound

@@ -1,0 +1,182 @@
+"""The graph must be the plain call: code that sees the export, bounds of one image, sizes as text, threads, errors."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equivalence import certify
+from conv2attn.errors import UsageError
+from conv2attn.verdicts import Verdict
+
+IMAGES = torch.rand(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
+
+
+class After(nn.Module):
+    """A convolution, and a function of what it returns."""
+
+    def __init__(self, function, **held):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.function = function
+        for name, thing in held.items():
+            setattr(self, name, thing)
+
+    def forward(self, image):
+        return self.function(self, self.conv(image))
+
+
+def swallowed(net, y):
+    try:
+        return y * 3 if float(y.sum()) else y
+    except Exception:
+        return y
+
+
+SEEING = {
+    "gradients": lambda net, y: y * 2 if torch.is_grad_enabled() else y,
+    "what requires them": lambda net, y: y * 2 if y.requires_grad else y,
+    "the compiler": lambda net, y: y if torch.compiler.is_compiling() else y * 2,
+    "the class of tensors": lambda net, y: y if type(y).__name__ == "FakeTensor" else y * 2,
+    "an error of the export": swallowed,
+}
+
+
+@pytest.mark.parametrize("name", SEEING)
+@pytest.mark.parametrize("side", [0, 1])
+def test_code_that_sees_the_export_is_undecided(name, side):
+    pair = [After(lambda net, y: y).eval(), After(lambda net, y: y).eval()]
+    pair[side].function = SEEING[name]
+    report = certify(pair[0], conv2attn.convert(pair[1]), images=IMAGES)
+    assert report.verdict in (Verdict.UNDECIDED, Verdict.REFUTED), report.to_text()
+    assert report.claim == ""
+
+
+UNBOUNDED = {
+    "indices": lambda net, y: y.max(1).indices.float() * 8,
+    "the sum over a batch, transposed": lambda net, y: y.transpose(0, 1).sum(1),
+    "the sum over a batch, flattened": lambda net, y: y.flatten().sum(),
+    "somebody's own relu": lambda net, y: torch.ops.plain_calls.relu(y),
+}
+LIBRARY = torch.library.Library("plain_calls", "DEF")
+LIBRARY.define("relu(Tensor x) -> Tensor")
+LIBRARY.impl("relu", lambda x: x * 3, "CompositeExplicitAutograd")
+torch.library.register_fake("plain_calls::relu", torch.empty_like)
+
+
+@pytest.mark.parametrize("name", UNBOUNDED)
+def test_the_bound_stops_at_what_it_does_not_know(name):
+    original = After(UNBOUNDED[name]).eval()
+    report = certify(original, conv2attn.convert(original, alpha=20.0), images=IMAGES[:1], tolerance=1.0)
+    assert report.verdict is not Verdict.HOLDS, report.to_text()
+    assert report.outputs.bound is None
+
+
+def test_an_operator_is_known_by_its_own_namespace():
+    first, second = After(lambda net, y: y.relu()), After(lambda net, y: torch.ops.plain_calls.relu(y))
+    assert certify(first.eval(), second.eval(), images=IMAGES).verdict is Verdict.REFUTED
+
+
+def test_sizes_that_become_text_restrict_the_claim_to_the_images():
+    def cached(net, y):
+        return y * net.scales.get(f"{y.shape[2]}x{y.shape[3]}", 1.0)
+
+    original = After(cached, scales={"8x9": 1.0}).eval()
+    other = conv2attn.convert(original)
+    other.scales = {"8x9": 1.0, "10x10": 5.0}
+    report = certify(original, other, images=IMAGES)
+    assert not report or report.claim.endswith("of sizes with height == 8 and width == 9")
+
+
+def test_hooks_on_the_attention_of_functions_are_in_the_graph():
+    class Function(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4, 3, 3, 3))
+
+        def forward(self, image):
+            return F.conv2d(image, self.weight)
+
+    original = Function()
+    other = conv2attn.convert(original, example_input=IMAGES)
+    attention = next(each for each in other.modules() if isinstance(each, conv2attn.MultiHeadSelfAttention))
+    attention.register_forward_hook(lambda module, args, output: output * 2)
+    assert certify(original, other, images=IMAGES).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("flushing", [False, True])
+def test_numbers_below_the_smallest_normal_count_in_threads_that_flush(wrapped, flushing):
+    conv = nn.Conv2d(3, 4, 3)
+    conv.bias.data.fill_(1e-39)
+    other = conv2attn.convert(conv)
+    other.bias.data.zero_()
+    pair = [nn.Sequential(each, nn.ReLU()) if wrapped else each for each in (conv, other)]
+    torch.set_flush_denormal(flushing)
+    try:
+        assert certify(*pair, images=IMAGES).verdict is Verdict.REFUTED
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def shared(together):
+    ones = torch.ones(4, 1, 1)
+    net = After(lambda net, y: (net.counter.add_(1), y * net.scale)[1]).eval()
+    net.register_buffer("counter", ones)
+    net.register_buffer("scale", ones if together else ones.clone())
+    return net
+
+
+def test_buffers_that_share_memory_are_one():
+    assert certify(shared(True), shared(False), images=IMAGES).verdict is not Verdict.HOLDS
+    assert certify(shared(True), shared(True), images=IMAGES).verdict is Verdict.HOLDS
+
+
+def test_networks_that_plainly_differ_are_refuted_by_an_input():
+    networks = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        layers = nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 6 * 7, 3)
+        networks.append(nn.Sequential(*layers).eval())
+    report = certify(*networks, images=IMAGES)
+    assert (report.verdict, report.claim) == (Verdict.REFUTED, "")
+    assert any(each.exceeds for each in report.counterexamples)
+
+
+def test_certificates_are_made_in_threads():
+    found = []
+
+    def work():
+        original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+        found.append(certify(original, conv2attn.convert(original), images=IMAGES).verdict)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [Verdict.HOLDS] * 4
+    assert not torch.compiler.is_compiling()
+
+
+class Failing(After):
+    """A second network that raises an error."""
+
+    def forward(self, image):
+        raise self.function
+
+
+def test_only_the_networks_own_errors_refute():
+    original = After(lambda net, y: y).eval()
+    assert certify(original, Failing(RuntimeError("no")), images=IMAGES).verdict is Verdict.REFUTED
+    with pytest.raises(UsageError, match="needs more memory"):
+        certify(original, Failing(MemoryError()), images=IMAGES)
+    limited = conv2attn.set_engine(conv2attn.convert(original), "dense")
+    limited.conv.memory_limit = 1  # so that the attention raises an error, and not the network
+    report = certify(original, limited, images=IMAGES)
+    assert report.verdict is Verdict.UNSUPPORTED, report.to_text()

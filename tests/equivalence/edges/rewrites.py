@@ -1,0 +1,284 @@
+"""Networks that are written in two ways hold; with one operator, constant, axis or edge changed they never do."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn.equivalence import certify
+from conv2attn.verdicts import Strength, Verdict
+
+IMAGES = torch.rand(2, 3, 9, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+MATRIX = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+VECTOR = torch.randn(5, generator=torch.Generator().manual_seed(2))
+
+
+class Written(nn.Module):
+    """Two convolutions, and a function of what they return."""
+
+    def __init__(self, function):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv, self.other = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 1)
+        self.function = function
+        self.register_buffer("matrix", MATRIX.clone())
+        self.register_buffer("vector", VECTOR.clone())
+
+    def forward(self, image):
+        return self.function(self, self.conv(image), self.other(image))
+
+
+def last(x):
+    return x.permute(0, 2, 3, 1)
+
+
+SAME = {
+    "order of a sum": (lambda n, x, y: x + y, lambda n, x, y: y + x),
+    "order of a product": (lambda n, x, y: x * y, lambda n, x, y: y * x),
+    "a function for an operator": (lambda n, x, y: x + y, lambda n, x, y: torch.add(x, y)),
+    "in place": (lambda n, x, y: x + y, lambda n, x, y: x.clone().add_(y)),
+    "a difference of a number": (lambda n, x, y: x - 2.0, lambda n, x, y: x + -2.0),
+    "a whole number": (lambda n, x, y: x * 2, lambda n, x, y: x * 2.0),
+    "a quotient by a power of two": (lambda n, x, y: x / 4, lambda n, x, y: x * 0.25),
+    "a square": (lambda n, x, y: x**2, lambda n, x, y: x * x),
+    "square": (lambda n, x, y: x.square(), lambda n, x, y: x * x),
+    "times one": (lambda n, x, y: x, lambda n, x, y: x * 1),
+    "negation": (lambda n, x, y: -x, lambda n, x, y: x * -1),
+    "dead code": (lambda n, x, y: x, lambda n, x, y: (x.exp().sum(), x)[1]),
+    "relu as clamp": (lambda n, x, y: x.relu(), lambda n, x, y: x.clamp(min=0)),
+    "relu as clamp_min": (lambda n, x, y: x.relu(), lambda n, x, y: x.clamp_min(0.0)),
+    "relu as threshold": (lambda n, x, y: x.relu(), lambda n, x, y: F.threshold(x, 0.0, 0.0)),
+    "relu twice": (lambda n, x, y: x.relu(), lambda n, x, y: x.relu().relu()),
+    "relu6 as clamp": (lambda n, x, y: F.relu6(x), lambda n, x, y: x.clamp(0, 6)),
+    "relu6 as hardtanh": (lambda n, x, y: F.relu6(x), lambda n, x, y: F.hardtanh(x, 0.0, 6.0)),
+    "silu": (lambda n, x, y: F.silu(x), lambda n, x, y: x * torch.sigmoid(x)),
+    "mean over negative axes": (lambda n, x, y: x.mean((2, 3)), lambda n, x, y: x.mean((-2, -1))),
+    "axes in another order": (lambda n, x, y: x.mean((2, 3)), lambda n, x, y: x.mean((3, 2))),
+    "mean with the axes kept": (
+        lambda n, x, y: x.mean((2, 3)),
+        lambda n, x, y: x.mean((2, 3), keepdim=True).flatten(1),
+    ),
+    "pooling to one pixel": (lambda n, x, y: x.mean((2, 3), True), lambda n, x, y: F.adaptive_avg_pool2d(x, 1)),
+    "pooling to one pixel, flattened": (
+        lambda n, x, y: x.mean((2, 3)),
+        lambda n, x, y: F.adaptive_avg_pool2d(x, (1, 1)).flatten(1),
+    ),
+    "squeezed": (lambda n, x, y: x.mean((2, 3)), lambda n, x, y: F.adaptive_avg_pool2d(x, 1)[:, :, 0, 0]),
+    "a pool whose stride is told": (lambda n, x, y: F.max_pool2d(x, 2), lambda n, x, y: F.max_pool2d(x, (2, 2), 2)),
+    "an average pool by axes": (lambda n, x, y: F.avg_pool2d(x, 2), lambda n, x, y: F.avg_pool2d(x, (2, 2), (2, 2))),
+    "permuted there and back": (lambda n, x, y: x.relu(), lambda n, x, y: last(x).permute(0, 3, 1, 2).relu()),
+    "two transpositions": (lambda n, x, y: last(x), lambda n, x, y: x.transpose(1, 2).transpose(2, 3)),
+    "movedim": (lambda n, x, y: last(x), lambda n, x, y: x.movedim(1, -1)),
+    "flattened by view": (lambda n, x, y: x.flatten(1), lambda n, x, y: x.reshape(x.shape[0], -1)),
+    "flattened twice": (lambda n, x, y: x.flatten(1), lambda n, x, y: x.flatten(2).flatten(1)),
+    "an axis more and less": (lambda n, x, y: x, lambda n, x, y: x.unsqueeze(2).squeeze(2)),
+    "a copy": (lambda n, x, y: x, lambda n, x, y: x.clone().contiguous().detach()),
+    "the own dtype": (lambda n, x, y: x, lambda n, x, y: x.to(x.dtype).type_as(x)),
+    "linear as a product": (
+        lambda n, x, y: F.linear(last(x), n.matrix, n.vector),
+        lambda n, x, y: last(x) @ n.matrix.t() + n.vector,
+    ),
+    "linear as addmm": (
+        lambda n, x, y: F.linear(x.mean((2, 3)), n.matrix, n.vector),
+        lambda n, x, y: torch.addmm(n.vector, x.mean((2, 3)), n.matrix.t()),
+    ),
+    "chunks as slices": (lambda n, x, y: x.chunk(2, 1)[0], lambda n, x, y: x[:, :2]),
+    "split": (lambda n, x, y: x.split(2, 1)[1], lambda n, x, y: x[:, 2:]),
+    "narrow": (lambda n, x, y: x.narrow(1, 1, 2), lambda n, x, y: x[:, 1:3]),
+    "from the end": (lambda n, x, y: x[:, 3], lambda n, x, y: x.select(1, -1)),
+    "stack as cat": (
+        lambda n, x, y: torch.stack([x, y], 1),
+        lambda n, x, y: torch.cat([x.unsqueeze(1), y.unsqueeze(1)], 1),
+    ),
+    "cat over a negative axis": (lambda n, x, y: torch.cat([x, y], 1), lambda n, x, y: torch.cat((x, y), dim=-3)),
+    "padding": (lambda n, x, y: F.pad(x, (1, 1, 1, 1)), lambda n, x, y: nn.ZeroPad2d(1)(x)),
+    "padding of nothing": (lambda n, x, y: F.pad(x, (1, 1)), lambda n, x, y: F.pad(x, (1, 1, 0, 0))),
+    "softmax over a negative axis": (lambda n, x, y: x.softmax(1), lambda n, x, y: F.softmax(x, dim=-3)),
+    "dropout in evaluation": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5, training=False)),
+    "maximum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.maximum(y, x)),
+}
+
+
+def held(first, second):
+    return certify(Written(first).eval(), Written(second).eval(), images=IMAGES)
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_two_ways_of_writing_one_map_are_proved(name):
+    report = held(*SAME[name])
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_two_ways_of_writing_one_map_compute_the_same_on_random_inputs(name):
+    first, second = (Written(each).double().eval() for each in SAME[name])
+    for seed in range(3):
+        given = torch.randn(2, 3, 7, 10, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        torch.testing.assert_close(first(given), second(given), rtol=1e-12, atol=1e-12)
+
+
+ALIKE = {
+    "order of a difference": (lambda n, x, y: x - y, lambda n, x, y: y - x),
+    "order of a quotient": (lambda n, x, y: x / (y.exp()), lambda n, x, y: y / (x.exp())),
+    "a scaled sum": (lambda n, x, y: torch.add(x, y, alpha=2), lambda n, x, y: torch.add(y, x, alpha=2)),
+    "axes of a mean": (lambda n, x, y: x - x.mean(2, True), lambda n, x, y: x - x.mean(3, True)),
+    "a sum for a mean": (lambda n, x, y: x.mean((2, 3)), lambda n, x, y: x.sum((2, 3))),
+    "a bound of a clamp": (lambda n, x, y: x.clamp(0, 6), lambda n, x, y: x.clamp(0, 5)),
+    "a clamp from above": (lambda n, x, y: x.clamp(min=0), lambda n, x, y: x.clamp(max=0)),
+    "a threshold that is filled": (lambda n, x, y: x.relu(), lambda n, x, y: F.threshold(x, 0.1, 0.0)),
+    "another gate": (lambda n, x, y: F.silu(x), lambda n, x, y: x * torch.sigmoid(y)),
+    "a power": (lambda n, x, y: x**2, lambda n, x, y: x**4),
+    "an axis of a softmax": (lambda n, x, y: x.softmax(2), lambda n, x, y: x.softmax(3)),
+    "another chunk": (lambda n, x, y: x.chunk(2, 1)[0], lambda n, x, y: x.chunk(2, 1)[1]),
+    "a step": (lambda n, x, y: x[:, ::2], lambda n, x, y: x[:, :2]),
+    "order of a cat": (lambda n, x, y: torch.cat([x, y], 1), lambda n, x, y: torch.cat([y, x], 1)),
+    "a transposition": (lambda n, x, y: x[..., :8, :], lambda n, x, y: x[..., :8, :].transpose(2, 3)),
+    "a number of a padding": (lambda n, x, y: F.pad(x, (1, 1)), lambda n, x, y: F.pad(x, (1, 1), value=1.0)),
+    "a mode of a padding": (lambda n, x, y: F.pad(x, (1, 1)), lambda n, x, y: F.pad(x, (1, 1), mode="reflect")),
+    "an amount of a padding": (lambda n, x, y: F.pad(x, (1, 1)), lambda n, x, y: F.pad(x, (2, 0))),
+    "a kind of pool": (lambda n, x, y: F.max_pool2d(x, 2), lambda n, x, y: F.avg_pool2d(x, 2)),
+    "what a pool counts": (
+        lambda n, x, y: F.avg_pool2d(x, 3, 1, 1),
+        lambda n, x, y: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
+    ),
+    "a matrix transposed": (
+        lambda n, x, y: F.linear(last(x), n.matrix[:4]),
+        lambda n, x, y: F.linear(last(x), n.matrix[:4].t()),
+    ),
+    "a bias of a product": (
+        lambda n, x, y: F.linear(last(x), n.matrix, n.vector),
+        lambda n, x, y: F.linear(last(x), n.matrix) - n.vector,
+    ),
+    "other minimum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.minimum(x, y)),
+    "dropout in training": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5)),
+    "an update that is read": (lambda n, x, y: x + y, lambda n, x, y: (x.mul_(2), x)[0] + y),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_only_looks_alike_never_holds(name):
+    report = held(*ALIKE[name])
+    assert report.verdict is not Verdict.HOLDS, report.to_text()
+    assert report.between[0].verdict is not Verdict.HOLDS, "equal graphs, which the outputs alone contradict"
+
+
+class Renamed(nn.Module):
+    """The same layers under other names, in another order, inside another module."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.inner = nn.ModuleDict({"second": net.other, "first": net.conv})
+        self.function = net.function
+
+    def forward(self, image):
+        return self.function(self, self.inner["first"](image), self.inner["second"](image))
+
+
+class Called(Written):
+    """The first convolution called as a function of its constants."""
+
+    def forward(self, image):
+        return self.function(self, F.conv2d(image, self.conv.weight, self.conv.bias, padding=1), self.other(image))
+
+
+def joined(net, x, y):
+    return (x.relu() + y).mean((2, 3))
+
+
+def exported(net):
+    return torch.export.export(
+        net, (IMAGES,), dynamic_shapes=(dict.fromkeys((0, 2, 3), torch.export.Dim.AUTO),)
+    ).module()
+
+
+WHOLE = {
+    "itself": lambda net: net,
+    "other names": Renamed,
+    "wrapped": nn.Sequential,
+    "a function of constants": lambda net: Called(joined),
+    "traced": torch.fx.symbolic_trace,
+    "its own export": exported,
+    "converted": conv2attn.convert,
+    "converted and renamed": lambda net: Renamed(conv2attn.convert(net)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_network_in_another_form_is_proved(name, turned):
+    net = Written(joined).eval()
+    pair = net, WHOLE[name](net)
+    report = certify(*(pair[::-1] if turned else pair), images=IMAGES)
+    assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+
+
+def test_a_program_for_some_sizes_restricts_the_claim():
+    net = Written(joined).eval()
+    program = torch.export.export(net, (IMAGES,), dynamic_shapes=({0: torch.export.Dim.AUTO},)).module()
+    for pair in ((net, program), (program, conv2attn.convert(net))):
+        report = certify(*pair, images=IMAGES)
+        assert (report.verdict, report.strength) == (Verdict.HOLDS, Strength.PROVED), report.to_text()
+        assert "of sizes with" in report.claim
+
+
+# Random networks: each step is written in one of several ways, or changed.
+
+STEPS = (
+    ((lambda x, y: x.relu(), lambda x, y: x.clamp(min=0), lambda x, y: F.threshold(x, 0, 0)), lambda x, y: x.abs()),
+    ((lambda x, y: x + y, lambda x, y: y + x, lambda x, y: x.clone().add_(y)), lambda x, y: x - y),
+    ((lambda x, y: x * 2, lambda x, y: 2.0 * x, lambda x, y: x / 0.5), lambda x, y: x * 2.0000002),
+    ((lambda x, y: x - 1.5, lambda x, y: x + -1.5), lambda x, y: x - 1.4999999),
+    ((lambda x, y: x * x, lambda x, y: x.square(), lambda x, y: x**2), lambda x, y: x**3),
+    ((lambda x, y: F.silu(x), lambda x, y: torch.sigmoid(x) * x), lambda x, y: F.gelu(x)),
+    ((lambda x, y: x.softmax(1), lambda x, y: F.softmax(x, -3)), lambda x, y: x.softmax(2)),
+    (
+        (lambda x, y: x - x.mean((2, 3), True), lambda x, y: x - F.adaptive_avg_pool2d(x, 1)),
+        lambda x, y: x - x.mean((1, 3), True),
+    ),
+    (
+        (lambda x, y: torch.cat(x.chunk(2, 1), 1), lambda x, y: torch.cat([x[:, :2], x.narrow(1, 2, 2)], -3)),
+        lambda x, y: torch.cat(x.chunk(2, 1)[::-1], 1),
+    ),
+    ((lambda x, y: x, lambda x, y: last(x).movedim(-1, 1), lambda x, y: x.unsqueeze(0)[0]), lambda x, y: x.flip(3)),
+    ((lambda x, y: torch.maximum(x, y), lambda x, y: torch.maximum(y, x)), lambda x, y: torch.minimum(x, y)),
+    ((lambda x, y: F.avg_pool2d(x, 3, 1, 1), lambda x, y: F.avg_pool2d(x, (3, 3), (1, 1), 1)), lambda x, y: y),
+)
+
+
+def composed(chosen, steps, changed=None):
+    """A function of these steps, each in a way that is drawn; the step of number `changed` is another."""
+    functions = [
+        STEPS[step][1] if place == changed else chosen.choice(STEPS[step][0]) for place, step in enumerate(steps)
+    ]
+
+    def function(net, x, y):
+        for each in functions:
+            x = each(x, y)
+        return x
+
+    return function
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_rewrites_hold_and_a_random_change_never_does(seed):
+    chosen = random.Random(seed)
+    steps = [chosen.randrange(len(STEPS)) for _ in range(chosen.randint(2, 6))]
+    report = held(composed(chosen, steps), composed(chosen, steps))
+    assert report.verdict is Verdict.HOLDS, report.to_text()
+    changed = chosen.randrange(len(steps))
+    report = held(composed(chosen, steps), composed(chosen, steps, changed))
+    assert report.verdict is not Verdict.HOLDS, (steps, changed)
+
+
+def test_a_folded_batch_norm_is_within_a_tolerance():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+        plain[1].running_var.uniform_(0.5, 2)
+    folded = nn.Sequential(nn.utils.fuse_conv_bn_eval(plain[0], plain[1]), nn.ReLU())
+    assert certify(plain, folded, images=IMAGES, tolerance=1e-4).verdict is Verdict.HOLDS
+    assert certify(plain, folded, images=IMAGES).verdict is not Verdict.HOLDS
