@@ -38,7 +38,9 @@ function attentionRow(layer, head, [row, column], alpha) {
   const found = new Float64Array(height * width);
   if (layer.kind === "stored") {
     const start = ((head * layer.queries[0] + row) * layer.queries[1] + column) * found.length;
-    return Float64Array.from(layer.attention.subarray(start, start + found.length), (code) => layer.largest * (code / 255) ** 2);
+    const most = layer.largest[head];
+    if (layer.bits === 8) return Float64Array.from(layer.attention.subarray(start, start + found.length), (code) => most * (code / 255) ** 2);
+    return found.map((_, k) => most * (((layer.attention[(start + k) >> 1] >> (4 * ((start + k) & 1))) & 15) / 15) ** 2);
   }
   if (layer.kind === "quadratic") {
     const [down, across] = axesOf(layer, head, alpha);

@@ -1,22 +1,29 @@
-"""The attention of any model on one image, as it ran: layers whose tokens are the squares of a grid over the image."""
+"""The attention of any model on one image, as it ran: layers whose tokens stand on a grid over the image."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
 from conv2attn.explore.facts import facts_of_heads
-from conv2attn.explore.layers import Explored, grey, is_wanted, running_on
-from conv2attn.explore.packing import Budget
-from conv2attn.models.capture import capture
+from conv2attn.explore.layers import Explored, grey, running_on
+from conv2attn.explore.packing import BUDGET, Budget
+from conv2attn.models.capture import NamedAttention, capture
+from conv2attn.models.tokens import Tokens, Windows
 
-MOST_EXTRA = 8
+MOST_WINDOWED = 1024
+"""Tokens of an image whose windows are put together into one map."""
 
 
 def captured_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
     """Captures every attention of `network` when it runs on `image` (1, channels, rows, columns).
+
+    Weights are kept in 8 bits, or in 4 where all layers would not fit on the page otherwise. Layers of this project
+    that read no content are left to `explored_layers`.
 
     Args:
         only: patterns of the names to show, as of files; every name if there is none.
@@ -25,39 +32,87 @@ def captured_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ())
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
     """
     with running_on(image):
-        found = {name: each for name, each in capture(network, image).items() if is_wanted(name, only)}
+        seen = capture(network, image, only=only)
+    ours = {name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
+    found = {name or "(root)": placed(name, seen) for name in seen if name.split("#")[0] not in ours}
+    held = [attention for attention, _ in (each for each in found.values() if not isinstance(each, str))]
+    bits = 8 if sum(each.numel() for each in held) <= BUDGET * 0.9 else 4
     budget, shown, left_out = Budget(), [], []
-    for name, attention in found.items():
-        layer = (
-            of_attention(name, attention, image, budget) if isinstance(attention, Tensor) else f"{name}: {attention}"
-        )
+    for name, each in found.items():
+        layer = f"{name}: {each}" if isinstance(each, str) else of_attention(name, *each, image, budget, bits)
         left_out += [layer] if isinstance(layer, str) else []
         shown += [] if isinstance(layer, str) else [layer]
     if not shown:
         raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer of such a name")
-    return Explored(tuple(shown), tuple(left_out), "averaged over the square of each token")
+    left_out += [f"{name}: a convolution, shown only where nothing attends" for name in convolutions_in(network)[:3]]
+    return Explored(tuple(shown), tuple(left_out), "averaged over the square of each token", photo_of(image, budget))
 
 
-def of_attention(name: str, attention: Tensor, image: Tensor, budget: Budget) -> dict[str, Any] | str:
+def convolutions_in(network: nn.Module) -> list[str]:
+    """The names of its convolutions."""
+    return [name for name, each in network.named_modules() if isinstance(each, nn.Conv2d)]
+
+
+def placed(name: str, seen: NamedAttention) -> tuple[Tensor, Tokens] | str:
+    """The attention of a layer (heads, queries, keys) on the grid over the image; why it is not shown."""
+    attention, tokens = seen[name], seen.tokens.get(name)
+    if not isinstance(attention, Tensor):
+        return str(attention.reason)
+    shape = f"its attention {tuple(attention.shape)}"
+    if tokens is None:
+        return f"{shape} is not that of one grid over the image"
+    if tokens.windows is not None:
+        whole = put_together(attention, tokens.windows)
+        return (
+            f"{shape} is in windows of a larger image" if whole is None else (whole, Tokens(tokens.windows.grid.keys))
+        )
+    if len(attention) != 1 or attention.shape[-1] != attention.shape[-2] or len(tokens.sides) != 2:
+        return f"{shape} is not that of one grid over the image"
+    return attention[0], tokens
+
+
+def put_together(attention: Tensor, windows: Windows) -> Tensor | None:
+    """The attention of all windows of one image as that of the image, (heads, queries, keys); None of a large one."""
+    tokens = windows.grid.shape[0]
+    if tokens > MOST_WINDOWED or len(attention) != len(windows.places):
+        return None
+    whole = torch.zeros(attention.shape[1], tokens, tokens)
+    for window, at in zip(attention, torch.from_numpy(windows.places), strict=True):
+        real = at >= 0
+        whole[:, at[real][:, None], at[real][None]] = window[:, real][:, :, real].to(whole)
+    return whole
+
+
+def photo_of(image: Tensor, budget: Budget) -> dict[str, Any] | None:
+    """The image in colour, at most 224 pixels a side, each channel from its least to its most; None if not coloured."""
+    if image.shape[1] != 3:
+        return None
+    rows, columns = image.shape[2:]
+    sides = [min(rows, 224), min(columns, 224)]
+    small = adaptive_avg_pool2d(image[0], (sides[0], sides[1])).double()
+    low, high = small.amin((1, 2), keepdim=True), small.amax((1, 2), keepdim=True)
+    packed = budget.pack(((small - low) / (high - low).clamp_min(1e-30) * 255).movedim(0, -1), "u8")
+    return packed and {"sides": sides, "pixels": packed}
+
+
+def of_attention(
+    name: str, attention: Tensor, tokens: Tokens, image: Tensor, budget: Budget, bits: int
+) -> dict[str, Any] | str:
     """One layer as a JSON object, or the sentence that says why it is not shown.
 
     Args:
-        attention: (1, heads, tokens, tokens); leading tokens that are no pixels are left out of the pictures.
+        attention: (heads, tokens, tokens); leading tokens that are no pixels are left out of the pictures.
     """
-    parts, heads, queries, keys = attention.shape
-    grid = grid_of(keys, image)
-    if parts != 1 or queries != keys or grid is None:
-        return f"{name}: its attention {(parts, heads, queries, keys)} is not that of one grid over the image"
-    sides, extra = grid
-    outside = budget.pack(attention[0, :, extra:, :extra].sum(-1), "f32")
-    whole = budget.pack_attention(attention[0, :, extra:, extra:])
-    picture = budget.pack(grey(adaptive_avg_pool2d(image[0], sides)), "u8")
+    sides, extra = tokens.sides, tokens.leading
+    outside = budget.pack(attention[:, extra:, :extra].sum(-1), "f32")
+    whole = budget.pack_attention(attention[:, extra:, extra:], bits)
+    picture = budget.pack(grey(adaptive_avg_pool2d(image[0], (sides[0], sides[1]))), "u8")
     if whole is None or picture is None or outside is None:
         return f"{name}: its arrays do not fit on a page of less than 5 MB"
     return {
         "name": name,
         "kind": "stored",
-        "heads": heads,
+        "heads": len(attention),
         "channels": None,
         "keys": [*sides],
         "queries": [*sides],
@@ -72,16 +127,5 @@ def of_attention(name: str, attention: Tensor, image: Tensor, budget: Budget) ->
         "picture": picture,
         "output": None,
         **whole,
-        "facts": facts_of_heads(name, attention.double().numpy(), sides, extra),
+        "facts": facts_of_heads(name, attention[None].double().numpy(), tuple(sides), extra),
     }
-
-
-def grid_of(tokens: int, image: Tensor) -> tuple[tuple[int, int], int] | None:
-    """The sides of the grid of squares that the tokens are, and the fewest tokens besides that make it fit."""
-    rows, columns = image.shape[2:]
-    for extra in range(min(MOST_EXTRA, tokens - 1) + 1):
-        for side in range(1, min(rows, columns) + 1):
-            squares = (rows // side, columns // side)
-            if rows % side == columns % side == 0 and squares[0] * squares[1] == tokens - extra:
-                return squares, extra
-    return None

@@ -66,3 +66,30 @@ function paintShares(canvas, values, sides, size, marks) {
 function paintSigned(canvas, values, sides, size, most, marks) {
   paint(canvas, values, sides, size, (value) => diverging(value / (most || 1)), marks);
 }
+
+// A photo (rows x columns x 3) under attention: each cell as bright and as yellow as its share of the largest.
+function paintOver(canvas, photo, values, [rows, columns], size, marks) {
+  const [height, width] = photo.sides;
+  const most = largest(values) || 1;
+  const pixels = new ImageData(width, height);
+  for (let k = 0; k < height * width; k++) {
+    const cell = Math.floor((Math.floor(k / width) * rows) / height) * columns + Math.floor(((k % width) * columns) / width);
+    const share = Math.sqrt(values[cell] / most);
+    const colour = [0, 1, 2].map((part) => photo.pixels[3 * k + part] * (0.3 + 0.7 * share));
+    pixels.data.set([...between(colour, [255, 234, 70], 0.45 * share), 255], 4 * k);
+  }
+  const small = document.createElement("canvas");
+  [small.height, small.width] = [height, width];
+  small.getContext("2d").putImageData(pixels, 0, 0);
+  const scale = size / Math.max(rows, columns);
+  [canvas.height, canvas.width] = [Math.round(rows * scale), Math.round(columns * scale)];
+  const context = canvas.getContext("2d");
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  for (const { row, column, colour: line } of marks) {
+    for (const [shade, thick] of [["#000", 4], [line, 2]]) {
+      context.strokeStyle = shade;
+      context.lineWidth = thick;
+      context.strokeRect(column * scale, row * scale, scale, scale);
+    }
+  }
+}

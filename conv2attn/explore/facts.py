@@ -1,15 +1,20 @@
-"""The facts of `heads` about a layer, for its page: shares, distances, and how far the span of the heads reaches."""
+"""The facts of `heads` about a layer, for its page: kinds, shares, distances, and how far the span reaches."""
 
+from functools import reduce
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from conv2attn.span.measures import kernel, masses
-from conv2attn.span.questions import rows_of
-from conv2attn.span.sources.reading import MEMORY_LIMIT
+from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.facts import facts_of
+from conv2attn.span.measures import spanned
+from conv2attn.span.reading import rows_of
+from conv2attn.span.sums import Sums, kernel, sums_of
 
 SIDE = 14
-"""Facts are measured on at most so many rows and columns: they cost the square of the pixels."""
+"""Facts of layers by position alone are measured on at most so many rows and columns: they cost the square of these."""
+KEPT = ("kind", "margin", "peak", "peak_mass", "relative", "absolute", "content", "distance", "keys_in_use", "sink")
 
 
 def facts_of_heads(name: str, layer: Any, sides: tuple[int, ...], extra: int = 0) -> dict[str, Any]:
@@ -19,20 +24,25 @@ def facts_of_heads(name: str, layer: Any, sides: tuple[int, ...], extra: int = 0
         layer: a layer that reads no content, or its attention (images, heads, queries, keys).
         extra: leading tokens that are no pixels.
     """
-    rows = rows_of(name, layer, sides, 2, extra, MEMORY_LIMIT)
-    seen = masses(rows)
-    relative, absolute, content = seen.shares
-    kept = {
-        "relative": relative,
-        "absolute": absolute,
-        "content": content,
-        "distance": seen.distance,
-        "keys": np.exp(seen.entropy),
-        "sink": seen.sink,
-    }
-    fits = min(rows.grid.keys) >= 3
+    rows = rows_of(name, layer, sides, len(sides), extra, MEMORY_LIMIT)
+    found, _ = facts_of(rows, None, None)
+    fits = len(sides) == 2 and min(rows.grid.keys) >= 3
+    whole = reduce(Sums.__add__, sums_of(rows))
     return {
         "grid": [*sides],
-        "heads": {key: [float(value) for value in values] for key, values in kept.items()},
-        "span": [float(value) for value in seen.spanned(kernel(3, 1, 2))] if fits else None,
+        "heads": [{key: msgspec.to_builtins(getattr(head, key)) for key in KEPT} for head in found.heads],
+        "thumbnails": [thumbnail(each) for each in whole.mass.mean(0) / whole.queries],
+        "span": [float(value) for value in spanned(whole, None, [kernel(3, 1, 2)])] if fits else None,
     }
+
+
+REACH = 6
+"""Displacements to each side of 0 that a thumbnail shows."""
+
+
+def thumbnail(mass: Any) -> dict[str, Any]:
+    """The mean attention of a head by displacement around 0, as numbers from 0 to 99 of its largest, row-major."""
+    middle = [side // 2 for side in mass.shape]
+    part = mass[tuple(slice(max(0, at - REACH), at + REACH + 1) for at in middle)]
+    scaled = np.sqrt(part / max(float(part.max()), 1e-30)) * 99
+    return {"sides": [*part.shape], "values": [int(x) for x in np.rint(scaled).ravel()]}

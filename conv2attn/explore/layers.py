@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, final
 
 import torch
@@ -16,6 +15,7 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.explore.facts import SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
+from conv2attn.models.capture import is_wanted
 
 MOST_HEADS = 256
 
@@ -29,11 +29,13 @@ class Explored:
         layers: one JSON object per layer, in the order in which they ran.
         left_out: one sentence per layer that is not shown.
         picture: what the picture of a layer shows of the image.
+        photo: the image itself, in colour.
     """
 
     layers: tuple[dict[str, Any], ...]
     left_out: tuple[str, ...]
     picture: str
+    photo: dict[str, Any] | None = None
 
 
 @torch.no_grad()
@@ -57,11 +59,6 @@ def explored_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ())
     if not shown:
         raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer of such a name")
     return Explored(tuple(shown), tuple(left_out), "as it reaches the layer: the mean over its channels")
-
-
-def is_wanted(name: str, only: Sequence[str]) -> bool:
-    """Whether `name` fits one of the patterns, or there is none."""
-    return not only or any(fnmatchcase(name, pattern) for pattern in only)
 
 
 def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ function chooseLayer(number) {
     `${layer.heads} heads, ${layer.channels ? `${layer.channels.join(" to ")} channels, ` : ""}${layer.queries.join(" × ")} queries, ` +
     `${layer.keys.join(" × ")} keys${padding}. ` +
     (layer.extra ? `Leading tokens taken for no pixels, such as a class token: ${layer.extra}. ` : "") +
-    (layer.kind === "stored" ? "Attention is right within 0.4 % of the largest weight of the layer. " : "") +
+    (layer.kind === "stored" ? `Attention is right within ${layer.bits === 8 ? "0.4" : "7"} % of the largest weight of each head. ` : "") +
     (layer.converted ? "As α grows, this layer tends to a convolution: one head per tap." : "");
   fillChannels(output);
   fillHeads(layer);
@@ -71,7 +71,7 @@ function fillHeads(layer) {
     Object.assign(radio, { type: "radio", name: "head", value: head, checked: head === state.head });
     canvas.setAttribute("aria-hidden", "true");
     const name = document.createElement("span");
-    name.textContent = layer.centers ? `${head + 1}: ${pair(layer.centers[head])}` : `${head + 1}`;
+    name.textContent = layer.centers ? `${head}: ${pair(layer.centers[head])}` : `${head}`;
     label.append(radio, name, canvas);
     return label;
   }));
@@ -104,6 +104,10 @@ function showOutput() {
 
 // What depends on the head, and not on the query.
 function showHead() {
+  const number = data.layers.indexOf(state.layer);
+  document.querySelectorAll("#matrix button").forEach((each) => {
+    each.setAttribute("aria-pressed", Number(each.dataset.layer) === number && Number(each.dataset.head) === state.head);
+  });
   const { layer, head, alpha } = state;
   const mean = meanByDisplacement(layer, head, alpha);
   const shown = layer.keys.map((side) => Math.min(side - 1, 8));
@@ -115,7 +119,7 @@ function showHead() {
   });
   paintShares(at("mean"), cut, [rows, columns], 320, [{ row: shown[0], column: shown[1], colour: MARKS.query }]);
   const inside = cut.reduce((sum, value) => sum + value, 0);
-  at("mean-help").textContent = `Head ${head + 1}, all queries: the attention at each displacement key − query, up to ` +
+  at("mean-help").textContent = `Head ${head}, all queries: the attention at each displacement key − query, up to ` +
     `${shown.join(" and ")} rows and columns, ${digits(100 * inside)} % of the whole. White frame: the query itself.`;
   if (layer.output) showKernel();
 }
@@ -135,7 +139,7 @@ function showKernel() {
       const colour = diverging(values[each] / most).map((part) => Math.round(128 + part / 2));
       cell.style.background = `rgb(${colour.join(" ")})`;
       cell.textContent = values[each].toFixed(columns.length > 5 ? 2 : 3).replace("-", "−");
-      cell.title = `head ${each + 1}, offset ${pair(layer.centers[each])}`;
+      cell.title = `head ${each}, offset ${pair(layer.centers[each])}`;
       if (each === head) cell.setAttribute("aria-current", "true");
       return cell;
     }));
@@ -143,14 +147,14 @@ function showKernel() {
   }));
   at("kernel").classList.toggle("wide", columns.length > 5);
   at("kernel").setAttribute("aria-label", `Kernel of ${rows.length} by ${columns.length} taps`);
-  at("kernel-help").textContent = `Head ${head + 1} carries the tap in the frame, at offset ${pair(layer.centers[head])}: ` +
+  at("kernel-help").textContent = `Head ${head} carries the tap in the frame, at offset ${pair(layer.centers[head])}: ` +
     `the weight from input channel ${layer.output.first + channel} to output channel ${layer.output.channel}.`;
 }
 
 const FACTS = [["relative", "position, relative"], ["absolute", "position, absolute"], ["content", "content"]];
 
 function percent(value) {
-  return `${Math.round(100 * value)} %`;
+  return value === null ? "–" : `${Math.round(100 * value)} %`.replace("-0 ", "0 ");
 }
 
 function line(tag, cells) {
@@ -164,14 +168,16 @@ function showFacts({ facts, heads }) {
   at("facts-section").hidden = !facts;
   if (!facts) return;
   const held = facts.heads;
-  at("facts-help").textContent = `Shares of the attention's energy that position and content explain, the mean distance in pixels, ` +
-    `and the keys in use, on ${facts.grid.join(" × ")} pixels, at the sharpness of the file.`;
+  at("facts-help").textContent = `Shares of the attention's energy that position and content explain, the mean distance in tokens, ` +
+    `and the keys in use, on ${facts.grid.join(" × ")} pixels, at the sharpness of the file. One image does not tell content ` +
+    `from position: – stands for that.`;
   at("facts").setAttribute("aria-label", "Measured facts of each head");
   at("facts").replaceChildren(
-    line("th", ["head", ...FACTS.map(([, name]) => name), "distance", "keys"]),
+    line("th", ["head", "kind", ...FACTS.map(([, name]) => name), "distance", "keys"]),
     ...Array.from({ length: heads }, (_, head) => {
-      const row = line("td", [head + 1, ...FACTS.map(([key]) => percent(held[key][head])), held.distance[head].toFixed(2), held.keys[head].toFixed(1)]);
-      FACTS.forEach(([key], place) => (row.children[place + 1].dataset.value = held[key][head]));
+      const one = held[head];
+      const row = line("td", [head, one.kind, ...FACTS.map(([key]) => percent(one[key])), one.distance.toFixed(2), one.keys_in_use.toFixed(1)]);
+      FACTS.forEach(([key], place) => (row.children[place + 2].dataset.value = one[key]));
       return row;
     }));
   at("span-section").hidden = !facts.span;
@@ -200,7 +206,8 @@ function showQuery() {
   const framed = [{ row: site[0], column: site[1], colour: MARKS.query }];
   const marks = [...framed, { row: most[0], column: most[1], colour: MARKS.most }];
   paint(at("image"), layer.picture, layer.keys, 352, greyscale, marks);
-  paintShares(at("attention"), row, layer.keys, 352, framed);
+  if (data.photo && layer.kind === "stored") paintOver(at("attention"), data.photo, row, layer.keys, 352, marks);
+  else paintShares(at("attention"), row, layer.keys, 352, framed);
   at("most").textContent = digits(weight);
   const entropy = row.reduce((sum, value) => sum - (value > 0 ? value * Math.log(value) : 0), 0);
   const displacement = [most[0] - site[0], most[1] - site[1]];
@@ -219,7 +226,7 @@ function showQuery() {
     const { cut, sides, first } = around(rows[each], layer.keys, site);
     paintShares(canvas, cut, sides, 85, [{ row: site[0] - first[0], column: site[1] - first[1], colour: MARKS.query }]);
   });
-  at("told").textContent = `Query ${pair(query)}: head ${head + 1} looks most at displacement ${pair(displacement)}, ` +
+  at("told").textContent = `Query ${pair(query)}: head ${head} looks most at displacement ${pair(displacement)}, ` +
     `with ${digits(100 * weight)} % of its attention.`;
 }
 
@@ -235,6 +242,40 @@ function point(event) {
   const share = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
   const { layer } = state;
   moveTo(share.map((part, axis) => Math.round((Math.floor(part * layer.keys[axis]) - layer.before[axis]) / layer.stride[axis])));
+}
+
+// Thumbnails of every head of every layer; a click shows that head large.
+function fillMatrix() {
+  const shown = data.layers.filter(({ facts }) => facts);
+  at("matrix-section").hidden = !shown.length;
+  at("matrix-help").textContent = "Displacement 0 is in the middle of each, each on its own scale. Choose one to see it below.";
+  at("matrix").replaceChildren(...data.layers.flatMap((layer, number) => {
+    if (!layer.facts) return [];
+    const row = document.createElement("div");
+    row.append(...Array.from({ length: layer.heads }, (_, head) => thumbnail(layer, number, head)));
+    return [Object.assign(document.createElement("p"), { textContent: layer.name }), row];
+  }));
+}
+
+function thumbnail(layer, number, head) {
+  const [button, canvas, kind] = ["button", "canvas", "small"].map((tag) => document.createElement(tag));
+  const { sides, values } = layer.facts.thumbnails[head];
+  const { kind: word, peak, peak_mass: mass } = layer.facts.heads[head];
+  paintShares(canvas, Float64Array.from(values, (code) => code / 99), sides.length > 1 ? sides : [1, sides[0]], 52, []);
+  canvas.setAttribute("aria-hidden", "true");
+  kind.textContent = word;
+  button.type = "button";
+  button.title = `${layer.name}, head ${head}: ${word}, ${digits(100 * mass)} % at ${pair(peak)}`;
+  button.setAttribute("aria-label", button.title);
+  Object.assign(button.dataset, { layer: number, head });
+  button.append(canvas, kind);
+  button.addEventListener("click", () => {
+    at("layer").value = number;
+    state.head = head;
+    chooseLayer(number);
+    at("controls").scrollIntoView({ block: "start" });
+  });
+  return button;
 }
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -261,4 +302,6 @@ at("about").textContent = `Choose a layer and a head, and see what each query at
 at("precision").hidden = !data.layers.some((layer) => layer.converted);
 at("left-out").replaceChildren(...data.leftOut.map((reason) => Object.assign(document.createElement("p"), { textContent: `Not shown: ${reason}.` })));
 at("layer").replaceChildren(...data.layers.map((layer, number) => new Option(`${layer.name} (${layer.heads} heads)`, number)));
+if (data.photo) data.photo.pixels = unpack(data.photo.pixels);
+fillMatrix();
 chooseLayer(0);

@@ -20,7 +20,12 @@ def explore_page(explored: Explored, title: str, image: str) -> str:
     page = (folder / "page.html").read_text("utf-8")
     for mark, names in PARTS.items():
         page = page.replace(mark, "\n".join((folder / name).read_text("utf-8") for name in names))
-    content = {"image": f"{image}, {explored.picture}", "layers": explored.layers, "leftOut": explored.left_out}
+    content = {
+        "image": f"{image}, {explored.picture}",
+        "layers": explored.layers,
+        "leftOut": explored.left_out,
+        "photo": explored.photo,
+    }
     numbers = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     before, after = page.split("NUMBERS")
     return before.replace("TITLE", html.escape(title)) + numbers + after

@@ -1,20 +1,27 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
 from conv2attn.span.checking import CONDITIONS, check_span
-from conv2attn.span.conditions.condition import Condition, Counting, Mixing, Mixings, NullVector, Target
-from conv2attn.span.facts import HeadFacts, HeadsReport, LayerFacts, SpanFact, heads
+from conv2attn.span.express import Expression, Fit, express, expression
+from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, LayerMaps, SpanFact, heads
+from conv2attn.span.fewest import FewestHeads, fewest_heads
 from conv2attn.span.measures import NearestConvolution
-from conv2attn.span.questions import fit_heads, head_offsets, profiles, redundant_heads
-from conv2attn.span.report import SpanReport, SpanRow
-from conv2attn.span.uses.express import Expression, Fit, express, expression
-from conv2attn.span.uses.fewest import FewestHeads, fewest_heads
-from conv2attn.span.uses.heads import HeadReading, Redundancy
-from conv2attn.span.uses.profiles import Pattern, Profiles
-from conv2attn.span.uses.recover import Recovered, recover
+from conv2attn.span.questions import (
+    HeadReading,
+    Pattern,
+    Profiles,
+    Redundancy,
+    fit_heads,
+    head_offsets,
+    profiles,
+    redundant_heads,
+)
+from conv2attn.span.recover import Recovered, recover
+from conv2attn.span.results import Condition, Counting, SpanReport, SpanRow, Target, Witness
 
 __all__ = [
     "CONDITIONS",
     "Condition",
+    "ConvolutionFact",
     "Counting",
     "Expression",
     "FewestHeads",
@@ -23,10 +30,8 @@ __all__ = [
     "HeadReading",
     "HeadsReport",
     "LayerFacts",
-    "Mixing",
-    "Mixings",
+    "LayerMaps",
     "NearestConvolution",
-    "NullVector",
     "Pattern",
     "Profiles",
     "Recovered",
@@ -35,6 +40,7 @@ __all__ = [
     "SpanReport",
     "SpanRow",
     "Target",
+    "Witness",
     "check_span",
     "express",
     "expression",

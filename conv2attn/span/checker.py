@@ -38,17 +38,12 @@ def confirms_dual(
     eps: Number,
     bound: Number,
     per_norm: Number = 0,
-    inverse: tuple[Sequence[int], Sequence[Sequence[Number]]] | None = None,
 ) -> bool:
     """Whether y shows that no weights of norm at most `bound` leave what counts as none. Only rows of y are looked at.
 
-    Any phi leaves r with `sum_q |y_q|_max |r_q|_1 >= <y, e> - |phi|_1 max_h |<A_h, y>|`. With `inverse`, rows and a
-    matrix, only norms up to the `largest_norm` matter.
+    Any phi leaves r with `sum_q |y_q|_max |r_q|_1 >= <y, e> - |phi|_1 max_h |<A_h, y>|`.
     """
     norm = exact(bound)
-    if inverse is not None:
-        within = largest_norm(attention, asked, inverse[1], exact(eps), exact(per_norm), inverse[0])
-        norm = norm if within is None else min(norm, within)
     gain = sum((exact(x) * values[q][k] for q in values for k, x in asked[q].items()), Fraction(0))
     met = [
         sum((exact(a) * y for q in values for a, y in zip(head[q], values[q], strict=True)), Fraction(0))
@@ -56,47 +51,6 @@ def confirms_dual(
     ]
     peak = sum((max(map(abs, row)) for row in values.values()), 0)
     return gain - norm * max(map(abs, met)) > (exact(eps) + exact(per_norm) * norm) * peak
-
-
-def largest_norm(
-    attention: Attention,
-    asked: Asked,
-    inverse: Sequence[Sequence[Number]],
-    eps: Fraction,
-    per_norm: Fraction,
-    queries: Sequence[int],
-) -> Fraction | None:
-    """How large weights phi can be that leave at most `eps + per_norm |phi|_1`; None where this does not tell.
-
-    With `z_h = sum_g inverse[h][g] A_g`, `phi_h = <phi A, z_h> - sum_g phi_g (<A_g, z_h> - [g = h])`, where
-    `|<phi A, z_h>|` is at most `|<e, z_h>|` and what is left times `sum_q |z_hq|_max`.
-    """
-    start, slope, lost = Fraction(0), Fraction(0), [Fraction(0)] * len(attention)
-    nothing: Mapping[int, Mapping[int, Number]] = {q: {} for q in queries}
-    for h, row in enumerate(inverse):
-        z = [[-x for x in left] for left in residuals(attention, nothing, [exact(w) for w in row], queries)]
-        along = ((exact(x) * at[k]) for q, at in zip(queries, z, strict=True) for k, x in asked[q].items())
-        start += abs(sum(along, Fraction(0)))
-        slope += sum((max(map(abs, at)) for at in z), Fraction(0))
-        for g, head in enumerate(attention):
-            products = (
-                exact(a) * x for q, at in zip(queries, z, strict=True) for a, x in zip(head[q], at, strict=True)
-            )
-            lost[g] += abs(sum(products, Fraction(0)) - (g == h))
-    room = 1 - max(lost) - per_norm * slope
-    return (start + eps * slope) / room if room > 0 else None
-
-
-def confirms_null_vector(
-    attention: Attention, asked: Asked, entries: Sequence[tuple[int, int, Number]], eps: Number
-) -> bool:
-    """Whether y, of (query, key, value), meets no head and meets the target too much for a residual of `eps`."""
-    for head in attention:
-        if sum(exact(value) * exact(head[q][k]) for q, k, value in entries):
-            return False
-    gain = sum((exact(value) * exact(asked[q].get(k, 0)) for q, k, value in entries), Fraction(0))
-    largest = {q: max(abs(exact(v)) for p, _, v in entries if p == q) for q, _, _ in entries}
-    return abs(gain) > exact(eps) * sum(largest.values(), Fraction(0))
 
 
 def confirms_counting(heads: int, shifts: Sequence[Asked], eps: Number, queries: Iterable[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Facts of the heads of two checkpoints, side by side: `conv2attn heads A --compare B`."""
+"""Facts of the heads of several checkpoints, side by side: `conv2attn heads A --compare B --compare C`."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -8,50 +8,50 @@ from conv2attn.span.facts import HeadsReport
 from conv2attn.span.facts_document import FIGURES, shown
 from conv2attn.verdicts import Verdict
 
-SCHEMA = "conv2attn.heads-compared/1"
-COMPARED = ("rel", "cont", "dist", "keys", "R2 3x3", "conv 3")
-LEGEND = "before > after. The columns are those of `conv2attn heads`; - is what one of both does not have."
+SCHEMA = "conv2attn.heads-compared/2"
+COMPARED = ("rel", "cont", "dist", "R2 3x3", "conv 3")
+LEGEND = "one number for each checkpoint, in the order given; the columns are those of `conv2attn heads`"
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadsComparison(Report):
-    """The facts of two checkpoints, layers of the same name side by side."""
+    """The facts of several checkpoints, such as steps of a training run, layers of the same name side by side."""
 
-    first: HeadsReport
-    second: HeadsReport
+    reports: tuple[HeadsReport, ...]
 
     @property
     def names(self) -> list[str]:
-        """The layers of both, those of the first in its order."""
-        return list(dict.fromkeys(layer.name for report in (self.first, self.second) for layer in report.layers))
+        """The layers of all, those of the first in its order."""
+        return list(dict.fromkeys(layer.name for report in self.reports for layer in report.layers))
 
     @property
     def verdict(self) -> Verdict:
-        """Holds where every layer of one was read in both, otherwise unsupported."""
-        whole = self.names and all(None not in self.pair(name, "rel") for name in self.names)
+        """Holds where every layer of one was read in all, otherwise unsupported."""
+        whole = self.names and all(None not in self.numbers(name, "dist") for name in self.names)
         return Verdict.HOLDS if whole else Verdict.UNSUPPORTED
 
     @property
     def exit_code(self) -> int:
-        """0 where every layer of one was read in both, otherwise 3."""
+        """0 where every layer of one was read in all, otherwise 3."""
         return self.verdict.exit_code
 
-    def pair(self, name: str, column: str) -> tuple[float | None, float | None]:
-        """A number of a layer in both."""
+    def numbers(self, name: str, column: str) -> list[float | None]:
+        """A number of a layer in each checkpoint."""
         found = []
-        for report in (self.first, self.second):
+        for report in self.reports:
             layer = next((each for each in report.layers if each.name == name and each.heads), None)
             found.append(None if layer is None else FIGURES[column][0](layer))
-        return found[0], found[1]
+        return found
 
     def document(self, verbose: bool = False) -> Document:
-        """A line for each layer, each number before and after."""
+        """A line for each layer, each number in the order of the checkpoints."""
         rows = []
         for name in self.names:
-            told = [[shown(column, value) for value in self.pair(name, column)] for column in COMPARED]
-            rows.append((name, *(f"{before} > {after}" for before, after in told)))
-        answer = f"{self.verdict.value}: {counted(len(self.names), 'layer')} of two checkpoints side by side"
+            told = [[shown(x, FIGURES[column][1]) for x in self.numbers(name, column)] for column in COMPARED]
+            rows.append((name, *(" > ".join(each) for each in told)))
+        many = f"{len(self.reports)} checkpoints"
+        answer = f"{self.verdict.value}: {counted(len(self.names), 'layer')} of {many} side by side"
         return Document((answer,), (Table(("layer", *COMPARED), tuple(rows)), Notes((LEGEND,))), self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,6 +59,10 @@ class HeadsComparison(Report):
         return {"schema": SCHEMA, "exit_code": self.exit_code, "numbers": self.records()}
 
     def records(self) -> list[dict[str, Any]]:
-        """One record for each layer and number."""
-        whole = [(name, column, *self.pair(name, column)) for name in self.names for column in COMPARED]
-        return [dict(zip(("layer", "number", "before", "after"), each, strict=True)) for each in whole]
+        """One record for each layer, number and checkpoint."""
+        return [
+            {"layer": name, "number": column, "checkpoint": place, "value": value}
+            for name in self.names
+            for column in COMPARED
+            for place, value in enumerate(self.numbers(name, column))
+        ]

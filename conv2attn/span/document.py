@@ -1,23 +1,17 @@
 """The text of a span report, and its plain data; pure functions."""
 
-import math
 from collections import Counter
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING
 
+from conv2attn.basis import Offset
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, gathered, show
-from conv2attn.report.stored import checked
-from conv2attn.span.conditions.condition import Condition, Counting, DualVector, Mixing, Mixings, NullVector, Witness
-from conv2attn.span.pictures import LEGEND, picture
-from conv2attn.span.stored import SCHEMA, StoredSpan
 from conv2attn.verdicts import Strength, Verdict
 
 if TYPE_CHECKING:
-    from conv2attn.span.report import SpanReport, SpanRow
+    from conv2attn.span.results import Condition, SpanReport, SpanRow, Target
 
-KINDS = {Mixing: "mixing", NullVector: "null vector", Counting: "counting"}
 HEADER = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
     *("residual", "at least", "distance", "eps", "|Phi|", "strength", "verdict"),
@@ -26,15 +20,20 @@ SPARE = (
     *("singular values around", "images", "eps", "at least", "queries", "rank", "|Phi|", "condition", "targets"),
     *("grid", "heads", "distance", "strength"),
 )
+LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float("inf"), "#"))
+LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
 
 def document(report: "SpanReport", verbose: bool = False) -> Document:
     """The answer, a row for each layer, and notes; with all conditions and a picture of each layer where `verbose`."""
-    rows = tuple(tuple(cells(row, each)) for row in report.rows for each in (shown(row) if verbose else [row.deciding]))
+    rows = tuple(
+        tuple(cells(row, each)) for row in report.rows for each in (row.conditions if verbose else [row.deciding])
+    )
     pictures = tuple(line for row in report.rows for line in in_pictures(row)) if verbose else ()
     legend = (LEGEND,) if pictures else ()
     notes = (*remarks(report, verbose), *totals(report))
-    parts = (Notes((report.asked,)), Table(HEADER, rows, SPARE), Verbatim((*pictures, *legend)), Notes(notes))
+    spare = tuple(name for name in SPARE if name != "condition" or len(rows) == len(report.rows))
+    parts = (Notes((report.asked,)), Table(HEADER, rows, spare), Verbatim((*pictures, *legend)), Notes(notes))
     return Document(tuple(answer(report)), parts, report.verdict)
 
 
@@ -53,10 +52,10 @@ def answer(report: "SpanReport") -> list[str]:
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
     span = f"{min(formed)}" if min(formed) == max(formed) else f"{min(formed)} to {max(formed)}"
     lines.append(f"taps formed: {span} of {max(len(each.targets) for each in checked)} in each layer")
-    reached = [[1 - t.distance**2 for t in each.targets if t.distance is not None] for each in checked]
+    reached = [[1 - float(t.distance) ** 2 for t in each.targets if t.distance is not None] for each in checked]
     if all(reached):
         centers = [
-            1 - t.distance**2
+            1 - float(t.distance) ** 2
             for each in checked
             for t in each.targets
             if t.distance is not None and not any(t.offset or (1,))
@@ -72,14 +71,9 @@ def answer(report: "SpanReport") -> list[str]:
     return lines
 
 
-def shown(row: "SpanRow") -> tuple[Condition, ...]:
-    """The conditions of the table: the four, and beside them those of the average and of renormalised rows."""
-    return (*row.conditions, *(each for each in row.beside if each.name.endswith(("average", "renormalised"))))
-
-
-def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
+def cells(row: "SpanRow", condition: "Condition") -> list[Cell]:
     """One line of the table; the condition that decides has a star."""
-    name = condition.name + (" *" if condition.name == row.decisive else "")
+    name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
     around = None
     if condition.threshold is not None:
         around = " | ".join("-" if value is None else show(value) for value in condition.around)
@@ -103,27 +97,23 @@ def cells(row: "SpanRow", condition: Condition) -> list[Cell]:
 def in_pictures(row: "SpanRow") -> list[str]:
     """The residual of every offset for the condition that decides."""
     lines = picture(row.deciding.targets, row.limits.allowed(1.0))
-    return [f"{row.name}, {row.decisive}: residual and distance of every offset", *lines, ""] if lines else []
+    return [f"{row.name}, {row.deciding.name}: residual and distance of every offset", *lines, ""] if lines else []
 
 
 def remarks(report: "SpanReport", verbose: bool) -> list[str]:
     """Notes beyond the figures, of the conditions that decide, or of all where `verbose`."""
     said: list[tuple[str, str]] = []
-    varying = [row.content for row in report.rows if row.images > 1]
-    if len(varying) > 1 and not verbose:
-        shares = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(varying), max(varying))))
-        said.append(("all", f"{shares} of the squared attention varies over images"))
     for row in report.rows:
         said += [(row.name, note) for note in row.notes]
         asked = row.conditions if verbose else (row.deciding,)
         said += [(f"{row.name}, {each.name}", each.sentence) for each in asked if each.sentence]
-        if row.images > 1 and (verbose or len(varying) == 1):
-            varies = f"{row.content:.3%} of the squared attention varies over {row.images} images"
-            said.append((row.name, varies))
-        alone = [each for each in row.beside if each not in shown(row)]
-        if alone:
-            held = sum(each.verdict is Verdict.HOLDS for each in alone)
-            said.append((row.name, f"alone, each with a Phi of its own, {held} of {len(alone)} images hold"))
+        if len(row.deciding.targets) and row.images > 1:
+            said.append(
+                (
+                    row.name,
+                    f"one Phi for {row.images} images" if row.deciding.name != "per-image" else "a Phi for each image",
+                )
+            )
     times = Counter(sentence for _, sentence in said)
     named = [("all", each) if times[each] == len(report.rows) > 3 else (name, each) for name, each in said]
     return gathered(said, None) if verbose else gathered(dict.fromkeys(named))
@@ -145,43 +135,35 @@ def totals(report: "SpanReport") -> list[str]:
     return [*lines, f"{tally}: {report.verdict.value}"]
 
 
-def to_dict(report: "SpanReport") -> dict[str, Any]:
-    """The report for a program; `stored.py` has its types, and docs/span.schema.json is their schema."""
-    body = {
-        "schema": SCHEMA,
-        "asked": report.asked,
-        "verdict": report.verdict.value,
-        "strength": report.strength.value,
-        "exit_code": report.exit_code,
-        "layers": [
-            {**plain(row), "verdict": row.verdict.value, "strength": row.deciding.strength.value} for row in report.rows
-        ],
-    }
-    return checked(body, StoredSpan)
+def picture(targets: Sequence["Target"], eps: float) -> list[str]:
+    """One character an offset; planes of a three-dimensional kernel follow each other.
 
-
-def plain(value: Any) -> Any:
-    """A value as JSON takes it: fractions and what is not finite as strings, numpy's floats as Python's.
-
-    What is too long is counted, rows of Phi for every query, or left out, the numbers of a dual at the rows that are
-    named.
+    On the left the certified residual of the worst query, on the right the least-squares distance over all queries,
+    where there is one. Empty where the targets are not offsets.
     """
-    if isinstance(value, Mixings):
-        return {"kind": "mixings", "target": value.target, "rows": len(value.rows)}
-    if isinstance(value, DualVector):
-        rows = [row for row, _ in value.values]
-        return {"kind": "dual", "target": value.target, "rows": rows, "inverse": plain(value.inverse)}
-    if isinstance(value, Witness):
-        held = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-        return {"kind": KINDS[type(value)], **held}
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Fraction) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)
-    if isinstance(value, float):
-        return float(value)
-    return value
+    there = [target for target in targets if target.offset is not None]
+    held = [0.0 if target.verdict is Verdict.HOLDS else float(target.residual) for target in there]
+    left = layout({t.offset: value for t, value in zip(there, held, strict=True) if t.offset is not None}, eps)
+    right = layout({t.offset: float(t.distance) for t in there if t.offset is not None and t.distance is not None}, eps)
+    width = max(map(len, left), default=0)
+    return [f"  {a.ljust(width)}     {b}".rstrip() for a, b in zip(left, right or [""] * len(left), strict=True)]
+
+
+def layout(values: Mapping[Offset, float], eps: float) -> list[str]:
+    """The signs of values at their offsets."""
+    if not values:
+        return []
+    axes = [sorted(set(along)) for along in zip(*values, strict=True)]
+    lines: list[str] = []
+    for ahead in product(*axes[:-2]):
+        lines += [""] if lines else []
+        for row in axes[-2] if len(axes) > 1 else [None]:
+            before = (*ahead, row) if row is not None else ahead
+            places = [(*before, column) for column in axes[-1]]
+            lines.append(" ".join(sign(values[place], eps) if place in values else " " for place in places))
+    return lines
+
+
+def sign(residual: float, eps: float) -> str:
+    """The character of a residual."""
+    return "." if residual <= eps else next(mark for limit, mark in LEVELS if residual <= limit)

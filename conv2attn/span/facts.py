@@ -1,112 +1,165 @@
 """Facts of each head of any attention, in numbers: `conv2attn.heads`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
+import msgspec
 import numpy as np
-import torch
 from torch import nn
 
+from conv2attn.arguments import renamed
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Offset, Sides
-from conv2attn.errors import UsageError
-from conv2attn.models import attention_layers
-from conv2attn.models.capture import NamedAttention, call, capture
-from conv2attn.models.positions import PositionAttention, Unread, position_attention
-from conv2attn.models.positions.reading import position_part
+from conv2attn.models.capture import NamedAttention
+from conv2attn.models.positions import Unread
 from conv2attn.models.response import matrices_by_response
+from conv2attn.models.tokens import Windows
 from conv2attn.models.values import matrices_of
 from conv2attn.report import Document, Report
+from conv2attn.report.stored import Stored, written
 from conv2attn.span import facts_document
-from conv2attn.span.conditions.problem import Array
+from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.kinds import Kind, kind_of
 from conv2attn.span.measures import (
     DILATIONS,
     KERNELS,
-    Masses,
     NearestConvolution,
-    kernel,
-    masses,
+    error_of,
+    estimated,
     nearest_convolutions,
+    number,
+    shares,
+    spanned,
 )
-from conv2attn.span.positions import as_layers, unread_if_apart
-from conv2attn.span.questions import axes, rows_of
-from conv2attn.span.sources.arguments import as_sides
-from conv2attn.span.sources.grids import sides_among
-from conv2attn.span.sources.prefix import leading_in, prefix_of
-from conv2attn.span.sources.reading import MEMORY_LIMIT
+from conv2attn.span.reading import OnGrid, layers_of, read_one
+from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.sums import Sums, kernel, sums_of
 from conv2attn.verdicts import Strength, Verdict
 
+SCHEMA = "conv2attn.heads/2"
 
-@final
-@dataclass(frozen=True)
-class HeadFacts:
-    """One head. `relative`, `absolute` and `content` are shares of its centred energy that sum to 1.
 
-    `peak` is its most used displacement and `peak_mass` the attention to it, over all queries; `distance` the mean
-    attention distance in pixels; `keys_in_use` exp of the mean entropy; `largest` the mean of the largest entry; `sink`
-    the attention that one key has of all queries; `extra` the attention to tokens that are no pixels.
+class Shares(Stored, frozen=True):
+    """Shares of relative position, of other position, and of content; None where the images do not tell them."""
+
+    relative: float | None = None
+    absolute: float | None = None
+    content: float | None = None
+
+
+class Errors(Stored, frozen=True):
+    """Standard errors over the images; None where the images do not tell them."""
+
+    relative: float | None = None
+    absolute: float | None = None
+    content: float | None = None
+    peak_mass: float | None = None
+
+
+class HeadFacts(Stored, frozen=True):
+    """One head: see `COLUMNS` of `facts_document` for the definition and the source of each number.
+
+    `relative`, `absolute` and `content` are shares of its energy about the mean over the keys that a query may read;
+    None where one image cannot tell, or where it attends evenly.
     """
 
     head: int
-    peak: Offset
+    kind: Kind
+    margin: float
+    peak: tuple[int, ...]
     peak_mass: float
+    argmax: float
+    argmax_at: tuple[int, ...]
+    around: float
+    bar: float | None
     distance: float
     keys_in_use: float
+    evenness: float
     largest: float
     sink: float
     extra: float
-    relative: float
-    absolute: float
-    content: float
+    relative: float | None
+    absolute: float | None
+    content: float | None
+    errors: Errors = Errors()
 
 
-@final
-@dataclass(frozen=True)
-class SpanFact:
-    """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one; and the mean
-    that is to be expected of heads whose keys are shuffled in each row, hence of the same entropy."""
+class SpanFact(Stored, frozen=True):
+    """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one."""
 
     kernel_size: int
     dilation: int
     center: float
     mean: float
     best: float
-    baseline: float
+    error: float | None = None
+
+
+class ConvolutionFact(Stored, frozen=True):
+    """What the nearest convolution explains of a layer's map, and the norms of what it leaves and of the layer."""
+
+    kernel_size: int
+    share: float
+    share_error: float | None
+    error: float | None
+    norm: float | None
+
+
+class LayerFacts(Stored, frozen=True):
+    """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
+
+    `grid` is that of the keys. A layer that is `unread` has none of it. `means` and `errors` are those of the shares
+    over its heads.
+    """
+
+    name: str
+    grid: tuple[int, ...] = ()
+    images: int = 0
+    queries: tuple[int, ...] = ()
+    heads: tuple[HeadFacts, ...] = ()
+    spans: tuple[SpanFact, ...] = ()
+    convolutions: tuple[ConvolutionFact, ...] = ()
+    means: Shares = Shares()
+    errors: Errors = Errors()
+    unread: str = ""
+    notes: tuple[str, ...] = ()
+
+    def mean(self, name: str) -> float | None:
+        """The mean of a number over the heads; None where a head has none."""
+        if hasattr(self.means, name):
+            mean: float | None = getattr(self.means, name)
+            return mean
+        values = [getattr(head, name) for head in self.heads]
+        return None if None in values else float(np.mean(values))
+
+    def span(self, size: int, dilation: int = 1) -> SpanFact | None:
+        """The R^2 of one kernel; None where it is wider than the grid."""
+        return next((each for each in self.spans if (each.kernel_size, each.dilation) == (size, dilation)), None)
+
+    def convolution(self, size: int) -> ConvolutionFact | None:
+        """The nearest convolution of one size."""
+        return next((each for each in self.convolutions if each.kernel_size == size), None)
+
+
+class StoredHeads(Stored, frozen=True):
+    """Facts of all layers as a document."""
+
+    schema: str
+    verdict: Verdict
+    exit_code: int
+    layers: tuple[LayerFacts, ...]
+    read_as: str
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class LayerFacts:
-    """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
+class LayerMaps:
+    """Arrays of a layer beside its facts: `mass` is attention by displacement, a mean over queries and images, (heads,
+    *(2 side - 1)); the nearest convolutions with their taps; and the layer's bias, where its weights are read."""
 
-    `baseline` is the relative share to be expected of heads with shuffled keys; `mass` is attention by displacement,
-    over all queries, (heads, *(2 side - 1)). A layer that is `unread` has none of it. `grid` is that of the keys;
-    convolutions act on it, with a stride where `queries` skip keys, and serve all queries of a cell of pooled keys.
-    """
-
-    name: str
-    grid: Sides
-    images: int
-    queries: Sides = ()
-    heads: tuple[HeadFacts, ...] = ()
-    spans: tuple[SpanFact, ...] = ()
-    baseline: float = 0.0
+    mass: Array
     convolutions: tuple[NearestConvolution, ...] = ()
     bias: Array | None = None
-    mass: Array | None = None
-    unread: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def best(self) -> SpanFact | None:
-        """The kernel of more than one offset that the span reaches farthest above its baseline."""
-        wide = [fact for fact in self.spans if fact.kernel_size > 1]
-        return max(wide, key=lambda fact: fact.mean - fact.baseline, default=None)
-
-    def mean(self, name: str) -> float:
-        """The mean of a number over the heads."""
-        return float(np.mean([getattr(head, name) for head in self.heads]))
 
 
 @final
@@ -114,10 +167,11 @@ class LayerFacts:
 class HeadsReport(Report):
     """Facts of the heads of each layer: numbers, no verdict of a claim; `holds` where every layer was read.
 
-    `read_as` is what was assumed of the file of the network, in words.
+    `maps` has the arrays of each layer by its name; `read_as` is what was assumed of the file of the network, in words.
     """
 
     layers: tuple[LayerFacts, ...]
+    maps: Mapping[str, LayerMaps]
     read_as: str = ""
 
     @property
@@ -142,154 +196,190 @@ class HeadsReport(Report):
         return facts_document.document(self, verbose)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; taps of convolutions are left to `recover`."""
-        return facts_document.to_dict(self)
+        """Plain data; its schema is docs/heads.schema.json. Taps of convolutions are left to `recover`."""
+        return written({"schema": SCHEMA, **{name: getattr(self, name) for name in BODY}}, StoredHeads)
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each head of each layer."""
-        return facts_document.records(self)
+        found = []
+        for layer in self.layers:
+            for head in layer.heads:
+                body = msgspec.to_builtins(head)
+                errors = {f"{name}_error": value for name, value in body.pop("errors").items()}
+                places = {name: " ".join(map(str, body[name])) for name in ("peak", "argmax_at")}
+                found.append({"layer": layer.name, **body, **places, **errors})
+        return found
 
 
+BODY = ("verdict", "exit_code", "layers", "read_as")
+
+
+@renamed(inputs="example_input")
 def heads(
     model: Any,
-    inputs: Any = None,
+    example_input: Any = None,
     *,
     grid: Sequence[int] | int | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
+    only: Sequence[str] = (),
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> HeadsReport:
-    """Graded facts of each head of each layer, from one pass over its attention and one for convolutions.
+    """Graded facts of each head of each layer, from one run of the network and one pass over its attention.
+
+    Shares are estimated without bias over the images, with standard errors; what one image cannot tell is None.
 
     Args:
-        model: a network, whose attention on `inputs` is captured, or without inputs read by position alone; a layer of
-            this project; an array (heads, queries, keys) or (images, heads, queries, keys); or a mapping of names.
-        inputs: what the network takes.
-        grid: sides of the tokens, behind the leading ones of the network. Inferred where they are a square, or where
-            layers of a network have as many times fewer along each axis as one that has these.
-        extra_tokens: leading tokens that are no pixels, of all layers or by name; as the network says by default.
+        model: a network, whose attention on `example_input` is captured, or without one read by position alone; a layer
+            of this project; an array (images, heads, queries, keys), or without the first one or two axes; a list, or
+            a mapping of names, of these.
+        example_input: what the network takes, a size for one image of noise, or a loader of such batches, whose images
+            count together.
+        grid: sides of the tokens, behind the leading ones. As the run of the network says by default, else inferred
+            where they are a square, or where layers of a network have as many times fewer along each axis as one that
+            has these.
+        extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
+        only: patterns of names of layers; nothing is computed of others.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
-        UsageError: not attention (C2A502), nothing attends (C2A501), or no grid (C2A503).
+        UsageError: not attention (C2A502), nothing attends (C2A501) or no layer of such a name (C2A008), or no grid
+            (C2A503).
     Examples:
         >>> import conv2attn, torch
         >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
         >>> facts = conv2attn.heads(layer, grid=(6, 7)).layers[0]
-        >>> facts.heads[0].peak, facts.heads[0].peak_mass
-        ((-1, -1), 1.0)
+        >>> facts.heads[0].kind, facts.heads[0].peak, facts.heads[0].peak_mass
+        ('shift', (-1, -1), 1.0)
     """
     network = model if isinstance(model, nn.Module) else None
-    found = layers_of(model, inputs, grid)
-    known = prefix_of(network) if extra_tokens is None else extra_tokens
-    facts = []
+    found = layers_of(model, example_input, grid, only)
+    facts, maps = [], {}
     for place, (name, given) in enumerate(found.items(), 1):
         if progress is not None:
             progress(place, len(found), name)
-        own = isinstance(given, MultiHeadSelfAttention | PositionAttention | Unread)
-        extra = 0 if own else known.get(name, 0) if isinstance(known, Mapping) else known
-        if extra_tokens is None and extra and not own:
-            extra = leading_in(given.shape[-1], extra, grid)
-        sides = sides_among(as_sides(grid, axes(grid)), given, extra, found.values())
-        layer = unread_if_apart(given, sides, axes(grid), extra)
-        if isinstance(layer, Unread):
-            facts.append(LayerFacts(name, (), 0, unread=layer.reason))
+        read = read_one(name, given, found, grid, extra_tokens, memory_limit)
+        if isinstance(read, Unread):
+            facts.append(LayerFacts(name, unread=read.reason))
             continue
-        sides = None if isinstance(layer, PositionAttention) else sides
-        read = facts_of(name, layer, sides, extra, memory_limit, network, inputs)
-        facts.append(replace(read, notes=(*read.notes, found.notes[name])) if name in found.notes else read)
-    return HeadsReport(tuple(facts))
+        rows, windows = read
+        matrices, notes = matrices_for(name, given, network, found, rows.heads)
+        noted = [*rows.notes, *notes, *([found.notes[name]] if name in found.notes else [])]
+        layer, maps[name] = facts_of(rows, windows, matrices)
+        facts.append(msgspec.structs.replace(layer, notes=tuple(noted)))
+    return HeadsReport(tuple(facts), maps)
 
 
-def layers_of(model: Any, inputs: Any, grid: Sequence[int] | int | None) -> NamedAttention:
-    """The attention of a model by name: captured on inputs, otherwise by position alone.
-
-    Raises:
-        UsageError: inputs beside what is attention already (C2A004).
-    """
-    if isinstance(model, nn.Module):
-        if inputs is not None:
-            own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
-            grids, seen = sides_seen(model, own, inputs), capture(model, inputs)
-            return NamedAttention(
-                {name or "(root)": grids.get(name or "(root)", each) for name, each in seen.items()}, seen.notes
-            )
-        return NamedAttention(position_attention(model, as_sides(grid, 2)))
-    if inputs is not None:
-        raise UsageError("C2A004", f"a {type(model).__name__} takes no inputs", "Leave them out.")
-    return as_layers(model)
-
-
-def sides_seen(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Any]:
-    """Layers of this project that read no content, by position alone on the grids that they meet on these inputs."""
-    found: dict[str, Any] = {}
-    if not layers:
-        return found
-    names = {layer: name for name, layer in layers.items()}
-
-    def keep(layer: nn.Module, given: Any) -> None:
-        assert isinstance(layer, MultiHeadSelfAttention)
-        found[names[layer]] = position_part(layer, tuple(given[0].shape[2:]))
-
-    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
-    try:
-        with torch.no_grad():
-            call(network, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found
+def matrices_for(
+    name: str, given: Any, network: nn.Module | None, found: NamedAttention, heads: int
+) -> tuple[tuple[Array, Array | None] | None, list[str]]:
+    """`W_out W_val` of each head and the bias of a layer, from its weights or its response, and notes on them."""
+    own = given.layer if isinstance(given, OnGrid) else given
+    if network is None or isinstance(own, MultiHeadSelfAttention):
+        read = matrices_of(own, "") if isinstance(own, MultiHeadSelfAttention) else None
+    else:
+        read = matrices_of(network, name)
+    notes = []
+    if read is None and network is not None and name in found.calls:
+        read = matrices_by_response(network, name, found.calls[name], heads)
+        notes = [] if read is None else ["its values and outputs were read by its response"]
+    if read is None:
+        return None, ["its values and outputs were not read: no nearest convolution"]
+    return (read[0].numpy(), None if read[1] is None else read[1].numpy()), notes
 
 
 def facts_of(
-    name: str,
-    layer: Any,
-    grid: Sequence[int] | int | None,
-    extra: int,
-    memory_limit: int,
-    network: nn.Module | None,
-    inputs: Any = None,
-) -> LayerFacts:
-    """The facts of one layer; its values are read off its weights, or off its response to `inputs`."""
-    dimensions = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else axes(grid)
-    rows = rows_of(name, layer, grid, dimensions, extra, memory_limit)
-    dimensions, seen = len(rows.grid.keys), masses(rows)
-    shares = seen.shares
-    facts = []
-    for head in range(rows.heads):
-        mass = seen.mass[head]
-        place = np.unravel_index(int(mass.argmax()), mass.shape)
-        peak = tuple(int(at) - side // 2 for at, side in zip(place, mass.shape, strict=True))
-        figures = (mass.max() / seen.rows, seen.distance[head], np.exp(seen.entropy[head]), seen.largest[head])
-        others = (seen.sink[head], seen.extra[head], *shares[:, head])
-        facts.append(HeadFacts(head, peak, *map(float, (*figures, *others))))
-    spans = [span_fact(seen, size, step, dimensions) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
-    matrices, notes = matrices_of(network, name) if network is not None else own_matrices(layer), rows.notes
-    if matrices is None and network is not None and inputs is not None:
-        matrices = matrices_by_response(network, name, inputs, rows.heads)
-        notes = notes if matrices is None else (*notes, "its values and outputs were read by its response")
-    found: tuple[NearestConvolution, ...] = ()
-    if matrices is None:
-        notes = (*notes, "its values and outputs were not read: no nearest convolution")
-    else:
-        found = nearest_convolutions(rows, seen, matrices[0].numpy())
-    bias = None if matrices is None or matrices[1] is None else matrices[1].numpy()
-    kept = tuple(fact for fact in spans if fact is not None)
-    baseline = float(seen.relative_by_chance.mean())
-    grids = (name, rows.grid.keys, rows.images, rows.grid.queries)
-    return LayerFacts(*grids, tuple(facts), kept, baseline, found, bias, seen.mass / seen.rows, notes=tuple(notes))
+    rows: AttentionRows, windows: Windows | None, matrices: tuple[Array, Array | None] | None
+) -> tuple[LayerFacts, LayerMaps]:
+    """The facts of one layer."""
+    grid = rows.grid if windows is None else windows.grid
+    parts = sums_of(rows, windows)
+    whole = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+    told = estimated(parts, lambda sums, out: shares(sums, out, rows.known))
+    peaks = whole.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
+    masses = estimated(parts, lambda sums, out: mass_at(sums, out, peaks))
+    of_heads = (error_of(told), error_of(masses))
+    found = tuple(head_facts(head, whole, told[0], int(peaks[head]), of_heads) for head in range(rows.heads))
+    means = told.mean(-1)
+    errors = error_of(means)
+    convolutions: tuple[NearestConvolution, ...] = ()
+    if matrices is not None:
+        convolutions = nearest_convolutions(rows, parts, matrices[0], windows)
+    layer = LayerFacts(
+        rows.name,
+        grid.keys,
+        whole.images,
+        grid.queries,
+        found,
+        span_facts(parts),
+        tuple(ConvolutionFact(c.size, c.share, c.share_error, c.error, c.norm) for c in convolutions),
+        Shares(*map(number, means[0])),
+        Errors(*(() if errors is None else map(number, errors))),
+    )
+    mass = whole.mass.mean(0) / whole.queries
+    return layer, LayerMaps(mass, convolutions, None if matrices is None else matrices[1])
 
 
-def own_matrices(layer: Any) -> Any:
-    """The matrices of a layer of this project that stands alone; None of an array."""
-    return matrices_of(layer, "") if isinstance(layer, MultiHeadSelfAttention) else None
+def mass_at(sums: Sums, left_out: int | None, places: Array) -> Array:
+    """The attention of each head to one displacement of its own, a mean over queries and images."""
+    mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
+    return np.asarray((mass if left_out is None else np.delete(mass, left_out, 0)).mean(0) / sums.queries)
 
 
-def span_fact(seen: Masses, size: int, step: int, axes: int) -> SpanFact | None:
-    """R^2 of one kernel; None where it is wider than the grid."""
-    if any(step * (size // 2) > side // 2 for side in seen.having.shape):
-        return None
-    offsets = kernel(size, step, axes)
-    reached, by_chance = seen.spanned(offsets), seen.spanned_by_chance(offsets)
-    center = float(reached[offsets.index((0,) * axes)])
-    return SpanFact(size, step, center, float(reached.mean()), float(reached.max()), float(by_chance.mean()))
+def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Array | None, Array | None]) -> HeadFacts:
+    """The facts of one head."""
+    count, shape = sums.images * sums.queries, sums.having.shape
+    mass = sums.mass[:, head].sum(0) / count
+    middle = np.array(shape) // 2
+    at = np.array(np.unravel_index(peak, shape))
+    near = tuple(slice(max(0, x - 1), x + 2) for x in at)
+    lines = [float(mass.sum(tuple(a for a in range(len(shape)) if a != axis)).max()) for axis in range(len(shape))]
+    top = int(sums.argmax[head].argmax())
+    keys = np.exp(sums.entropy[:, head].sum() / count)
+    readers = np.maximum(sums.readers, 1)
+    own = [number(x) for x in told[:, head]]
+    numbers: dict[str, Any] = {
+        "peak_mass": float(mass.ravel()[peak]),
+        "argmax": float(sums.argmax[head].ravel()[top] / count),
+        "around": float(mass[near].sum()),
+        "bar": max(lines) if len(shape) > 1 else None,
+        "distance": float(sums.distance[:, head].sum() / count),
+        "keys_in_use": float(keys),
+        "evenness": float(np.exp(sums.entropy[:, head].sum() / count - sums.room / sums.queries)),
+        "largest": float(sums.largest[:, head].sum() / count),
+        "sink": float((sums.columns[head] / np.maximum(readers, readers.max() / 2)).max()),
+        "extra": float(sums.extra[:, head].sum() / count),
+        "relative": own[0],
+        "absolute": own[1],
+        "content": own[2],
+    }
+    kind, margin = kind_of(numbers.get)
+    one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
+    mass_error = None if errors[1] is None else number(errors[1][head])
+    places = [tuple(int(x) for x in np.unravel_index(place, shape) - middle) for place in (peak, top)]
+    return HeadFacts(
+        head=head,
+        kind=kind,
+        margin=margin,
+        peak=places[0],
+        argmax_at=places[1],
+        errors=Errors(one, two, three, mass_error),
+        **numbers,
+    )
+
+
+def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
+    """R^2 of every kernel that the grid holds."""
+    shape = parts[0].having.shape
+    asked = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
+    asked = [(size, step) for size, step in asked if all(step * (size // 2) <= side // 2 for side in shape)]
+    kernels = [kernel(size, step, len(shape)) for size, step in asked]
+    reached = estimated(parts, lambda sums, out: spanned(sums, out, kernels))
+    found, start = [], 0
+    for (size, step), offsets in zip(asked, kernels, strict=True):
+        mine = reached[:, start : start + len(offsets)]
+        start += len(offsets)
+        center = float(mine[0, offsets.index((0,) * len(shape))])
+        error = number(error_of(mine.mean(-1)))
+        found.append(SpanFact(size, step, center, float(mine[0].mean()), float(mine[0].max()), error))
+    return tuple(found)

@@ -1,69 +1,112 @@
-"""The text of a report on heads, and its plain data; pure functions."""
+"""The text of a report on heads; pure functions. `COLUMNS` defines every number, with its source."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, gathered
 from conv2attn.report.document import Part
+from conv2attn.span.kinds import RULES
 
 if TYPE_CHECKING:
     from conv2attn.span.facts import HeadsReport, LayerFacts
 
-SCHEMA = "conv2attn.heads/1"
-LONG = ("layer", "head", "peak", "mass", "dist", "keys", "sink", "extra", "rel", "abs", "cont")
-SPARE = ("cont", "sink", "abs", "keys", "dist")
+LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
+SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
+COLUMNS = {
+    "kind": (
+        "; ".join(f"{rule.kind}: {rule.meaning} ({rule.number} >= {rule.threshold:g})" for rule in RULES)
+        + "; mixed: none of these. The first rule that fits decides",
+        "",
+    ),
+    "peak, mass": ("argmax over d of m(d), and m(d) there, m(d) = sum_q A[q, q + d] / queries, over all images", ""),
+    "argmax": (
+        "how often a query's largest weight is at the displacement where that is most often so",
+        "Voita et al. 2019, Sec. 4.1, where 90 % make a positional head",
+    ),
+    "dist": (
+        "sum_q sum_k A[q, k] |k - q| / queries over pixels, in tokens: attention to class tokens counts as 0",
+        "Dosovitskiy et al. 2021, Fig. 7; Raghu et al. 2021, Sec. 3, there in pixels",
+    ),
+    "keys": ("exp of the mean over queries of -sum_k A log A", "entropy: Clark et al. 2019, Sec. 3.2"),
+    "sink": (
+        "the largest share that one key has of the queries that may read it, at least half as many as read any key",
+        "Xiao et al. 2024",
+    ),
+    "extra": ("attention to leading tokens that are no pixels", ""),
+    "rel, abs, cont": (
+        "shares of sum (A - mean of the row over the keys that it may read)^2: of the mean by displacement, of the "
+        "rest of the mean over images, and of what varies over images; by products of different images, without bias. "
+        "One image tells rel alone, and a head that attends evenly has none",
+        "U-statistics: Hoeffding 1948",
+    ),
+    "se": ("standard error of rel over the images", "jackknife: Efron and Stein 1981"),
+    "R2 3x3": (
+        "the mean over 9 shifts E of 1 - |E - span of the heads|^2 / |E|^2, by products of different images",
+        "Cordonnier et al. 2020, Lemma 3, graded",
+    ),
+    "conv K": (
+        "the share of the map x -> sum_h A_h x (W_out W_val)_h that the nearest zero-padded KxK convolution explains, "
+        "in squares, by products of different images",
+        "",
+    ),
+    "|layer - conv|": (
+        "max_q sum_k |L_qk - C_qk| with Frobenius norms of a key's matrix, as a share of the same of the layer: so far "
+        "apart are outputs at most where no token is longer than 1",
+        "",
+    ),
+}
+"""The definition of each column, and its source."""
 LEGEND = (
-    "rel, abs, cont: shares of energy that displacement, position, content explain",
-    "dist: mean distance; keys: keys in use; sink: most of one key",
-    "R2 3x3: reach of 9 shifts (and by chance); conv 3: share of a 3x3 convolution",
+    "rel, abs, cont: shares of displacement, other position, content; se: error of rel",
+    "R2 3x3: reach of 9 shifts; conv 3: a 3x3 convolution; -: not known",
 )
 
-
-def three(layer: "LayerFacts") -> Any:
-    """The share of a 3x3 kernel that the span reaches; None where the grid is smaller."""
-    return next((fact for fact in layer.spans if (fact.kernel_size, fact.dilation) == (3, 1)), None)
-
-
-FIGURES: dict[str, tuple[Callable[["LayerFacts"], float | None], str]] = {
+Figure = Callable[["LayerFacts"], float | None]
+FIGURES: dict[str, tuple[Figure, str]] = {
     "rel": (lambda layer: layer.mean("relative"), ".0%"),
+    "se": (lambda layer: layer.errors.relative, ".1%"),
     "abs": (lambda layer: layer.mean("absolute"), ".0%"),
     "cont": (lambda layer: layer.mean("content"), ".0%"),
     "dist": (lambda layer: layer.mean("distance"), ".1f"),
     "keys": (lambda layer: layer.mean("keys_in_use"), ".0f"),
     "sink": (lambda layer: layer.mean("sink"), ".0%"),
-    "R2 3x3": (lambda layer: getattr(three(layer), "mean", None), ".0%"),
-    "chance": (lambda layer: getattr(three(layer), "baseline", None), ".0%"),
-    "conv 3": (lambda layer: next((each.share for each in layer.convolutions if each.size == 3), None), ".0%"),
+    "R2 3x3": (lambda layer: getattr(layer.span(3), "mean", None), ".0%"),
+    "conv 3": (lambda layer: getattr(layer.convolution(3), "share", None), ".0%"),
 }
 """Numbers of a layer, and how they are written."""
-SHORT = ("layer", "heads", *FIGURES)
+SHORT = ("layer", "heads", *FIGURES, "kinds")
 
 
-def shown(column: str, value: float | None) -> str:
-    """A number as it is written in its column."""
-    return "-" if value is None else format(value, FIGURES[column][1])
+def shown(value: float | None, form: str) -> str:
+    """A number as it is written; no minus in front of what rounds to 0."""
+    if value is None:
+        return "-"
+    text = format(value, form)
+    return text.removeprefix("-") if not any(digit in "123456789" for digit in text) else text
 
 
-def share(value: float) -> str:
-    """A share in percent."""
-    return f"{value:.0%}"
+def kinds_of(layer: "LayerFacts") -> str:
+    """How many heads are of each kind, the most frequent first."""
+    kinds = [head.kind for head in layer.heads]
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds), key=lambda k: (-kinds.count(k), k)))
 
 
 def short(layer: "LayerFacts") -> list[Cell]:
     """One line for a layer."""
     if layer.unread:
-        return [layer.name, "not read", *[""] * len(FIGURES)]
-    return [layer.name, len(layer.heads), *(shown(column, read(layer)) for column, (read, _) in FIGURES.items())]
+        return [layer.name, "not read", *[""] * (len(FIGURES) + 1)]
+    figures = (shown(read(layer), form) for read, form in FIGURES.values())
+    return [layer.name, len(layer.heads), *figures, kinds_of(layer)]
 
 
 def long(layer: "LayerFacts") -> list[list[Cell]]:
     """One line for each head."""
     lines: list[list[Cell]] = []
     for head in layer.heads:
-        shares = [share(x) for x in (head.sink, head.extra, head.relative, head.absolute, head.content)]
-        used = [share(head.peak_mass), f"{head.distance:.1f}", f"{head.keys_in_use:.0f}"]
-        lines.append([layer.name, head.head, ",".join(map(str, head.peak)), *used, *shares])
+        used = (f"{head.peak_mass:.0%}", f"{head.argmax:.0%}", f"{head.distance:.1f}", f"{head.keys_in_use:.0f}")
+        told = (shown(each, ".0%") for each in (head.sink, head.extra, head.relative, head.absolute, head.content))
+        peak = ",".join(map(str, head.peak))
+        lines.append([layer.name, head.head, head.kind, peak, *used, *told, shown(head.errors.relative, ".1%")])
     return lines
 
 
@@ -72,56 +115,36 @@ def document(report: "HeadsReport", verbose: bool = False) -> Document:
     read = [layer for layer in report.layers if not layer.unread]
     count = sum(len(layer.heads) for layer in read)
     said = f"{report.verdict.value}: {counted(count, 'head')} in {counted(len(read), 'layer')} read"
+    images = sorted({layer.images for layer in read})
+    said += f", on {' or '.join(map(str, images))} images" if images and images[-1] > 1 else ""
     said += f"; network {report.read_as}" if report.read_as else ""
     unread = gathered((layer.name, f"was not read: {layer.unread}") for layer in report.layers if layer.unread)
-    parts: list[Part] = [Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), SPARE), Notes(LEGEND)]
+    spare = ("kinds", "abs", "keys", "sink", "dist", "cont", "se")
+    parts: list[Part] = [Table(SHORT, tuple(tuple(short(layer)) for layer in report.layers), spare), Notes(LEGEND)]
     if verbose:
-        parts.append(
-            Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), ("extra", *SPARE))
-        )
+        parts.append(Table(LONG, tuple(tuple(line) for layer in report.layers for line in long(layer)), SPARE))
         parts.append(Notes(tuple(line for layer in report.layers for line in remarks(layer))))
     return Document((said,), (*parts, Notes(tuple(unread))), report.verdict)
 
 
 def remarks(layer: "LayerFacts") -> list[str]:
-    """The best kernel of a layer, its nearest convolutions with their bounds, and its notes."""
+    """The spans of a layer, its nearest convolutions with what they leave, and its notes."""
     lines = [f"{layer.name}: {note}" for note in layer.notes]
-    if layer.heads:
-        explained = f"{share(layer.mean('relative'))} of the energy, by chance {share(layer.baseline)}"
-        lines.append(f"{layer.name}: displacement explains {explained}")
-    if layer.best is not None:
-        best = layer.best
+    best = max((each for each in layer.spans if each.kernel_size > 1), key=lambda each: each.mean, default=None)
+    if best is not None:
         size = f"K = {best.kernel_size}, dilation {best.dilation}"
-        figures = f"R2 {best.center:.2f} centre, {best.mean:.2f} mean, {best.best:.2f} best; chance {best.baseline:.2f}"
-        lines.append(f"{layer.name}: {size}: {figures}")
+        figures = f"R2 {best.center:.2f} centre, {best.mean:.2f} mean, {best.best:.2f} best"
+        lines.append(f"{layer.name}: {size}: {figures}, error of the mean {shown(best.error, '.3f')}")
     for found in layer.convolutions:
-        bound = f"|layer - conv| <= {found.error:.3g} max|x|"
-        shares = f"{found.share:.1%}, by chance {found.chance:.1%}"
-        lines.append(f"{layer.name}: the nearest convolution of K = {found.size} explains {shares}; {bound}")
+        said = f"the nearest convolution of K = {found.kernel_size} explains {found.share:.1%}"
+        said += f" (error {found.share_error:.1%})" if found.share_error is not None else ""
+        if found.error is not None and found.norm:
+            said += f"; |layer - conv| is {found.error / found.norm:.0%} of |layer|, {found.norm:.3g}"
+        lines.append(f"{layer.name}: {said}")
     return lines
 
 
-def records(report: "HeadsReport") -> list[dict[str, Any]]:
-    """One record for each head of each layer."""
-    found = []
-    for layer in report.layers:
-        for head in layer.heads:
-            body = asdict(head)
-            body["peak"] = " ".join(map(str, head.peak))
-            found.append({"layer": layer.name, **body})
-    return found
-
-
-def to_dict(report: "HeadsReport") -> dict[str, Any]:
-    """The report for a program; taps of convolutions are left to `recover`."""
-    layers = []
-    for layer in report.layers:
-        convolutions = [
-            {"kernel_size": c.size, "share": c.share, "chance": c.chance, "error": c.error} for c in layer.convolutions
-        ]
-        body: dict[str, Any] = {"name": layer.name, "grid": list(layer.grid), "images": layer.images}
-        body |= {"heads": [asdict(head) for head in layer.heads], "spans": [asdict(fact) for fact in layer.spans]}
-        body |= {"baseline": layer.baseline, "convolutions": convolutions, "unread": layer.unread}
-        layers.append({**body, "notes": list(layer.notes)})
-    whole = {"schema": SCHEMA, "verdict": report.verdict.value, "exit_code": report.exit_code, "layers": layers}
-    return {**whole, "read_as": report.read_as}
+def definitions() -> Document:
+    """Every column with its formula and its source."""
+    rows: list[tuple[Any, ...]] = [(name, formula, source or "-") for name, (formula, source) in COLUMNS.items()]
+    return Document(("the columns of heads",), (Table(("column", "formula", "source"), tuple(rows)),))

@@ -1,190 +1,126 @@
-"""Graded facts of heads, in one pass over the attention: where they look, what explains it, what their span reaches.
+"""Shares of heads and of layers estimated without bias over images, each with a standard error.
 
-With `m_h(d) = sum_q A_h[q, q + d]` over all images, `n(d)` the number of queries that have displacement d on the grid,
-and the heads' products `G[h, g] = <A_h, A_g>`, everything here is arithmetic on m, n and G.
+A square of a mean over n images is estimated by the products of different images, `sum_{i != j} <x_i, x_j> / n(n - 1)`,
+whose expectation is the square of the expectation. Errors are those of the jackknife: everything is estimated once more
+without each image in turn, or of two images without each block of queries. An estimate has a leading axis for these
+replicates, the first of them with everything.
+
+Source of the estimator: Hoeffding 1948 (U-statistics); of the errors: Efron and Stein 1981 (the jackknife).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from functools import partial, reduce
 from typing import Any, final
 
 import numpy as np
 
 from conv2attn.basis import Offset
-from conv2attn.span.conditions.problem import Array, AttentionRows
-from conv2attn.span.sources.grids import Grid
+from conv2attn.models.tokens import Windows
+from conv2attn.span.patterns import portions
+from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.sums import Sums, coordinates, kernel, list_of_pieces
+from conv2attn.span.targets import shifts
 
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)
-NEGLIGIBLE = 1e-10
-"""Directions of the heads' products below this share of the largest are rounding."""
+NEGLIGIBLE = 64 * np.finfo(np.float64).eps
+"""Singular values of the heads below this share of the largest are rounding."""
+DENSE = 2**29
+"""Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
+LEVEL = 1e-12
+"""Energy about the mean below this share of the whole is rounding: such a head attends evenly."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Masses:
-    """Sums of one pass. `mass` is m and `having` n, with displacement 0 in the middle; `products` is G.
+def estimated(parts: Sequence[Sums], statistic: Callable[[Sums, int | None], Array]) -> Array:
+    """A statistic of a layer with its replicates in front: (1 + replicates, ...); one image has none.
 
-    By head: `energy` the squares of attention to pixels about their mean, `content` what of it varies over the images,
-    `entropy` and `largest` the means over queries of the entropy and of the largest entry, `distance` of the distance
-    in pixels, `extra` of the attention to keys that are no pixels, `sink` the most that one key has of all queries.
-    `scatter` sums, by displacement, the variance of each query's row about its mean, a mean over the images.
+    `statistic(sums, left_out)` gives it without an image, or for None with all.
     """
-
-    heads: int
-    rows: int
-    images: int
-    width: int
-    mass: Array
-    having: Array
-    scatter: Array
-    products: Array
-    energy: Array
-    content: Array
-    relative: Array
-    entropy: Array
-    largest: Array
-    distance: Array
-    extra: Array
-    sink: Array
-
-    @property
-    def shares(self) -> Array:
-        """(3, heads): what displacement explains, what else positions explain, what content does; they sum to 1."""
-        whole = np.where(self.energy > 0, self.energy, 1.0)
-        absolute = np.maximum(self.energy - self.content - self.relative, 0.0)
-        found = np.stack([self.relative, absolute, self.content]) / whole
-        return np.where(self.energy > 0, found, np.array([1.0, 0.0, 0.0])[:, None])
-
-    @property
-    def relative_by_chance(self) -> Array:
-        """(heads): the relative share to be expected of one image whose keys are shuffled in each row and head.
-
-        `m(d)` is then a sum of n(d) independent entries, whose variance is that of the rows.
-        """
-        scatter = self.scatter.reshape(self.heads, -1)
-        having, whole = self.having.reshape(-1) / self.images, scatter.sum(-1)
-        met = np.divide(scatter, having, out=np.zeros_like(scatter), where=having > 0).sum(-1)
-        return np.divide(met, whole, out=np.ones(self.heads), where=whole > 0)
-
-    def at(self, offset: Offset) -> tuple[Array, float]:
-        """m and n of an offset; nothing beyond the grid."""
-        place = self.place(offset)
-        if place is None:
-            return np.zeros(self.heads), 0.0
-        return self.mass[:, *place], float(self.having[place])
-
-    def place(self, offset: Offset) -> tuple[Any, ...] | None:
-        """Where an offset stands in `having`; None beyond the grid."""
-        place = tuple(o + side // 2 for o, side in zip(offset, self.having.shape, strict=True))
-        inside = all(0 <= at < side for at, side in zip(place, self.having.shape, strict=True))
-        return place if inside else None
-
-    def spanned(self, offsets: tuple[Offset, ...]) -> Array:
-        """R^2 of the span for each offset: 1 less the squared distance of the shift from it, over its square."""
-        inverse, found = pseudo_inverse(self.products), []
-        for offset in offsets:
-            mass, count = self.at(offset)
-            found.append(float(mass @ inverse @ mass) / count if count else 0.0)
-        return np.minimum(np.array(found), 1.0)
-
-    @property
-    def products_by_chance(self) -> Array:
-        """G to be expected of one image with keys shuffled in each row and head: 1 / width a query for two heads."""
-        products = np.full((self.heads, self.heads), self.rows / self.images / self.width)
-        np.fill_diagonal(products, np.diag(self.products) / self.images)
-        return products
-
-    def met_by_chance(self, offset: Offset) -> Array:
-        """`m m^T / n` of an offset, (heads, heads), to be expected of the same image."""
-        place = self.place(offset)
-        count = 0.0 if place is None else float(self.having[place]) / self.images
-        if place is None or not count:
-            return np.zeros((self.heads, self.heads))
-        return np.asarray(count / self.width**2 + np.diag(self.scatter[:, *place] / count))
-
-    def spanned_by_chance(self, offsets: tuple[Offset, ...]) -> Array:
-        """R^2 of the span for each offset, to be expected of the same image."""
-        inverse = pseudo_inverse(self.products_by_chance)
-        return np.minimum([float((inverse * self.met_by_chance(offset)).sum()) for offset in offsets], 1.0)
+    whole = reduce(Sums.__add__, parts)
+    found = [statistic(whole, None)]
+    if len(parts) > 1:
+        rest = (reduce(Sums.__add__, [*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
+        found += [statistic(each, None) for each in rest]
+    elif whole.images > 2:
+        found += [statistic(whole, image) for image in range(whole.images)]
+    return np.array(found)
 
 
-def pseudo_inverse(products: Array) -> Array:
-    """The pseudo-inverse of products of heads."""
-    return np.asarray(np.linalg.pinv(products, rcond=NEGLIGIBLE, hermitian=True), dtype=np.float64)
+def error_of(replicates: Array) -> Array | None:
+    """The standard error of an estimate from its replicates; None where there are none.
+
+    Of few replicates it is enlarged to what Student's distribution asks for, so that three errors cover 99 of 100.
+    """
+    count = len(replicates) - 1
+    if count < 2:
+        return None
+    from scipy.special import stdtrit
+
+    without = replicates[1:]
+    spread = (count - 1) / count * ((without - without.mean(0)) ** 2).sum(0)
+    return np.asarray(np.sqrt(spread) * max(1.0, float(stdtrit(count - 1, 0.995)) / 3))
 
 
-def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
-    """The offsets of an odd kernel."""
-    along = [dilation * (t - size // 2) for t in range(size)]
-    return tuple(product(along, repeat=axes))
+def crossed(own: Array, along: Array, total: Array, left_out: int | None) -> Array:
+    """The mean of `<x_i, x_j>` over pairs of different images, from `|x_i|^2`, `<x_i, sum x>` and `|sum x|^2`."""
+    n = len(own)
+    if left_out is None:
+        return np.asarray((total - own.sum(0)) / (n * (n - 1)))
+    rest = total - 2 * along[left_out] + 2 * own[left_out] - own.sum(0)
+    return np.asarray(rest / ((n - 1) * (n - 2)))
 
 
-def boxes(grid: Grid) -> list[tuple[slice, ...]]:
-    """For each query the box of its keys among the displacements, which are (2 side - 1) along each axis."""
-    sites = [grid.site(axis).tolist() for axis in range(len(grid.keys))]
-    along = [[slice(side - 1 - at, 2 * side - 1 - at) for at in on] for side, on in zip(grid.keys, sites, strict=True)]
-    return list(product(*along))
+def mean_of(values: Array, left_out: int | None) -> Array:
+    """The mean over images (axis 0), without one."""
+    return np.asarray((values if left_out is None else np.delete(values, left_out, 0)).mean(0))
 
 
-def masses(attention: AttentionRows) -> Masses:
-    """The sums over all queries of all images."""
-    grid, heads, images = attention.grid, attention.heads, attention.images
-    pixels, width, rows = grid.shape[1], attention.width, images * grid.shape[0]
-    shape, places = tuple(2 * side - 1 for side in grid.keys), boxes(grid)
-    mass, scatter, having = np.zeros((heads, *shape)), np.zeros((heads, *shape)), np.zeros(shape)
-    squares, within, total = np.zeros(heads), np.zeros(heads), np.zeros(heads)
-    products, columns = np.zeros((heads, heads)), np.zeros((heads, width))
-    entropy, largest = np.zeros(heads), np.zeros(heads)
-    several = [attention.pieces(image) for image in range(images)] if images > 1 else [attention.pieces()]
-    for together in zip(*several, strict=True):
-        first = together[0][1].start
-        mean, lengths = np.zeros((heads, len(together[0][2][0]), pixels)), np.zeros((heads, len(together[0][2][0])))
-        for _, _, block in together:
-            flat, kept = block.reshape(heads, -1), block[..., :pixels]
-            products += flat @ flat.T
-            columns += block.sum(1)
-            lengths += np.einsum("hqk,hqk->hq", block, block) / images
-            squares += np.einsum("hqk,hqk->h", kept, kept)
-            total += kept.sum((1, 2))
-            logs = np.log(np.maximum(block.astype(np.float32), np.finfo(np.float32).tiny))
-            entropy -= np.einsum("hqk,hqk->h", block, logs)
-            largest += block.max(-1).sum(-1)
-            mean += kept / images
-        within += np.einsum("hqk,hqk->h", mean, mean)
-        spread = np.maximum(lengths / width - 1 / width**2, 0.0)
-        for at in range(mean.shape[1]):
-            box = places[first + at]
-            mass[:, *box] += mean[:, at].reshape(heads, *grid.keys)
-            scatter[:, *box] += spread[:, at].reshape(heads, *[1] * len(shape))
-            having[box] += images
-    mass *= images
-    level, count = total / (rows * pixels), rows * pixels
-    energy = np.maximum(squares - count * level**2, 0.0)
-    energy = np.where(energy > 1e-12 * squares, energy, 0.0)
-    content = np.clip(squares - images * within, 0.0, energy)
-    axes = tuple(range(1, mass.ndim))
-    by_offset = np.divide(mass**2, having, out=np.zeros_like(mass), where=having > 0).sum(axes)
-    met = mass.sum(axes)
-    away = np.sqrt(sum(np.square(along) for along in np.ogrid[tuple(slice(-(s // 2), s // 2 + 1) for s in shape)]))
-    return Masses(
-        heads,
-        rows,
-        images,
-        width,
-        mass,
-        having,
-        scatter,
-        products,
-        energy,
-        content,
-        np.clip(by_offset - count * level**2, 0.0, energy - content),
-        entropy / rows,
-        largest / rows,
-        np.divide((mass * away).sum(axes), met, out=np.zeros(heads), where=met > 0),
-        1 - met / rows if attention.extra else np.zeros(heads),
-        columns.max(-1) / rows,
-    )
+def shares(sums: Sums, left_out: int | None, known: bool) -> Array:
+    """(3, heads): the shares of relative position, of other position, and of content; NaN where they cannot be told.
+
+    Of one image whose attention may depend on it, only the share of relative position is told: by products of different
+    queries that have one displacement.
+    """
+    axes = tuple(range(1, sums.pairs.ndim + 1))
+    whole = mean_of(sums.squares, left_out)
+    by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)
+    own = by_offset.sum(tuple(a + 1 for a in axes))
+    if sums.images > 1:
+        every = sums.deviation.sum(0)
+        against = np.divide(every, sums.pairs, out=np.zeros_like(every), where=sums.pairs > 0)
+        along = (sums.deviation * against).sum(tuple(a + 1 for a in axes))
+        position = crossed(sums.squares, sums.along, sums.total, left_out)
+        relative = crossed(own, along, (every * against).sum(axes), left_out)
+    elif known:
+        position, relative = sums.squares[0], own[0]
+    else:
+        assert sums.scatter is not None
+        several = sums.pairs > 1
+        parts = np.divide(sums.deviation[0] ** 2 - sums.scatter, sums.pairs - 1, where=several, out=0 * sums.scatter)
+        position, relative = np.full_like(whole, np.nan), parts.sum(axes)
+    even = whole <= LEVEL * mean_of(sums.energy, left_out)
+    found = np.stack([relative, position - relative, whole - position]) / np.where(even, 1.0, whole)
+    found = np.where(np.abs(found) < LEVEL, 0.0, found)
+    return np.where(even, np.nan, found)
+
+
+def spanned(sums: Sums, left_out: int | None, kernels: Sequence[tuple[Offset, ...]]) -> Array:
+    """R^2 of the heads' span for each offset of some kernels: 1 less a shift's squared distance, over its square.
+
+    It comes from the triangular factor of the heads, so that heads that are nearly dependent count as what they span.
+    """
+    kept = [image for image in range(sums.images) if image != left_out]
+    factor = np.linalg.qr(np.concatenate(sums.factor[kept]), mode="r") / np.sqrt(len(kept))
+    _, singular, right = np.linalg.svd(factor, full_matrices=False)
+    real = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
+    directions = right[real] / singular[real, None]
+    mass, count = sums.at(tuple(offset for each in kernels for offset in each))
+    reached = np.einsum("dh,nho->ndo", directions, mass[kept])
+    squares = (reached.sum(0) ** 2).sum(0)
+    if len(kept) > 1:
+        squares = (squares - (reached**2).sum((0, 1))) / (len(kept) * (len(kept) - 1))
+    return np.asarray(np.divide(squares, count, out=np.zeros_like(squares), where=count > 0))
 
 
 @final
@@ -192,64 +128,142 @@ def masses(attention: AttentionRows) -> Masses:
 class NearestConvolution:
     """The zero-padded convolution nearest to the map `x -> sum_h A_h x M_h^T` of a layer, over all queries and images.
 
-    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, and `chance`
-    what is to be expected of it where keys are shuffled in each row and head. With `|x|` at most r, output and
-    convolution differ by at most `error r`: `error` is at least `max_q sum |L_q - C_q|` of a row.
+    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, estimated
+    without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|`, with the Frobenius norm
+    of a key's matrix, and `norm` the same of the layer: where no token is longer than r, an output of the layer is no
+    longer than `norm r`, and that of the convolution no farther from it than `error r`.
     """
 
     size: int
     offsets: tuple[Offset, ...]
     taps: Array
     share: float
-    chance: float
-    error: float
+    share_error: float | None
+    error: float | None
+    norm: float | None
 
 
-def nearest(seen: Masses, matrices: Array, size: int, axes: int) -> tuple[tuple[Offset, ...], Array, float, float]:
-    """The offsets, for each the weight of every head's matrix, and the share of the map explained, and by chance."""
-    offsets = kernel(size, 1, axes)
-    along = np.einsum("hoi,goi->hg", matrices, matrices)
-    weights, explained = [], 0.0
-    for offset in offsets:
-        mass, count = seen.at(offset)
-        weights.append(mass / count if count else np.zeros(seen.heads))
-        explained += float(mass @ along @ mass) / count if count else 0.0
-    by_chance = sum(float((seen.met_by_chance(offset) * along).sum()) for offset in offsets)
-    wholes = [float((products * along).sum()) for products in (seen.products, seen.products_by_chance)]
-    shares = [part / whole if whole else 1.0 for part, whole in zip((explained, by_chance), wholes, strict=True)]
-    return offsets, np.array(weights), shares[0], shares[1]
+def explained(sums: Sums, left_out: int | None, products: Array, size: int) -> Array:
+    """The share of a layer's map that the nearest convolution explains; `products` are those of the heads' matrices."""
+    mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
+    weights = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
+    turned = np.einsum("hg,ngo->nho", products, mass) * weights
+    own, every = (mass * turned).sum((1, 2)), turned.sum(0)
+    part = own[0]
+    if sums.images > 1:
+        part = crossed(own, (mass * every).sum((1, 2)), (mass.sum(0) * every).sum(), left_out)
+    gram = mean_of(np.einsum("nhi,nhj->nij", sums.factor, sums.factor), left_out)
+    whole = float((gram * products).sum())
+    return np.asarray(part / whole if whole > 0 else 1.0)
 
 
 def nearest_convolutions(
-    attention: AttentionRows, seen: Masses, matrices: Array, sizes: tuple[int, ...] = KERNELS
+    rows: AttentionRows,
+    parts: Sequence[Sums],
+    matrices: Array,
+    windows: Windows | None = None,
+    sizes: Sequence[int] = KERNELS,
 ) -> tuple[NearestConvolution, ...]:
-    """The nearest convolution of each size, with its bound, in one more pass.
-
-    `|L_q - C_q|` is at most `sum_h |A_h(q) - f_h|_1 |M_h|` in each output, where `f_h(d)` is what the tap takes of h.
-    """
-    grid, axes, pixels = attention.grid, len(attention.grid.keys), attention.grid.shape[1]
+    """The nearest convolution of each size, with what it leaves, in one more pass."""
+    grid = rows.grid if windows is None else windows.grid
     fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
-    found = [(size, *nearest(seen, matrices, size, axes)) for size in fitting]
-    far = max(fitting, default=1) // 2
-    fields = np.zeros((len(found), seen.heads, *[2 * far + 1] * axes))
-    for field, (_, offsets, weights, *_) in zip(fields, found, strict=True):
-        for offset, weight in zip(offsets, weights, strict=True):
-            field[:, *(o + far for o in offset)] = weight
-    rows, worst, places = np.abs(matrices).sum(-1), np.zeros(len(found)), boxes(grid)
-    for _, queries, block in attention.pieces():
-        for at, box in enumerate(places[queries]):
-            sites = [side - 1 - along.start for side, along in zip(grid.keys, box, strict=True)]
-            near = [slice(max(0, s - far), s + far + 1) for s in sites]
-            taps = [slice(max(0, far - s), far + min(far + 1, n - s)) for s, n in zip(sites, grid.keys, strict=True)]
-            rest = block[:, at].copy()
-            reached = rest[:, :pixels].reshape(seen.heads, *grid.keys)[:, *near]
-            tapped = np.abs(reached - fields[:, :, *taps]).reshape(*fields.shape[:2], -1).sum(-1)
-            reached[...] = 0
-            worst = np.maximum(worst, ((tapped + rest.sum(-1)) @ rows).max(-1, initial=0.0))
-    rounding = 1 + 1e-12 * (pixels + seen.heads + matrices.shape[-1])
+    products = np.einsum("hoi,goi->hg", matrices, matrices)
+    whole, found = reduce(Sums.__add__, parts), []
+    for size in fitting:
+        offsets = kernel(size, 1, len(grid.keys))
+        mass, count = whole.at(offsets)
+        weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
+        share = estimated(parts, partial(explained, products=products, size=size))
+        found.append((size, offsets, weights, share))
+    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in found], products)
     return tuple(
         NearestConvolution(
-            size, offsets, np.einsum("th,hoi->toi", weights, matrices), share, chance, float(error * rounding)
+            size,
+            offsets,
+            np.einsum("ht,hoi->toi", weights, matrices),
+            float(share[0]),
+            number(error_of(share)),
+            error,
+            norm,
         )
-        for (size, offsets, weights, share, chance), error in zip(found, worst, strict=True)
+        for (size, offsets, weights, share), error in zip(found, errors, strict=True)
     )
+
+
+def number(value: Array | None) -> float | None:
+    """A single number as Python's, or None for none."""
+    return None if value is None or not np.isfinite(value) else float(value)
+
+
+def norms_left(
+    rows: AttentionRows,
+    windows: Windows | None,
+    fields: Sequence[tuple[tuple[Offset, ...], Array]],
+    products: Array,
+) -> tuple[float | None, list[float | None]]:
+    """`max_q sum_k |L_qk|` of the layer and of what each convolution leaves of it, rounded up.
+
+    The taps are combinations of the heads' matrices, whose products give every norm. Nothing is said of heads that are
+    only known axis by axis, and are not one-hot.
+    """
+    values, directions = np.linalg.eigh(products)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * directions.T
+    largest, left = 0.0, [0.0] * len(fields)
+    if rows.hot is not None and windows is None:
+        pieces = hot_pieces(rows, fields)
+    elif rows.axes is not None and rows.heads * rows.grid.shape[0] * rows.width > DENSE:
+        return None, [None] * len(fields)
+    else:
+        pieces = read_pieces(rows, windows, fields)
+    for block, placed in pieces:
+        turned = np.einsum("gh,hqk->gqk", root, block)
+        lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
+        rowwise = lengths.sum(-1)
+        largest = max(largest, float(rowwise.max(initial=0.0)))
+        for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
+            rest = rowwise.copy()
+            taps = root @ weights
+            for tap, place in enumerate(places):
+                here = np.flatnonzero(place >= 0)
+                moved = turned[:, here, place[here]] - taps[:, tap, None]
+                rest[here] += np.sqrt((moved**2).sum(0)) - lengths[here, place[here]]
+                rest += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
+            left[at] = max(left[at], float(rest.max(initial=0.0)))
+    rounding = 1 + 1e-10
+    return largest * rounding, [each * rounding for each in left]
+
+
+Placed = tuple[Array, Array]
+
+
+def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
+    """Attention in pieces, (heads, queries, keys); with, for each convolution, the keys of its taps among these keys,
+    -1 for none, and whether a tap is on the grid beyond them."""
+    grid = rows.grid if windows is None else windows.grid
+    for queries, keys, images in list_of_pieces(rows, windows):
+        real = queries >= 0
+        asked = queries[real]
+        index = np.full(grid.shape[1], -1)
+        index[keys[keys >= 0]] = np.flatnonzero(keys >= 0)
+        sites, placed = np.stack(coordinates(grid, asked), -1), []
+        for offsets, _ in fields:
+            at = sites[None] + np.array(offsets)[:, None]
+            inside = ((at >= 0) & (at < np.array(grid.keys))).all(-1)
+            flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], at, 0), -1, 0)), grid.keys)
+            place = np.where(inside, index[flat], -1)
+            placed.append((place, (inside & (place < 0)).astype(float)))
+        for image in images:
+            block = rows.read(image, queries if windows is None else np.arange(len(queries)))
+            yield block[:, real] if windows is not None else block, placed
+
+
+def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
+    """The same of one-hot rows, each pattern of keys that are read or tapped once."""
+    together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
+    targets = shifts(rows.grid, together)
+    for portion in portions(rows, targets, np.ones(rows.grid.shape[0], bool)):
+        placed = []
+        for offsets, _ in fields:
+            places = portion.places[[together.index(offset) for offset in offsets]]
+            placed.append((places, np.zeros(places.shape)))
+        yield portion.attention, placed

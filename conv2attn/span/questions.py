@@ -1,74 +1,184 @@
-"""Questions about the heads of one layer, given as check_span takes it: a layer, or an array."""
+"""Questions about the heads of one layer: which shift each is, which of them are needed, what they are together."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise, product
+from math import prod
+from typing import Any, final
 
+import numpy as np
 from torch import nn
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Offset
 from conv2attn.errors import UsageError
-from conv2attn.models.positions import PositionAttention, Unread
-from conv2attn.span.conditions.limits import limits_for
-from conv2attn.span.conditions.problem import AttentionRows
-from conv2attn.span.positions import read_positions
-from conv2attn.span.programme.kernel import as_convolution
-from conv2attn.span.sources.arguments import as_sides, axes_named
-from conv2attn.span.sources.layers import read_layer
-from conv2attn.span.sources.rationals import read_exact
-from conv2attn.span.sources.reading import MEMORY_LIMIT, read_array
-from conv2attn.span.uses.express import Fit, fit
-from conv2attn.span.uses.heads import HeadReading, Redundancy, read_heads, redundancy
-from conv2attn.span.uses.profiles import Profiles, sort_into_patterns
+from conv2attn.span.express import Fit, fit
+from conv2attn.span.kernel import as_convolution
+from conv2attn.span.least_squares import NEGLIGIBLE
+from conv2attn.span.limits import limits_for
+from conv2attn.span.measures import shares
+from conv2attn.span.reading import axes, rows_of
+from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.sums import Sums, sums_of
+from conv2attn.span.targets import shifts
 from conv2attn.theorem import Convolution
 
+LEAST_RELATIVE = 0.5
+"""Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
 
-def rows_of(
-    name: str,
-    attention: Any,
-    grid: Sequence[int] | int | None,
-    dimensions: int = 2,
-    extra_tokens: int = 0,
-    memory_limit: int = MEMORY_LIMIT,
-    sampled: bool | None = None,
-    exact: bool = False,
-) -> AttentionRows:
-    """The attention of a layer on a grid, by position alone, or of an array; `exact` declares that its numbers are.
 
-    Raises:
-        UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
-            declared exact (C2A004).
+@final
+@dataclass(frozen=True)
+class HeadReading:
+    """One head over all its queries, each weighed alike, in pixels.
+
+    `center` and `spread` are the mean displacement of its attention to pixels and the root mean square distance from
+    it; `peak` is the displacement with the most attention, `share` that attention over all queries, and `weakest` the
+    least of a query that has the peak on the grid. `offset` is the peak if most queries have it, and every such query
+    reads it and at most eps of anything else.
     """
-    if exact and isinstance(attention, nn.Module | PositionAttention):
-        raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out exact (--exact).")
-    if isinstance(attention, PositionAttention):
-        if extra_tokens:
-            raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
-        return read_positions(name, attention, as_sides(grid, len(attention.grid.keys)), memory_limit)
-    if isinstance(attention, Unread):
-        raise UsageError("C2A502", f"{name}: {attention.reason}")
-    if isinstance(attention, MultiHeadSelfAttention):
-        sides = as_sides(grid, attention.dimensions)
-        if sides is None:
-            raise UsageError("C2A503", f"{name}: a layer attends on every grid")
-        return read_layer(name, attention, sides, memory_limit)
-    if isinstance(attention, nn.Module):
-        remedy = "Pass capture(network, inputs); or position_only=True to check_span, or position_attention(network)."
-        raise UsageError("C2A502", f"{name} is a {type(attention).__name__}, which attends to its inputs", remedy)
-    reads = read_exact if exact or str(getattr(attention, "dtype", "")) == "object" else read_array
-    return reads(
-        name,
-        attention,
-        grid=as_sides(grid, dimensions),
-        dimensions=dimensions,
-        extra_tokens=extra_tokens,
-        memory_limit=memory_limit,
-        sampled=sampled,
+
+    head: int
+    center: tuple[float, ...]
+    spread: float
+    peak: Offset
+    share: float
+    weakest: float
+    offset: Offset | None
+
+
+def read_heads(attention: AttentionRows, eps: float) -> tuple[HeadReading, ...]:
+    """The reading of every head; `eps` is the residual that counts as none."""
+    seen = reduce(Sums.__add__, sums_of(attention))
+    count = seen.queries * seen.images
+    masses, shape = seen.mass.sum(0).reshape(attention.heads, -1), seen.having.shape
+    peaks = masses.argmax(-1)
+    away = np.stack(np.unravel_index(np.arange(seen.having.size), shape), -1) - np.array(shape) // 2
+    weakest = np.full(attention.heads, np.inf)
+    targets = shifts(attention.grid, [tuple(int(x) for x in away[peak]) for peak in peaks])
+    for _, rows, block in attention.pieces():
+        for head, places in enumerate(targets.places[:, rows]):
+            there = np.flatnonzero(places >= 0)
+            weakest[head] = min(weakest[head], block[head, there, places[there]].min(initial=np.inf))
+    found = []
+    for head, (mass, peak) in enumerate(zip(masses, peaks, strict=True)):
+        shares = mass / mass.sum() if mass.sum() > 0 else mass
+        center = shares @ away
+        spread = float(np.sqrt(shares @ ((away - center) ** 2).sum(-1)))
+        offset, most = tuple(int(x) for x in away[peak]), seen.having.ravel()[peak] > seen.queries / 2
+        implemented = offset if 2 * (1 - weakest[head]) <= eps and most else None
+        numbers = (tuple(map(float, center)), spread, offset, float(mass[peak] / count), float(weakest[head]))
+        found.append(HeadReading(head, *numbers, implemented))
+    return tuple(found)
+
+
+@final
+@dataclass(frozen=True)
+class Redundancy:
+    """For each head its distance from the span of the others, over its norm; and heads that can go together."""
+
+    distances: tuple[float, ...]
+    removable: tuple[int, ...]
+
+
+def redundancy(attention: AttentionRows, eps: float) -> Redundancy:
+    """Which heads the span does not need: those at a distance of at most eps from the span of the ones that stay.
+
+    Distances are computed in float64, also those of exact rows, and count as none up to what it cannot tell from 0.
+    """
+    factor = np.asarray(np.linalg.qr(np.concatenate(reduce(Sums.__add__, sums_of(attention)).factor), mode="r"))
+    norms, cut = np.linalg.norm(factor, axis=0), max(NEGLIGIBLE, eps)
+
+    def distance(head: int, others: list[int]) -> float:
+        if not others:
+            return 1.0
+        solution = np.linalg.lstsq(factor[:, others] / norms[others], factor[:, head] / norms[head], rcond=cut)[0]
+        return float(np.linalg.norm(factor[:, head] / norms[head] - factor[:, others] / norms[others] @ solution))
+
+    everyone = range(attention.heads)
+    distances = tuple(distance(head, [h for h in everyone if h != head]) for head in everyone)
+    staying = list(everyone)
+    for head in reversed(everyone):
+        rest = [h for h in staying if h != head]
+        if rest and distance(head, rest) <= cut:
+            staying = rest
+    return Redundancy(distances, tuple(h for h in everyone if h not in staying))
+
+
+@final
+@dataclass(frozen=True)
+class Pattern:
+    """Heads whose mean attention is one pattern, moved by `shifts` from that of the first of them."""
+
+    heads: tuple[int, ...]
+    shifts: tuple[Offset, ...]
+
+    @property
+    def kernel(self) -> bool:
+        """Whether the shifts fill a box, as those of a kernel do."""
+        axes = [sorted(set(along)) for along in zip(*self.shifts, strict=True)]
+        even = all(len({b - a for a, b in pairwise(axis)}) <= 1 for axis in axes)
+        return even and set(product(*axes)) == set(self.shifts) and len(self.shifts) == prod(map(len, axes))
+
+
+@final
+@dataclass(frozen=True)
+class Profiles:
+    """The patterns of a layer, most heads first, and how it reads: one convolution, a sparse one, or a mixture.
+
+    `relative` is the share of the heads' centred energy that their mean by displacement explains, the least of all
+    heads. Below `LEAST_RELATIVE` the layer does not read as any convolution.
+    """
+
+    patterns: tuple[Pattern, ...]
+    relative: float
+
+    @property
+    def reads_as(self) -> str:
+        """One pattern moved by the shifts of a kernel is one convolution (of the image seen through the pattern)."""
+        if self.relative < LEAST_RELATIVE:
+            return "not relative to position"
+        if len(self.patterns) > 1:
+            return f"a mixture of {len(self.patterns)} convolutions"
+        return "one convolution" if self.patterns[0].kernel else "one sparse convolution"
+
+
+def sort_into_patterns(attention: AttentionRows, tolerance: float) -> Profiles:
+    """The heads sorted into patterns, from their mean attention by displacement.
+
+    Two heads have one pattern if, moved by the difference of their peaks, they differ by at most `tolerance` of their
+    mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
+    """
+    parts = sums_of(attention)
+    seen = reduce(Sums.__add__, parts)
+    masses = seen.mass.sum(0)
+    means = np.divide(masses, seen.having, out=np.zeros_like(masses), where=seen.having > 0)
+    mass = means / means.sum(tuple(range(1, means.ndim)), keepdims=True)
+    peaks = [np.array(np.unravel_index(int(each.argmax()), each.shape)) for each in masses]
+    groups: list[list[tuple[int, Offset]]] = []
+    for head, peak in enumerate(peaks):
+        for group in groups:
+            first = group[0][0]
+            shift = tuple(int(x) for x in peak - peaks[first])
+            if difference(mass[first], mass[head], shift) <= tolerance:
+                group.append((head, shift))
+                break
+        else:
+            groups.append([(head, (0,) * len(peak))])
+    groups.sort(key=len, reverse=True)
+    return Profiles(
+        tuple(Pattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
+        float(np.nan_to_num(shares(seen, None, attention.known)[0], nan=1.0).min()),
     )
 
 
-def axes(grid: Sequence[int] | int | None) -> int:
-    """Number of axes that a grid names, otherwise two."""
-    return axes_named(grid) or 2
+def difference(first: Array, second: Array, shift: Offset) -> float:
+    """Half the sum of |first moved by shift - second| where both are, over the larger of their masses there."""
+    ours = tuple(slice(max(0, -s), side - max(0, s)) for s, side in zip(shift, first.shape, strict=True))
+    theirs = tuple(slice(max(0, s), side - max(0, -s)) for s, side in zip(shift, first.shape, strict=True))
+    a, b = first[ours], second[theirs]
+    mass = max(a.sum(), b.sum())
+    return float(np.abs(a - b).sum() / (2 * mass)) if mass > 0 else 1.0
 
 
 def head_offsets(
@@ -110,8 +220,8 @@ def fit_heads(
     Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
     """
     given = as_convolution(convolution)
-    axes = len(given.kernel_size)
-    rows = rows_of("attention", attention, grid, axes, extra_tokens)
-    if len(rows.grid.keys) != axes:
-        raise UsageError("C2A504", f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}")
+    sides = len(given.kernel_size)
+    rows = rows_of("attention", attention, grid, sides, extra_tokens)
+    if len(rows.grid.keys) != sides:
+        raise UsageError("C2A504", f"a convolution of {sides} axes, attention of {len(rows.grid.keys)}")
     return fit(given, rows)

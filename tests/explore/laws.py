@@ -13,7 +13,7 @@ from PIL import Image
 
 from conv2attn.basis import Padding
 from conv2attn.cli import main
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.explore import captured_layers, explore_page, explored_layers
 from conv2attn.explore.layers import inputs_of
 from conv2attn.explore.packing import Budget, unpack
@@ -34,7 +34,7 @@ def attention_from(layer: dict) -> np.ndarray:
     ]
     if layer["kind"] == "stored":
         codes = unpack(layer["attention"]).reshape(layer["heads"], len(sites), len(keys))
-        return layer["largest"] * (codes / 255) ** 2
+        return np.array(layer["largest"])[:, None, None] * (codes / 255) ** 2
     scores = np.empty((layer["heads"], len(sites), len(keys)))
     table = unpack(layer["scores"]).reshape(-1, 2 * rows - 1, 2 * columns - 1) if layer["kind"] == "scores" else None
     for (head, query, key), _ in np.ndenumerate(scores):
@@ -92,7 +92,7 @@ def test_the_weights_and_the_input_give_the_output_of_the_convolution(shown, lay
 def test_layers_that_tend_to_a_convolution_are_told_from_others():
     assert [case.values[0]["converted"] for case in CASES] == [True] * 3 + [False] * 5
     off_the_grid = converted()
-    off_the_grid[0].padding = Padding.none(2)
+    off_the_grid[0].image_padding = Padding.none(2)
     off_the_grid[0].sites = off_the_grid[0].sites.everywhere(2)
     assert not explored_layers(off_the_grid, image()).layers[0]["converted"]
 
@@ -149,9 +149,10 @@ def test_layers_that_are_not_shown_are_named():
 def test_only_layers_that_fit_a_pattern_are_shown():
     assert [each["name"] for each in explored_layers(converted(), image(), ["[02]"]).layers] == ["0", "2"]
     assert [each["name"] for each in captured_layers(Transformer(1), image(), ["att*"]).layers] == ["attention"]
-    for explore, network in ((explored_layers, converted()), (captured_layers, Transformer(1))):
-        with pytest.raises(UnsupportedError, match="no attention layer of such a name"):
-            explore(network, image(), ["none"])
+    with pytest.raises(UnsupportedError, match="no attention layer of such a name"):
+        explored_layers(converted(), image(), ["none"])
+    with pytest.raises(UsageError, match="C2A008 none fits no layer"):
+        captured_layers(Transformer(1), image(), ["none"])
 
 
 @pytest.fixture
@@ -210,7 +211,10 @@ def test_the_examples_have_a_page(name, tmp_path):
 def test_attention_that_is_spread_over_many_tokens_keeps_its_shape():
     """Heads of an untrained transformer differ by a few percent of 1 / 197."""
     attention = torch.softmax(torch.linspace(0, 0.1, 197), 0).expand(1, 1, -1)
-    packed = Budget().pack_attention(attention)
-    shown = packed["largest"] * (unpack(packed["attention"]) / 255) ** 2
-    assert np.abs(shown - attention[0, 0].numpy()).max() <= 4e-3 * attention.max().item()
-    assert len({*shown}) > 10
+    for bits, allowed in ((8, 4e-3), (4, 7e-2)):
+        packed = Budget().pack_attention(attention, bits)
+        codes = unpack(packed["attention"])
+        codes = codes if bits == 8 else np.stack([codes & 15, codes >> 4], -1).ravel()[:197]
+        shown = packed["largest"][0] * (codes / (2**bits - 1)) ** 2
+        assert np.abs(shown - attention[0, 0].numpy()).max() <= allowed * attention.max().item()
+        assert bits == 4 or len({*shown}) > 10

@@ -10,7 +10,7 @@ from torch import nn
 from conv2attn import check_span, convert, express, recover
 from conv2attn.errors import UsageError
 from conv2attn.span import expression, fewest_heads, head_offsets
-from conv2attn.span.rational.exact import PRIMES
+from conv2attn.span.weighing import PRIMES
 from conv2attn.verdicts import Strength, Verdict
 
 EYE = np.eye(9)[None]
@@ -43,7 +43,7 @@ def test_numbers_of_any_library(attention, options):
 @pytest.mark.parametrize(
     ("attention", "options", "message"),
     [
-        (EYE.tolist(), {}, "C2A502 attention is a list, neither a layer, array nor tensor"),
+        (EYE.tolist(), {}, "C2A502 layer 0 is a list, neither a layer, array nor tensor"),
         (None, {}, "C2A502 attention is a NoneType"),
         (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
         (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
@@ -99,7 +99,7 @@ def test_denominators_without_an_inverse_modulo_the_primes(primes):
     p = int(np.prod([Fraction(prime) for prime in primes]))
     identity, other = [[1, 0], [0, 1]], [[Fraction(p - 1, p), Fraction(1, p)], [Fraction(1, p), Fraction(p - 1, p)]]
     heads = np.array([[[Fraction(x) for x in row] for row in head] for head in (identity, other)], dtype=object)
-    first = check_span(heads, 1, grid=(2,)).rows[0].condition("interior")
+    first = check_span(heads, 1, grid=(2,)).rows[0].deciding
     assert (first.verdict, first.strength) == (Verdict.HOLDS, Strength.PROVED)
     assert check_span(heads[1:], 1, grid=(2,), eps=1e-60).verdict is Verdict.REFUTED
 

@@ -1,11 +1,16 @@
 """Certificates of verdicts are confirmed by the reader of their format, and refused once a number is changed."""
 
+import json
+
 import numpy as np
 import pytest
 from attentions import LINE, OFFSETS, hard, mixed, soft
 from click.testing import CliRunner
 
 from conv2attn.cli import main
+from conv2attn.span.arrays import read_array
+from conv2attn.span.certificate import recheck
+from conv2attn.verdicts import Verdict
 from proofs.certificates import answers
 
 CASES = {
@@ -41,3 +46,72 @@ def test_what_decides_is_confirmed_as_integers(tmp_path, monkeypatch, name):
     for at in wrong:
         lines[at] = [str(-int(number)) for number in lines[at]]
     assert not all(answers("\n".join(map(" ".join, lines))))
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """An array of which everything holds but one offset, and its certificates."""
+    monkeypatch.chdir(tmp_path)
+    np.save("heads.npy", hard((4,), [(0,), (1,)]))
+    asked = ["check-span", "heads.npy", "--grid", "4", "--offsets", "0 1", "--condition", "joint"]
+    assert CliRunner().invoke(main, [*asked, "--certificate", "it.txt"]).exit_code == 1
+    return tmp_path / "it.txt"
+
+
+def rechecked(*options, file="heads.npy"):
+    return CliRunner().invoke(main, ["recheck", "it.txt", file, "--grid", "4", *options])
+
+
+def test_a_certificate_is_checked_against_the_attention_that_it_speaks_of(kept):
+    found = rechecked()
+    assert (found.exit_code, "holds: 2 of 2" in found.stdout) == (0, True), found.output
+    np.save("other.npy", hard((4,), [(0,), (0,)]))
+    assert rechecked(file="other.npy").exit_code == 1
+    assert CliRunner().invoke(main, ["recheck", "it.txt"]).exit_code == 2
+
+
+def test_a_certificate_with_fewer_queries_or_another_eps_is_refused(kept):
+    text = kept.read_text()
+    lines = text.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("#!"))
+    about = json.loads(lines[first].removeprefix("#! "))
+    head = lines[first + 1].split()
+    per_query, start = 1 + int(head[2]), first + 4
+    fewer = [*lines[:first], "#! " + json.dumps({**about, "rows": about["rows"][:1]})]
+    fewer += [" ".join([*head[:3], "1", *head[4:]]), *lines[first + 2 : start + per_query]]
+    kept.write_text("\n".join(fewer) + "\n")
+    assert all(answers(kept.read_text()))
+    assert (rechecked().exit_code, "not those of its condition" in rechecked("--wide").stdout) == (1, True)
+    for before, after, code in (
+        ("0 0 1000000 1", f"{10**40} 0 1000000 1", 1),
+        ('"condition":"joint"', '"condition":"interior"', 1),
+        ('"condition":"joint"', '"condition":"all"', 2),
+        ('"eps":null', '"eps":1e40', 2),
+        ('"eps":null', '"eps":"0.1"', 2),
+        ('"eps":null', '"eps":NaN', 2),
+        ('"max_phi":null', '"max_phi":1e101', 2),
+        ('"offset":[0]', '"offset":[0.5]', 2),
+        ('"offset":[0]', '"offset":[99999999999]', 2),
+        ('"offset":[0]', '"offset":[2]', 1),
+        ('"offset":[0]', '"offset":[]', 1),
+        ('"rows":[0', '"rows":[-1', 2),
+        ('"rows":[0', '"rows":[9', 1),
+        ('"rows":[0', '"rows":["0"', 2),
+    ):
+        assert before in text
+        kept.write_text(text.replace(before, after, 1))
+        assert rechecked().exit_code == code, after
+
+
+def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept):
+    """No other Phi serves the first offset, and every y that refutes the second is weighed on derived rows."""
+    lines = kept.read_text().splitlines()
+    numbers = [(n, k) for n, line in enumerate(lines) if line[:1] != "#" for k in range(len(line.split()))]
+    rows = read_array("attention", hard((4,), [(0,), (1,)]), grid=(4,), dimensions=1, memory_limit=2**20)
+    for n, k in numbers:
+        words = lines[n].split()
+        words[k] = str(int(words[k]) + 1)
+        text = "\n".join([*lines[:n], " ".join(words), *lines[n + 1 :]]) + "\n"
+        found = recheck(text, {"attention": rows})
+        held = [each[2:] for each in found.found if each[-1] is Verdict.HOLDS]
+        assert all(("holds" in said) is (offset == "0") for offset, said, _ in held)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from attentions import OFFSETS, hard, soft
 from click.testing import CliRunner
+from commands import refused
 from torch import nn
 
 import conv2attn
@@ -46,7 +47,7 @@ def test_the_answer_for_a_network_fits_a_screen(monkeypatch):
 
 def test_what_is_recovered_is_the_layer():
     assert call("recover", "layer.pt", "--grid", "7x8", "-o", "found.pt").exit_code == 0
-    found = torch.load("found.pt")["layers"]["(root)"]
+    found = torch.load("found.pt")["layers"]["attention"]
     layer = conv2attn.load("layer.pt")
     conv = nn.Conv2d(2, 3, 3, padding=1, stride=2)
     conv.load_state_dict(found["state"])
@@ -68,11 +69,13 @@ def test_what_is_recovered_of_other_layers_is_within_its_bound(folder, monkeypat
     report = conv2attn.heads(network := Attends().eval(), x := torch.randn(2, 9, 8))
     with torch.no_grad():
         left = network(x).mT.unflatten(-1, (3, 3))
-    for found in report.layers[0].convolutions:
+    maps = report.maps[report.layers[0].name]
+    for found in maps.convolutions:
         weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.size,) * 2).float()
-        bias = torch.from_numpy(report.layers[0].bias).float()
+        bias = torch.from_numpy(maps.bias).float()
         made = nn.functional.conv2d(x.mT.unflatten(-1, (3, 3)), weight, bias, padding=found.size // 2)
-        assert (made - left).abs().max() <= found.error * x.abs().max()
+        assert (made - left).norm(dim=1).max() <= found.error * x.norm(dim=-1).max()
+        assert found.error <= 1.5 * found.norm
 
 
 def test_facts_as_json_and_csv():
@@ -86,7 +89,7 @@ def test_facts_as_json_and_csv():
     [
         (["heads", "examples/resnet18.pt"], "C2A501"),
         (["heads", "heads.npz", "--inputs", "heads.npz"], "C2A004 --inputs"),
-        (["heads", "heads.npz", "--only", "third"], "C2A008 --only"),
+        (["heads", "heads.npz", "--only", "third"], "C2A008 third fits no layer"),
         (["recover", "heads.npz", "-o", "found.pt"], "C2A505"),
         (["recover", "layer.pt", "-o", "layer.pt"], "C2A004"),
     ],
@@ -98,18 +101,21 @@ def test_what_cannot_be_asked_is_one_sentence(arguments, match):
     assert not Path("found.pt").exists()
 
 
-def test_a_picture_of_displacements_has_one_scale_and_the_kernel_s_box():
+def test_a_panel_of_displacements_has_its_own_scale_its_kind_and_the_kernel_s_box():
     report = conv2attn.heads({"first": hard((6, 6), OFFSETS), "second": soft((6, 6), 1.0)[:4]}, grid=(6, 6))
     figure = plots.draw_facts(report)
     panels = [axes for axes in figure.axes if axes.get_images()]
     assert len(panels) == 13
-    assert len({panel.get_images()[0].get_clim() for panel in panels}) == 1
-    for panel, offset in zip(panels, OFFSETS, strict=False):
+    told = [head for layer in report.layers for head in layer.heads]
+    for panel, head in zip(panels, told, strict=True):
         image = panel.get_images()[0].get_array()
         place = np.unravel_index(image.argmax(), image.shape)
-        assert tuple(int(at) - 5 for at in place) == offset
+        assert tuple(int(at) - side // 2 for at, side in zip(place, image.shape, strict=True)) == head.peak
+        assert panel.get_images()[0].get_clim()[1] == pytest.approx(head.peak_mass)
+        assert panel.get_title() == f"{head.head} {head.kind}\nmax {head.peak_mass:.2g}"
         (box,) = panel.patches
         assert (box.get_x(), box.get_y(), box.get_width(), box.get_height()) == (-1.5, -1.5, 3, 3)
+    assert panels[0].get_images()[0].get_array().shape == (7, 7)
     assert "3x3 convolution" in figure.get_suptitle()
 
 
@@ -123,3 +129,8 @@ def test_the_title_of_a_picture_is_not_cut(kernel):
     assert "explains 100% of" in " ".join(title.get_text().split())
     box = title.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
+def test_images_that_are_not_finite_are_refused_as_images():
+    np.save("images.npy", np.full((2, 2, 4, 4), np.nan, np.float32))
+    refused("heads", "layer.pt", "--inputs", "images.npy", match="images.npy holds numbers that are not finite")

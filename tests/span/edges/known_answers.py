@@ -6,29 +6,30 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from attentions import LINE, OFFSETS, hard, mixed, mixture, soft
+from attentions import EVERY, LINE, OFFSETS, hard, mixed, mixture, soft
+from span.laws import optimum
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert
 from conv2attn.bounds import down
-from conv2attn.span.conditions.limits import limits_for
-from conv2attn.span.programme import queries, search
-from conv2attn.span.programme.kernel import decide_kernel
-from conv2attn.span.sources.reading import read_array
+from conv2attn.span import conditions, solver
+from conv2attn.span.arrays import read_array
+from conv2attn.span.kernel import check_kernel
+from conv2attn.span.limits import limits_for
 from conv2attn.theorem import read
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
-def verdicts(report):
+def verdicts(*arguments, **options):
     """Per query, joint, interior."""
-    return [condition.verdict for condition in report.rows[0].conditions]
+    return [condition.verdict for condition in check_span(*arguments, condition=EVERY, **options).rows[0].conditions]
 
 
 def test_a_query_that_needs_a_larger_phi_than_allowed_does_not_hold():
     close = np.array([[[101, 99], [99, 101]], [[99, 101], [101, 99]]]) / 200
     for bound, expected in ((101, HOLDS), (99, REFUTED)):
-        printed = check_span(close, 1, grid=(2,), max_phi=bound, eps=1e-9).rows[0].condition("per-query")
+        printed = check_span(close, 1, grid=(2,), max_phi=bound, eps=1e-9, condition="per-query").rows[0].deciding
         assert printed.verdict is expected
         assert printed.norm <= bound
 
@@ -38,7 +39,7 @@ def test_a_query_is_refuted_for_these_numbers(eps, expected):
     # (1, 1) / 2 + x (1, -1) is 2^-13 (phi_0 - phi_1) in its second part: 2 (1/2 - 0.4) is left
     close = 0.5 + np.array([[1, -1], [-1, 1]], dtype=np.float32) / 2**13
     heads = np.stack([close, close[::-1]])
-    printed = check_span(heads, 1, grid=(2,), max_phi=0.4 * 2**13, eps=eps).rows[0].condition("per-query")
+    printed = check_span(heads, 1, grid=(2,), max_phi=0.4 * 2**13, eps=eps, condition="per-query").rows[0].deciding
     assert printed.verdict is expected
 
 
@@ -54,7 +55,7 @@ def test_groups_share_the_width_of_a_head():
 
 def test_counting_refutes_where_no_norm_is_too_large():
     blind = np.full((2, 9, 9), 1 / 9)
-    interior = check_span(blind, (1, 3), max_phi=1e100).rows[0].condition("interior")
+    interior = check_span(blind, (1, 3), max_phi=1e100, condition="interior").rows[0].deciding
     assert {target.verdict for target in interior.targets} == {REFUTED}
     assert (interior.verdict, interior.strength, interior.counting.least_residual) == (REFUTED, Strength.PROVED, 1)
     assert check_span(blind[[0, 0, 0]], (1, 3), max_phi=1e100).verdict is REFUTED
@@ -96,13 +97,13 @@ def test_mixtures_hold_and_phi_is_found_as_far_as_float64_can_tell(condition):
 
 def test_images_share_one_phi():
     line = hard((7,), LINE)
-    both = check_span(np.stack([line, line[::-1]]), kernel_size=(3,), grid=(7,))
-    row = both.rows[0]
-    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
-    assert [each.verdict for each in row.beside] == [REFUTED, HOLDS, HOLDS]
-    assert row.content > 0
-    assert "2 of 2 images hold" in both.to_text(verbose=True)
-    assert check_span(np.stack([line, line]), kernel_size=(3,), grid=(7,)).rows[0].content == 0
+    both = np.stack([line, line[::-1]])
+    assert verdicts(both, kernel_size=(3,), grid=(7,)) == [HOLDS, REFUTED, REFUTED]
+    alone = check_span(both, kernel_size=(3,), grid=(7,), condition="per-image")
+    assert alone.verdict is HOLDS
+    assert "a Phi for each image" in alone.to_text()
+    both[1] = soft((7,), 1.0, LINE)
+    assert check_span(both, kernel_size=(3,), grid=(7,), condition="per-image").verdict is REFUTED
 
 
 def test_attention_that_varies_holds_on_samples_only():
@@ -117,7 +118,7 @@ def test_attention_that_varies_holds_on_samples_only():
 @pytest.mark.parametrize(("kernel", "dilation"), [(2, 1), ((2, 3), (1, 2)), (1, 1)])
 def test_even_dilated_and_rectangular_kernels(kernel, dilation):
     layer = convert(torch.nn.Conv2d(1, 1, kernel, dilation=dilation))
-    assert verdicts(check_span(layer, kernel, dilation=dilation, grid=(8, 9))) == [HOLDS] * 3
+    assert verdicts(layer, kernel, dilation=dilation, grid=(8, 9)) == [HOLDS] * 3
     assert check_span(layer, 5, grid=(8, 9)).verdict is REFUTED
 
 
@@ -131,8 +132,9 @@ def test_the_worst_layer_decides():
 def test_a_kernel_that_needs_less_than_all_shifts():
     conv = torch.nn.Conv2d(2, 3, 3).double()
     conv.weight.data[:, :, 0] = 0
-    report = check_span(hard((5, 6), OFFSETS[3:]), grid=(5, 6), convolution=conv, condition="kernel")
-    assert verdicts(report) == [REFUTED, REFUTED, REFUTED, HOLDS]
+    given = {"grid": (5, 6), "convolution": conv}
+    report = check_span(hard((5, 6), OFFSETS[3:]), **given, condition=("kernel", *EVERY))
+    assert [each.verdict for each in report.rows[0].conditions] == [HOLDS, REFUTED, REFUTED, REFUTED]
     conv.weight.data[0, 0, 0, 0] = 1
     assert check_span(hard((5, 6), OFFSETS[3:]), grid=(5, 6), convolution=conv, condition="kernel").exit_code == 1
 
@@ -141,7 +143,8 @@ def test_blurred_kernels_need_the_blur_only():
     heads = np.tensordot([[0.5, 0.5, 0], [0, 0.25, 0.75]], hard((9,), LINE), 1)
     conv = torch.nn.Conv1d(1, 2, 3).double()
     conv.weight.data = torch.tensor([[[1.0, 1, 0]], [[0, 1, 3]]], dtype=torch.float64)
-    assert verdicts(check_span(heads, grid=(9,), convolution=conv))[2:] == [REFUTED, HOLDS]
+    found = check_span(heads, grid=(9,), convolution=conv, condition=("interior", "kernel"))
+    assert [each.verdict for each in found.rows[0].conditions] == [REFUTED, HOLDS]
 
 
 @pytest.mark.parametrize(("second", "expected"), [([[1, 0], [0, 3]], HOLDS), ([[1, 1], [1, 3]], UNDECIDED)])
@@ -151,7 +154,7 @@ def test_dependent_bases_may_fit_narrow_heads(second, expected):
     conv = torch.nn.Conv1d(2, 2, 2).double()
     conv.weight.data[..., 0] = torch.tensor([[3.0, 0], [0, 1]])
     conv.weight.data[..., 1] = torch.tensor(second)
-    found, _ = decide_kernel(attention, read(conv), limits_for(attention, None, None), 2.0**-53)
+    found, _ = check_kernel(attention, read(conv), limits_for(attention, None, None))
     assert found.verdict is expected
     assert found.sentence
 
@@ -159,17 +162,16 @@ def test_dependent_bases_may_fit_narrow_heads(second, expected):
 def test_queries_that_were_not_looked_at_decide_nothing(monkeypatch):
     rows = 0.6 * np.eye(9)[:1] + 0.4 * np.random.default_rng(0).dirichlet(np.ones(9), 2)
     heads = np.array([[np.roll(row, query) for query in range(9)] for row in rows])
-    (target,) = check_span(heads, 1, grid=(9,)).rows[0].condition("per-query").targets
-    eps = target.floor * (1 + 1e-6)
-    assert check_span(heads, 1, grid=(9,), eps=eps).rows[0].condition("per-query").verdict is HOLDS
-    monkeypatch.setattr(queries, "AFFORDABLE", 1)
-    assert check_span(heads, 1, grid=(9,), eps=eps).rows[0].condition("per-query").verdict is UNDECIDED
+    eps = max(optimum(heads[:, [q]], np.eye(9)[[q]], 1e6) for q in range(9)) * (1 + 1e-6)
+    assert check_span(heads, 1, grid=(9,), eps=eps, condition="per-query").rows[0].deciding.verdict is HOLDS
+    monkeypatch.setattr(conditions, "AFFORDABLE", 1)
+    assert check_span(heads, 1, grid=(9,), eps=eps, condition="per-query").rows[0].deciding.verdict is UNDECIDED
 
 
 def test_too_few_passes_decide_nothing_and_say_what_is_open(monkeypatch):
     heads = soft((5, 6), 2.0)
     least = check_span(heads, grid=(5, 6)).rows[0].deciding.targets[0].residual
-    monkeypatch.setattr(search, "STEPS", 1)
+    monkeypatch.setattr(solver, "STEPS", 1)
     row = check_span(heads, grid=(5, 6), eps=0.999 * least).rows[0]
     assert row.verdict is not HOLDS
     interval = row.deciding.targets[0]

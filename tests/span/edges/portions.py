@@ -5,17 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from attentions import LINE, OFFSETS, hard, soft
+from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
 from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
-from conv2attn.span.checking import check
-from conv2attn.span.conditions import portions as module
-from conv2attn.span.conditions.limits import limits_for
-from conv2attn.span.conditions.problem import shifts
-from conv2attn.span.sources.layers import read_layer
-from conv2attn.span.sources.one_hot import keys_read
-from conv2attn.span.sources.reading import read_array
+from conv2attn.span import patterns as module
+from conv2attn.span.arrays import read_array
+from conv2attn.span.conditions import check
+from conv2attn.span.layers import keys_read, read_layer
+from conv2attn.span.limits import limits_for
+from conv2attn.span.targets import shifts
 
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
 
@@ -59,14 +58,14 @@ def test_only_exact_scores_tell_the_nearest_key():
     assert keys_read(layer_of([(0, 5000)], 128.0, torch.float32).encoding, grid, torch.float32) is None
 
 
-def figures(row, name):
+def figures(found, name):
     """One number of all targets of all conditions."""
-    found = [getattr(target, name) for c in (*row.conditions, *row.beside) for target in c.targets]
-    return np.array([np.nan if x is None else x for x in found], dtype=float)
+    numbers = [getattr(target, name) for condition, _ in found for target in condition.targets]
+    return np.array([np.nan if x is None else x for x in numbers], dtype=float)
 
 
-def verdicts(row):
-    return [(c.name, c.verdict, c.strength, c.rank, c.queries) for c in (*row.conditions, *row.beside)]
+def verdicts(found):
+    return [(c.name, c.verdict, c.strength, c.rank, c.queries) for c, _ in found]
 
 
 def random_one_hot(seed):
@@ -89,24 +88,19 @@ def test_patterns_give_the_figures_of_all_keys(array, grid, offsets):
     rows = read_array("one-hot", array, grid=grid, dimensions=len(grid), memory_limit=2**20)
     assert rows.hot is not None
     targets, limits = shifts(rows.grid, offsets), limits_for(rows, None, None)
-    few, all_keys = (check(each, targets, "joint", limits, None) for each in (rows, replace(rows, hot=None)))
+    few, all_keys = ([check(name, each, targets, limits) for name in EVERY] for each in (rows, replace(rows, hot=None)))
     assert verdicts(few) == verdicts(all_keys)
     for name in ("residual", "norm", "distance"):
         np.testing.assert_allclose(figures(few, name), figures(all_keys, name), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(figures(few, "floor"), figures(all_keys, "floor"), rtol=1e-9)
 
 
 def test_a_query_that_is_passed_over_is_noticed(monkeypatch):
     rows = read_array("planted", soft((5, 6), 1.0), grid=(5, 6), dimensions=2, memory_limit=1)
     targets, limits = shifts(rows.grid, OFFSETS), limits_for(rows, None, None)
-    everything = module.portions
-
-    def all_but_one(*arguments):
-        return (portion for portion in everything(*arguments) if 7 not in portion.queries)
-
-    monkeypatch.setattr(module, "portions", all_but_one)
-    with pytest.raises(RuntimeError, match="planted: image 0, query 7 was looked at 0 times, not once"):
-        check(rows, targets, "interior", limits, None)
-    monkeypatch.setattr(module, "portions", lambda *arguments: [*everything(*arguments), *everything(*arguments)])
-    with pytest.raises(RuntimeError, match="was looked at 2 times"):
-        check(rows, targets, "interior", limits, None)
+    everything = module.read_portions
+    monkeypatch.setattr(module, "read_portions", lambda *given: [p for p in everything(*given) if 7 not in p.rows])
+    with pytest.raises(RuntimeError, match="planted: of 12 rows, 11 were looked at"):
+        check("interior", rows, targets, limits)
+    monkeypatch.setattr(module, "read_portions", lambda *given: [*everything(*given), *everything(*given)])
+    with pytest.raises(RuntimeError, match="24 were looked at"):
+        check("interior", rows, targets, limits)

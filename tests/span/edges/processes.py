@@ -11,7 +11,7 @@ from attentions import OFFSETS, hard, soft
 from forks import FORKS
 
 from conv2attn.errors import UsageError
-from conv2attn.span.conditions.sharing import Crew, sendable, shared_out
+from conv2attn.span.sharing import Crew, sendable, shared_out
 
 pytestmark = pytest.mark.slow
 START = """
@@ -21,7 +21,7 @@ sys.stdout, sys.stderr = open(name + ".json", "w"), open(name + ".txt", "w")
 import torch.distributed as dist
 from attentions import LINE, OFFSETS, hard, soft
 from conv2attn import check_span
-from conv2attn.span.programme import cuts
+from conv2attn.span import planes
 if world > 1:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
 """
@@ -39,7 +39,7 @@ FAILS = """
 if rank == 1:
     def planted(*arguments):
         raise ValueError("planted in one process")
-    cuts.left_by = planted
+    planes.left_by = planted
 try:
     check_span({"one": soft((4, 5), 2.0), "two": soft((4, 5), 2.0)}, grid=(4, 5))
 finally:
@@ -47,7 +47,7 @@ finally:
 """
 VANISHES = """
 if rank == 1:
-    cuts.left_by = lambda *given: os._exit(9)
+    planes.left_by = lambda *given: os._exit(9)
 check_span({"one": soft((4, 5), 2.0), "two": soft((4, 5), 2.0)}, grid=(4, 5))
 """
 COMMAND = """
@@ -83,7 +83,7 @@ def test_layers_are_shared_out(tmp_path):
     assert codes == [0, 0, 0], printed(names[0], "txt")
     reports = {printed(name) for name in names}
     assert len(reports) == 1
-    verdicts = [layer["verdict"] for layer in json.loads(reports.pop())["layers"]]
+    verdicts = [layer["conditions"][0]["verdict"] for layer in json.loads(reports.pop())["layers"]]
     assert verdicts == ["refuted", "refuted", "holds", "holds"]
     assert all("broken: image 0, head 0, query 0 sums to 2" in printed(name, "txt") for name in names)
 

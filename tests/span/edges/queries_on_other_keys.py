@@ -107,7 +107,8 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     network, images = SpatialReduction(cell, stride), torch.randn(2, 8, 8, 12)
     (attention,) = capture(network, images).values()
     assert check_span({"": attention}, grid=(8, 12), condition="joint").verdict is Verdict.REFUTED
-    (layer,) = heads(network, images, grid=(8, 12)).layers
+    report = heads(network, images, grid=(8, 12))
+    (layer,) = report.layers
     assert layer.grid == keys
     assert all(head.relative + head.absolute + head.content == pytest.approx(1) for head in layer.heads)
     with torch.no_grad():
@@ -115,7 +116,8 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
         matrices, bias = matrices_of(network, "")
         made = torch.einsum("nhqk,nck,hoc->nqo", attention.double(), tokens.flatten(2).double(), matrices) + bias
     torch.testing.assert_close(made, computed, atol=1e-5, rtol=1e-5)
-    found = next(each for each in layer.convolutions if each.size == 3)
+    maps = report.maps[layer.name]
+    found = next(each for each in maps.convolutions if each.size == 3)
     unfolded = nn.functional.unfold(torch.eye(len(attention[0, 0, 0])).unflatten(1, keys)[:, None], 3, padding=1)
     taps = unfolded.unflatten(-1, keys).repeat_interleave(cell, 2).repeat_interleave(cell, 3)[..., ::stride, ::stride]
     taps = taps.flatten(2).permute(2, 0, 1).double()  # (queries, keys, taps)
@@ -124,9 +126,11 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     nearest = torch.linalg.lstsq(design, target).solution
     assert np.allclose(found.taps.reshape(9, -1), nearest, atol=1e-6)
     left = target - design @ nearest
-    assert found.share == pytest.approx(float(1 - left.square().sum() / target.square().sum()))
-    assert left.abs().unflatten(0, (2, -1, len(taps[0]))).unflatten(-1, (8, 8)).sum((2, 4)).max() <= found.error
-    held = of_layer(layer, found)
+    squares = wanted.flatten(3).square().sum(-1)
+    assert found.norm == pytest.approx(float(squares.sqrt().sum(-1).max()))
+    rest = left.unflatten(0, tuple(wanted.shape[:3])).square().sum(-1).sqrt().sum(-1)
+    assert found.error == pytest.approx(float(rest.max()))
+    held = of_layer(layer, maps, found)
     module = eval(held["module"], vars(nn))
     module.load_state_dict(held["state"])
     expected = torch.einsum("qkt,nck,toc->nqo", taps, tokens.flatten(2).double(), torch.from_numpy(found.taps)) + bias

@@ -13,7 +13,7 @@ from conv2attn import MultiHeadSelfAttention, convert, recover
 from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.span.sources.layers import read_layer
+from conv2attn.span.layers import read_layer
 from conv2attn.theorem import read
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -80,7 +80,7 @@ def test_converting_and_recovering_gives_the_convolution_back(conv):
     assert (found.share, found.residual) == (1, 0)
     if isinstance(found.module, nn.Sequential):
         before, after, convolution = joined(found.module)
-        assert (before, after) == (layer.padding.before, layer.padding.after)
+        assert (before, after) == (layer.image_padding.before, layer.image_padding.after)
         assert torch.equal(convolution.weight, read(conv).weight)
         assert (convolution.dilation, convolution.stride) == (
             read(conv).dilation,
@@ -89,8 +89,8 @@ def test_converting_and_recovering_gives_the_convolution_back(conv):
         return
     again = convert(found.module)
     assert same_parameters(again, layer)
-    assert (again.padding, again.sites, again.groups) == (layer.padding, layer.sites, layer.groups)
-    if max(layer.padding.spacing) > 1 or type(conv) in CONV.values():
+    assert (again.image_padding, again.sites, again.groups) == (layer.image_padding, layer.sites, layer.groups)
+    if max(layer.image_padding.spacing) > 1 or type(conv) in CONV.values():
         assert type(found.module) is type(conv)
         assert same_parameters(found.module, conv)
 
@@ -158,9 +158,9 @@ def test_a_planted_error_is_seen(plant):
     with torch.no_grad():
         match plant:
             case "tap":
-                layer.output[1, 1, 4] = layer.output[1, 1, 4].nextafter(torch.tensor(9.0).double())
+                layer.weight[1, 1, 1, 1] = layer.weight[1, 1, 1, 1].nextafter(torch.tensor(9.0).double())
             case "padding":
-                layer.padding = Padding((1, 1), (1, 1), "replicate")
+                layer.image_padding = Padding((1, 1), (1, 1), "replicate")
             case "bias":
                 layer.bias[2] += 1
             case "dilation":
@@ -205,7 +205,9 @@ def test_no_other_taps_are_nearer(kernel, dilation, dtype):
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(kernel, dilation, strict=True)]
     attention = torch.from_numpy(next(read_layer("soft", layer, grid, 2**24).pieces())[2])
     dense = (
-        torch.einsum("hqk,oih->oqik", attention, layer.output.detach().double()).unflatten(-1, keys).unflatten(1, grid)
+        torch.einsum("hqk,oih->oqik", attention, layer.weight.detach().double().flatten(2))
+        .unflatten(-1, keys)
+        .unflatten(1, grid)
     )
     left, whole, count, sums = 0.0, 0.0, 0, torch.zeros_like(taps)
     for row, column in product(range(5), range(6)):

@@ -22,7 +22,7 @@ def call(*arguments):
 
 
 def names(result):
-    return [(layer["name"], layer["verdict"]) for layer in json.loads(result.stdout)["layers"]]
+    return [(layer["name"], layer["conditions"][0]["verdict"]) for layer in json.loads(result.stdout)["layers"]]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,14 @@ def test_two_files_side_by_side(tmp_path):
     assert (found.exit_code, (tmp_path / "curves.png").stat().st_size > 0) == (0, True)
     assert all(len(line) <= 80 for line in found.stdout.splitlines()[:3])
     told = json.loads(call(*asked, "--format", "json").stdout)["numbers"]
-    pairs = {(each["layer"], each["number"]): (each["before"], each["after"]) for each in told}
+    pairs = {}
+    for each in told:
+        pairs.setdefault((each["layer"], each["number"]), []).append(each["value"])
     before, after = pairs["first", "R2 3x3"]
     assert before > after
     assert pairs["second", "dist"][0] == pairs["second", "dist"][1] == pairs["first", "dist"][1]
+    three = json.loads(call(*asked, "--compare", tmp_path / "before.npz", "--format", "json").stdout)["numbers"]
+    assert {each["checkpoint"] for each in three} == {0, 1, 2}
     np.savez(tmp_path / "less.npz", first=SOFT)
     assert call("heads", tmp_path / "before.npz", "--compare", tmp_path / "less.npz").exit_code == 3
 

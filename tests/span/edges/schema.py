@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attentions import LINE, OFFSETS, hard, mixed, soft
+from attentions import EVERY, LINE, OFFSETS, hard, mixed, soft
 from schemas import complaints
 from torch import nn
 
@@ -16,6 +16,8 @@ from conv2attn import check_span, convert
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "span.schema.json").read_text())
 DOUBTFUL = np.array([[[Fraction(int(q == k)) for k in range(5)] for q in range(5)]])
+LAYER = convert(nn.Conv2d(1, 2, 3))
+HALVES = np.array([[[3, 1], [1, 3]], [[1, 3], [3, 1]]])
 DOUBTFUL[0, 2, 2:4] = 1 - Fraction(1, 10**60), Fraction(1, 10**60)
 
 
@@ -38,8 +40,12 @@ REPORTS = {
     "undecided": lambda: check_span(DOUBTFUL, 1, grid=(5,), eps=1.2e-60),
     "nothing checked": lambda: check_span(hard((2, 6), OFFSETS), grid=(2, 6)),
     "exact": lambda: check_span(np.ones((1, 4, 4), dtype=np.int64), 1, grid=(2, 2), exact=True),
+    "halves": lambda: check_span(HALVES, offsets=[(0,)], grid=(2,), exact=True, max_phi=9),
+    "each query": lambda: check_span(soft((5, 6), 1.0), grid=(5, 6), condition=EVERY),
     "images": lambda: check_span(np.stack([hard((7,), LINE), hard((7,), LINE)[::-1]]), 3, grid=(7,)),
-    "kernel": lambda: check_span(convert(nn.Conv2d(1, 2, 3)), grid=(6, 7), convolution=nn.Conv2d(1, 2, 3)),
+    "kernel": lambda: check_span(
+        convert(nn.Conv2d(1, 2, 3)), grid=(6, 7), convolution=nn.Conv2d(1, 2, 3), condition="kernel"
+    ),
     "beyond": lambda: check_span(mixed(hard((9,), LINE), 1e8), 3, grid=(9,)),
     "unread": lambda: check_span(Reading(), grid=(3, 3), position_only=True),
 }
@@ -61,14 +67,15 @@ def test_every_report_fits_the_schema(name):
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n"
 
 
-def test_all_verdicts_and_kinds_of_witness_are_among_them():
+def test_all_verdicts_and_what_decides_them_are_among_them():
     bodies = [json.loads(text_of(name)) for name in REPORTS]
     assert {body["verdict"] for body in bodies} == {"holds", "refuted", "undecided", "unsupported"}
     conditions = [each for body in bodies for layer in body["layers"] for each in layer["conditions"]]
-    witnesses = [target["witness"] for each in conditions for target in each["targets"]]
-    kinds = {each["kind"] for each in [*witnesses, *(each["counting"] for each in conditions)] if each}
-    assert kinds == {"mixing", "mixings", "null vector", "dual", "counting"}
-    assert any(each and each.get("inverse") for each in witnesses)
+    targets = [target for each in conditions for target in each["targets"]]
+    assert any(target["weights"] == ["3/2", "-1/2"] for target in targets)
+    assert any(target["dual_rows"] and target["stability"] for target in targets)
+    assert any(each["counting"] for each in conditions)
+    assert any(target["excluded"] is None for target in targets)
 
 
 def spoiled(change):
@@ -86,12 +93,12 @@ def spoiled(change):
         lambda body: body.update(verdict="fine"),
         lambda body: body["layers"][0].pop("limits"),
         lambda body: body["layers"][0].update(heads="9"),
-        lambda body: body["layers"][0]["limits"].pop("per_norm"),
+        lambda body: body["layers"][0]["limits"].pop("eps"),
         lambda body: body["layers"][0]["conditions"][0].update(colour="red"),
-        lambda body: body["layers"][0]["conditions"][2]["targets"][0].pop("residual"),
-        lambda body: body["layers"][0]["conditions"][2]["targets"][0].update(residual=None),
-        lambda body: body["layers"][0]["conditions"][2]["targets"][0]["witness"].update(kind="luck"),
-        lambda body: body["layers"][0]["conditions"][2]["targets"][0]["witness"].pop("weights"),
+        lambda body: body["layers"][0]["conditions"][0]["targets"][0].pop("residual"),
+        lambda body: body["layers"][0]["conditions"][0]["targets"][0].update(residual=None),
+        lambda body: body["layers"][0]["conditions"][0]["targets"][0].update(witness="luck"),
+        lambda body: body["layers"][0]["conditions"][0]["targets"][0].pop("floor"),
     ],
 )
 def test_the_schema_refuses_what_is_no_report(change):

@@ -23,9 +23,9 @@ from conv2attn.basis import (
 )
 from conv2attn.errors import UsageError
 from conv2attn.framework import AttentionConvolution, BiAffine, from_torch
-from conv2attn.span.conditions.limits import limits_for
-from conv2attn.span.conditions.problem import operators_of
-from conv2attn.span.questions import rows_of
+from conv2attn.span.limits import limits_for
+from conv2attn.span.reading import rows_of
+from conv2attn.span.targets import operators_of
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -64,13 +64,12 @@ def test_uniform_attention_is_the_graph_convolution_of_a_regular_graph_and_of_no
     for graph, verdict in ((CYCLE, Verdict.HOLDS), (CLUB, Verdict.REFUTED)):
         found = check_span(graph_attention(graph, 1, 0.0), structure=gcn(graph))
         assert found.verdict is verdict
-        assert [each.name for each in found.rows[0].conditions] == ["per-query", "joint"]
+        assert [each.name for each in found.rows[0].conditions] == ["joint"]
     walk = random_walks(CLUB, 1).families[1]
     assert check_span(graph_attention(CLUB, 1, 0.0), structure=gcn(CLUB, None)).verdict is Verdict.REFUTED
     both = torch.cat([graph_attention(CLUB, 1, 0.0), torch.eye(34, dtype=torch.float64)[None]])
     found = check_span(both, structure=walk)  # the mean over neighbours alone: degrees differ, so no single mixture
     assert [target.verdict for target in found.rows[0].deciding.targets] == [Verdict.HOLDS, Verdict.REFUTED]
-    assert found.rows[0].condition("per-query").verdict is Verdict.HOLDS
 
 
 def test_graph_attention_on_random_features_cannot_be_the_graph_convolution():
@@ -98,11 +97,11 @@ def test_the_checker_confirms_what_was_found():
     for graph, given in ((CYCLE, graph_attention(CYCLE, 2, 0.0)), (CYCLE, graph_attention(CYCLE, 2))):
         attention = rows_of("a", given, None, 1)
         targets, limits = operators_of(gcn(graph), attention.grid), limits_for(attention, None, None)
-        found = check_span(given, structure=gcn(graph)).rows[0].deciding
-        everywhere = np.ones(9, dtype=bool)
-        assert confirm(found, attention, targets, everywhere, limits)
+        report = check_span(given, structure=gcn(graph))
+        found, witnesses = report.rows[0].deciding, report.witnesses["attention", "joint"]
+        assert confirm(found, witnesses, attention, targets, limits)
         moved = operators_of(gcn(graph, 1.5), attention.grid)
-        assert confirm(found, attention, moved, everywhere, limits) is (found.verdict is Verdict.REFUTED)
+        assert confirm(found, witnesses, attention, moved, limits) is (found.verdict is Verdict.REFUTED)
 
 
 def test_exact_attention_is_decided_exactly():

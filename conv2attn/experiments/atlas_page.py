@@ -1,0 +1,154 @@
+"""The page of an atlas: the answer across models with its uncertainty, a table, curves, and one section a model."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from conv2attn.report.markup import markdown_table
+
+Model = Mapping[str, Any]
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def page_of(whole: Mapping[str, Any], models: Sequence[Model]) -> str:
+    """The page as Markdown."""
+    thresholds = whole["thresholds"]
+    trained, twins = [m for m in models if m["trained"]], [m for m in models if not m["trained"]]
+    lines = ["# Atlas of attention heads", "", f"Made by `{whole['command']}`." if whole["command"] else "", ""]
+    lines += ["## Thresholds, fixed beforehand", ""]
+    lines += [
+        f"A head is *shift-like* where one displacement has at least {thresholds['shift']:.0%} of its attention, and "
+        f"*partly* so at {thresholds['partial']:.0%}. A layer is *convolution-like* where the nearest KxK convolution "
+        f"is at least {thresholds['convolution']:.0%} of its map. *Early* layers are the first "
+        f"{thresholds['early']:.0%}. `conv2attn heads --columns` defines every number.",
+        "",
+        "## Across models",
+        "",
+        answer_table(reads(trained), reads(twins)),
+        "",
+        "Means over the models that read content, each model counted once, with the standard error over models (how "
+        "many). The difference is that of each model and its untrained twin. Models that attend by position alone, "
+        "which are built to be convolution-like, are below only.",
+        "",
+        "## Models",
+        "",
+        model_table(models, thresholds),
+        "",
+    ]
+    for model in models:
+        lines += section(model)
+    if whole["failed"]:
+        lines += ["## Not measured", "", *(f"- {name}: {reason}" for name, reason in whole["failed"].items()), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def reads(models: Sequence[Model]) -> list[Model]:
+    """The models whose attention may depend on content."""
+    return [model for model in models if not model.get("positional")]
+
+
+def share_in(part: str, count: str) -> Callable[[Model], float | None]:
+    """The share of a model's heads in a part of its layers."""
+
+    def read(model: Model) -> float | None:
+        held = model["counts"][part]
+        return held[count] / held["heads"] if held["heads"] else None
+
+    return read
+
+
+def convolution(size: int, early: bool | None = None) -> Callable[[Model], float | None]:
+    """The mean over layers of the share of the nearest convolution."""
+
+    def read(model: Model) -> float | None:
+        curve = [x for x in model["curves"].get(f"convolution {size}", []) if x is not None]
+        cut = max(1, round(len(curve) / 3))
+        chosen = curve if early is None else curve[:cut] if early else curve[cut:]
+        return sum(chosen) / len(chosen) if chosen else None
+
+    return read
+
+
+QUESTIONS: dict[str, Callable[[Model], float | None]] = {
+    "shift-like heads": share_in("all", "shift"),
+    "... in early layers": share_in("early", "shift"),
+    "... in later layers": share_in("late", "shift"),
+    "partly shift-like heads": share_in("all", "partial"),
+    "... in early layers ": share_in("early", "partial"),
+    "... in later layers ": share_in("late", "partial"),
+    "map of a layer that is a 3-tap convolution": convolution(3),
+    "... in early layers  ": convolution(3, True),
+    "... in later layers  ": convolution(3, False),
+    "map of a layer that is a 7-tap convolution": convolution(7),
+}
+
+
+def answer_table(trained: Sequence[Model], twins: Sequence[Model]) -> str:
+    """Trained models beside their untrained twins, and the difference of each pair."""
+    rows = []
+    for name, read in QUESTIONS.items():
+        values = {m["model"]: x for m in trained if (x := read(m)) is not None}
+        controls = {m["model"]: x for m in twins if (x := read(m)) is not None}
+        pairs = [values[model] - controls[model] for model in values.keys() & controls.keys()]
+        rows.append(
+            [name.strip(), with_error(list(values.values())), with_error(list(controls.values())), with_error(pairs)]
+        )
+    return markdown_table(("share of", "trained", "untrained twins", "difference"), rows)
+
+
+def with_error(values: Sequence[float]) -> str:
+    """The mean of some shares with its standard error."""
+    if not values:
+        return "-"
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return f"{mean:.1%}"
+    spread = math.sqrt(sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values))
+    return f"{mean:.1%} ± {spread:.1%} ({len(values)})"
+
+
+def model_table(models: Sequence[Model], thresholds: Mapping[str, Any]) -> str:
+    """One line for each model: its counts, and its curve of the nearest convolution."""
+    rows = []
+    for model in models:
+        whole = model["counts"]["all"]
+        curve = model["curves"].get("convolution 3", [])
+        like = sum(x is not None and x >= thresholds["convolution"] for x in curve)
+        known = any(x is not None for x in curve)
+        kinds = ", ".join(
+            f"{count} {kind}" for kind, count in sorted(model["kinds"].items(), key=lambda each: -each[1])
+        )
+        counts = [f"{whole['shift']} ({whole['shift'] / max(whole['heads'], 1):.0%})", whole["partial"]]
+        rows.append(
+            [model["name"], model["kind"], whole["heads"], *counts, f"{like} of {len(curve)}" if known else "-", kinds]
+        )
+    head = ("model", "of", "heads", "shift-like", "partly", "layers half a 3-tap convolution", "kinds")
+    return markdown_table(head, rows)
+
+
+def section(model: Model) -> list[str]:
+    """What is known of one model, and its curves."""
+    lines = [f"### {model['name']}", ""]
+    for key in ("data", "licence", "note"):
+        if model[key]:
+            lines.append(f"- {key}: {model[key]}")
+    told = {"weights" if model["inputs"] else "attention": model["weights"], "inputs": model["inputs"]}
+    lines += ["- " + ", ".join(f"{name}: sha256 `{digest[:16]}`" for name, digest in told.items() if digest)]
+    lines += [f"- not read: {name}: {reason}" for name, reason in model["unread"].items()]
+    names = {"relative": "relative position", "content": "content", "convolution 3": "3-tap convolution"}
+    names |= {"convolution 7": "7-tap convolution"}
+    rows = [
+        [
+            told,
+            sparkline(model["curves"][key]),
+            " ".join("-" if x is None else f"{x:.0%}" for x in model["curves"][key]),
+        ]
+        for key, told in names.items()
+        if any(x is not None for x in model["curves"].get(key, []))
+    ]
+    return [*lines, "", markdown_table(("share, layer by layer", "", "numbers"), rows), ""]
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Shares from 0 to 1 as bars of characters."""
+    return "".join("·" if x is None else BARS[min(max(round(x * (len(BARS) - 1)), 0), len(BARS) - 1)] for x in values)

@@ -1,0 +1,147 @@
+"""Where every head of a network looks, as one page: `conv2attn.explore.explore`."""
+
+import html
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from conv2attn.arguments import as_inputs, check_network
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.checkpoints.examples import SIDE, example_image
+from conv2attn.checkpoints.writing import write_text_atomically
+from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.explore.captures import captured_layers
+from conv2attn.explore.layers import Explored, explored_layers
+from conv2attn.explore.page import explore_page
+from conv2attn.models import attention_layers, convert
+from conv2attn.models.provenance import provenance_of
+from conv2attn.models.zoo import AttentionClassifier
+from conv2attn.span.reading import own_alone
+
+EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
+PUBLISHED = 224
+"""Side of the images of a vision transformer that does not say another."""
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Page:
+    """One offline page that shows where each head looks; a notebook shows it in the cell.
+
+    Args:
+        html: the page.
+        left_out: one sentence per layer that it does not show.
+    """
+
+    html: str
+    left_out: tuple[str, ...]
+
+    def save(self, path: str | PathLike[str], force: bool = False) -> None:
+        """Writes the page.
+
+        Raises:
+            CheckpointError: the file exists and `force` is false (C2A305), or cannot be written (C2A301).
+        """
+        write_text_atomically(path, self.html, force)
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 45em; border: 0"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<Page: {len(self.html):,} characters; save(path) writes it>"
+
+
+def explore(
+    network: nn.Module,
+    example_input: Any = None,
+    *,
+    only: Sequence[str] = (),
+    title: str | None = None,
+    described: str | None = None,
+) -> Page:
+    """One page that shows where each head of `network` looks on an image.
+
+    Attention is shown as it runs, of whatever library; where nothing attends, convolutions are shown as the attention
+    that they convert to.
+
+    Args:
+        example_input: an image (1, channels, rows, columns), or its size; by default the first example image of this
+            project, in the size that the network says.
+        only: patterns of the names of layers to show; every layer if there is none.
+        title, described: what the network and the image are, in words.
+    Raises:
+        UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
+        UnsupportedError: no layer can be shown (C2A110).
+    Examples:
+        >>> import torch
+        >>> from conv2attn.explore import explore
+        >>> page = explore(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.rand(1, 3, 9, 11))
+        >>> page.html.startswith("<!doctype html>"), page.left_out
+        (True, ())
+    """
+    check_network(network)
+    image = as_inputs(network, example_input)
+    if image is None:
+        image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
+    if not isinstance(image, Tensor) or image.ndim != 4:
+        found = "example_input is not one image (1, channels, rows, columns)"
+        raise UsageError("C2A120", found, "Pass one tensor of four axes.")
+    explored = explored_on(network, image[:1], tuple(only))
+    name = title or type(network).__name__
+    return Page(explore_page(explored, name, described or "the image given"), explored.left_out)
+
+
+def explored_on(network: nn.Module, image: Tensor, only: tuple[str, ...]) -> Explored:
+    """What a network attends to on an image: as it runs, beside layers of this project; only where nothing attends, its
+    convolutions as the attention that they convert to."""
+    own = attention_layers(network)
+    given = image.to(next(network.parameters()))
+    alone = bool(own) and own_alone(network)
+    try:
+        captured = None if alone else captured_layers(network, given, only)
+    except (UsageError, UnsupportedError) as error:
+        if error.code != "C2A501" and not own:
+            raise
+        captured = None
+    plain = {name for name, layer in own.items() if not layer.has_content or captured is None}
+    if captured is not None and not plain:
+        return captured
+    described = explored_layers(as_attention(network), given, only)
+    if captured is None:
+        return described
+    both = (*captured.layers, *described.layers)
+    return Explored(both, (*captured.left_out, *described.left_out), captured.picture, captured.photo)
+
+
+def as_attention(network: nn.Module) -> nn.Module:
+    """The network, its convolutions converted if nothing in it is attention of this project."""
+    if attention_layers(network):
+        return network
+    with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
+        return convert(network)
+
+
+def size_for(network: nn.Module, captured: bool) -> tuple[int, int]:
+    """Channels and side of an image that `network` takes.
+
+    The side is the one that the network is published for, where its attention is captured, or that of a classifier;
+    else 56.
+
+    Raises:
+        UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
+    """
+    if isinstance(network, AttentionClassifier):
+        return network.plan.channels, network.plan.side
+    known = provenance_of(network)
+    if captured and known is not None and known.input_size is not None:
+        return known.input_size[0], known.input_size[-1]
+    for each in network.modules():
+        if isinstance(each, MultiHeadSelfAttention):
+            return each.d_in, SIDE
+        if isinstance(each, nn.Conv2d):
+            return each.in_channels, PUBLISHED if captured else SIDE
+    raise UsageError("C2A120", "the network does not tell the size of its images", "Pass a .npy file with --image.")

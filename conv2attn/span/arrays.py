@@ -1,0 +1,173 @@
+"""Attention as arrays: shapes, sums and grids checked, leading tokens put last, one-hot rows recognised."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from conv2attn.basis import Sides
+from conv2attn.bounds import gamma
+from conv2attn.errors import UsageError
+from conv2attn.span.arguments import as_array
+from conv2attn.span.grids import grid_of, noted
+from conv2attn.span.limits import ROUNDOFF, ULPS
+from conv2attn.span.rows import Array, AttentionRows, Whole
+
+COPIES = 12
+"""Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,
+as measured."""
+MEMORY_LIMIT = 512 * 2**20
+CHUNK = 2**16
+"""Entries of a chunk and head beyond which more speed nothing up."""
+
+
+def read_array(
+    name: str,
+    given: Any,
+    *,
+    grid: Sides | None,
+    dimensions: int,
+    extra_tokens: int = 0,
+    memory_limit: int,
+    sampled: bool | None = None,
+) -> AttentionRows:
+    """An array or tensor (images, heads, queries, keys), or without the first axes, every row checked.
+
+    Raises:
+        UsageError: it is not attention (C2A502), or its tokens are not those of the grid (C2A503).
+    """
+    array = as_array(name, given)
+    dtype = str(given.dtype).removeprefix("torch.")
+    if array.dtype.kind not in "fbiu":
+        raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
+    whole = stacked(name, array)
+    came_in = dtype_of(whole, dtype)
+    roundoff = ROUNDOFF[came_in]
+    check_rows(name, whole, roundoff)
+    notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
+    on = grid_of(name, *pixels_of(name, whole, extra_tokens), grid, dimensions)
+    notes += [*leading(extra_tokens), *noted(on, grid is None)]
+    blocks = (block for image in whole for block in image)
+    one_hot = all(bool(((block == 0) | (block == 1)).all()) for block in blocks)
+    return AttentionRows(
+        name,
+        whole.shape[1],
+        whole.shape[0],
+        on,
+        roundoff,
+        0 if one_hot else ULPS,
+        reader(whole, extra_tokens),
+        rows_at_once(whole.shape[1], whole.shape[3], memory_limit),
+        one_hot=one_hot,
+        sampled=varies(whole) if sampled is None else sampled,
+        notes=tuple(notes),
+        hot=(whole[:, :, extra_tokens:].argmax(-1) - extra_tokens) % whole.shape[3] if one_hot else None,
+        extra=extra_tokens,
+    )
+
+
+def reader(whole: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Array]:
+    """The rows of an array (images, heads, queries, keys) in float64; leading tokens ask nothing, and come last."""
+
+    def read(image: int, queries: Whole) -> Array:
+        first = int(queries[0]) + leading
+        whole_run = len(queries) == queries[-1] - queries[0] + 1
+        picked = whole[image, :, first : first + len(queries)] if whole_run else whole[image][:, queries + leading]
+        block = np.ascontiguousarray(picked, dtype=np.float64)
+        return np.roll(block, -leading, -1) if leading else block
+
+    return read
+
+
+def varies(whole: NDArray[Any]) -> bool:
+    """Whether the images of an array differ."""
+    return not all(np.array_equal(image, whole[0]) for image in whole[1:])
+
+
+def leading(tokens: int) -> list[str]:
+    """The note on leading tokens, if there are any."""
+    return [f"{tokens} leading tokens are no pixels: keys of which no target asks anything"] if tokens else []
+
+
+def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array as (images, heads, queries, keys); two axes are one head.
+
+    Raises:
+        UsageError: it is not heads of rows (C2A502).
+    """
+    if array.ndim not in (2, 3, 4):
+        raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
+    whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    if 0 in whole.shape:
+        raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
+    return whole
+
+
+def rows_at_once(heads: int, keys: int, memory_limit: int) -> int:
+    """Queries of a chunk, whose copies take a quarter of the limit."""
+    return max(1, min(CHUNK // keys, memory_limit // (4 * 8 * COPIES * heads * keys)))
+
+
+def dtype_of(whole: NDArray[Any], dtype: str) -> str:
+    """The dtype that the attention was computed in: a narrower one than the array's where only its rounding explains
+    the sums of the rows, and every entry is a number of it."""
+    wide = dtype if dtype in ROUNDOFF else "float64"
+    away = float(np.abs(whole.sum(-1, dtype=np.float64) - 1).max())
+    for format_name, roundoff in ROUNDOFF.items():
+        if roundoff < ROUNDOFF[wide] or not away <= row_error(whole.shape[3], roundoff):
+            continue
+        narrow = getattr(torch, format_name)
+        blocks = (torch.from_numpy(head.astype(np.float64)) for image in whole for head in image)
+        if format_name == wide or all(torch.equal(block.to(narrow).double(), block) for block in blocks):
+            return format_name
+    return wide
+
+
+def row_error(keys: int, roundoff: float) -> float:
+    """How far rounding of its softmax and of its sum takes the sum of a row from 1; never more than 1/2."""
+    return gamma(keys + ULPS, roundoff) if (keys + ULPS) * roundoff < 1 / 3 else 0.5
+
+
+def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
+    """Refuses what is not attention; a row may miss 1 by the rounding of its softmax and of its sum.
+
+    Raises:
+        UsageError: NaN, negative entries, rows that do not sum to 1, or columns that do instead (C2A502).
+    """
+    allowed = row_error(whole.shape[3], roundoff)
+    for image, attention in enumerate(whole):
+        sums = attention.sum(-1, dtype=np.float64)
+        if not np.isfinite(sums).all():
+            head, query = np.argwhere(~np.isfinite(sums))[0]
+            key = int(np.isfinite(attention[head, query]).argmin())
+            found = attention[head, query, key]
+            raise UsageError("C2A502", f"{name}: image {image}, head {head}, query {query}, key {key} is {found}")
+        if attention.min() < 0:
+            head, query, key = np.unravel_index(attention.argmin(), attention.shape)
+            least = float(attention[head, query, key])
+            raise UsageError("C2A502", f"{name}: image {image}, head {head} has {least:g} at ({query}, {key})")
+        away = np.abs(sums - 1)
+        if not away.max() <= allowed:
+            head, query = np.unravel_index(away.argmax(), away.shape)
+            total = sums[head, query]
+            if np.abs(attention.sum(-2, dtype=np.float64) - 1).max() <= allowed:
+                raise UsageError(
+                    "C2A502", f"{name}: columns sum to 1 and rows do not", "Transpose it: queries come before keys."
+                )
+            where = f"image {image}, head {head}, query {query}"
+            miss = f"{away.max():.1e} from 1, of which rounding explains {allowed:.0e}"
+            raise UsageError("C2A502", f"{name}: {where} sums to {total:.6g}, {miss}")
+
+
+def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
+    """How many of the queries and of the keys are pixels.
+
+    Raises:
+        UsageError: none (C2A503).
+    """
+    queries, keys = whole.shape[2:]
+    if not 0 <= extra < min(queries, keys):
+        raise UsageError("C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}")
+    return queries - extra, keys - extra

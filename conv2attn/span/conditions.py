@@ -1,0 +1,233 @@
+"""The conditions: each is a partition of the rows into groups, and every group needs a Phi of its own."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from conv2attn.bounds import down
+from conv2attn.report import counted
+from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
+from conv2attn.span.limits import Limits
+from conv2attn.span.patterns import Portion, portions
+from conv2attn.span.planes import CANDIDATES, rounded_up
+from conv2attn.span.results import Condition, Counting, Name, Target, Witness
+from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.solver import Decision, decide
+from conv2attn.span.targets import Targets
+from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
+
+AFFORDABLE = 1000
+"""Groups of a target that are decided one by one, worst first."""
+OPEN = 20
+"""Groups of a target that may stay undecided before no more are tried."""
+Found = tuple[Condition, tuple[Witness | None, ...]]
+Ranked = tuple[int | None, tuple[float | None, float | None], float | None]
+
+
+def groups_of(name: Name, attention: AttentionRows, targets: Targets) -> list[Whole]:
+    """The groups of rows, `image * queries + query`, of a condition."""
+    per_image = targets.places.shape[1]
+    chosen = np.arange(per_image) if name in ("per-query", "joint") else np.flatnonzero(targets.interior)
+    images = [image * per_image + chosen for image in range(attention.images)]
+    match name:
+        case "per-query":
+            return [np.array([row]) for group in images for row in group]
+        case "per-image":
+            return [group for group in images if len(group)]
+        case "joint" | "interior" | "kernel":
+            return [np.concatenate(images)] if len(chosen) else []
+
+
+def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits) -> Found:
+    """Whether each group of a condition has a Phi of its own that serves all targets.
+
+    *holds*: a Phi within the norm was found whose residual, with all rounding, counts as none. *refuted*: exactly for
+    these numbers, every Phi within the norm leaves more. *undecided*: neither was shown, and `floor` and `residual` are
+    the ends of what is open.
+    """
+    groups = groups_of(name, attention, targets)
+    if not groups or not len(targets):
+        why = "no query has its whole neighbourhood on the grid: nothing was checked" if len(targets) else "no taps"
+        return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why), ()
+    factors: Factors | None = None
+    ranked: Ranked = (None, (None, None), None)
+    if len(groups) == 1:
+        (group,) = groups
+        decided, factors = decide(attention, targets, group, limits, range(len(targets)))
+        results = [merged(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
+        threshold = 64 * 2.0**-52 * float(factors.singular[0])
+        above, below = factors.singular[factors.kept], factors.singular[~factors.kept]
+        around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
+        ranked = (int(factors.kept.sum()), around, threshold)
+    else:
+        results = in_groups(attention, targets, groups, limits)
+    found = [target for target, _ in results]
+    counting = count(attention, targets, groups, limits)
+    verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in found)
+    strength = strength_of(verdict, found, counting, attention.sampled)
+    condition = Condition(
+        name,
+        verdict,
+        strength,
+        tuple(found),
+        sum(map(len, groups)),
+        *ranked,
+        counting,
+        said(found, counting, limits, factors),
+        attention.sampled,
+        None if factors is None else factors.explained,
+    )
+    return condition, tuple(witness for _, witness in results)
+
+
+def merged(
+    targets: Targets, j: int, groups: Sequence[Whole], decisions: Sequence[Decision], factors: Factors | None
+) -> tuple[Target, Witness | None]:
+    """A target over its groups: the last decision is the worst."""
+    worst = decisions[-1]
+    strength = Strength.PROVED if all(each.proved for each in decisions) else Strength.BOUNDED
+    alone = len(groups) == 1
+    target = Target(
+        targets.labels[j],
+        worst.verdict,
+        strength,
+        max(each.residual for each in decisions),
+        max(each.floor for each in decisions),
+        max(each.norm for each in decisions),
+        tuple(str(x) if isinstance(x, Fraction) else x for x in worst.mixing) if alone else (),
+        tuple(worst.dual or ()),
+        (targets.offsets[j] or None) if targets.plain else None,
+        None if factors is None else float(factors.distance[j]),
+        worst.excluded,
+        worst.stability,
+    )
+    if worst.verdict is Verdict.HOLDS:
+        return target, Witness(tuple(groups), tuple(each.mixing for each in decisions))
+    return target, Witness(dual=worst.dual) if worst.verdict is Verdict.REFUTED else None
+
+
+def in_groups(
+    attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits
+) -> list[tuple[Target, Witness | None]]:
+    """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
+    trusted = not attention.exact or attention.one_hot
+    single = all(len(group) == 1 for group in groups)
+    mixings = np.zeros((len(groups), len(targets), attention.heads))
+    residuals = np.full((len(groups), len(targets)), np.inf)
+    if single:
+        rows = np.concatenate(groups)
+        place = np.zeros(int(rows.max()) + 1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        for portion in portions(attention, targets, rows):
+            step = max(1, CANDIDATES * attention.heads * len(portion.rows) // max(1, len(targets)))
+            for start in range(0, len(portion.rows), step):
+                few = np.arange(start, min(start + step, len(portion.rows)))
+                made, left = of_least_squares(targets, portion.only(few), limits)
+                mine = np.flatnonzero(np.isin(portion.kind, few))
+                at = place[portion.members[mine]]
+                mixings[at], residuals[at] = made[portion.kind[mine] - start], left[portion.kind[mine] - start]
+    norms = np.abs(mixings).sum(-1)
+    serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi) & trusted
+    results = []
+    for j in range(len(targets)):
+        served = [
+            Decision(Verdict.HOLDS, float(residuals[g, j]), 0.0, tuple(mixings[g, j].tolist()), attention.one_hot)
+            for g in np.flatnonzero(serves[:, j]).tolist()
+        ]
+        order = sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])
+        tried: list[tuple[int, Decision]] = []
+        for g in order[:AFFORDABLE]:
+            tried.append((g, decide(attention, targets, groups[g], limits, [j])[0][j]))
+            stays_open = sum(each.verdict is Verdict.UNDECIDED for _, each in tried)
+            if tried[-1][1].verdict is Verdict.REFUTED or stays_open >= OPEN:
+                break
+        if tried and tried[-1][1].verdict is Verdict.REFUTED:
+            results.append(merged(targets, j, groups, [*served, *(each for _, each in tried)], None))
+            continue
+        open_ones = [each for _, each in tried if each.verdict is Verdict.UNDECIDED]
+        if open_ones or len(tried) < len(order):
+            last = max(open_ones or [each for _, each in tried], key=lambda each: each.residual)
+            last = Decision(Verdict.UNDECIDED, last.residual, last.floor, last.mixing, last.proved, None, last.excluded)
+            results.append(merged(targets, j, groups, [*served, *(each for _, each in tried), last], None))
+            continue
+        by_group = dict(zip(np.flatnonzero(serves[:, j]).tolist(), served, strict=True)) | dict(tried)
+        results.append(merged(targets, j, groups, [by_group[g] for g in range(len(groups))], None))
+    return results
+
+
+def of_least_squares(targets: Targets, portion: Portion, limits: Limits) -> tuple[Array, Array]:
+    """At each row of a portion the mixings (rows, targets, heads) within the norm, and what they leave."""
+    heads = len(portion.attention)
+    rest, asked = split(portion, targets.coefficients)
+    factor = triangular(np.concatenate([widened(triangular(rest.transpose(1, 2, 0)), len(targets)), asked], 1))
+    mixings = factored(factor, heads, limits.max_phi).bounded
+    near = np.round(mixings)
+    mixings = np.where(np.abs(near - mixings).max(-1, keepdims=True) <= 1e-9, near, mixings)
+    left = -mixings @ portion.attention.swapaxes(0, 1)
+    for tap, places in enumerate(portion.places):
+        there = np.flatnonzero(places >= 0)
+        left[there, :, places[there]] += targets.coefficients[:, tap]
+    row_sum = float(portion.attention.sum(-1).max()) * (1 + 1e-9)
+    sizes = np.abs(left, out=left).sum(-1)
+    asked_for = (np.abs(targets.coefficients) @ (portion.places >= 0)).T
+    mixings = np.where((sizes < asked_for)[..., None], mixings, 0.0)
+    sizes = np.minimum(sizes, asked_for)
+    width = portion.attention.shape[2]
+    return mixings, rounded_up(sizes, mixings, targets.coefficients, targets.largest, row_sum, width)
+
+
+def strength_of(verdict: Verdict, found: Sequence[Target], counting: Counting | None, sampled: bool) -> Strength:
+    """How the verdict is known: one refuted target refutes, all that hold are needed to hold."""
+    strengths = [target.strength for target in found if target.verdict is verdict]
+    if counting or (verdict is Verdict.REFUTED and Strength.PROVED in strengths):
+        return Strength.PROVED
+    if sampled and verdict is Verdict.HOLDS:
+        return Strength.SAMPLED
+    return weakest_strength(strengths)
+
+
+def count(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits) -> Counting | None:
+    """Where it refutes: heads are fewer than the shifts, whose rows ask for keys of their own, in some group.
+
+    Some c other than 0 makes `y = sum_t c_t e_t` meet no head. A row r that is left of shift t, which n of the Q
+    queries ask for, has `|c_t| n = |<y, r>| <= Q max|c| max_q |r_q|`: for the largest c_t, n / Q at some query.
+    """
+    total, heads = len(targets), attention.heads
+    if not targets.plain or heads >= total:
+        return None
+    per_image = targets.places.shape[1]
+    shares = ((targets.places[:, group % per_image] >= 0).sum(-1).min() for group in groups)
+    least = max(down(Fraction(int(asked), len(group))) for asked, group in zip(shares, groups, strict=True))
+    return Counting(heads, total, least) if least > limits.allowed(limits.max_phi) else None
+
+
+def said(found: Sequence[Target], counting: Counting | None, limits: Limits, factors: Factors | None) -> str:
+    """Notes beyond the figures; what is open, and why."""
+    parts = []
+    if counting:
+        parts.append(f"{counted(counting.heads, 'head')} cannot span {counting.targets} shifts")
+    needed = 0.0 if factors is None else float(np.abs(factors.plain).sum(-1).max())
+    if needed > limits.max_phi and any(target.verdict is not Verdict.HOLDS for target in found):
+        beyond = f"beyond {limits.max_phi:g} and of no practical use"
+        parts.append(f"least squares needs a Phi of norm {needed:.1e}, {beyond}: not counted")
+    refuted = [target for target in found if target.verdict is Verdict.REFUTED and target.dual_rows]
+    if factors is None and refuted and not counting:
+        worst = max(refuted, key=lambda target: target.floor)
+        parts.append(f"query {worst.dual_rows[0]} does not reach {worst.label}")
+    for target in found:
+        if target.verdict is Verdict.UNDECIDED:
+            parts.append(why_open(target, limits))
+            break
+    return "; ".join(parts)
+
+
+def why_open(target: Target, limits: Limits) -> str:
+    """Why a target stays undecided, and what would decide it."""
+    ends = f"the least residual lies within {float(target.floor):.2g} to {float(target.residual):.2g}"
+    reach = float(target.excluded or 0.0)
+    if limits.per_norm and 0 < reach < limits.max_phi:
+        lets = limits.allowed(limits.max_phi)
+        why = f"no Phi of norm up to {reach:.3g} serves, and rounding lets {lets:.1e} through at {limits.max_phi:.3g}"
+        return f"{target.label} is undecided: {why} (--max-phi {reach:.3g} refutes it)"
+    return f"{target.label} is undecided: {ends}"

@@ -1,1 +1,0 @@
-"""Questions to attention and their answers: rows, targets, limits, one condition."""

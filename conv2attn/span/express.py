@@ -1,0 +1,151 @@
+"""Lemma 3 used: a convolution written with the attention heads that are there."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+import torch
+from torch import nn
+
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Weights
+from conv2attn.errors import UsageError
+from conv2attn.span.arguments import as_sides
+from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.conditions import check
+from conv2attn.span.kernel import as_convolution, head_taps, kernel_targets
+from conv2attn.span.layers import check_ours, read_layer
+from conv2attn.span.least_squares import factors_of
+from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
+from conv2attn.span.patterns import portions
+from conv2attn.span.results import Condition
+from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.targets import Targets, shifts
+from conv2attn.theorem import Convolution
+from conv2attn.theorem.construction import factors
+from conv2attn.verdicts import Verdict
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """`W_val`, `W_out` of each head with which given attention computes a convolution, as well as it can be.
+
+    `condition` is the verdict at the queries whose neighbourhood is on the grid: for the shifts of the convolution's
+    taps, or else for the combinations of them that it uses. Where it holds, the heads compute the convolution there to
+    its residual; otherwise `mixing` (targets, heads) is that of least squares.
+    """
+
+    weights: Weights
+    condition: Condition
+    mixing: Array
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A layer with the given heads whose values and outputs are those of the convolution, as well as they can be.
+
+    `condition` is the verdict at the queries whose neighbourhood is on the padded grid: for the shifts of its taps, or
+    else for the combinations of them that it uses. Where it holds, the layer is the convolution to its residual;
+    otherwise the mixing is that of least squares.
+    """
+
+    layer: MultiHeadSelfAttention
+    condition: Condition
+    mixing: Array
+
+
+def express(
+    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
+) -> MultiHeadSelfAttention:
+    """`convolution` computed by the heads of `layer`: the layer of `expression`.
+
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(2, 3, 3))
+        >>> conv = torch.nn.Conv2d(2, 4, 3)
+        >>> image = torch.randn(1, 2, 6, 7)
+        >>> torch.allclose(conv2attn.express(conv, layer, grid=(6, 7))(image), conv(image), atol=1e-5)
+        True
+    """
+    return expression(convolution, layer, grid=grid).layer
+
+
+def expression(
+    convolution: nn.Module | Convolution, layer: MultiHeadSelfAttention, *, grid: Sequence[int] | int | None = None
+) -> Expression:
+    """The layer that has the positions of `layer` and the padding, strides and bias of `convolution`.
+
+    Args:
+        convolution: what to express.
+        layer: its positions are kept; its values, outputs and geometry are not looked at.
+        grid: sides of the input for which soft heads are fitted; three kernels a side by default. Hard heads are fitted
+            the same at every size.
+    Raises:
+        UsageError: the axes differ (C2A504), it is no such layer, or its attention depends on the image (C2A502).
+    Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
+    """
+    check_ours(layer)
+    given = as_convolution(convolution)
+    if len(given.kernel_size) != layer.dimensions:
+        raise UsageError("C2A504", f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}")
+    spans = [d * (k - 1) + 1 for d, k in zip(given.dilation, given.kernel_size, strict=True)]
+    sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
+    nothing = weights_of(given, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
+    attention = read_layer("expressed", with_weights(given, layer, nothing), sides, MEMORY_LIMIT)
+    found = fit(given, attention)
+    return Expression(with_weights(given, layer, found.weights), found.condition, found.mixing)
+
+
+def fit(given: Convolution, attention: AttentionRows) -> Fit:
+    """The weights of heads that attend so with which they compute the convolution, as well as they can."""
+    limits = limits_for(attention, None, None)
+    combined = kernel_targets(attention, given, ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])
+    for targets in (shifts(attention.grid, combined.offsets), combined):
+        found, _ = check("kernel", attention, targets, limits)
+        if found.verdict is Verdict.HOLDS:
+            break
+    mixing = mixing_of(found, attention, targets, limits)
+    taps = torch.from_numpy(head_taps(given, targets, mixing)).to(given.weight)
+    return Fit(weights_of(given, taps), found, mixing)
+
+
+def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:
+    """The Phi of a condition that holds, otherwise that of least squares: (targets, heads)."""
+    if found.targets and all(target.verdict is Verdict.HOLDS for target in found.targets):
+        rows = [[float(Fraction(w)) for w in target.weights] for target in found.targets]
+        return np.array(rows).reshape(len(rows), attention.heads)
+    everywhere = np.ones(targets.places.shape[1], dtype=bool)
+    chosen = targets.interior if targets.interior.any() else everywhere
+    group = np.concatenate([i * len(chosen) + np.flatnonzero(chosen) for i in range(attention.images)])
+    return factors_of(portions(attention, targets, group), targets.coefficients, limits.max_phi).plain
+
+
+def weights_of(given: Convolution, taps: torch.Tensor) -> Weights:
+    """These channel matrices of heads (heads, d_out, d_in / groups) in two factors, and the bias of `given`."""
+    width = min(given.d_in, given.d_out) // given.groups
+    value, output = factors(taps.detach(), given.groups, width)
+    return Weights(value, output, given.bias, given.groups)
+
+
+def with_weights(given: Convolution, layer: MultiHeadSelfAttention, weights: Weights) -> MultiHeadSelfAttention:
+    """A layer with the positions of `layer`, the geometry of `given`, and these weights."""
+    made = MultiHeadSelfAttention(
+        given.d_in,
+        given.d_out,
+        deepcopy(layer.encoding),
+        d_head=min(given.d_in, given.d_out) // given.groups * given.groups,
+        value=weights.value is not None,
+        output=weights.output is not None,
+        bias=weights.bias is not None,
+        groups=given.groups,
+        padding=given.padding,
+        sites=given.sites,
+        device="meta",
+    )
+    made.hold(weights)
+    return made

@@ -1,0 +1,158 @@
+"""The attention of one of our own layers, from its parameters alone: the ideal operator on its padded keys."""
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
+from conv2attn.attention.encodings import Encoding
+from conv2attn.attention.hardness import first_stray
+from conv2attn.basis import AttentionGrid, Offset, QuadraticSoftmax, Sides, cut_softmax
+from conv2attn.errors import UsageError
+from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
+from conv2attn.span.limits import ROUNDOFF, ULPS
+from conv2attn.span.rows import Array, AttentionRows, Whole
+
+SCORE_ROUNDINGS = 5
+"""Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, subtraction."""
+
+
+def check_ours(layer: object) -> None:
+    """Refuses what is no layer of ours, whose values and outputs could be read or replaced.
+
+    Raises:
+        UsageError: it is not (C2A502).
+    """
+    if not isinstance(layer, MultiHeadSelfAttention):
+        raise UsageError("C2A502", f"a {type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+
+
+def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:
+    """The rows of a layer whose attention does not depend on the image, for inputs with these sides.
+
+    Hard heads are taken as their dtype computes them, one-hot; others as the softmax in float64, whose uncertainty is
+    taken to be that of the layer's dtype.
+
+    Raises:
+        UsageError: the attention depends on the image (C2A502), or the scores of one axis exceed the memory (C2A202).
+    """
+    if layer.has_content:
+        raise UsageError(
+            "C2A502",
+            f"{name}: its attention depends on the image, so that its parameters alone do not say what it attends to",
+            "Pass the attention on given images, layer.attention(images), or ask for positions alone.",
+        )
+    call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
+    grid = AttentionGrid(layer.image_padding.sides(sides), call_sites)
+    least, allowed = 8 * max(map(operator.mul, grid.queries, grid.keys)), max(memory_limit, MEMORY_LIMIT)
+    if least > allowed:
+        raise UsageError(
+            "C2A202",
+            f"{name}: {'x'.join(map(str, grid.keys))} keys have scores of {least:,} bytes an axis, over {allowed:,}",
+            "Name a smaller grid, or raise --memory-limit.",
+        )
+    dtype, operators = layer.like.dtype, layer.encoding.operators()
+    hard = not isinstance(hard_offsets(operators, dtype), str)
+    precise = dtype if hard else torch.float64
+    grid = replace(grid, device=layer.like.device)
+    queries, keys = grid.shape
+    step = rows_at_once(layer.heads, keys, memory_limit)
+
+    computed_in = torch.float32 if hard and dtype != torch.float64 else precise
+
+    @torch.no_grad()
+    def read(_: int, wanted: Whole) -> Array:
+        scored = operators.scores(grid, torch.from_numpy(wanted), computed_in)[0]
+        block: Array = cut_softmax(scored.detach().cpu()).to(precise).double().numpy()
+        return block
+
+    notes = ["from parameters, positions alone: its relative encoding"]
+    if grid.keys != tuple(sides):
+        notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
+    hot = keys_read(layer.encoding, grid, dtype)
+    if hot is None and hard:
+        hot = read_if_one_hot(read, queries, step)
+    one_hot = hot is not None
+    return AttentionRows(
+        name,
+        layer.heads,
+        1,
+        grid,
+        ROUNDOFF[str(dtype).removeprefix("torch.")],
+        0 if one_hot else ULPS + lost_in_scores(layer, grid, step, ROUNDOFF[str(dtype).removeprefix("torch.")]),
+        read,
+        step,
+        known=True,
+        one_hot=one_hot,
+        d_head=layer.d_head,
+        hot=None if hot is None else hot[None],
+        axes=axes_of(operators, grid) if isinstance(operators, QuadraticSoftmax) else None,
+        notes=tuple(notes),
+    )
+
+
+@torch.no_grad()
+def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int, roundoff: float) -> int:
+    """Ulps of a weight that rounding its score in float64 costs: `exp` turns what a score is off by into a share.
+
+    A score is off by its size times a few roundings, that of the softmax's subtraction among them.
+    """
+    operators = layer.encoding.operators()
+    if isinstance(operators, QuadraticSoftmax):
+        parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
+        largest = float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
+        return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
+    starts = range(0, grid.shape[0], step)
+    chunks = (torch.arange(start, min(start + step, grid.shape[0])) for start in starts)
+    largest = max(float(operators.scores(grid, rows, torch.float64).abs().max()) for rows in chunks)
+    return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
+
+
+def read_if_one_hot(read: Callable[[int, Whole], Array], queries: int, step: int) -> Whole | None:
+    """The key that each head reads at each query, (heads, queries); None where a row is not one-hot."""
+    found = []
+    for start in range(0, queries, step):
+        block = read(0, np.arange(start, min(start + step, queries)))
+        if not bool(((block == 0) | (block == 1)).all()):
+            return None
+        found.append(block.argmax(-1))
+    return np.concatenate(found, axis=1)
+
+
+@torch.no_grad()
+def axes_of(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ...]:
+    """The softmax of each axis in float64, (heads, queries, keys), of which a row of attention is the outer product."""
+    parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(len(grid.keys)))
+    return tuple(cut_softmax(part.cpu()).numpy() for part in parts)
+
+
+def keys_read(encoding: Encoding, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
+    """The key that each head reads at each query, (heads, queries), or None where only its softmax tells.
+
+    Hard heads whose targets are all on the grid are bitwise one-hot on them. Beyond the grid those of the quadratic
+    encoding read the nearest key of the box, one axis at a time (E8 of docs/errata.md): another key is farther by an
+    integer in squared pixels, and where alpha is a power of two and its product with the largest square a number of the
+    format, no score is rounded, so that its weight vanishes as that of a neighbour of a target does.
+    """
+    offsets = hard_offsets(encoding.operators(), dtype)
+    if isinstance(offsets, str):
+        return None
+    if first_stray(grid, offsets) is not None and not scores_are_exact(encoding, grid, offsets, dtype):
+        return None
+    read = np.zeros((len(offsets), 1), dtype=np.int64)
+    for axis, side in enumerate(grid.keys):
+        along = np.array([offset[axis] for offset in offsets])[:, None] + grid.site(axis).numpy()
+        read = (read[:, :, None] * side + np.clip(along, 0, side - 1)[:, None]).reshape(len(offsets), -1)
+    return read
+
+
+def scores_are_exact(encoding: Encoding, grid: AttentionGrid, offsets: tuple[Offset, ...], dtype: torch.dtype) -> bool:
+    """Whether no score of a quadratic encoding is rounded on this grid."""
+    if not isinstance(encoding, QuadraticEncoding) or not bool((torch.frexp(encoding.alpha)[0] == 0.5).all()):
+        return False
+    farthest = sum(max(side + abs(offset[a]) for offset in offsets) ** 2 for a, side in enumerate(grid.keys))
+    return farthest < (2**53 if dtype == torch.float64 else 2**24)

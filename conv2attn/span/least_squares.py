@@ -1,0 +1,117 @@
+"""Orthogonal factors of the stacked rows, by a QR of chunks: where the programme starts, ranks and distances.
+
+The Gram matrix, which loses half the digits, is never formed. Nothing is decided here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.span.patterns import Portion
+from conv2attn.span.rows import Array
+
+NEGLIGIBLE = 64 * np.finfo(np.float64).eps
+"""Singular values below this share of the largest are taken as 0."""
+RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
+"""Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Ranks, directions and least squares from the factor R of `[A^T E^T]`.
+
+    `singular` (heads) and `directions` (heads, heads, one a row) of the attention; the mixings of least squares
+    (targets, heads), `plain` and with a norm of at most the bound; and the share of each target's length that is left.
+    `explained` is the share of the attention, in squares, that combinations of the targets make, each head its own.
+    """
+
+    singular: Array
+    directions: Array
+    plain: Array
+    bounded: Array
+    distance: Array
+    explained: float = 0.0
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """The directions that are not rounding."""
+        return np.asarray(self.singular > NEGLIGIBLE * self.singular.max(initial=0.0))
+
+
+def factors_of(portions: Iterable[Portion], coefficients: Array, bound: float) -> Factors:
+    """The factors over some rows."""
+    factor = triangle(portions, coefficients)
+    heads = factor.shape[1] - len(coefficients)
+    met, asked = factor[:, :heads], factor[:, heads:]
+    basis, singular, _ = np.linalg.svd(asked, full_matrices=False)
+    along = basis[:, singular > NEGLIGIBLE * singular.max(initial=0.0)].T @ met
+    explained = float((along**2).sum() / (met**2).sum())
+    return replace(factored(factor, heads, bound), explained=explained)
+
+
+def factored(triangular_factor: Array, heads: int, bound: float) -> Factors:
+    """The factors from R (..., rows, heads + targets), of one group of rows or of several."""
+    left, singular, right = np.linalg.svd(triangular_factor[..., :heads], full_matrices=False)
+    asked = np.swapaxes(left, -1, -2) @ triangular_factor[..., heads:]
+    whole = (triangular_factor[..., heads:] ** 2).sum(-2)
+    kept = singular > NEGLIGIBLE * singular[..., :1]
+    cut = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)[..., None]
+    beyond = ((triangular_factor[..., heads:] - left @ (asked * kept[..., None])) ** 2).sum(-2)
+    distance = np.sqrt(np.divide(beyond, whole, out=np.zeros_like(whole), where=whole > 0))
+    plain = mixing_of(right, asked * cut)
+    largest = np.maximum(singular[..., :1] ** 2, 1e-300)
+    best = np.zeros_like(plain)
+    norms = np.abs(plain).sum(-1, keepdims=True)
+    for ridge in RIDGES[::-1] if (norms > bound).any() else ():
+        damped = singular / (singular**2 + ridge * largest + (ridge == 0) * ~kept)
+        shrunk = mixing_of(right, asked * damped[..., None])
+        best = np.where(np.abs(shrunk).sum(-1, keepdims=True) <= bound, shrunk, best)
+    return Factors(singular, right, plain, np.where(norms <= bound, plain, best), distance)
+
+
+def mixing_of(right: Array, along: Array) -> Array:
+    """Mixings (..., targets, heads) from their components along the right singular vectors (..., heads, targets)."""
+    return np.swapaxes(np.swapaxes(right, -1, -2) @ along, -1, -2)
+
+
+def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
+    """R of the QR of `[A^T E^T]`, its rows all (row, key) of some portions: TSQR, portion after portion."""
+    factor: Array | None = None
+    for portion in portions:
+        heads = len(portion.attention)
+        before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
+        rest, asked = split(portion, coefficients)
+        roots = np.sqrt(portion.times)[:, None]
+        rows = (rest if (roots == 1).all() else rest * roots).reshape(heads, -1).T
+        asked = (asked * roots[..., None]).reshape(-1, heads + len(coefficients))
+        factor = triangular(np.concatenate([before, widened(triangular(rows), len(coefficients)), asked]))
+    assert factor is not None
+    return factor
+
+
+def split(portion: Portion, coefficients: Array) -> tuple[Array, Array]:
+    """The keys that nobody asks for, (heads, rows, keys) with zeros at the others; and those that somebody does,
+    with what is asked, (rows, taps, heads + targets). Most have nothing asked, and cost less on their own."""
+    heads, rows, _ = portion.attention.shape
+    rest, everyone = portion.attention.copy(), np.arange(rows)
+    asked = np.zeros((rows, len(portion.places), heads + len(coefficients)))
+    for tap, places in enumerate(portion.places):
+        there = everyone[places >= 0]
+        asked[there, tap, :heads] = portion.attention[:, there, places[there]].T
+        asked[there, tap, heads:] = coefficients[:, tap]
+        rest[:, there, places[there]] = 0
+    return rest, asked
+
+
+def widened(factor: Array, targets: int) -> Array:
+    """A triangle of attention alone, nothing being asked for."""
+    return np.concatenate([factor, np.zeros((*factor.shape[:-1], targets))], -1)
+
+
+def triangular(rows: Array) -> Array:
+    """R of the QR of matrices (..., rows, columns)."""
+    return np.asarray(np.linalg.qr(rows, mode="r"))

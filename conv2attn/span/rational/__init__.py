@@ -1,1 +1,0 @@
-"""Containment in rational numbers, and the independent check of a witness."""

@@ -1,0 +1,306 @@
+"""Whatever a user passes as attention, as rows: networks as they run or by position alone, layers, arrays."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import as_inputs, running
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import Sides
+from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.models import attention_layers
+from conv2attn.models.capture import NamedAttention, call, capture, is_wanted
+from conv2attn.models.positions import PositionAttention, Unread, position_attention
+from conv2attn.models.positions.reading import ATTENDS
+from conv2attn.models.tokens import Windows
+from conv2attn.span.arguments import as_sides, axes_named
+from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
+from conv2attn.span.grids import apart, grid_of, sides_among
+from conv2attn.span.layers import read_layer
+from conv2attn.span.limits import ROUNDOFF, ULPS
+from conv2attn.span.rationals import read_exact
+from conv2attn.span.rows import AttentionRows
+
+MOST_ZEROS = 2**24
+"""Numbers of an image of zeros that is run to see which grids the layers of a network meet."""
+UNDERFLOW = 746.0
+"""Scores so far below the largest have a weight of exactly zero in float64."""
+
+
+def rows_of(
+    name: str,
+    attention: Any,
+    grid: Sequence[int] | int | None,
+    dimensions: int = 2,
+    extra_tokens: int = 0,
+    memory_limit: int = MEMORY_LIMIT,
+    sampled: bool | None = None,
+    exact: bool = False,
+) -> AttentionRows:
+    """The attention of a layer on a grid, by position alone, or of an array; `exact` declares that its numbers are.
+
+    Raises:
+        UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
+            declared exact (C2A004).
+    """
+    if exact and isinstance(attention, nn.Module | PositionAttention | OnGrid):
+        raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out --exact.")
+    if isinstance(attention, OnGrid):
+        return read_layer(name, attention.layer, attention.sides, memory_limit)
+    if isinstance(attention, PositionAttention):
+        if extra_tokens:
+            raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
+        return read_positions(name, attention, as_sides(grid, len(attention.grid.keys)), memory_limit)
+    if isinstance(attention, Unread):
+        raise UsageError("C2A502", f"{name}: {attention.reason}")
+    if isinstance(attention, MultiHeadSelfAttention):
+        sides = as_sides(grid, attention.dimensions)
+        if sides is None:
+            raise UsageError("C2A503", f"{name}: a layer attends on every grid")
+        return read_layer(name, attention, sides, memory_limit)
+    if isinstance(attention, nn.Module):
+        remedy = "Pass an example input too, or ask for positions alone with --position-only."
+        raise UsageError("C2A502", f"{name} is a {type(attention).__name__}, which attends to its inputs", remedy)
+    reads = read_exact if exact or str(getattr(attention, "dtype", "")) == "object" else read_array
+    return reads(
+        name,
+        attention,
+        grid=as_sides(grid, dimensions),
+        dimensions=dimensions,
+        extra_tokens=extra_tokens,
+        memory_limit=memory_limit,
+        sampled=sampled,
+    )
+
+
+def axes(grid: Sequence[int] | int | None) -> int:
+    """Number of axes that a grid names, otherwise two."""
+    return axes_named(grid) or 2
+
+
+def as_layers(attention: Any) -> NamedAttention:
+    """Attention by name: that of a mapping, of a tuple of layers as networks return it, or one."""
+    if isinstance(attention, NamedAttention):
+        return attention
+    if isinstance(attention, tuple | list):
+        return NamedAttention({f"layer {place}": layer for place, layer in enumerate(attention)})
+    given = attention if isinstance(attention, Mapping) else {"attention": attention}
+    return NamedAttention({str(name): layer for name, layer in given.items()})
+
+
+def read_positions(name: str, given: PositionAttention, sides: Sides | None, memory_limit: int) -> AttentionRows:
+    """The rows of attention computed from parameters: known to what the dtype of these lets a softmax be.
+
+    On top of that come the rounding of its scores, and of their distance from the largest, in float64.
+
+    Raises:
+        UsageError: it is on another grid (C2A503), or not finite (C2A502).
+    """
+    if sides not in (None, given.grid.keys):
+        own = "x".join(map(str, given.grid.keys))
+        raise UsageError("C2A503", f"{name}: its parameters are those of a grid {own}", "Leave out the grid.")
+    roundoff = ROUNDOFF[str(given.dtype).removeprefix("torch.")]
+    whole = given.attention.numpy()[None]
+    check_rows(name, whole, 2.0**-53)
+    one_hot = bool(((whole == 0) | (whole == 1)).all())
+    spread = float((given.scores.amax(-1) - given.scores.amin(-1)).max())
+    moved = 2 * given.doubt + 2.0**-53 * min(spread, UNDERFLOW)
+    return AttentionRows(
+        name,
+        whole.shape[1],
+        1,
+        given.grid,
+        roundoff,
+        0 if one_hot else ULPS + math.ceil(moved / roundoff),
+        reader(whole),
+        rows_at_once(whole.shape[1], whole.shape[3], memory_limit),
+        known=True,
+        one_hot=one_hot,
+        hot=whole.argmax(-1) if one_hot else None,
+        extra=given.extra,
+        notes=(f"from parameters, positions alone: {given.how}", *given.notes),
+    )
+
+
+def unread_if_apart(layer: Any, grid: Sequence[int] | int | None, dimensions: int, extra: int) -> Any:
+    """The layer, unless it is an array of attention whose queries and keys stand on no common grid: then why."""
+    shape: tuple[int, ...] = tuple(getattr(layer, "shape", ()))
+    if len(shape) not in (3, 4) or shape[-1] == shape[-2] or 0 in shape:
+        return layer
+    try:
+        grid_of("", shape[-2] - extra, shape[-1] - extra, as_sides(grid, dimensions), dimensions)
+    except UsageError:
+        return Unread(apart(*shape[-2:]))
+    return layer
+
+
+def layers_of(
+    model: Any,
+    inputs: Any = None,
+    grid: Sequence[int] | int | None = None,
+    only: Sequence[str] = (),
+    position_only: bool = False,
+) -> NamedAttention:
+    """The attention of a model by name: captured on inputs, else by position alone; or what is attention already.
+
+    Raises:
+        UsageError: inputs beside what is attention already, or positions alone of what has no parameters (C2A004), or
+            no layer of such a name (C2A008).
+    """
+    if isinstance(model, nn.Module) and inputs is not None and not position_only:
+        return captured(model, inputs, only)
+    if isinstance(model, MultiHeadSelfAttention) and not position_only:
+        found = as_layers(model)
+    elif isinstance(model, nn.Module):
+        own = {n or "(root)": each for n, each in attention_layers(model).items() if not each.has_content}
+        seen = on_grids(model, own, grid) if own else {}
+        others = {} if seen and own_alone(model) else position_attention(model, as_sides(grid, 2))
+        found = NamedAttention({**others, **seen})
+    elif position_only:
+        raise UsageError("C2A004", f"a {type(model).__name__} has no parameters to read positions from")
+    elif inputs is not None:
+        raise UsageError("C2A004", f"a {type(model).__name__} takes no inputs", "Leave them out.")
+    else:
+        found = as_layers(model)
+        if isinstance(model, PositionAttention) and as_sides(grid, len(model.grid.keys)) not in (None, model.grid.keys):
+            sides = "x".join(map(str, model.grid.keys))
+            raise UsageError("C2A503", f"its parameters are those of a grid {sides}", "Leave out the grid.")
+    kept = found.only(only)
+    if not kept and found:
+        raise UsageError("C2A008", f"{' '.join(only)} fits no layer that attends", f"Say {next(iter(found))!r}, say.")
+    return kept
+
+
+def own_alone(model: nn.Module) -> bool:
+    """Whether all that attends by its name is layers of this project that read no content, and there is one."""
+    own = attention_layers(model)
+    named = [
+        name
+        for name, module in model.named_modules()
+        if ATTENDS.search(type(module).__name__) and not isinstance(module, MultiHeadSelfAttention)
+        if not any(each == name or each.startswith(f"{name}.") or not name for each in own)
+        if not any(name.startswith(f"{each}.") for each in own)
+    ]
+    return bool(own) and not named and not any(layer.has_content for layer in own.values())
+
+
+def on_grids(
+    model: nn.Module, own: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
+) -> dict[str, Any]:
+    """Layers of this project on the grids that they meet where an image of zeros with these sides, or of the network's
+    own size, runs through the network; none where it does not run."""
+    first = next(iter(own.values()))
+    sides = as_sides(grid, first.dimensions)
+    size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
+    channels = next((p.shape[1] for p in model.parameters() if p.ndim > 2), first.d_in)
+    shape = size if sides is None else (channels, *sides)
+    if shape is None or math.prod(shape) > MOST_ZEROS:
+        return {}
+    zeros = torch.zeros(1, *shape).to(next(model.parameters()))
+    try:
+        return sides_seen(model, own, zeros)
+    except (RuntimeError, ValueError, TypeError, IndexError, Conv2AttnError):
+        return {}
+
+
+def captured(model: nn.Module, inputs: Any, only: Sequence[str] = ()) -> NamedAttention:
+    """The attention of a network on inputs, or on all batches of a loader.
+
+    Our own layers that read no content are what their parameters say, on the grids that they meet.
+    """
+    own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
+    own = {name: layer for name, layer in own.items() if is_wanted(name, only)}
+    inputs = as_inputs(model, inputs)
+    batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
+    batches = [each[0] if isinstance(each, list) else each for each in batches]
+    if not batches:
+        raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
+    with running(model, batches[0]):
+        grids = sides_seen(model, own, batches[0])
+    if own and own_alone(model):
+        return NamedAttention(grids)
+    seen = [capture(model, batch, only=only) for batch in batches]
+    together = {name: joined_over([each[name] for each in seen]) for name in seen[0]}
+    named = {name or "(root)": grids.get(name or "(root)", each) for name, each in together.items()}
+    return NamedAttention(named, rooted(seen[0].notes), rooted(seen[0].tokens), rooted(seen[0].calls))
+
+
+def rooted(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by names as reports have them: a network that attends itself is the root."""
+    return {name or "(root)": each for name, each in named.items()}
+
+
+def joined_over(batches: Sequence[Any]) -> Any:
+    """The attention of several batches as one, padded with nothing: each must have the same tokens."""
+    if len(batches) == 1 or not all(isinstance(each, Tensor) for each in batches):
+        return next((each for each in batches if not isinstance(each, Tensor)), batches[0])
+    if len({each.shape[1:] for each in batches}) > 1:
+        return Unread("the batches of the loader have different numbers of tokens")
+    return torch.cat(list(batches))
+
+
+def sides_seen(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Any]:
+    """Layers of this project that read no content, with the sides of the images that they meet on these inputs."""
+    found: dict[str, Any] = {}
+    if not layers:
+        return found
+    names = {layer: name for name, layer in layers.items()}
+
+    def keep(layer: nn.Module, given: Any) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        found[names[layer]] = OnGrid(layer, tuple(given[0].shape[2:]))
+
+    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
+    try:
+        with torch.no_grad():
+            call(network, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class OnGrid:
+    """A layer of this project that reads no content, on inputs with these sides."""
+
+    layer: MultiHeadSelfAttention
+    sides: Sides
+
+
+def read_one(
+    name: str,
+    given: Any,
+    others: NamedAttention,
+    grid: Sequence[int] | int | None,
+    extra_tokens: int | Mapping[str, int] | None,
+    memory_limit: int = MEMORY_LIMIT,
+    dimensions: int | None = None,
+    **options: Any,
+) -> tuple[AttentionRows, Windows | None] | Unread:
+    """The rows of a layer, on the grid that the caller names, or else the run, or else the number of its tokens."""
+    tokens = others.tokens.get(name)
+    if isinstance(given, Unread):
+        return given
+    if isinstance(given, OnGrid | PositionAttention | MultiHeadSelfAttention):
+        if extra_tokens and not isinstance(extra_tokens, Mapping):
+            raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
+        sides = as_sides(grid, given.dimensions) if isinstance(given, MultiHeadSelfAttention) else None
+        return rows_of(name, given, sides, memory_limit=memory_limit, **options), None
+    asked = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
+    dimensions = dimensions or axes(grid)
+    extra, sides = asked or 0, as_sides(grid, dimensions)
+    if sides is None and tokens is not None and asked in (None, tokens.leading):
+        extra, sides, dimensions = tokens.leading, tokens.sides, len(tokens.sides)
+    elif asked is None and tokens is not None:
+        extra = tokens.leading
+    sides = sides_among(sides, given, extra, others.values())
+    layer = unread_if_apart(given, sides, dimensions, extra)
+    if isinstance(layer, Unread):
+        return layer
+    return rows_of(name, layer, sides, dimensions, extra, memory_limit, **options), tokens and tokens.windows

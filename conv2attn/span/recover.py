@@ -1,0 +1,222 @@
+"""The way back: the convolution that a hard attention layer is, or the one that a soft layer is nearest to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import sqrt
+from typing import Any, final, overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from conv2attn.arguments import renamed
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
+from conv2attn.attention.hardness import within_margins
+from conv2attn.basis import Basis, Offset, Shift, Weights
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.models import attention_layers
+from conv2attn.span.arguments import as_sides
+from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.facts import LayerFacts, LayerMaps, heads
+from conv2attn.span.layers import read_layer
+from conv2attn.span.measures import NearestConvolution
+from conv2attn.span.reading import OnGrid, layers_of, own_alone
+from conv2attn.span.rows import selected
+from conv2attn.span.targets import shifts
+from conv2attn.theorem import convolution_of, module_of
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """A convolution, the `share` of the layer that it explains, and the Frobenius norm of what it leaves.
+
+    For a hard layer it is the layer, at every input size: 1 and 0. For a soft one, with `L_q` the matrix from padded
+    keys and input channels to the output channels of query q, `C_q` that of the convolution, and sums over the queries
+    whose whole kernel is on the padded grid (biases apart): the taps minimise `residual^2 = sum_q |L_q - C_q|^2`, and
+    `share = 1 - residual^2 / sum_q |L_q|^2`. Of attention on inputs, the share is that of `heads`, and
+    there is no residual.
+    """
+
+    module: nn.Module
+    share: float
+    residual: float | None
+
+
+@overload
+def recover(
+    layer: MultiHeadSelfAttention,
+    *,
+    kernel_size: int | Sequence[int] = 3,
+    dilation: int | Sequence[int] = 1,
+    grid: Sequence[int] | int | None = None,
+    example_input: Any = None,
+) -> Recovered: ...
+
+
+@overload
+def recover(
+    layer: nn.Module,
+    *,
+    kernel_size: int | Sequence[int] = 3,
+    dilation: int | Sequence[int] = 1,
+    grid: Sequence[int] | int | None = None,
+    example_input: Any = None,
+) -> Recovered | dict[str, Recovered]: ...
+
+
+@renamed(inputs="example_input")
+def recover(
+    layer: nn.Module,
+    *,
+    kernel_size: int | Sequence[int] = 3,
+    dilation: int | Sequence[int] = 1,
+    grid: Sequence[int] | int | None = None,
+    example_input: Any = None,
+) -> "Recovered | dict[str, Recovered]":
+    """The convolution that a hard attention layer is, or the one of this kernel that a soft layer is nearest to.
+
+    Heads on one offset add up; offsets of the kernel without a head are zero taps. Heads or kernels that look beyond an
+    unpadded grid read its border: replicate padding (E8 of docs/errata.md). Of a network, each layer that attends by
+    name: ours as above, others by their attention on `example_input` (the zero-padded convolution of `heads`), where
+    their values and outputs are read.
+
+    Args:
+        layer: attention by position alone, or a network.
+        kernel_size, dilation: of the nearest convolution; a hard layer has its own. Of a network, one odd number up to
+            7, without dilation.
+        grid: sides of the input on which the nearest is nearest; three dilated kernels a side by default.
+        example_input: what a network takes, or a size for one image of noise.
+    Raises:
+        UsageError: it is no such layer (C2A502), its attention depends on the image (C2A505), or no query has the
+            kernel on the grid (C2A504).
+        UnsupportedError: torch.nn has no layer of this geometry (C2A101).
+    Examples:
+        >>> import conv2attn, torch
+        >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
+        >>> found = conv2attn.recover(conv2attn.convert(conv))
+        >>> found.share, torch.equal(found.module.weight, conv.weight)
+        (1.0, True)
+    """
+    if not isinstance(layer, MultiHeadSelfAttention):
+        own = attention_layers(layer) if isinstance(layer, nn.Module) else {}
+        if own or example_input is not None:
+            return recovered_in(layer, own, kernel_size, dilation, grid, example_input)
+        raise UsageError("C2A502", f"a {type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+    if layer.has_content:
+        raise UsageError("C2A505", f"{layer.name}: its attention depends on the image")
+    taps = layer.weights.taps().detach()
+    offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
+    if not isinstance(offsets, str):
+        return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
+    sizes, steps = as_sides(kernel_size, layer.dimensions), as_sides(dilation, layer.dimensions)
+    assert sizes is not None
+    assert steps is not None
+    if {len(sizes), len(steps)} != {layer.dimensions} or min(sizes + steps) < 1:
+        raise UsageError(
+            "C2A504", f"kernel_size={kernel_size}, dilation={dilation} are not {layer.dimensions} positive"
+        )
+    first = tuple(-d * ((k - 1) // 2) for k, d in zip(sizes, steps, strict=True))
+    asked = tuple(product(*([f + d * t for t in range(k)] for f, d, k in zip(first, steps, sizes, strict=True))))
+    sides = as_sides(grid, layer.dimensions) or tuple(3 * d * k for d, k in zip(steps, sizes, strict=True))
+    nearest, whole, left = nearest_taps(layer, taps, asked, sides)
+    found = module(layer, asked, nearest, hard=False)
+    return Recovered(found, 1 - left / whole if whole else 1.0, sqrt(left))
+
+
+def recovered_in(
+    network: nn.Module,
+    own: Mapping[str, MultiHeadSelfAttention],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int],
+    grid: Sequence[int] | int | None,
+    inputs: Any,
+) -> dict[str, Recovered]:
+    """The convolution of each layer of a network, by name.
+
+    Raises:
+        UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
+    """
+    given = {"kernel_size": kernel_size, "dilation": dilation}
+    plain = {name or "(root)": layer for name, layer in own.items() if not layer.has_content}
+    places = {name: each.sides for name, each in layers_of(network, inputs, grid).items() if isinstance(each, OnGrid)}
+    found: dict[str, Recovered] = {
+        name: recover(layer, **given, grid=places.get(name, grid)) for name, layer in plain.items()
+    }
+    if inputs is not None and not own_alone(network):
+        if kernel_size not in (1, 3, 5, 7) or dilation != 1:
+            raise UsageError("C2A001", f"kernel_size={kernel_size}, dilation={dilation} is not 1, 3, 5 or 7, undilated")
+        report = heads(network, inputs, grid=grid)
+        for facts in report.layers:
+            maps = report.maps.get(facts.name)
+            nearest = next((each for each in maps.convolutions if each.size == kernel_size), None) if maps else None
+            if maps is not None and nearest is not None and facts.name not in found:
+                found[facts.name] = Recovered(convolution_near(facts, maps, nearest), nearest.share, None)
+    if not found:
+        raise UsageError("C2A505", f"no layer of the {type(network).__name__} has values and outputs that are read")
+    return found
+
+
+def convolution_near(layer: LayerFacts, maps: LayerMaps, found: NearestConvolution) -> nn.Module:
+    """The nearest convolution of a layer as a module, zero-padded; of pooled keys, each output serves its cell."""
+    axes, cell = len(layer.grid), layer.queries[0] // layer.grid[0]
+    weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.size,) * axes).float()
+    kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
+    stride = 1 if cell else -(-layer.grid[0] // layer.queries[0])
+    made = kind(*weight.shape[1::-1], found.size, stride, found.size // 2, bias=maps.bias is not None)
+    made.weight.data = weight.contiguous()
+    if maps.bias is not None:
+        made.bias.data = torch.from_numpy(maps.bias).float()
+    return nn.Sequential(made, nn.Upsample(scale_factor=cell)) if cell > 1 else made
+
+
+def nearest_taps(
+    layer: MultiHeadSelfAttention, taps: Tensor, offsets: tuple[Offset, ...], sides: Sequence[int]
+) -> tuple[Tensor, float, float]:
+    """The taps of the nearest convolution, rounded to the layer's dtype, with the squared norms of what is and is left.
+
+    Shifts do not overlap, so tap t is the mean over these queries of `sum_h A_h(q, q + offset_t) M_h`.
+
+    Raises:
+        UsageError: no query has them all on the padded grid (C2A504).
+    """
+    attention = read_layer(layer.name, layer, tuple(sides), MEMORY_LIMIT)
+    targets = shifts(attention.grid, offsets)
+    count = int(targets.interior.sum())
+    if not count:
+        raise UsageError("C2A504", f"{layer.name}: no query of {tuple(sides)} has the whole kernel on the padded grid")
+    matrices = taps.double().cpu().numpy()
+    met, gram = np.zeros((len(offsets), layer.heads)), np.zeros((layer.heads, layer.heads))
+    for _, queries, block in selected(attention, targets.interior):
+        met += np.tensordot(targets.block(queries, block.shape[2]), block, ((1, 2), (1, 2)))
+        gram += np.tensordot(block, block, ((1, 2), (1, 2)))
+    best = np.tensordot(met / count, matrices, 1)
+    kept = torch.from_numpy(best).to(taps)
+    whole = float((gram * np.tensordot(matrices, matrices, ((1, 2), (1, 2)))).sum())
+    rounding = float(((kept.double().cpu().numpy() - best) ** 2).sum())
+    return kept, whole, max(0.0, whole - count * float((best**2).sum())) + count * rounding
+
+
+def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Tensor, hard: bool) -> nn.Module:
+    """The module with these taps, on the sites and the padding of the layer.
+
+    Raises:
+        UnsupportedError: torch.nn has no such layer, or heads read the border of padding once more (C2A101).
+    """
+    padding, sites = layer.image_padding, layer.sites
+    weights = Weights(None, taps, layer.bias, layer.groups)
+    found = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
+    if not within_margins(sites, offsets):
+        bordered = padding.is_identity or padding.mode == "replicate"
+        if hard and not (bordered and isinstance(layer.encoding, QuadraticEncoding)):
+            where = "grid, where the enumerated encoding finds other pixels"
+            where = where if bordered else f"{padding.mode} padding and read its border again"
+            told = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"
+            raise UnsupportedError("C2A101", told)
+        if bordered:
+            found = replace(found, padding=replace(found.padding, mode="replicate"))
+    try:
+        return module_of(found)
+    except UnsupportedError as refusal:
+        raise UnsupportedError(refusal.code, f"{layer.name}: {refusal.found}") from refusal

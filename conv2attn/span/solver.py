@@ -1,0 +1,323 @@
+"""The one solver: whether one Phi serves a group of rows, target by target.
+
+For a target e the question is `min over |phi| <= B of max_q |e_q - phi A_q|`. Least squares starts, cutting planes go
+on, several targets in one pass over the rows, and HiGHS proposes; then integers decide. *Holds* rests on a residual
+rounded up, *refuted* on the weight of a dual in integers. Rows that are exact are first projected exactly.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+
+from conv2attn.bounds import down, up
+from conv2attn.span.least_squares import Factors, factors_of
+from conv2attn.span.limits import Limits
+from conv2attn.span.patterns import Portion, portions
+from conv2attn.span.planes import Plane, Programme, look, solve
+from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.targets import Targets
+from conv2attn.span.weighing import (
+    Coefficients,
+    Dual,
+    Dyadic,
+    ExactRow,
+    candidates,
+    exact_rows,
+    hot_rows,
+    on_all_keys,
+    row_left,
+    spanned_exactly,
+    weighed,
+)
+from conv2attn.verdicts import Verdict
+
+STEPS = 60
+"""Passes after which an interval stays open; 10 to 20 close it as a rule."""
+TIGHT = 0.7
+"""A dual is weighed when the programme's lower end is this share of its upper one, and in any case now and then."""
+NEAR = 0.999
+"""A search ends where a dual as near as this to the upper end does not refute."""
+LARGE = 10**7
+"""Entries of attention from which most passes look at the worst rows alone, and a verdict is enough: its interval is
+not made narrower."""
+HELD = 2**22
+"""Entries of attention that are kept between the passes, rather than read again."""
+SHORT = 8
+"""Passes of which one is over all rows where there are so many entries."""
+WORST = 64
+"""Rows that the others look at."""
+PLANES = 6
+"""Rows that a pass adds for a mixing; the first adds three more than there are heads, so as to bound all of them."""
+NEAR_INTEGERS = 1e-9
+"""Distance from the integers within which a mixing may be meant to be one of them, and is looked at as such too."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """One target on one group: every mixing within the norm leaves at least `floor` at some row, and `mixing` leaves at
+    most `residual` at each. `excluded` is the norm up to which nothing serves; None for all."""
+
+    verdict: Verdict
+    residual: float
+    floor: float
+    mixing: tuple[float | Fraction, ...]
+    proved: bool
+    dual: Dyadic | None = None
+    excluded: float | None = 0.0
+    stability: float | None = None
+
+    @property
+    def norm(self) -> float:
+        """The sum of the absolute values of the mixing, of fractions rounded up."""
+        if any(isinstance(x, Fraction) for x in self.mixing):
+            return up(sum((abs(Fraction(x)) for x in self.mixing), Fraction(0)))
+        return float(np.abs(np.array(self.mixing, dtype=float)).sum())
+
+
+def decide(
+    attention: AttentionRows, targets: Targets, group: Whole, limits: Limits, wanted: Sequence[int]
+) -> tuple[dict[int, Decision], Factors]:
+    """The wanted targets on a group of rows, `image * queries + query`, and the least squares of all targets."""
+    entries = attention.heads * len(group) * attention.width
+    held = list(portions(attention, targets, group)) if entries <= HELD or attention.hot is not None else None
+
+    def read() -> Iterable[Portion]:
+        return portions(attention, targets, group) if held is None else held
+
+    factors = factors_of(read(), targets.coefficients, limits.max_phi)
+    decided: dict[int, Decision] = {}
+    rows = exactly_known(attention, targets, group)
+    if rows:
+        coefficients = Coefficients.exactly(targets.coefficients)
+        by_squares = look(read(), targets, attention.width, factors.bounded, np.arange(len(targets)), 0)[0]
+        for j in wanted:
+            settled = exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(by_squares[j]))
+            decided |= {} if settled is None else {j: settled}
+    left = [j for j in wanted if j not in decided]
+    for j, search in run(attention, targets, read, limits, factors, left, entries > LARGE and held is None).items():
+        decided[j] = judged(search, attention, rows, targets, limits)
+    return decided, factors
+
+
+def exactly_known(attention: AttentionRows, targets: Targets, group: Whole) -> dict[int, ExactRow]:
+    """The rows of a group that are exact: one-hot ones, or declared; none of floats."""
+    if attention.hot is not None:
+        return {each.row: each for each in hot_rows(attention, targets, group)}
+    return exact_rows(attention, targets, group.tolist()) if attention.exact or attention.one_hot else {}
+
+
+def exactly(
+    attention: AttentionRows,
+    rows: dict[int, ExactRow],
+    coefficients: Coefficients,
+    target: int,
+    limits: Limits,
+    mixing: Array,
+    left: float,
+) -> Decision | None:
+    """A target that exact rows decide within these limits; `left` is what the mixing of least squares leaves."""
+    known = spanned_exactly(rows, coefficients, target)
+    if known.weights is not None:
+        if known.norm > limits.max_phi:
+            return None
+        return Decision(Verdict.HOLDS, 0.0, 0.0, known.weights, True)
+    assert known.dual is not None
+    floor = known.dual.floor(Fraction(limits.max_phi))
+    if floor <= Fraction(limits.eps) + Fraction(limits.per_norm) * Fraction(limits.max_phi):
+        return None
+    dual, low = on_all_keys(known.dual, rows, attention.width), down(floor)
+    return Decision(Verdict.REFUTED, max(left, low), low, tuple(map(float, mixing)), True, dual, None)
+
+
+@final
+@dataclass(eq=False)
+class Search:
+    """One target: the best mixing so far, what it leaves, and what refutes it, if anything does."""
+
+    target: int
+    programme: Programme
+    limits: Limits
+    mixing: Array
+    residual: float = np.inf
+    lower: float = 0.0
+    weights: Array | None = None
+    floor: Fraction = Fraction(0)
+    dual: Dual | None = None
+    rows: dict[int, ExactRow] = field(default_factory=dict)
+    holds: bool = False
+    refuted: bool = False
+    weighings: int = 0
+    points: list[Array] = field(default_factory=list)
+
+    def saw(self, mixing: Array, residual: float, planes: list[Plane], whole: bool) -> None:
+        """Takes in what a pass, over the `whole` of the rows or over some, has found at a mixing."""
+        norm = float(np.abs(mixing).sum())
+        if whole and norm <= self.limits.max_phi:
+            fits = residual <= self.limits.allowed(norm)
+            if fits > self.holds or (fits == self.holds and residual < self.residual):
+                self.mixing, self.residual, self.holds = mixing, residual, fits
+        self.programme.add(planes, mixing)
+
+    def next(self, found: tuple[Array, float, Array] | None) -> None:
+        """Sets out where to look next, from what solves the programme over the planes."""
+        self.points = []
+        if found is None:
+            return
+        mixing, lower, weights = found
+        self.weights = self.programme.forget(weights) if lower > self.lower else weights
+        self.lower = max(self.lower, lower)
+        self.points = [mixing, 0.4 * mixing + 0.6 * self.mixing]
+        near = np.round(mixing)
+        if 0 < np.abs(near - mixing).max() <= NEAR_INTEGERS:
+            self.points.append(near)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left to look for."""
+        spent = self.weighings > 0 and self.lower >= NEAR * self.residual
+        return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
+
+    def wants_weighing(self, step: int, large: bool) -> bool:
+        """Whether its dual may refute now: where it is near, but of a large problem only before the next long pass."""
+        if self.weights is None or self.lower <= self.limits.allowed(0.0):
+            return False
+        near = self.lower >= TIGHT * self.residual and self.weighings < 1 and not large
+        return self.closed or near or step in (7, 15, 31) or self.lower >= NEAR * self.residual
+
+    def direction(self, width: int) -> dict[int, Array]:
+        """The numbers y of the programme's dual, at the rows that have any."""
+        assert self.weights is not None
+        found: dict[int, Array] = {}
+        for weight, plane in zip(self.weights, self.programme.planes, strict=False):
+            if weight > 1e-9:
+                found[plane.row] = found.get(plane.row, np.zeros(width)) + weight * plane.spread(width)
+        return found
+
+    def weigh(self, attention: AttentionRows, targets: Targets, coefficients: Coefficients) -> None:
+        """Weighs the duals near the programme's, until one refutes."""
+        self.weighings += 1
+        direction = self.direction(attention.width)
+        if not direction:
+            return
+        order = sorted(direction)
+        missing = [row for row in order if row not in self.rows]
+        self.rows = {row: self.rows[row] for row in order if row in self.rows}
+        self.rows |= exact_rows(attention, targets, missing)
+        eps, norm = Fraction(self.limits.eps), Fraction(self.limits.max_phi)
+        allowed = eps + Fraction(self.limits.per_norm) * norm
+        for place, values in enumerate(candidates(self.rows, order, np.concatenate([direction[r] for r in order]))):
+            found = weighed(self.rows, coefficients, self.target, values)
+            floor = found.floor(norm)
+            self.refuted = floor > allowed
+            if floor > self.floor or self.dual is None:
+                self.floor, self.dual = max(floor, self.floor), found
+            if self.refuted or (place == 1 and self.lower <= self.limits.allowed(float(np.abs(self.mixing).sum()))):
+                return
+
+
+def run(
+    attention: AttentionRows,
+    targets: Targets,
+    read: Callable[[], Iterable[Portion]],
+    limits: Limits,
+    factors: Factors,
+    wanted: Sequence[int],
+    large: bool,
+) -> dict[int, Search]:
+    """The wanted targets, each as far as it could be decided."""
+    if not wanted:
+        return {}
+    queries = sum(len(portion.members) for portion in read())
+    lengths = np.minimum(np.sqrt(queries) / factors.singular[factors.kept], limits.max_phi)
+    frame = (factors.directions[factors.kept] * lengths[:, None]).T
+    searches = [
+        Search(j, Programme(factors.bounded[j], frame, 1.0, limits.max_phi), limits, factors.bounded[j]) for j in wanted
+    ]
+    coefficients = Coefficients.exactly(targets.coefficients)
+    worst: list[Portion] = []
+    open_still = list(searches)
+    for each in open_still:
+        near = np.round(each.mixing)
+        rounded = [near] if np.abs(near - each.mixing).max() <= NEAR_INTEGERS else []
+        each.points = [each.mixing, *rounded, np.zeros_like(each.mixing)]
+    for step in range(STEPS):
+        points = [(each, point) for each in open_still for point in each.points]
+        if not points:
+            break
+        places, mixings = np.array([each.target for each, _ in points]), np.array([point for _, point in points])
+        whole = not large or step % SHORT == 0
+        most = PLANES if step else attention.heads + 3
+        residuals, planes = look(read() if whole else worst, targets, attention.width, mixings, places, most)
+        for (each, point), residual, found in zip(points, residuals, planes, strict=True):
+            each.saw(point, float(residual), found, whole)
+        if large and whole:
+            worst = worst_rows(read(), open_still, attention.heads)
+        if not step:
+            for each in open_still:
+                scale = each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0
+                each.programme.unit, each.programme.frame = scale, each.programme.frame * scale
+        open_still = [each for each in open_still if not each.holds]
+        for each, answer in zip(open_still, solve([each.programme for each in open_still]), strict=True):
+            each.next(answer)
+        for each in open_still:
+            if each.wants_weighing(step, large):
+                each.weigh(attention, targets, coefficients)
+        open_still = [each for each in open_still if not each.closed]
+    for each in searches:
+        if not (each.holds or each.refuted) and each.weights is not None:
+            each.weigh(attention, targets, coefficients)
+    return {each.target: each for each in searches}
+
+
+def worst_rows(read: Iterable[Portion], searches: Sequence[Search], heads: int) -> list[Portion]:
+    """The rows at which the planes of each search leave most, to be looked at again without a pass over all."""
+    most = max(heads + 1, WORST // len(searches))
+    wanted: set[int] = set()
+    for each in searches:
+        ordered = dict.fromkeys(plane.row for plane in sorted(each.programme.planes, key=lambda plane: -plane.left))
+        wanted |= set(list(ordered)[:most])
+    found = []
+    for portion in read:
+        mine = np.flatnonzero(np.isin(portion.rows, list(wanted)))
+        found += [portion.only(mine)] if len(mine) else []
+    return found
+
+
+def judged(
+    search: Search, attention: AttentionRows, rows: dict[int, ExactRow], targets: Targets, limits: Limits
+) -> Decision:
+    """The decision as a search has left it; what holds of exact rows is counted in fractions once more."""
+    if rows:
+        coefficients = Coefficients.exactly(targets.coefficients)
+
+        def left(mixing: Array) -> Fraction:
+            return max(row_left(row, coefficients, search.target, mixing.tolist()) for row in rows.values())
+
+        exactly_left, near = left(search.mixing), np.round(search.mixing)
+        if exactly_left and np.abs(near - search.mixing).max() <= NEAR_INTEGERS and not left(near):
+            exactly_left, search.mixing = Fraction(0), near
+        norm = float(np.abs(search.mixing).sum())
+        search.residual = up(exactly_left)
+        search.holds = exactly_left <= Fraction(limits.allowed(norm)) and norm <= limits.max_phi
+    weights, floor = tuple(map(float, search.mixing)), min(max(down(search.floor), 0.0), search.residual)
+    if search.holds:
+        return Decision(Verdict.HOLDS, search.residual, 0.0, weights, bool(rows))
+    dual = search.dual
+    excluded = None if dual is None else dual.excludes(Fraction(limits.eps), Fraction(limits.per_norm))
+    reach = 0.0 if dual is None else None if excluded is None else down(excluded)
+    if not search.refuted or dual is None:
+        return Decision(Verdict.UNDECIDED, search.residual, floor, weights, bool(rows), None, reach)
+    values = on_all_keys(dual, search.rows, attention.width)
+    found = (values, reach, stability(dual, limits))
+    return Decision(Verdict.REFUTED, search.residual, floor, weights, bool(rows), *found)
+
+
+def stability(dual: Dual, limits: Limits) -> float:
+    """How far every entry may move, as a share of itself, before the dual that refutes fails."""
+    norm = Fraction(limits.max_phi)
+    spare = dual.gain - norm * dual.met - (Fraction(limits.eps) + Fraction(limits.per_norm) * norm) * dual.peak
+    return down(max(Fraction(0), spare / (norm * dual.weight))) if dual.weight else 0.0

@@ -1,0 +1,300 @@
+"""One pass over the attention of a layer: all sums from which its heads' facts follow, image by image.
+
+With D the attention less the mean of its row over the keys that the row may attend to, `mass` and `deviation` are the
+sums of A and D by displacement, and `squares` that of D^2. A sum over queries is the sum over their blocks.
+"""
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import Any, final
+
+import numpy as np
+
+from conv2attn.basis import Offset
+from conv2attn.models.tokens import Windows
+from conv2attn.span.grids import Grid
+from conv2attn.span.rows import Array, AttentionRows, Whole
+
+ALLOWED = 1e-30
+"""A key that no head gives more than this in any image is masked: the scores of what is not masked differ by less."""
+BLOCKS = 8
+"""Blocks of queries, by which the errors of two images are estimated."""
+BY_AXIS = 2**24
+"""Entries of attention beyond which heads that are known axis by axis are summed axis by axis."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over queries, by image (axis 0) unless said otherwise; displacement 0 is in the middle of its axes.
+
+    Attributes:
+        queries: how many, of one image.
+        along, total: `<D_i, sum_j D_j>`, and `|sum_j D_j|^2` of all images.
+        energy: sums of A^2.
+        pairs: how many pairs of a query and a key that it may attend to have a displacement, in one image.
+        having: how many queries have a displacement on the grid, in one image.
+        scatter: of one image, the sums of D^2 by displacement.
+        factor: R of the QR of the rows of A, a column a head.
+        entropy, largest, distance, extra: sums over queries of what `HeadFacts` gives the mean of.
+        argmax: of all images, how often the largest weight has a displacement.
+        columns, readers: of all images, attention to each key, and how many queries may attend to it.
+        room: the sum over queries of the logarithm of how many keys each may attend to.
+    """
+
+    queries: int
+    squares: Array
+    along: Array
+    total: Array
+    energy: Array
+    mass: Array
+    deviation: Array
+    pairs: Array
+    having: Array
+    scatter: Array | None
+    factor: Array
+    entropy: Array
+    largest: Array
+    distance: Array
+    extra: Array
+    argmax: Array
+    columns: Array
+    readers: Array
+    room: float
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return len(self.squares)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """The sums over the queries of both."""
+        added = {name: mine + getattr(other, name) for name, mine in vars(self).items() if mine is not None}
+        factor = np.linalg.qr(np.concatenate([self.factor, other.factor], 1), mode="r")
+        return replace(self, **(added | {"factor": factor}))
+
+    def at(self, offsets: tuple[Offset, ...]) -> tuple[Array, Array]:
+        """`mass` at some offsets (images, heads, offsets) and how many queries have each; 0 beyond the grid."""
+        shape, middle = self.having.shape, np.array(self.having.shape) // 2
+        places = np.array(offsets).reshape(len(offsets), len(shape)) + middle
+        inside = ((places >= 0) & (places < np.array(shape))).all(-1)
+        at = tuple(np.where(inside[:, None], places, 0).T)
+        return self.mass[:, :, *at] * inside, self.having[at] * inside
+
+
+def kernel(size: int, dilation: int, axes: int) -> tuple[Offset, ...]:
+    """The offsets of an odd kernel."""
+    along = [dilation * (t - size // 2) for t in range(size)]
+    return tuple(product(along, repeat=axes))
+
+
+def sums_of(rows: AttentionRows, windows: Windows | None = None) -> list[Sums]:
+    """The sums of a layer; of two images in blocks of queries, whose sum is that of the layer."""
+    if rows.axes is not None and windows is None and rows.heads * prod(rows.grid.shape) > BY_AXIS:
+        return [sums_by_axis(rows)]
+    pieces = list_of_pieces(rows, windows)
+    if len(pieces[0][2]) != 2:
+        return [reduce(Sums.__add__, (sums_at(rows, windows, *piece) for piece in pieces))]
+    parts = [sums_at(rows, windows, *piece) for piece in pieces]
+    starts = range(min(BLOCKS, len(parts)))
+    return [reduce(Sums.__add__, parts[start :: len(starts)]) for start in starts]
+
+
+def list_of_pieces(rows: AttentionRows, windows: Windows | None) -> list[tuple[Whole, Whole, list[int]]]:
+    """Queries and keys that are read together, by their places in the image's grid, and their images among the rows.
+
+    Of two images, no piece has more than a block of the queries.
+    """
+    if windows is not None:
+        count = len(windows.places)
+        return [
+            (places, places, [image * count + window for image in range(rows.images // count)])
+            for window, places in enumerate(windows.places)
+        ]
+    queries, pixels = rows.grid.shape
+    step = max(1, rows.step // rows.images)
+    if rows.images == 2:
+        step = min(step, -(-queries // BLOCKS))
+    everything = np.arange(queries)
+    return [
+        (everything[start : start + step], np.arange(pixels), list(range(rows.images)))
+        for start in range(0, queries, step)
+    ]
+
+
+def coordinates(grid: Grid, queries: Whole) -> list[Whole]:
+    """The key coordinates at which queries stand, axis by axis."""
+    at = np.unravel_index(queries, grid.queries)
+    return [grid.site(axis).cpu().numpy()[along] for axis, along in enumerate(at)]
+
+
+def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: Whole, images: list[int]) -> Sums:
+    """The sums of the queries that are read together."""
+    grid = rows.grid if windows is None else windows.grid
+    real, there = queries >= 0, keys >= 0
+    read = np.arange(len(queries)) if windows is not None else queries
+    blocks = np.stack([rows.read(image, read) for image in images])
+    if windows is not None:
+        blocks = blocks[:, :, real][..., there]
+        queries, keys = queries[real], keys[there]
+    count, heads = blocks.shape[:2]
+    pixels = blocks[..., : len(keys)]
+    shape = tuple(2 * side - 1 for side in grid.keys)
+    place, away, size = np.zeros((len(queries), len(keys)), np.int64), np.zeros((len(queries), len(keys))), prod(shape)
+    at_key = np.unravel_index(keys, grid.keys)
+    for axis, site in enumerate(coordinates(grid, queries)):
+        moved = at_key[axis][None, :] - site[:, None]
+        place = place * shape[axis] + moved + grid.keys[axis] - 1
+        away = away + moved**2
+    everything = rows.one_hot or rows.known or bool((pixels.max((0, 1)) > ALLOWED).all())
+    allowed = np.ones(place.shape, bool) if everything else pixels.max((0, 1)) > ALLOWED
+    width, sites = np.maximum(allowed.sum(-1), 1), coordinates(grid, queries)
+
+    def by_displacement(values: Array) -> Array:
+        """Sums (..., displacements) of values (..., queries, keys)."""
+        lead = values.shape[:-2]
+        if windows is None:
+            found = np.zeros((*lead, *shape))
+            for query, site in enumerate(zip(*sites, strict=True)):
+                box: tuple[Any, ...] = tuple(
+                    slice(n - 1 - at, 2 * n - 1 - at) for at, n in zip(site, grid.keys, strict=True)
+                )
+                found[(..., *box)] += values[..., query, :].reshape(*lead, *grid.keys)
+            return found
+        flat = values.reshape(-1, place.size)
+        summed = [np.bincount(place.ravel(), each, size) for each in flat]
+        return np.array(summed, dtype=np.float64).reshape(*lead, *shape)
+
+    level, total = pixels.sum(-1) / width, pixels.sum(0)
+    energy, mass = np.einsum("nhqk,nhqk->nh", pixels, pixels), by_displacement(pixels)
+    on_grid = having(grid, queries)
+    pairs = on_grid if everything and windows is None else by_displacement(allowed.astype(float))
+    own = energy - np.einsum("nhq,nhq,q->nh", level, level, width)
+    along = np.einsum("nhqk,hqk->nh", pixels, total) - np.einsum("nhq,hq,q->nh", level, level.sum(0), width)
+    every = np.einsum("hqk,hqk->h", total, total) - np.einsum("hq,hq,q->h", level.sum(0), level.sum(0), width)
+    if everything and windows is None:
+        deviation = mass - levelled(level, grid, sites)
+    else:
+        deviation = mass - by_displacement(level[..., None] * allowed)
+    alone = count == 1 and not rows.known
+    scatter = by_displacement(np.where(allowed, pixels[0] - level[0][..., None], 0.0) ** 2) if alone else None
+    logs = np.log(np.maximum(blocks.astype(np.float32), np.finfo(np.float32).tiny))
+    best = np.take_along_axis(np.broadcast_to(place, pixels.shape), pixels.argmax(-1)[..., None], -1)[..., 0]
+    most = [np.bincount(each.ravel(), minlength=size) for each in best.swapaxes(0, 1)]
+    columns, readers = np.zeros((heads, grid.shape[1] + rows.extra)), np.zeros(grid.shape[1] + rows.extra)
+    columns[:, keys], readers[keys] = pixels.sum((0, 2)), count * allowed.sum(0)
+    if rows.extra:
+        columns[:, -rows.extra :], readers[-rows.extra :] = blocks[..., len(keys) :].sum((0, 2)), count * len(queries)
+    return Sums(
+        len(queries),
+        np.maximum(own, 0.0),
+        along,
+        every,
+        energy,
+        mass,
+        deviation,
+        pairs,
+        on_grid,
+        scatter,
+        triangles(blocks.reshape(count, heads, -1)),
+        -np.einsum("nhqk,nhqk->nh", blocks, logs),
+        blocks.max(-1).sum(-1),
+        np.einsum("nhqk,qk->nh", pixels, np.sqrt(away)),
+        (blocks.sum((2, 3)) - pixels.sum((2, 3))) if rows.extra else np.zeros((count, heads)),
+        np.array(most, dtype=float).reshape(heads, *shape),
+        columns,
+        readers,
+        float(np.log(width + rows.extra).sum()),
+    )
+
+
+def levelled(level: Array, grid: Grid, sites: list[Whole]) -> Array:
+    """Sums by displacement of one number a query, (images, heads, queries), over the queries that have it."""
+    flat = np.ravel_multi_index(tuple(sites), grid.keys)
+    rows = [np.bincount(flat, each, prod(grid.keys)) for each in level.reshape(-1, level.shape[-1])]
+    placed: Array = np.array(rows, dtype=np.float64).reshape(*level.shape[:2], *grid.keys)
+    for axis, side in enumerate(grid.keys, 2):
+        sums = np.concatenate([np.zeros_like(placed.take([0], axis)), placed.cumsum(axis)], axis)
+        moved = np.arange(1 - side, side)
+        placed = sums.take(np.minimum(side, side - moved), axis) - sums.take(np.maximum(0, -moved), axis)
+    return placed
+
+
+WELL = 1e-6
+"""Products of heads whose least eigenvalue is this share of the largest have a triangular factor to ten digits."""
+
+
+def triangles(columns: Array) -> Array:
+    """R of the QR of columns (images, heads, entries), from their products where these tell it."""
+    products = columns @ columns.swapaxes(1, 2)
+    values = np.linalg.eigvalsh(products)
+    if (values[:, 0] > WELL * values[:, -1]).all():
+        return np.asarray(np.linalg.cholesky(products)).swapaxes(1, 2)
+    return np.asarray(np.linalg.qr(padded(columns).swapaxes(1, 2), mode="r"))
+
+
+def padded(columns: Array) -> Array:
+    """Columns (images, heads, entries) with zeros behind them, so that there are as many entries as heads."""
+    short = columns.shape[1] - columns.shape[2]
+    return np.pad(columns, ((0, 0), (0, 0), (0, max(0, short))))
+
+
+def having(grid: Grid, queries: Whole) -> Array:
+    """How many of some queries have each displacement on the grid."""
+    return levelled(np.ones((1, 1, len(queries))), grid, coordinates(grid, queries))[0, 0]
+
+
+def sums_by_axis(rows: AttentionRows) -> Sums:
+    """The sums of heads whose rows are outer products, without their attention."""
+    assert rows.axes is not None
+    axes, grid = rows.axes, rows.grid
+    queries, keys = grid.shape
+    masses, counts, tops, columns = [], [], [], []
+    for axis, along in enumerate(axes):
+        side = grid.keys[axis]
+        place = np.arange(side)[None, :] - grid.site(axis).cpu().numpy()[:, None] + side - 1
+        masses.append(np.array([np.bincount(place.ravel(), each.ravel(), 2 * side - 1) for each in along]))
+        counts.append(np.bincount(place.ravel(), minlength=2 * side - 1).astype(float))
+        best = np.take_along_axis(np.broadcast_to(place, along.shape), along.argmax(-1)[..., None], -1)[..., 0]
+        tops.append(np.array([np.bincount(each, minlength=2 * side - 1) for each in best]).astype(float))
+        columns.append(along.sum(1))
+
+    def outer(parts: list[Array]) -> Array:
+        """The outer products over the axes of parts (heads, entries)."""
+        found = parts[0]
+        for part in parts[1:]:
+            found = found[..., None] * part.reshape(len(part), *[1] * (found.ndim - 1), -1)
+        return found
+
+    mass, pairs = outer(masses), outer([each[None] for each in counts])[0]
+    deviation = mass - pairs / keys
+    products = np.prod([np.einsum("hqk,gqk->hg", a, a) for a in axes], 0)
+    energy = np.diag(products)
+    values, directions = np.linalg.eigh(products)
+    factor = np.sqrt(np.maximum(values, 0))[:, None] * directions.T
+    entropies = [-np.einsum("hqk,hqk->h", a, np.log(np.maximum(a, 1e-300))) / a.shape[1] for a in axes]
+    away = np.sqrt(sum(np.square(x) for x in np.ogrid[tuple(slice(-(s // 2), s // 2 + 1) for s in mass.shape[1:])]))
+    squares = energy - queries / keys
+    return Sums(
+        queries,
+        squares[None],
+        squares[None],
+        squares,
+        energy[None],
+        mass[None],
+        deviation[None],
+        pairs,
+        pairs,
+        None,
+        factor[None],
+        queries * np.sum(entropies, 0)[None],
+        np.prod([a.max(-1).sum(-1) for a in axes], 0)[None],
+        (mass * away).reshape(len(mass), -1).sum(-1)[None],
+        np.zeros((1, rows.heads)),
+        outer(tops),
+        outer(columns).reshape(rows.heads, -1),
+        np.full(keys, float(queries)),
+        queries * float(np.log(keys)),
+    )

@@ -1,0 +1,94 @@
+"""What attention is asked for: shifts, and combinations of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conv2attn.basis import Offset, as_matrix
+from conv2attn.errors import UsageError
+from conv2attn.span.grids import Grid
+from conv2attn.span.rows import Array
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Combinations of shifts: row j asks for `sum_t coefficients[j, t] e_{q + offset_t}` at each query q.
+
+    `places` is the key of (offset, query), or -1 where it leaves the grid and zero is asked for. Operators that are no
+    shifts have empty offsets: at each query an offset stands for some entry with these coefficients, or for none.
+    """
+
+    offsets: tuple[Offset, ...]
+    places: NDArray[np.int64]
+    coefficients: Array
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def plain(self) -> bool:
+        """Whether each row asks for one shift."""
+        return np.array_equal(self.coefficients, np.eye(len(self.offsets)))
+
+    @cached_property
+    def largest(self) -> Array:
+        """The largest sum of absolute values that a row of each target has at one query, (targets)."""
+        asked: Array = (np.abs(self.coefficients) @ (self.places >= 0)).max(1, initial=0.0)
+        return asked
+
+    @property
+    def interior(self) -> NDArray[np.bool_]:
+        """The queries whose whole neighbourhood is on the grid."""
+        return np.asarray((self.places >= 0).all(0))
+
+    def block(self, queries: NDArray[np.int64], keys: int) -> Array:
+        """The rows asked for at these queries: (targets, queries, keys)."""
+        asked = np.zeros((len(self), len(queries), keys))
+        for tap, places in enumerate(self.places[:, queries]):
+            there = np.flatnonzero(places >= 0)
+            asked[:, there, places[there]] += self.coefficients[:, tap, None]
+        return asked
+
+
+def shifts(grid: Grid, offsets: Sequence[Offset]) -> Targets:
+    """One target for each offset."""
+    sites = np.stack(np.meshgrid(*(grid.site(a).numpy() for a in range(len(grid.keys))), indexing="ij"), -1)
+    asked = sites.reshape(1, -1, len(grid.keys)) + np.array(offsets, dtype=np.int64).reshape(-1, 1, len(grid.keys))
+    inside = np.asarray(((asked >= 0) & (asked < np.array(grid.keys))).all(-1))
+    flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], asked, 0), -1, 0)), grid.keys)
+    labels = tuple(",".join(map(str, offset)) for offset in offsets)
+    return Targets(tuple(offsets), np.where(inside, flat, -1), np.eye(len(offsets)), labels)
+
+
+def operators_of(structure: Any, grid: Grid) -> Targets:
+    """One target for each operator of a family on the keys of a grid, whose numbers count as they are in float64.
+
+    Entries that are equal in all operators, one a query, share an offset.
+
+    Raises:
+        UsageError: its queries are not those of the grid, or its numbers are not finite (C2A504).
+    """
+    whole = as_matrix(structure, grid.keys).detach().numpy()
+    if whole.shape[1:] != grid.shape:
+        raise UsageError("C2A504", f"operators of {whole.shape[1]} queries, where the attention has {grid.shape[0]}")
+    if not np.isfinite(whole).all():
+        raise UsageError("C2A504", "the operators that are asked for are not finite")
+    query, key = np.nonzero(whole.any(0))
+    kinds, kind = np.unique(whole[:, query, key].T, axis=0, return_inverse=True)
+    pairs = np.stack([kind.reshape(-1), query])
+    order = np.lexsort(pairs[::-1])
+    new = np.concatenate([[True], (np.diff(pairs[:, order]) != 0).any(0)])[: len(order)]
+    slot = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    counts = np.zeros(len(kinds), dtype=np.int64)
+    np.maximum.at(counts, pairs[0, order], slot + 1)
+    places = np.full((int(counts.sum()), grid.shape[0]), -1)
+    places[(np.cumsum(counts) - counts)[pairs[0, order]] + slot, query[order]] = key[order]
+    coefficients = np.repeat(kinds.reshape(-1, len(whole)), counts, axis=0).T
+    labels = tuple(f"operator {term}" for term in range(len(whole)))
+    return Targets(((),) * len(places), places, np.ascontiguousarray(coefficients), labels)

@@ -1,1 +1,0 @@
-"""Uses of the condition: convolutions written with heads, found in heads, and told from them."""

@@ -1,0 +1,277 @@
+"""Exact arithmetic on a few rows: what a dual is worth, and whether exact rows span a target.
+
+For y and any phi with `|phi|_1 <= N`, `sum_q |y_q|_max |e_q - phi A_q|_1 >= <y, e> - N max_h |<A_h, y>|`, so that phi
+leaves at least the right side over `sum_q |y_q|_max` at one of the rows. Where `A y = 0` that is so for every phi.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+import flint
+import numpy as np
+
+from conv2attn.bounds.dyadic import integer_matrix, over_power_of_two
+from conv2attn.span.least_squares import NEGLIGIBLE
+from conv2attn.span.patterns import portions
+from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.targets import Targets
+
+PRIMES = (2**61 - 1, 2**61 - 31, 2**61 - 45)
+"""Ranks are found modulo one of these; one that is lost by accident shows in the exact check, and the next serves, in
+the end the rational numbers."""
+FINE = 128
+"""Bits that a refined dual has behind those of float64."""
+ROUNDS = 4
+"""Refinements of a dual: each gains what float64 can tell of what is left."""
+Dyadic = Mapping[int, Sequence[int]]
+"""Integers at some rows, one for each key: of a dual, only the direction counts."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ExactRow:
+    """A row: heads (heads, keys) over `unit`, and for each tap the key asked for, or -1.
+
+    Of one-hot heads these may be the keys alone that are read or asked for: `keys` are then those of the grid. It
+    stands for `times` rows.
+    """
+
+    row: int
+    unit: int
+    heads: flint.fmpz_mat
+    floats: Array
+    places: tuple[int, ...]
+    keys: tuple[int, ...] | None = None
+    times: int = 1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Coefficients of each target for each tap, as integers over two to the power `bits`."""
+
+    bits: int
+    whole: Sequence[Sequence[int]]
+
+    @staticmethod
+    def exactly(numbers: Array) -> "Coefficients":
+        """Those of floats (targets, taps)."""
+        unit, whole = over_power_of_two(numbers)
+        return Coefficients(unit.bit_length() - 1, whole)
+
+    def of(self, target: int, row: ExactRow) -> dict[int, int]:
+        """The row that a target asks for, as keys and numbers."""
+        asked: dict[int, int] = {}
+        for number, key in zip(self.whole[target], row.places, strict=True):
+            if key >= 0 and number:
+                asked[key] = asked.get(key, 0) + number
+        return asked
+
+
+def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]) -> dict[int, ExactRow]:
+    """These rows in exact numbers: fractions where they are declared, otherwise the floats as they are."""
+    found = {}
+    for row in wanted:
+        image, query = divmod(row, targets.places.shape[1])
+        floats, places = attention.read(image, np.array([query]))[:, 0], tuple(targets.places[:, query].tolist())
+        if attention.exact:
+            assert attention.rational is not None
+            rows = [attention.rational(head, row) for head in range(attention.heads)]
+            unit = math.lcm(*(x.denominator for each in rows for x in each))
+            whole = flint.fmpz_mat([[x.numerator * (unit // x.denominator) for x in each] for each in rows])
+        else:
+            whole, bits = integer_matrix(floats)
+            unit = 1 << bits
+        found[row] = ExactRow(row, unit, whole, floats, places)
+    return found
+
+
+def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterator[ExactRow]:
+    """The rows of one-hot heads in a group, each pattern once, on the keys that are read or asked for."""
+    for portion in portions(attention, targets, group):
+        assert portion.keys is not None
+        for at, (row, times) in enumerate(zip(portion.rows, portion.times, strict=True)):
+            floats = portion.attention[:, at]
+            whole = flint.fmpz_mat(floats.astype(int).tolist())
+            places = tuple(portion.places[:, at].tolist())
+            yield ExactRow(int(row), 1, whole, floats, places, tuple(portion.keys[at].tolist()), int(times))
+
+
+@final
+@dataclass(frozen=True)
+class Dual:
+    """y, and what it is worth exactly: `gain` is <y, e>, `met` max_h |<A_h, y>|, `weight` max_h <A_h, |y|>, `peak`
+    sum_q |y_q|_max."""
+
+    values: Dyadic
+    gain: Fraction
+    met: Fraction
+    weight: Fraction
+    peak: Fraction
+
+    def floor(self, norm: Fraction) -> Fraction:
+        """Lower bound on what every mixing of at most this norm leaves."""
+        return (self.gain - norm * self.met) / self.peak if self.peak else Fraction(0)
+
+    def excludes(self, eps: Fraction, per_norm: Fraction) -> Fraction | None:
+        """The norm up to which no mixing leaves `eps + per_norm |phi|_1`; None where that is every norm."""
+        spare = self.gain - eps * self.peak
+        slope = self.met + per_norm * self.peak
+        return max(Fraction(0), spare / slope) if slope else (None if spare > 0 else Fraction(0))
+
+
+def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int, values: Dyadic) -> Dual:
+    """The worth of y for a target, exactly."""
+    heads = next(iter(rows.values())).heads.nrows()
+    gain, peak, met, weight = Fraction(0), Fraction(0), [Fraction(0)] * heads, [Fraction(0)] * heads
+    for row, numbers in values.items():
+        held = rows[row]
+        asked = coefficients.of(target, held)
+        gain += Fraction(sum(number * numbers[key] for key, number in asked.items()), 1 << coefficients.bits)
+        peak += max(map(abs, numbers))
+        products = held.heads * flint.fmpz_mat([[y, abs(y)] for y in numbers])
+        met = [m + Fraction(int(products[h, 0]), held.unit) for h, m in enumerate(met)]
+        weight = [w + Fraction(int(products[h, 1]), held.unit) for h, w in enumerate(weight)]
+    return Dual(values, gain, max(map(abs, met)), max(weight), peak)
+
+
+def candidates(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
+    """Duals near y (rows * keys): as it is, less its part along the heads in float64, finer than that, and exactly.
+
+    Heads that are nearly dependent differ by less than float64 tells: exactly across those differences y would lose
+    more than they are worth to a mixing of bounded norm.
+    """
+    attention = np.concatenate([rows[row].floats for row in order], axis=1)
+    across = y
+    for _ in range(3):
+        across = across - attention.T @ np.linalg.lstsq(attention.T, across, rcond=None)[0]
+    yield in_integers(across, order)
+    yield in_integers(y, order)
+    yield refined(rows, order, attention, in_integers(y, order))
+    yield projected(rows, in_integers(across, order))[1]
+
+
+def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
+    """y (rows * keys) as integers of at most 2^52, by row: it is a direction, and float64 tells no more of it."""
+    whole = np.rint(y * (2.0**52 / (np.abs(y).max(initial=0.0) or 1.0))).astype(np.int64).reshape(len(order), -1)
+    return dict(zip(order, whole.tolist(), strict=True))
+
+
+def refined(rows: Mapping[int, ExactRow], order: Sequence[int], attention: Array, values: Dyadic) -> Dyadic:
+    """y less its part along the heads that float64 tells apart, to more digits than float64 has, in integers."""
+    directions, singular, _ = np.linalg.svd(attention, full_matrices=False)
+    kept = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
+    inverse = (directions[:, kept] / singular[kept] ** 2) @ directions[:, kept].T
+    found = {row: [y << FINE for y in values[row]] for row in order}
+    for _ in range(ROUNDS):
+        met = [Fraction(0)] * len(inverse)
+        for row in order:
+            along = (rows[row].heads * flint.fmpz_mat([[y] for y in found[row]])).entries()
+            met = [m + Fraction(int(x), rows[row].unit) for m, x in zip(met, along, strict=True)]
+        weights = flint.fmpz_mat([[int(x) for x in inverse @ np.array(met, dtype=np.float64)]])
+        for row in order:
+            moved = (weights * rows[row].heads).entries()
+            found[row] = [y - int(x) // rows[row].unit for y, x in zip(found[row], moved, strict=True)]
+    return found
+
+
+def projected(rows: Mapping[int, ExactRow], values: Dyadic) -> tuple[list[Fraction], Dyadic]:
+    """The weights phi of least squares for y, and `y - phi A` in integers, exactly: it meets no head.
+
+    Rows count as often as they stand for others, and what is left is given so often.
+    """
+    order = list(values)
+    unit = math.lcm(*(rows[row].unit for row in order))
+    held = {row: rows[row].heads * (unit // rows[row].unit) for row in order}
+    columns = {row: flint.fmpz_mat([[y] for y in values[row]]) for row in order}
+    heads = held[order[0]].nrows()
+    gram, along = flint.fmpz_mat(heads, heads), flint.fmpz_mat(heads, 1)
+    for row in order:
+        gram += held[row] * held[row].transpose() * rows[row].times
+        along += held[row] * columns[row] * rows[row].times
+    for prime in (*PRIMES, None):
+        basis = pivots(flint.nmod_mat(gram, prime) if prime else flint.fmpq_mat(gram))
+        weights, below = flint.fmpz_mat(heads, 1), flint.fmpz(1)
+        if basis:
+            square = flint.fmpq_mat(flint.fmpz_mat([[gram[h, g] for g in basis] for h in basis]))
+            solution = square.solve(flint.fmpq_mat(flint.fmpz_mat([[along[h, 0]] for h in basis])))
+            above, below = solution.numer_denom()
+            for place, h in enumerate(basis):
+                weights[h, 0] = above[place, 0]
+        left = {row: columns[row] * below - held[row].transpose() * weights for row in order}
+        met = flint.fmpz_mat(heads, 1)
+        for row in order:
+            met += held[row] * left[row] * rows[row].times
+        if any(map(int, met.entries())):
+            continue
+        numbers = {row: [int(x) * rows[row].times for x in left[row].entries()] for row in order}
+        shared = math.gcd(*(x for part in numbers.values() for x in part)) or 1
+        phi = [Fraction(int(weights[h, 0]) * unit, int(below)) for h in range(heads)]
+        return phi, {row: [x // shared for x in part] for row, part in numbers.items() if any(part)}
+    raise AssertionError("a basis over the rational numbers leaves something across the heads")
+
+
+def pivots(matrix: Any) -> list[int]:
+    """Columns of the first non-zeros of the rows of the reduced echelon form."""
+    reduced, rank = matrix.rref()
+    found: list[int] = []
+    for i in range(rank):
+        start = found[-1] + 1 if found else 0
+        found.append(next(c for c in range(start, matrix.ncols()) if reduced[i, c] != 0))
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class Exactly:
+    """Whether a target is spanned by exact rows, with Phi's row, or the dual that no row of Phi gets around."""
+
+    weights: tuple[Fraction, ...] | None
+    dual: Dual | None = None
+
+    @property
+    def norm(self) -> Fraction:
+        """Sum of the absolute values of the row."""
+        return sum(map(abs, self.weights or ()), Fraction(0))
+
+
+def spanned_exactly(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int) -> Exactly:
+    """Whether these rows, which are exact, span a target: it is, or is not, its own exact projection."""
+    asked: dict[int, list[int]] = {}
+    for row, held in rows.items():
+        asked[row] = [0] * held.heads.ncols()
+        for key, number in coefficients.of(target, held).items():
+            asked[row][key] = number
+    if not any(map(any, asked.values())):
+        return Exactly((Fraction(0),) * next(iter(rows.values())).heads.nrows())
+    phi, left = projected(rows, asked)
+    if not left:
+        return Exactly(tuple(x / (1 << coefficients.bits) for x in phi))
+    return Exactly(None, weighed(rows, coefficients, target, left))
+
+
+def row_left(row: ExactRow, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]) -> Fraction:
+    """Residual of these weights for a target at one row, exactly."""
+    exact = [Fraction(w) for w in weights]
+    unit = math.lcm(*(w.denominator for w in exact))
+    mixing = flint.fmpz_mat([[int(w * unit) for w in exact]])
+    left = [-(x << coefficients.bits) for x in (mixing * row.heads).entries()]
+    for key, number in coefficients.of(target, row).items():
+        left[key] += number * unit * row.unit
+    return Fraction(int(sum(map(abs, left))), unit * row.unit << coefficients.bits)
+
+
+def on_all_keys(dual: Dual, rows: Mapping[int, ExactRow], width: int) -> Dyadic:
+    """The numbers of a dual at all keys of the grid."""
+    found = {}
+    for row, numbers in dual.values.items():
+        keys = rows[row].keys
+        whole = list(numbers) if keys is None else [0] * width
+        for key, number in zip(keys or (), numbers, strict=True) if keys is not None else ():
+            if key >= 0:
+                whole[key] = number
+        found[row] = whole
+    return found

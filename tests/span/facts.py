@@ -1,0 +1,267 @@
+"""Facts of heads against planted attention whose true numbers are known, and against plain loops."""
+
+import numpy as np
+import pytest
+import torch
+from attentions import OFFSETS, hard, mixed, soft
+from torch import nn
+
+import conv2attn
+from conv2attn import heads
+from conv2attn.models.values import matrices_of
+from conv2attn.span.arrays import read_array
+from conv2attn.span.measures import nearest_convolutions
+from conv2attn.span.sums import kernel, sums_of
+
+SIDES = (3, 4)
+PLACES = [(i, j) for i in range(3) for j in range(4)]
+TOKENS = len(PLACES)
+
+
+def planted(weights, seed=0, sides=SIDES, sharp=0.5):
+    """A sampler of attention of one head, (images, 1, tokens, tokens), and its true shares: it mixes a head that is
+    nearly a shift, a fixed random one, and a random one for each image."""
+    rng = np.random.default_rng(seed)
+    places = np.stack(np.unravel_index(np.arange(np.prod(sides)), sides), -1)
+    away = places[None] - places[:, None]
+    moved = np.exp(-((away - [0, 1]) ** 2).sum(-1))
+    relative = moved / moved.sum(-1, keepdims=True)
+    fixed = rng.dirichlet(np.full(len(places), sharp), len(places))
+    mean = weights[0] * relative + weights[1] * fixed + weights[2] / len(places)
+    centred = mean - 1 / len(places)
+    kinds = {}
+    for q, k in np.ndindex(*mean.shape):
+        kinds.setdefault(tuple(away[q, k]), []).append(centred[q, k])
+    by_offset = sum(len(x) * np.mean(x) ** 2 for x in kinds.values())
+    count = len(places)
+    spread = weights[2] ** 2 * count * (1 - 1 / count) / (count * sharp + 1)
+    energies = np.array([by_offset, (centred**2).sum() - by_offset, spread])
+
+    def draw(images):
+        varying = rng.dirichlet(np.full(count, sharp), (images, count))
+        return (weights[0] * relative + weights[1] * fixed + weights[2] * varying)[:, None]
+
+    return draw, energies / energies.sum()
+
+
+MIXTURES = {
+    "position": (1.0, 0.0, 0.0),
+    "other position": (0.0, 1.0, 0.0),
+    "content": (0.0, 0.0, 1.0),
+    "position and content": (0.5, 0.0, 0.5),
+    "all": (0.4, 0.3, 0.3),
+}
+
+
+@pytest.mark.parametrize("images", [2, 3, 8, 64])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_shares_are_the_true_ones_within_three_standard_errors(name, images):
+    draw, true = planted(MIXTURES[name])
+    within = total = 0
+    estimates, errors = [], []
+    for _ in range(40 if images < 64 else 10):
+        (layer,) = heads(draw(images), grid=SIDES).layers
+        (head,) = layer.heads
+        for value, error, truth in zip(
+            (head.relative, head.absolute, head.content),
+            (head.errors.relative, head.errors.absolute, head.errors.content),
+            true,
+            strict=True,
+        ):
+            within += abs(value - truth) <= 3 * error + 1e-9
+            total += 1
+        estimates.append(head.content)
+        errors.append(head.errors.content)
+    assert within >= 0.975 * total
+    if images >= 8 and MIXTURES[name][2] and len(estimates) == 40:
+        assert 0.6 * np.std(estimates) <= np.mean(errors) <= 2 * np.std(estimates) + 1e-9
+
+
+@pytest.mark.parametrize("images", [2, 4])
+def test_the_mean_of_many_estimates_is_the_true_share(images):
+    draw, true = planted(MIXTURES["position and content"])
+    found = [heads(draw(images), grid=SIDES).layers[0].heads[0] for _ in range(150)]
+    values = np.array([(each.relative, each.absolute, each.content) for each in found])
+    error = values.std(0) / len(values) ** 0.5
+    assert (np.abs(values.mean(0) - true) <= 4 * error + 2e-3).all()
+
+
+def test_one_image_does_not_tell_content_from_position():
+    draw, _ = planted(MIXTURES["content"], sides=(6, 6))
+    (layer,) = heads(draw(1), grid=(6, 6)).layers
+    (head,) = layer.heads
+    assert (head.absolute, head.content, head.errors.relative) == (None, None, None)
+    assert abs(head.relative) < 0.05
+    (known,) = heads(conv2attn.convert(nn.Conv2d(1, 1, 3)), grid=(6, 7)).layers
+    assert [each.content for each in known.heads] == [0.0] * 9
+
+
+def test_masked_keys_are_neither_content_nor_position():
+    rng = np.random.default_rng(0)
+    scores = 0.3 * rng.standard_normal((12, 4, 40, 40))
+    scores[..., ~np.tri(40, dtype=bool)] = -np.inf
+    (layer,) = heads(torch.softmax(torch.from_numpy(scores), -1), grid=(40,)).layers
+    for head in layer.heads:
+        assert head.relative <= 3 * head.errors.relative
+        assert head.content >= 1 - 3 * head.errors.content
+    even = np.tri(40) / np.tri(40).sum(-1, keepdims=True)
+    (layer,) = heads(np.stack([even[None]] * 3), grid=(40,)).layers
+    assert (layer.heads[0].relative, layer.heads[0].kind) == (None, "uniform")
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("images", [1, 3])
+def test_spans_and_distances_are_those_of_loops(images, extra):
+    array = np.random.default_rng(0).dirichlet(np.ones(TOKENS + extra) / 2, (images, 2, TOKENS + extra))
+    array = array if images == 1 else np.repeat(array[:1], images, 0)
+    (layer,) = heads(array, grid=SIDES, extra_tokens=extra).layers
+    pixels = array[:, :, extra:, extra:]
+    away = np.array([[np.hypot(k[0] - q[0], k[1] - q[1]) for k in PLACES] for q in PLACES])
+    for head, own in zip(layer.heads, pixels.swapaxes(0, 1), strict=True):
+        assert head.distance == pytest.approx((own * away).sum() / images / TOKENS)
+        assert head.extra == pytest.approx(1 - own.sum() / images / TOKENS)
+    stacked = array[0, :, extra:].reshape(2, -1)
+    reached = []
+    for offset in OFFSETS:
+        asked = np.zeros((TOKENS, TOKENS + extra))
+        for q, at in enumerate(PLACES):
+            key = (at[0] + offset[0], at[1] + offset[1])
+            if key in PLACES:
+                asked[q, extra + PLACES.index(key)] = 1
+        phi = np.linalg.lstsq(stacked.T, asked.ravel(), rcond=None)[0]
+        reached.append(1 - ((asked.ravel() - phi @ stacked) ** 2).sum() / asked.sum())
+    assert layer.span(3).mean == pytest.approx(np.mean(reached))
+    assert layer.span(3).best == pytest.approx(max(reached))
+
+
+def test_heads_that_are_nearly_dependent_reach_what_they_span():
+    (layer,) = heads(mixed(hard((12,), [(-1,), (0,), (1,)]), 1e6), grid=(12,)).layers
+    assert layer.span(3).mean > 0.9
+
+
+def test_random_attention_reaches_nothing_beyond_its_mean():
+    attention = np.random.default_rng(1).dirichlet(np.ones(36) / 2, (16, 4, 36))
+    (layer,) = heads(attention, grid=(6, 6)).layers
+    assert layer.means.relative <= 3 * layer.errors.relative
+    assert layer.span(3).mean <= 4 / 36 / 36 * 4 + 3 * layer.span(3).error + 0.03
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exact(size):
+    rng = np.random.default_rng(1)
+    array = np.repeat(rng.dirichlet(np.ones(TOKENS), (1, 2, TOKENS)), 2, 0)
+    matrices = rng.standard_normal((2, 3, 2))
+    rows = read_array("random", array, grid=SIDES, dimensions=2, memory_limit=10**6)
+    found = next(c for c in nearest_convolutions(rows, sums_of(rows), matrices) if c.size == size)
+    layer = np.einsum("hqk,hoi->qkoi", array[0], matrices)
+    basis = np.zeros((size**2, TOKENS, TOKENS))
+    for t, offset in enumerate(kernel(size, 1, 2)):
+        for q, at in enumerate(PLACES):
+            key = (at[0] + offset[0], at[1] + offset[1])
+            if key in PLACES:
+                basis[t, q, PLACES.index(key)] = 1
+    taps = np.linalg.lstsq(basis.reshape(size**2, -1).T, layer.reshape(TOKENS**2, -1), rcond=None)[0]
+    assert np.allclose(found.taps.reshape(size**2, -1), taps)
+    difference = layer - np.einsum("tqk,toi->qkoi", basis, found.taps)
+    assert found.share == pytest.approx(1 - (difference**2).sum() / (layer**2).sum())
+    for exact, said in ((difference, found.error), (layer, found.norm)):
+        assert said == pytest.approx(np.sqrt((exact**2).sum((2, 3))).sum(-1).max())
+
+
+@pytest.mark.parametrize("alpha", [0.7, 128.0])
+def test_heads_known_axis_by_axis_have_the_facts_of_their_attention(alpha, monkeypatch):
+    layer = conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1, stride=2))
+    layer.encoding.alpha.data.fill_(alpha)
+    dense = heads(layer, grid=(7, 8)).layers[0]
+    monkeypatch.setattr("conv2attn.span.sums.BY_AXIS", 0)
+    by_axis = heads(layer, grid=(7, 8)).layers[0]
+    for one, other in zip(dense.heads, by_axis.heads, strict=True):
+        assert (one.kind, one.peak, one.argmax_at) == (other.kind, other.peak, other.argmax_at)
+        for name in ("peak_mass", "argmax", "around", "bar", "distance", "keys_in_use", "largest", "sink", "relative"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-6), name
+    assert [each.mean for each in dense.spans] == pytest.approx([each.mean for each in by_axis.spans], abs=1e-6)
+    assert [c.share for c in dense.convolutions] == pytest.approx([c.share for c in by_axis.convolutions], abs=1e-6)
+
+
+def with_row(row):
+    """A head whose every query has this attention, of 36 keys on a 6x6 grid."""
+    return np.broadcast_to(np.asarray(row, float) / np.sum(row), (1, 36, 36))
+
+
+def of_kind(kind):
+    """Attention of one head (images, 1, 36, 36) of a kind, and its leading tokens."""
+    rng = np.random.default_rng(0)
+    if kind == "shift":
+        return hard((6, 6), [(0, 1)])[None], 0
+    if kind == "local":
+        return soft((6, 6), 0.5, [(0, 0)])[None], 0
+    if kind == "bar":
+        return np.kron(np.eye(6), np.full((6, 6), 1 / 6))[None, None], 0
+    if kind == "sink":
+        return with_row([60] + [1] * 35)[None], 0
+    if kind == "uniform":
+        return with_row([1] * 36)[None], 0
+    if kind == "class token":
+        whole = np.full((1, 1, 37, 37), 0.3 / 36)
+        whole[..., 0] = 0.7
+        return whole, 1
+    if kind == "content":
+        return rng.dirichlet(np.full(36, 0.2), (6, 1, 36)), 0
+    return np.broadcast_to(rng.dirichlet(np.full(36, 0.2), (1, 1, 36)), (6, 1, 36, 36)), 0
+
+
+@pytest.mark.parametrize("kind", ["shift", "local", "bar", "sink", "uniform", "class token", "content", "mixed"])
+def test_each_kind_is_that_of_planted_heads(kind):
+    attention, extra = of_kind(kind)
+    (head,) = heads(attention, grid=(6, 6), extra_tokens=extra).layers[0].heads
+    assert head.kind == kind
+    assert head.margin > 0.02
+
+
+def test_a_network_on_a_loader_counts_all_images():
+    network = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    images = torch.randn(6, 9, 8)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images), batch_size=2)
+    together, apart = heads(network, images, grid=3), heads(network, loader, grid=3)
+    assert together.layers[0].images == apart.layers[0].images == 6
+    assert apart.layers[0].means.content == pytest.approx(together.layers[0].means.content, rel=1e-4)
+
+
+def test_layers_that_are_not_asked_for_are_not_computed(monkeypatch):
+    layers = {"first": hard((5, 6), OFFSETS), "second": np.full((1, 30, 30), np.nan)}
+    assert [each.name for each in heads(layers, grid=(5, 6), only=["first"]).layers] == ["first"]
+
+
+def test_a_converted_network_is_read_as_what_it_is():
+    conv = nn.Conv2d(2, 3, 3, padding=1)
+    network = nn.Sequential(conv2attn.convert(conv))
+    for report in (heads(network, torch.randn(2, 2, 6, 7)), heads(network, grid=(6, 7))):
+        (layer,) = report.layers
+        assert (report.exit_code, layer.grid) == (0, (8, 9))
+        assert [head.peak for head in layer.heads] == OFFSETS
+        assert [head.peak_mass for head in layer.heads] == [1.0] * 9
+        explained = next(each for each in report.maps[layer.name].convolutions if each.size == 3)
+        assert explained.share == pytest.approx(1)
+        assert explained.error < 1e-5
+        taps = torch.from_numpy(explained.taps).permute(1, 2, 0).unflatten(-1, (3, 3))
+        torch.testing.assert_close(taps.float(), conv.weight)
+
+
+def test_attention_as_networks_return_it():
+    for returned in (tuple, list):
+        report = heads(returned([hard((5, 6), OFFSETS), soft((5, 6), 1.0)]), grid=(5, 6))
+        assert [layer.name for layer in report.layers] == ["layer 0", "layer 1"]
+        assert [row.name for row in conv2attn.check_span(returned([np.eye(9)[None]]), 1).rows] == ["layer 0"]
+    assert heads(np.eye(9), grid=3).layers[0].heads[0].kind == "shift"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_outputs_of_torch_s_own_layer(bias):
+    layer = nn.MultiheadAttention(8, 2, bias=bias, batch_first=True).eval().double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(1, 5, 8).double()
+    computed, weights = layer(x, x, x, average_attn_weights=False)
+    matrices, shift = matrices_of(nn.Sequential(layer), "0")
+    made = torch.einsum("nhqk,nki,hoi->nqo", weights, x, matrices)
+    torch.testing.assert_close(made if shift is None else made + shift, computed)
