@@ -36,8 +36,8 @@ CLAIM = Claim(
     "(9) If Theta_k = sum_h theta_hk C_h, basis elements may be added up first, H terms for K. (12) A bi-linear term "
     "key query' is the inner product of keys and queries. (11) A softmax over the inputs cancels lambda' and xi; with "
     "a leaky ReLU before it, it does not. Masked inputs weigh 0, after a leaky ReLU too, but not after a plain one. A "
-    "depthwise layer and a pointwise one behind it are (9) with as many C_h as the rank of the kernels, and in general "
-    "not with one.",
+    "depthwise layer and a pointwise one behind it that uses every channel are (9) with as many C_h as the rank of the "
+    "kernels, and in general not with one.",
     formula=r"\sum_l A_l''^\top\Bigl(\sum_k A_k'^\top x\,\Theta_k'\Bigr)\Theta_l'' = "
     r"\sum_{k,l}(A_k' A_l'')^\top x\,(\Theta_k'\Theta_l'')",
     conditions=(

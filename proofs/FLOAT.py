@@ -8,6 +8,8 @@ from sympy import Rational, symbols
 
 from .claim import Claim, refutation, step
 from .core import finite, sign
+from .domain import BOUND, FLAG, Domain, Floats, Integers
+from .domain import FORMATS as ALL_FORMATS
 
 u, g, m, loss, lost, P, n = symbols("u g m e l P n", real=True)
 W, X, cut_w, cut_x, kappa = symbols("W X a b kappa", real=True)  # |w|, |x|, and how far cutting moves each
@@ -100,10 +102,32 @@ CLAIM = Claim(
     source="Higham 2002, Sec. 3.1 and Lemma 3.1; Hauser 1996 for sums that underflow; this project for the layers",
     not_shown="Heads that are not one-hot: SOFT. That a library sums directly.",
     licenses={
-        "conv2attn.bounds.gamma": "every n u < 1",
-        "conv2attn.bounds.convolution_bound": "every format, up to 10^5 terms, any casts and stored sums, truncating "
-        "and flushing",
-        "conv2attn.bounds.difference_bound": "every bound of each side, of the mixing, leak and radius",
+        "conv2attn.bounds.gamma": Domain(
+            {"operations": Integers(0, 2**52), "unit_roundoff": Floats(2.0**-53, 2.0**-8)},
+            ("n u < 1", lambda n, u: n * u < 1),
+        ),
+        "conv2attn.bounds.convolution_bound": Domain(
+            {
+                "terms": Integers(1, 2**17),
+                "format": ALL_FORMATS,
+                "bias": FLAG,
+                "casts": Integers(0, 2**10),
+                "stored": Integers(0, 2**17),
+                "truncating": FLAG,
+                "flush_to_zero": FLAG,
+            }
+        ),
+        "conv2attn.bounds.difference_bound": Domain(
+            {
+                "weight_sum": Floats(2.0**-60, 2.0**60, zero=True),
+                "bias": Floats(2.0**-60, 2.0**60, zero=True, signed=True),
+                "input_range": Floats(2.0**-60, 2.0**60, zero=True),
+                "original": BOUND,
+                "converted": BOUND,
+                "leak": Floats(2.0**-60, 1.0, zero=True),
+                "mixing": BOUND,
+            }
+        ),
     },
     formal="whole",
     steps=(

@@ -4,6 +4,7 @@ from sympy import IndexedBase, Rational, Sum, exp, symbols
 
 from .claim import Claim, refutation, step
 from .core import identity, index_sums, less, sign
+from .domain import Domain, Floats, Integers, Many
 
 n, A, B = symbols("n A B", integer=True)
 i, x, y = symbols("i x y", integer=True)
@@ -31,17 +32,23 @@ CLAIM = Claim(
     r"\left(1 + \frac{2}{e^\alpha - 1}\right)^{-n},\quad \theta(q) = \sum_{m \in \mathbb{Z}} q^{m^2}",
     conditions=(
         "alpha > 0",
-        "the target is in the key set (or, for a box and an integer centre, its clamp: PAD); with theta itself the "
-        "centre is the target: at Delta = 1/2 the share is at most 1/2",
+        "the target, the lattice point nearest to the centre, is a key; or the keys lie in a box and its clamp is one "
+        "(PAD), which then has that share; with theta itself the centre is the target: at Delta = 1/2 the share is at "
+        "most 1/2",
         "the keys are distinct lattice points",
     ),
     source="this project; Cordonnier et al. 2020, Lemma 2 and the remark on the magnitude of alpha",
     not_shown="That theta converges and that a sum of non-negative terms is at least any partial sum, which are used "
     "as such; that the steps make up the theorem, which the formal layer checks. The mass as floats compute it: A46.",
     licenses={
-        "conv2attn.bounds.leaked_mass": "every alpha and 1 to 4 dimensions",
-        "conv2attn.bounds.leaked_mass_diagonal": "one alpha and one real centre for each of 1 to 4 axes, whose nearest "
-        "lattice point is a key",
+        "conv2attn.bounds.leaked_mass": Domain({"alpha": Floats(1e-3, 700.0), "dimensions": Integers(1, 4)}),
+        "conv2attn.bounds.leaked_mass_diagonal": Domain(
+            {
+                "alphas": Many(Floats(2.0**-8, 300.0), 1, 4),
+                "centre": Many(Floats(2.0**-20, 2.0**20, zero=True, signed=True), 1, 4),
+            },
+            ("whose nearest lattice point is a key", lambda alphas, centre: True),
+        ),
     },
     formal="whole",
     errata=("E1",),

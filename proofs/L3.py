@@ -5,10 +5,10 @@ from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 from .claim import Claim, step
 from .core import index_sums
 
-H, T, N, C = symbols("H T N C", integer=True)
+H, T, N, C, Q = symbols("H T N C Q", integer=True)
 h, t, k, c, o, q = symbols("h t k c o q", integer=True)
 t0, k0, c0, o0, g = symbols("t_0 k_0 c_0 o_0 g", integer=True)
-P, Es, M, W, X, Phi, probe = map(IndexedBase, ["P", "E", "M", "W", "X", "Phi", "M_probe"])
+P, Es, M, W, X, Phi, probe, y = map(IndexedBase, ["P", "E", "M", "W", "X", "Phi", "M_probe", "y"])
 serves = Function("serves")  # the head that is one-hot at a tap's offset
 
 mixed = Sum(Phi[t, h] * P[h, q, k], (h, 1, H))
@@ -22,12 +22,14 @@ CLAIM = Claim(
     words="Heads with attention P^h that does not depend on X express every convolution over the taps t (E^t the shift "
     "of tap t, as a map from keys to queries) if and only if there is one matrix Phi with E^t = sum_h Phi[t, h] P^h at "
     "all queries at once: the rows of [E_q1 E_q2 ...] lie in the rows of [A_q1 A_q2 ...]. A Phi for all q is one for "
-    "each q, so the printed condition is necessary; it is not sufficient (L3p).",
+    "each q, so the printed condition is necessary; it is not sufficient (L3p). If a dual vector meets no head, but "
+    "the shift of a tap in more than eps times the sum of its peaks, every layer of these heads, of any width, differs "
+    "by more than eps from the convolution that is this shift, at some image of ones and minus ones.",
     formula=r"\forall W\,\exists M\,\forall X:\ \sum_h P^h X M_h = \sum_t E^t X W_t"
     r"\quad\Longleftrightarrow\quad \exists\Phi\,\forall q:\ E_q = \Phi A_q",
     conditions=(
         "the attention does not depend on X (E12)",
-        "D_in >= 1 and D_out >= 1; head width at least the rank that Phi asks for (T1p)",
+        "D_in >= 1 and D_out >= 1; head width at least min(D_in, D_out), which serves every Phi (T1p)",
         "an offset that leaves the grid asks for zero; with zero padding made explicit none does",
     ),
     source="Cordonnier et al. 2020, Lemma 3, Eqs. (15)-(17), corrected by this project",
@@ -71,8 +73,23 @@ CLAIM = Claim(
             P[serves(t), q, k],
             sizes={serves: H},
         ),
+        step(
+            "A dual vector y that meets no head meets what any weights leave as it meets the shift; so somewhere these "
+            "leave more than eps, and an image with the signs of what they leave, or the opposite ones, shows it.",
+            index_sums,
+            Sum(y[q, k] * Es[t0, q, k], (q, 1, Q), (k, 1, N)),
+            Sum(y[q, k] * (Es[t0, q, k] - Sum(Phi[t0, h] * P[h, q, k], (h, 1, H))), (q, 1, Q), (k, 1, N)),
+            given=(Sum(Phi[t0, h] * Sum(y[q, k] * P[h, q, k], (q, 1, Q), (k, 1, N)), (h, 1, H)),),
+        ),
     ),
     mutants=(
+        step(
+            "Any vector meets what weights leave as it meets the shift.",
+            index_sums,
+            Sum(y[q, k] * (Es[t0, q, k] - Sum(Phi[t0, h] * P[h, q, k], (h, 1, H))), (q, 1, Q), (k, 1, N)),
+            Sum(y[q, k] * Es[t0, q, k], (q, 1, Q), (k, 1, N)),
+            instance={H: 1, Q: 1, N: 1, t0: 1},
+        ),
         step(
             "The same with a Phi for each query (the lemma as printed): the weights made at query g fail at query q.",
             index_sums,

@@ -107,9 +107,9 @@ CLAIM = Claim(
     words="The printed condition, that at each query the shifts lie in the span of that query's attention rows, does "
     "not suffice: there are (a) two quadratic heads on two pixels, (b) the nine unpadded heads of a 3 x 3 kernel on a "
     "3 x 3 image, hard or soft, (c) box heads on six tokens, (d) heads that swap their shifts, for which it holds at "
-    "every query and no single set of weights gives the convolution. (a), on 2 x 1 pixels with K = 1, meets all that "
-    "the lemma asks for: odd K, N_h >= K^2, D_h >= D_out. It is necessary (L3). It also needs attention that "
-    "does not depend on X.",
+    "every query and no single set of weights gives the convolution. (a), on 2 x 1 pixels with K = 1, and (b) with "
+    "soft heads, with K = 3, meet all that the lemma asks for: odd K, N_h >= K^2, D_h >= D_out. It is necessary "
+    "(L3). It also needs attention that does not depend on X.",
     formula=r"\bigl(\forall q\,\exists\Phi_q:\ E_q = \Phi_q A_q\bigr) \not\Longrightarrow "
     r"\exists\Phi\,\forall q:\ E_q = \Phi A_q",
     conditions=("exact rationals throughout: softmax weights at alpha = ln 2 are powers of 2 over their sum",),

@@ -7,11 +7,16 @@ from sympy import Rational, symbols
 
 from .claim import Claim, refutation, step
 from .core import finite, sign
+from .domain import FORMATS as ALL_FORMATS
+from .domain import Domain, Floats, Integers
 from .FLOAT import FORMATS, PAIRS, gamma, rounded, small
 
 u, v, g, D, mass, total, computed, one_by_one = symbols("u v g D lambda Z Zhat delta", real=True)
 weight, e, x, y, r, S, M, f1, f2, a1, a2 = symbols("w e x y r S M f_1 f_2 a_1 a_2", real=True)
 others, d1, d2, d3, leak, off, radius = symbols("m d_1 d_2 d_3 l W R", real=True)
+
+
+ULPS = Floats(0.5, 1024.0)
 
 
 def softmax(keys, d, eta, g, lost, v, mu):
@@ -57,17 +62,24 @@ TINY = list(product([Fraction(k, 64) for k in range(4)], repeat=2))
 CLAIM = Claim(
     name="SOFT",
     title="Heads that are not exactly one-hot, as computed",
-    words="A softmax of any scores as computed, from exponentials within a fraction d and an amount eta, their N "
-    "terms summed in any order and each divided, or multiplied with the reciprocal, and stored, is within ((v "
-    "+ g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + N mu, in all, of its real value, D = d + N "
-    "eta, g = gamma_N, v = (1 + u)^2 (1 + u') - 1. A mean with weights off by W in all is off by (W + (G - "
-    "1)(1 + W)) X + underflow for |x| <= X. Where the target's exponential is 1, no weight exceeds its "
-    "exponential as stored, so all but the target's are at most (1 + u')(1 + d) (theta^n - 1) and underflow; "
-    "if (1 + gamma) times the others' sum is at most u, or the quotient is within u'/2 of 1, the target's "
-    "weight is exactly 1; then the mean is off by 2^(c + 1) G times what the others weigh, c the casts, and "
-    "not by a fraction of the target. If each head reads within epsilon of what its tap reads, the layer and "
-    "the convolution as computed differ by at most S epsilon and the rounding of both, the layer's on tokens "
-    "that reach epsilon further.",
+    words="A sum in any order of which N summands count is off by gamma_N of these, and by twice what the others "
+    "weigh, however many they are. A softmax as computed, from exponentials off by a fraction D of their sum over the "
+    "N keys that count, each divided by the sum, or multiplied with the reciprocal, and stored, is within ((v + g)(1 + "
+    "D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + N mu, in all, of its real value, g = gamma_N, v = (1 + u)^2 (1 + "
+    "u') - 1, and what the other keys weigh as computed, and twice as they are. For scores s off by c |s| and "
+    "exponentials off by a fraction d but at the nearest key, D is at most (1 + d)(M - 1) + d times the leak, M the "
+    "mean of e^(c |s|), which over the keys of a box is at most (theta((1 - c) alpha) / theta(alpha))^n for a head on "
+    "a key, whatever the box, and a product of such ratios for any scores that fall along each axis. Scores of "
+    "quadratic heads are off by c = (1 + u)^4 (1 + gamma_n) - 1, by (1 + u)(1 + gamma_n) - 1 from integers up to 2^p "
+    "squared, and once more by a rounding where the largest is subtracted; scores of absolute features by their sum of "
+    "products. A mean with weights off by W in all is off by (W + gamma_N (1 + W)) X and what the others weigh, for "
+    "|x| <= X; axis after axis, with bands and stored sums, these add up, each for tokens that reach further. Where "
+    "the target's exponential is 1, no weight exceeds its exponential as stored, so all but the target's are at most "
+    "(1 + u')(1 + d) (theta^n - 1) and underflow; if (1 + gamma) times the others' sum is at most u, or the quotient "
+    "is within u'/2 of 1, the target's weight is exactly 1; then the mean is off by 2^(c + 1) G times what the others "
+    "weigh, c the casts, and not by a fraction of the target. If each head reads within epsilon of what its tap reads, "
+    "the layer and the convolution as computed differ by at most S epsilon and the rounding of both, the layer's on "
+    "tokens that reach epsilon further.",
     formula=r"|\hat y_{\mathrm{MHSA}} - \hat y_{\mathrm{conv}}| \le S\epsilon + f(S R + |b|) + a + f'(S R + |b| + "
     r"S\epsilon) + a',\quad \epsilon = \bigl(2\,\mathrm{leak} + W + (G - 1)(1 + W)\bigr) R + \mathrm{underflow}",
     conditions=(
@@ -77,14 +89,32 @@ CLAIM = Claim(
         "for a target of weight 1: sums to nearest, with gradual underflow, or flushing where no x is subnormal",
     ),
     source="Blanchard, Higham and Higham 2021 for the softmax; this project for the rest",
-    not_shown="The error of a device's exponential, which is measured. Fused kernels that divide after mixing. That "
-    "scores of quadratic heads are computed within 3 u, and mixing axis after axis, which the code adds.",
+    not_shown="The error of a device's exponential, which is measured. Fused kernels that divide after mixing. Scores "
+    "of real centres in arithmetic that flushes.",
     licenses={
-        "conv2attn.bounds.softmax_error": "every format, up to 10^5 keys, any error of scores and of exp",
-        "conv2attn.bounds.soft_mixing_bound": "the same",
-        "conv2attn.bounds.computed_leak": "every alpha and format, 1 to 3 dimensions, any error of exp",
-        "conv2attn.bounds.target_rounds_to_one_threshold": "every format, 1 to 3 dimensions, any error of exp",
-        "conv2attn.bounds.hard_mixing_bound": "every alpha from the threshold on, and the same",
+        "conv2attn.bounds.softmax_error": Domain(
+            {
+                "keys": Integers(1, 2**17),
+                "format": ALL_FORMATS,
+                "score_error": Floats(2.0**-40, 1.0, zero=True),
+                "exp_ulps": ULPS,
+            }
+        ),
+        "conv2attn.bounds.soft_mixing_bound": "alpha from 1/20 to 40, 1 to 3 axes, every format, centre and arithmetic",
+        "conv2attn.bounds.computed_leak": Domain(
+            {"alpha": Floats(2.0**-5, 1100.0), "dimensions": Integers(1, 3), "format": ALL_FORMATS, "exp_ulps": ULPS}
+        ),
+        "conv2attn.bounds.target_rounds_to_one_threshold": Domain(
+            {"format": ALL_FORMATS, "dimensions": Integers(1, 3), "exp_ulps": ULPS}
+        ),
+        "conv2attn.bounds.hard_mixing_bound": Domain(
+            {
+                "alpha, in thresholds,": Floats(1.0, 3.0),
+                "dimensions": Integers(1, 3),
+                "format": ALL_FORMATS,
+                "exp_ulps": ULPS,
+            }
+        ),
     },
     formal="part: the alpha from which the target's weight is 1, of which the formal theorem has the condition",
     steps=(

@@ -46,8 +46,8 @@ CLAIM = Claim(
     title="What the checker of certificates confirms is true",
     words="If the checker confirms a certificate that some weights leave nothing that counts, they leave at most eps + "
     "rate |phi|_1 of the row asked for, summed over keys, at each query listed. If it confirms a refutation, by a dual "
-    "vector y of integers at some queries, no weights (of norm at most B, or any, where there is no bound) do. From a "
-    "file it reads exactly the certificates that stand there.",
+    "vector y of integers at some queries, no weights (of norm at most B, or any, where there is no bound) do. From "
+    "the integers of a file it reads exactly the certificates that stand there.",
     formula=r"\langle y, e\rangle - B \max_h |\langle A_h, y\rangle| > (\varepsilon + \rho B) \sum_q \max_k |y_{qk}| "
     r"\implies \nexists\, \phi,\ |\phi|_1 \le B:\ \forall q\ |e_q - \phi A_q|_1 \le \varepsilon + \rho |\phi|_1",
     conditions=(
@@ -56,8 +56,8 @@ CLAIM = Claim(
     ),
     source="this project; the refutation is weak duality of a linear programme",
     not_shown="That the rows in a certificate are those of a model, and all that a verdict of `check_span` needs; "
-    "that a norm can be bounded where the certificate has none (`largest_norm`), and counting (`confirms_counting`). "
-    "The twin in Python is not proved; the proved program trusts Coq's extraction, Zarith and the reading of digits.",
+    "counting (`confirms_counting`). The twin in Python is not proved; the proved program trusts Coq's extraction, "
+    "Zarith and the reading of digits.",
     licenses={},
     formal="whole",
     steps=(

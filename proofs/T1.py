@@ -4,6 +4,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Rational, Sum, symbols
 
 from .claim import Claim, step
 from .core import identity, index_sums, sign
+from .domain import Domain, Floats
 
 H, N, C = symbols("H N C", integer=True)
 h, k, c, o, q = symbols("h k c o q", integer=True)
@@ -37,8 +38,10 @@ CLAIM = Claim(
     licenses={
         "conv2attn.theorem.construction.attention_for": "integer weights: groups, stride, dilation, padding, bias, "
         "1 to 3 axes",
-        "conv2attn.bounds.mixing_effect": "every leak in [0, 1] and every radius; a rounding of the mixing is not "
-        "licensed",
+        "conv2attn.bounds.mixing_effect": Domain(
+            {"leak": Floats(2.0**-60, 1.0, zero=True), "input_range": Floats(2.0**-60, 2.0**60, zero=True)},
+            ("a rounding of the mixing is not licensed", lambda leak, input_range: True),
+        ),
     },
     formal="whole",
     steps=(

@@ -43,7 +43,7 @@ CLAIM = Claim(
     not_shown="Numerical rank of floats. The least width for dependent maps, whose W_h are not unique, is not given.",
     licenses={
         "conv2attn.theorem.construction.head_width": "every d_in, d_out and width asked for",
-        "conv2attn.theorem.construction.factors": "every width that serves, groups and stored forms",
+        "conv2attn.theorem.construction.factors": "every width that serves, and groups",
     },
     formal="whole",
     errata=("E3", "E7", "E13"),

@@ -1,17 +1,19 @@
 """The mathematics of the sources: one claim a file, each step decided by `core`, each claim beside refuted mutants.
 
+from conv2attn import proofs
 proofs.decide("L1").verdict
 proofs.report().to_text()
 """
 
 from collections.abc import Sequence
 
+from . import certificates as certificates
 from .decided import DecidedClaim, ProofReport
 from .deciding import decide_claim, load, report_on
 
 CLAIMS = (
     *("L1", "L2a", "L2b", "L2c", "L2d", "L2e", "T1", "T1p", "L3", "L3p", "TAPS", "LIT"),
-    *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS", "PATCH", "EQV", "COUNT", "FLOAT", "SOFT", "SPAN"),
+    *("D2", "A46", "PAD", "STR", "GQ", "AND", "HEADS", "PATCH", "EQV", "COUNT", "FLOAT", "SOFT", "SPAN", "POS", "ROW"),
 )
 
 

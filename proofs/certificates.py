@@ -1,11 +1,11 @@
 """Certificates of a span as plain integers: the format, a writer, and a twin in Python of the proved checker.
 
-A file is a sequence of decimal integers, separated by blanks or ends of lines; `#` begins a comment to the end of its
-line. It holds one certificate after the other, each about one target row and some queries:
+A file is a sequence of decimal integers, separated by blanks or newlines (of ASCII, no other white space); `#` begins
+a comment to the end of its line. It holds one certificate after the other, each about one target row and some queries:
 
     1                    the version
     kind                 0: some weights leave nothing that counts; 1: none do
-    H Q K                heads, queries listed, keys
+    H Q K                heads, queries listed, keys: K >= 1, and none exceeds the number of integers that follow
     D                    what entries of attention and target are divided by, positive
     E R B L              weights phi leave nothing that counts at a query if |e - phi A|_1 <= (E + R |phi|_1) / L;
                          only phi with |phi|_1 <= B / L are asked about, all if B is negative; R >= 0, L > 0
@@ -20,9 +20,10 @@ formal/Checker.v is the checker and formal/SPAN.v its proof; formal/extraction.p
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import islice
 from math import lcm
 from numbers import Rational
+
+from flint import fmpz
 
 Number = float | Fraction | int
 Rows = Sequence[Sequence[Number]]
@@ -78,26 +79,25 @@ def answers(text: str) -> list[bool]:
     Raises:
         NotACertificateError: the file is not made of whole certificates.
     """
-    words = [word for line in text.splitlines() for word in line.split("#")[0].split()]
+    words = [word for line in text.split("\n") for word in line.split("#")[0].split(" ") if word]
     if not all(word.removeprefix("-").isdecimal() and word.isascii() for word in words):
         raise NotACertificateError("not a file of certificates")
-    numbers, found = iter(map(int, words)), []
-    for version in numbers:
-        found.append(confirmed(version, numbers))
+    numbers, found = [int(fmpz(word)) for word in reversed(words)], []  # int(word) refuses more than 4,300 digits
+    while numbers:
+        found.append(confirmed(numbers))
     return found
 
 
-def confirmed(version: int, numbers: Iterable[int]) -> bool:
-    """Whether the certificate that `numbers` go on with is right; reads all of it and no more."""
+def confirmed(numbers: list[int]) -> bool:
+    """Whether the certificate that `numbers` end with, in reverse order, is right; takes all of it and no more."""
 
     def take(count: int) -> list[int]:
-        taken = list(islice(numbers, count))
-        if len(taken) < count:
+        if len(numbers) < count:
             raise NotACertificateError("the file ends within a certificate")
-        return taken
+        return [numbers.pop() for _ in range(count)]
 
-    kind, heads, count, keys, scale, eps, per_norm, bound, limit_scale = take(9)
-    if version != 1 or kind not in (0, 1) or min(heads, count, keys) < 0:
+    version, kind, heads, count, keys, scale, eps, per_norm, bound, limit_scale = take(10)
+    if version != 1 or kind not in (0, 1) or min(heads, count, keys - 1) < 0 or max(heads, count, keys) > len(numbers):
         raise NotACertificateError("not a file of certificates")
     weight_scale, *weights = [1] if kind else take(1 + heads)
     norm, left, gain, peak, met = sum(map(abs, weights)), 0, 0, 0, [0] * heads

@@ -9,6 +9,8 @@ from sympy import latex
 
 from conv2attn.verdicts import Verdict
 
+from .domain import Domain
+
 RELATIONS = {"identity": "=", "index_sums": "=", "sign": r"\ge", "less": "<"}
 
 
@@ -98,7 +100,7 @@ class Claim:
     conditions: tuple[str, ...]
     source: str
     not_shown: str
-    licenses: dict[str, str]
+    licenses: dict[str, str | Domain]
     formal: str
     steps: tuple[Step, ...]
     mutants: tuple[Step, ...]

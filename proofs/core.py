@@ -12,8 +12,8 @@ from sympy import Function, Indexed, Pow, Symbol, sympify
 
 from conv2attn.verdicts import Verdict
 
-from .normal_form import instantiated, normal_form, smallest
-from .points import admits, found, real
+from .normal_form import normal_form
+from .points import found, met, real, values_at
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
@@ -42,14 +42,13 @@ def sign(goal, products=(), given=(), positive=(), strict=False, witness=None):
     real(goal, *given, *positive, *(f for factors in products for f in factors))
     known = (*given, *positive)
 
-    def met(values):
+    def true(values):
         return all(e >= 0 for e in values) and all(e > 0 for e in values[len(given) :])
 
     if witness is not None:
-        point = {symbol: sympify(value) for symbol, value in witness.items()}
-        value, *rest = values = [sympify(e).xreplace(point) for e in (goal, *known)]
-        fair = all(map(admits, point, point.values())) and all(e.is_Rational for e in values) and met(rest)
-        return REFUTED if fair and (value < 0 or (strict and value == 0)) else UNDECIDED
+        values = values_at(witness, (goal, *known))
+        fair = values and all(e.is_Rational for e in values) and true(values[1:])
+        return REFUTED if fair and (values[0] < 0 or (strict and values[0] == 0)) else UNDECIDED
 
     def grade(f):
         f = sympify(f)
@@ -61,7 +60,7 @@ def sign(goal, products=(), given=(), positive=(), strict=False, witness=None):
 
     grades = {min(map(grade, factors)) for factors in products}
     sound = 0 not in grades and (2 in grades or not strict) and vanishes(goal - sum(map(prod, products)))
-    return HOLDS if sound and (not known or found([goal, *known], lambda at: met(at[1:]))) else UNDECIDED
+    return HOLDS if sound and (not known or found([goal, *known], lambda at: true(at[1:]))) else UNDECIDED
 
 
 def index_sums(lhs, rhs, sizes=None, given=(), instance=None):
@@ -69,11 +68,12 @@ def index_sums(lhs, rhs, sizes=None, given=(), instance=None):
     the values of an index function, lie; `given` are quantities known to be 0. An instance (sizes and free indices:
     integers; index functions: functions) within these ranges refutes if the two differ for some entries."""
     real(lhs, rhs, *given)
+    ranges = sizes or {}
     if instance is not None:
-        difference = instantiated(lhs - rhs, sizes or {}, instance)
-        return REFUTED if not given and difference is not None and found([difference], any) else UNDECIDED
-    met = not given or found(map(smallest, given), lambda at: not any(at))
-    return HOLDS if met and not any(normal_form(lhs - rhs - sum(given), sizes or {}).values()) else UNDECIDED
+        values = values_at(instance, [lhs - rhs], ranges)
+        return REFUTED if not given and values and found(values, any) else UNDECIDED
+    fair = not given or met(given, ranges)
+    return HOLDS if fair and not any(normal_form(lhs - rhs - sum(given), ranges).values()) else UNDECIDED
 
 
 def spans(rows, targets):

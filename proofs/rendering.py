@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from conv2attn.report import Document, Notes, Table
@@ -9,6 +10,7 @@ from conv2attn.report.markup import latex_escape as escape
 from conv2attn.report.markup import markdown_table
 
 if TYPE_CHECKING:
+    from .claim import Claim
     from .decided import DecidedClaim, FormalRow, ProofReport
 
 
@@ -88,6 +90,16 @@ def article(report: ProofReport) -> str:
         lines += [r"\end{itemize}", rf"\emph{{Not shown:}} {escape(claim.not_shown)}", ""]
         lines += [rf"\emph{{Formal:}} {escape(claim.formal)}", ""]
     return "\n".join([*lines, escape(report.summary), r"\end{document}", ""])
+
+
+def header(claim: Claim, width: int = 100) -> str:
+    """The comment at the beginning of the Coq file of a claim: its words, as they stand in its Python file."""
+    parts = {"Claim": claim.words, "Source": f"{claim.source}.", "Does not show": f"{claim.not_shown} *)"}
+    filled = [
+        fill(f"{name}: {text}", width, initial_indent=" " * 4, subsequent_indent=" " * 4)
+        for name, text in parts.items()
+    ]
+    return "\n".join([f"(** * {claim.name}: {claim.title}", "", *filled]) + "\n"
 
 
 def table(report: ProofReport) -> str:

@@ -46,7 +46,58 @@ BASIS = "tests/basis/laws.py"
 DIFFERENCE = "tests/bounds/edges/rounding.py::test_difference_of_a_leaking_layer_and_its_convolution"
 HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 
+BY_KEY = "tests/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
+SIDES = "tests/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
+CHAIN = "tests/equivalence/edges/chain.py"
+
 MUTANTS = {
+    "scores ten times too good": Mutant(
+        "bounds/by_key.py", "return (1 + u) ** 2 * added - 1,", "return ((1 + u) ** 2 * added - 1) / 10,", BY_KEY
+    ),
+    "scores off a pixel as on one": Mutant("bounds/by_key.py", "(1 + u) ** 5 * added", "(1 + u) ** 2 * added", BY_KEY),
+    "what the largest score is off by": Mutant(
+        "bounds/by_key.py", "2 * (relative * largest + lost)", "2 * lost", BY_KEY
+    ),
+    "an exponential that is exact": Mutant(
+        "bounds/by_key.py", "d = 2 * arb(arithmetic.exp_ulps) * u", "d = 0 * u", BY_KEY
+    ),
+    "a maximum that never grows": Mutant("bounds/by_key.py", "math.ceil(keys / BLOCK)", "0", BY_KEY),
+    "one side of a key": Mutant("bounds/by_key.py", "in {shift, -shift} if", "in {-shift} if", BY_KEY),
+    "an enumeration taken for a box": Mutant(
+        "bounds/by_key.py", "1 + 2 * (one_side(smaller, shift)", "1 + (one_side(smaller, shift)", BY_KEY
+    ),
+    "a centre beyond the grid as within": Mutant("bounds/by_key.py", "    if head.outside:", "    if False:", BY_KEY),
+    "far keys forgotten": Mutant("bounds/by_key.py", "+ stored + 2 * beyond, stored", ", stored", BY_KEY),
+    "far keys of one axis": Mutant("bounds/by_key.py", "reach + 1) for side", "reach + 2) for side", BY_KEY),
+    "exponentials off by the leak alone": Mutant("bounds/by_key.py", "+ d * leak)", ")", BY_KEY),
+    "sums stored once": Mutant("bounds/by_key.py", "if arithmetic.stores_means and", "if False and", BY_KEY),
+    "the farthest key for all": Mutant(
+        "bounds/by_key.py",
+        "    d = 2 * arb(arithmetic.exp_ulps) * u",
+        "    constant = constant + relative * alpha * keys\n    d = 2 * arb(arithmetic.exp_ulps) * u",
+        SIDES,
+    ),
+    "a leak counted once for two layers": Mutant(
+        "equivalence/rounding.py", "(mixings[0][0] + mixings[1][0]) * SLACK", "mixings[1][0] * SLACK", CHAIN
+    ),
+    "the rounding of one mean": Mutant(
+        "equivalence/rounding.py",
+        "sum(getattr(m, part) for _, m in mixings)",
+        "getattr(mixings[0][1], part)",
+        CHAIN,
+    ),
+    "the engine ignored": Mutant(
+        "equivalence/rounding.py", "arithmetics(engine, like", 'arithmetics("dense", like', CHAIN
+    ),
+    "the distance of a head ignored": Mutant(
+        "equivalence/rounding.py",
+        "Head(head.alpha, head.shifts, head.distance",
+        "Head(head.alpha, head.shifts, 0.0",
+        CHAIN,
+    ),
+    "the product of factors exact": Mutant(
+        "equivalence/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
+    ),
     "alpha 46 for 128": Mutant("bounds/alpha.py", HALVINGS, "halvings = 66", ALPHA),
     "alpha 88 for 128": Mutant("bounds/alpha.py", HALVINGS, "halvings = 127", ALPHA),
     "alpha 1024 for all": Mutant(
@@ -78,19 +129,19 @@ MUTANTS = {
     "the cast is not counted": Mutant("bounds/rounding.py", "(1 + cast) ** casts - 1", "1 - 1", ROUNDING),
     "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
-        "equivalence/tap_sums.py",
+        "equivalence/maps.py",
         "wrong.append(~(single[0] == single[1]))",
         "wrong.append((single[0] - single[1]).abs() > 1e-6)",
         f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
     ),
     "biases not compared": Mutant(
-        "equivalence/layers.py",
+        "equivalence/maps.py",
         "if unequal.any():",
         "if False:",
         f"{SHOWS}::test_a_difference_below_rounding_is_that_of_fractions[zeros-1]",
     ),
     "padding mode not compared": Mutant(
-        "equivalence/layers.py",
+        "equivalence/maps.py",
         "first.mode != second.mode",
         "False",
         f"{SHOWN}[reflect replaced by replicate]",
@@ -102,31 +153,31 @@ MUTANTS = {
         f"{SHOWN}[stride that shows at some sizes only]",
     ),
     "heads off the grid": Mutant(
-        "equivalence/larger_grid.py",
+        "equivalence/maps.py",
         'padding.mode == "zeros" and min(amounts) > 0',
         'padding.mode == "zeros"',
         f"{OFF_GRID}::test_heads_off_the_grid_of_two_axes[zeros on one axis hide nothing of another]",
     ),
     "any leak": Mutant(
-        "equivalence/leak.py",
+        "equivalence/maps.py",
         "if not least > roundoff:",
         "if not least > 1:",
         f"{LEAKS}::test_only_the_heads_that_leak_are_counted_and_the_worst_is_named",
     ),
     "bounded called proved": Mutant(
-        "equivalence/leak.py",
+        "equivalence/maps.py",
         "if not any(computed.values()) and",
         "if max(computed.values()) <= 1e-15 and",
         f"{NETWORKS}::test_strength_follows_alpha_and_not_what_is_measured",
     ),
     "one head of several at a place": Mutant(
-        "equivalence/tap_sums.py",
+        "equivalence/maps.py",
         "(factor[terms].unflatten(",
         "(factor[terms[:1]].unflatten(",
         f"{MAPS}::test_a_pair_of_layers_is_decided_by_the_right_part[two heads at one place, off together]",
     ),
     "sums of products in floats": Mutant(
-        "equivalence/tap_sums.py",
+        "equivalence/maps.py",
         "    (first, _), (second, _) = (integer_matrix",
         "    return left @ right != 0\n    (first, _), (second, _) = (integer_matrix",
         f"{MAPS}::test_long_sums_of_large_numbers_are_exact",
@@ -150,21 +201,21 @@ MUTANTS = {
         f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
-        "equivalence/nodes.py",
-        "{tuple(tensor.shape)} {digest}",
-        "{tuple(tensor.shape)}",
+        "equivalence/normal_form.py",
+        "tuple(tensor.shape), self.table.bits(tensor))",
+        'tuple(tensor.shape), "")',
         f"{SHOWN}[a buffer by one ulp]",
     ),
     "operators not compared": Mutant(
-        "equivalence/graph_differences.py",
-        "for ours, theirs in pairs if ours.key != theirs.key)",
-        "for ours, theirs in pairs if not ours.key)",
+        "equivalence/terms.py",
+        "self.term(self.name, *self.arguments.values())",
+        "self.term(self.name, self.first)",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[slope of an activation]",
     ),
     "sizes not compared": Mutant(
-        "equivalence/graph_differences.py",
-        "    if first.conditions != second.conditions:\n        sizes",
-        "    if False:\n        sizes",
+        "equivalence/matching.py",
+        "return set(self.graphs[0].guards) != set(self.graphs[1].guards)",
+        "return False",
         "tests/equivalence/laws.py::test_a_changed_context_never_holds[code for certain batch sizes]",
     ),
     "undecided exits 0": Mutant(
@@ -177,22 +228,40 @@ MUTANTS = {
         f"{MAPS}::test_weights_that_are_off_are_counted_and_the_worst_is_named[1]",
     ),
     "the bound forgets the layer": Mutant(
-        "equivalence/tolerance.py",
-        "(passed.error + own)",
-        "passed.error",
+        "equivalence/rows.py",
+        "(rows * given.error + each_own)",
+        "(rows * given.error)",
         f"{TOLERANCE}::test_the_bound_of_a_leaking_network_is_of_the_size_of_the_difference",
     ),
     "any bound will do": Mutant(
-        "equivalence/tolerance.py",
-        "if bound is not None and bound <= tolerance:",
-        "if bound is not None and bound >= 0:",
+        "equivalence/verdicts.py",
+        'bound <= tolerance:\n            return holds("tolerance", Strength.BOUNDED), ()',
+        'bound >= 0:\n            return holds("tolerance", Strength.BOUNDED), ()',
         f"{TOLERANCE}::test_of_a_layer_the_bound_decides_or_an_input_and_between_them_nothing",
     ),
     "a certificate of any file": Mutant(
         "equivalence/rechecking.py",
-        "if sha256(Path(path)) != known]",
-        "if False]",
-        "tests/equivalence/edges/rechecked_networks.py::test_a_file_that_changed_is_refuted_before_it_is_read",
+        "elif type(stored) is not type(anew) or stored != anew:",
+        "elif type(stored) is not type(anew):",
+        "tests/equivalence/edges/rechecks.py::test_no_single_edit_of_a_certificate_holds",
+    ),
+    "gradients not tried": Mutant(
+        "equivalence/comparison.py",
+        "for each in (False, True)",
+        "for each in (False,)",
+        "tests/equivalence/edges/plain_calls.py::test_code_that_sees_the_export_is_undecided[1-gradients]",
+    ),
+    "any error refutes": Mutant(
+        "equivalence/verdicts.py",
+        "if run.failure and run.fault:",
+        "if False:",
+        "tests/equivalence/edges/plain_calls.py::test_only_the_networks_own_errors_refute",
+    ),
+    "an order of a difference": Mutant(
+        "equivalence/rewrites.py",
+        'return call.term("subtract", first, other)',
+        'return sorted_terms(call, "subtract", first, other)',
+        "tests/equivalence/edges/rewrites.py::test_what_only_looks_alike_never_holds[order of a difference]",
     ),
     "query minus key": Mutant(
         "basis/grid.py",
@@ -203,40 +272,46 @@ MUTANTS = {
     "reflect off by one": Mutant(
         "basis/padding.py", "((side - 1) - place.abs()).abs()", "(side - place.abs()).abs()", BASIS
     ),
-    "only the first queries are solved": Mutant(
-        "span/rational/containment.py",
-        "if any(row_left(",
-        "if False and any(row_left(",
-        "tests/span/edges/exact_rows.py::test_a_query_far_behind_the_equations_that_were_solved_is_not_passed_over",
-    ),
-    "a norm that no residual raises": Mutant(
-        "span/programme/dual.py",
-        "slope += Fraction(sum",
-        "slope += 0 * Fraction(sum",
-        "tests/span/edges/duals.py::test_no_mixing_is_larger_than_the_bound_on_norms",
+    "the excluded norm forgets rounding": Mutant(
+        "span/weighing.py",
+        "slope = self.met + per_norm * self.peak",
+        "slope = self.met",
+        "tests/span/edges/witnesses.py::test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none",
     ),
     "floats of exact rows decide": Mutant(
-        "span/programme/decision.py",
-        "if attention.exact:\n        given",
-        "if False:\n        given",
+        "span/solver.py",
+        "if rows:\n        coefficients = Coefficients.exactly(targets.coefficients)\n\n        def left",
+        "if False:\n        coefficients = Coefficients.exactly(targets.coefficients)\n\n        def left",
         "tests/span/edges/exact_rows.py::test_the_floats_of_exact_rows_decide_nothing",
     ),
     "what a dual meets is not charged": Mutant(
-        "span/programme/dual.py",
+        "span/weighing.py",
         "(self.gain - norm * self.met) / self.peak",
         "self.gain / self.peak",
         "tests/span/laws.py::test_verdicts_at_the_border_are_those_of_an_independent_programme",
     ),
     "a residual that grows with the norm counts as none": Mutant(
-        "span/conditions/limits.py",
+        "span/limits.py",
         "min(norm, largest)",
         "norm",
         "tests/span/edges/arguments.py::test_the_largest_norm",
     ),
+    "shares by all pairs of images": Mutant(
+        "span/measures.py",
+        "(total - own.sum(0)) / (n * (n - 1))",
+        "total / n**2",
+        "tests/span/facts.py::test_shares_are_the_true_ones_within_three_standard_errors",
+    ),
+    "masked keys count": Mutant(
+        "span/sums.py",
+        "if everything else pixels",
+        "if True else pixels",
+        "tests/span/facts.py::test_masked_keys_are_neither_content_nor_position",
+    ),
     "taps of a transposed layer not flipped back": Mutant(
         "theorem/modules.py",
-        "weight.flip(list(range(2, weight.ndim)))",
-        "weight",
+        "turned(convolution.weight, convolution.groups)",
+        "convolution.weight.transpose(0, 1)",
         "tests/span/edges/recovered.py::test_recovered_modules_compute_the_same",
     ),
 }

@@ -4,6 +4,8 @@ Nothing here knows what a tensor is. Formats are named as torch names its dtypes
 """
 
 from conv2attn.bounds.alpha import auto_alpha, one_hot_threshold
+from conv2attn.bounds.arithmetic import Arithmetic, worst
+from conv2attn.bounds.by_key import Head, soft_mixing_bound
 from conv2attn.bounds.centre import sharpness_on_a_pixel
 from conv2attn.bounds.covariance import leaked_mass_covariance, smallest_eigenvalue_at_least
 from conv2attn.bounds.difference import difference_bound, mixing_effect
@@ -18,12 +20,14 @@ from conv2attn.bounds.separation import (
     largest_exact_side,
     largest_separating_side,
 )
-from conv2attn.bounds.softmax import cut_mass, soft_mixing_bound, softmax_error
+from conv2attn.bounds.softmax import cut_mass, softmax_error
 
 __all__ = [
     "EXP_ULPS",
     "FORMATS",
+    "Arithmetic",
     "Format",
+    "Head",
     "RoundingBound",
     "absolute_score_error",
     "auto_alpha",
@@ -53,4 +57,5 @@ __all__ = [
     "softmax_error",
     "target_rounds_to_one_threshold",
     "up",
+    "worst",
 ]

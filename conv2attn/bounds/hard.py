@@ -56,13 +56,19 @@ def target_rounds_to_one_threshold(
 
 
 def hard_mixing_bound(
-    alpha: float, dimensions: int, format_name: str, exp_ulps: float = EXP_ULPS["softmax"]
+    alpha: float,
+    dimensions: int,
+    format_name: str,
+    exp_ulps: float = EXP_ULPS["softmax"],
+    *,
+    stores: bool = False,
 ) -> RoundingBound:
     """Bound on |computed sum over keys of weight * x - x_target|, from where the target's weight is exactly 1.
 
     The target's own product is exact. The others, m |x| in all, cost what their own sum is, and once more what the
     target's partial sum loses by rounding: it is a float itself, so adding b to it errs by at most |b|. A cast to
-    storage doubles this, as x_target is a number of the storage. In tf32 and bf32, whose operands are cut and whose
+    storage doubles this, as x_target is a number of the storage; where the sum `stores` each partial sum, every one of
+    them is rounded twice, and what it adds counts fourfold at most. In tf32 and bf32, whose operands are cut and whose
     sums may truncate, the sum is bounded as that of a convolution. The number of keys does not matter, only how many
     weights are not 0. Holds with gradual underflow, and with flushing where no x is subnormal.
 
@@ -82,6 +88,12 @@ def hard_mixing_bound(
         mass, others = _stored_off_target(alpha, dimensions, format_name, exp_ulps)
         rounding = arb(convolution_bound(others + 1, format_name, bias=False).factor)
         lost = (1 + rounding) * (2 * (others + 1) * arb(inner.smallest_normal))
+        if stores and storage != inner:
+            step = (1 + arb(inner.unit_roundoff)) * (1 + arb(storage.unit_roundoff)) - 1
+            if not (others + 1) * step < 1:
+                return RoundingBound(math.inf, math.inf)
+            rounding = 1 / (1 - (others + 1) * step) - 1
+            lost += (1 + rounding) * (others * arb(storage.smallest_subnormal))
         if storage != inner:
             lost += (1 + rounding) * (arb(inner.smallest_normal) + storage.smallest_subnormal)
         if cuts:

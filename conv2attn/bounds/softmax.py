@@ -6,7 +6,7 @@ from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, storage_of
-from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
+from conv2attn.bounds.rounding import gamma
 
 CUT_BITS = 24  # a weight is cut where it is certainly below the smallest normal number times 2^24
 
@@ -32,12 +32,9 @@ def cut_mass(keys: int, format_name: str, score_error: float = 0.0) -> float:
 def softmax_error(
     keys: int, format_name: str, score_error: float = 0.0, exp_ulps: float = EXP_ULPS["softmax"]
 ) -> float:
-    """Upper bound on the sum over keys of |computed weight - softmax weight|, for any scores.
+    """Upper bound on the sum over keys of |computed weight - softmax weight|, for any scores off by at most an amount.
 
-    With D = d + keys eta for exponentials off by a fraction d and an amount eta (exp itself, scores off by e, and what
-    is cut), their sum off by g = gamma and lambda, each quotient by v and mu (the reciprocal, its product and the cast,
-    u each), it is ((v + g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + keys mu. Underflow, gradual or flushed,
-    loses less than the smallest normal number each time.
+    `weights_error` for exponentials off by a fraction d and an amount eta (exp itself, scores off by e, what is cut).
 
     Args:
         score_error: largest error of a score after its maximum was subtracted.
@@ -48,39 +45,31 @@ def softmax_error(
     Source: proved as claim SOFT of proofs/; Blanchard, Higham and Higham 2021, Computing the log-sum-exp and softmax
         functions, Sec. 4.
     """
-    inner, storage = accumulator_of(format_name), storage_of(format_name)
+    inner = accumulator_of(format_name)
     with ctx.workprec(BALL_PRECISION):
-        u, cast, tiny = arb(inner.unit_roundoff), 1 + arb(storage.unit_roundoff), arb(inner.smallest_normal)
-        off = (1 + 2 * arb(exp_ulps) * u) * arb(score_error).exp() - 1
+        tiny = arb(inner.smallest_normal)
+        off = (1 + 2 * arb(exp_ulps) * inner.unit_roundoff) * arb(score_error).exp() - 1
         off += keys * (exp_ulps + 1) * tiny + arb(cut_mass(keys, format_name, score_error))
-        summed = arb(gamma(keys, inner.unit_roundoff))
-        lost = (1 + summed) * 2 * keys * tiny
-        least = (1 - summed) * (1 - off) - lost
-        if not (off <= 1 and summed <= 1 and least > 0):
-            return math.inf
-        quotients = (1 + u) ** 2 * cast - 1
-        underflow = cast * (3 + 2 * u) * tiny + tiny + storage.smallest_subnormal
-        return up(((quotients + summed) * (1 + off) + 2 * off + lost) / least + keys * underflow)
+        lost = (1 + arb(gamma(keys, inner.unit_roundoff))) * 2 * keys * tiny
+        return up(weights_error(keys, format_name, off, lost))
 
 
-def soft_mixing_bound(
-    keys: int, format_name: str, score_error: float = 0.0, exp_ulps: float = EXP_ULPS["softmax"]
-) -> RoundingBound:
-    """Bound on |computed sum over keys of weight * x - the same in real arithmetic|, for any scores.
+def weights_error(keys: int, format_name: str, off: arb, lost: arb) -> arb:
+    """The sum of |computed weight - weight| over so many keys, whose exponentials are off by `off` of their sum.
 
-    `softmax_error`, then a dot product of `keys` terms with weights of sum at most 1 plus that, then a cast, as
-    `convolution_bound` has them. For x that is 0 or normal, underflow loses less than the smallest normal number in
-    each product and sum.
+    With D = `off`, their sum off by g = gamma and lambda = `lost`, each quotient by v and mu (the reciprocal, its
+    product and the cast, u each), it is ((v + g)(1 + D) + 2 D + lambda) / ((1 - g)(1 - D) - lambda) + keys mu.
+    Underflow, gradual or flushed, loses less than the smallest normal number each time.
 
     Returns:
-        A bound of `factor * max |x| + absolute`.
-    Raises:
-        UsageError: keys times the unit roundoff is not less than 1.
-    Source: proved as claim SOFT of proofs/.
+        An upper bound; infinity where D > 1 or the sum may lose half.
     """
     inner, storage = accumulator_of(format_name), storage_of(format_name)
-    with ctx.workprec(BALL_PRECISION):
-        weights = arb(softmax_error(keys, format_name, score_error, exp_ulps))
-        product = arb(convolution_bound(keys, format_name, bias=False).factor)
-        lost = (2 * keys + 1) * arb(inner.smallest_normal) + storage.smallest_subnormal
-        return RoundingBound(up(weights + (1 + weights) * product), up((1 + product) * lost))
+    u, cast, tiny = arb(inner.unit_roundoff), 1 + arb(storage.unit_roundoff), arb(inner.smallest_normal)
+    summed = arb(gamma(keys, inner.unit_roundoff))
+    least = (1 - summed) * (1 - off) - lost
+    if not (off <= 1 and summed <= 1 and least > 0):
+        return arb(math.inf)
+    quotients = (1 + u) ** 2 * cast - 1
+    underflow = cast * (3 + 2 * u) * tiny + tiny + storage.smallest_subnormal
+    return ((quotients + summed) * (1 + off) + 2 * off + lost) / least + keys * underflow

@@ -1,45 +1,56 @@
-(** * A46: from which alpha a float softmax is exactly one-hot
+(** * A46: Which alpha makes floats one-hot
 
-    Claim: the weight [e^-alpha] of a neighbouring pixel, correctly rounded to nearest with ties to even and gradual
-    underflow, is zero if and only if [alpha >= k ln 2], with k = 1075, 150, 134 and 25 in float64, float32, bfloat16 and
-    float16; then a float32 softmax, its sum taken in any order, is exactly one-hot. At alpha = 46 it is not zero: [e^-46]
-    is more than the smallest positive float32, 2^-149.
-    Source: the formats' definitions; Cordonnier et al. 2020, remark after Lemma 2, which says that alpha = 46 suffices (E1).
-    Does not show: that a library rounds the exponential correctly, or does not flush subnormals (it is measured); scores
-    that are themselves rounded.
-    Licenses: conv2attn.bounds (thresholds of alpha). *)
+    Claim: exp(-46) is about 1.05e-20, far above the smallest positive float32, 2^-149 = 1.4e-45:
+    the remark mixes 10^-45 with e^-45. At alpha = 46 the target's weight rounds to 1, but the
+    others are not 0. An off-target weight rounds to 0 exactly from alpha > k ln 2 on, k = 25
+    (float16), 134 (bfloat16), 150 (float32), 1075 (float64); the table's powers of two 64, 128,
+    128, 1024 exceed these, with and without gradual underflow.
+    Source: Cordonnier et al. 2020, remark on the magnitude of alpha, corrected by this project.
+    Does not show: What the exp of a library or a device really returns, which is measured and not
+    proved. That a weight rounds to 1 is said of the exact sum; of each order of summation in SOFT.
+    *)
 From Coq Require Import Reals ZArith Lra Lia.
 From Flocq Require Import Core.
-From Interval Require Import Float.Specific_stdz Float.Specific_ops Float.Basic Interval.Interval Interval.Float.
+From Interval Require Import Float.Specific_stdz Float.Specific_ops Float.Basic Interval.Interval
+  Interval.Float.
 From Interval Require Import Interval.Float_full Real.Xreal.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
 Local Open Scope R_scope.
 
-(** ** Exponentials of integers against powers of two, by interval arithmetic on integers. The tactic [interval] would bring
-    the axioms of primitive floats; the library's functions on [Z] do not. *)
+(** ** Exponentials of integers against powers of two, by interval arithmetic on integers
+
+    The tactic [interval] would bring the axioms of primitive floats; the library's functions on [Z]
+    do not. *)
 Module Floats := SpecificFloat StdZRadix2.
 Module Balls := FloatIntervalFull Floats.
 Definition bits60 := Floats.PtoP 60.
 Definition gap z k := Balls.sub bits60
-  (Balls.mul bits60 (Balls.exp bits60 (Balls.fromZ bits60 z)) (Balls.fromZ bits60 (2 ^ k))) (Balls.fromZ bits60 1).
+  (Balls.mul bits60 (Balls.exp bits60 (Balls.fromZ bits60 z)) (Balls.fromZ bits60 (2 ^ k)))
+    (Balls.fromZ bits60 1).
 Lemma gap_correct z k : contains (Balls.convert (gap z k)) (Xreal (exp (IZR z) * IZR (2 ^ k) - 1)).
 Proof.
-change (Xreal (exp (IZR z) * IZR (2 ^ k) - 1)) with (Xsub (Xmul (Xexp (Xreal (IZR z))) (Xreal (IZR (2 ^ k)))) (Xreal 1)).
+change (Xreal (exp (IZR z) * IZR (2 ^ k) - 1))
+  with (Xsub (Xmul (Xexp (Xreal (IZR z))) (Xreal (IZR (2 ^ k)))) (Xreal 1)).
 apply: Balls.sub_correct; last exact: (Balls.fromZ_correct bits60 1).
 by apply: Balls.mul_correct; [apply: Balls.exp_correct|]; exact: Balls.fromZ_correct.
 Qed.
 Lemma negative e r : Balls.sign_strict e = Xlt -> contains (Balls.convert e) (Xreal r) -> r < 0.
-Proof. by move=> sign inside; have := Balls.sign_strict_correct e; rewrite sign => H; exact: (proj2 (H _ inside)). Qed.
+Proof. by move=> sign inside; have := Balls.sign_strict_correct e; rewrite sign => H;
+  exact: (proj2 (H _ inside)). Qed.
 Lemma exp_lt z k : Balls.sign_strict (gap z k) = Xlt -> exp (IZR z) * IZR (2 ^ k) < 1.
 Proof. by move=> sign; have := negative _ _ sign (gap_correct z k); lra. Qed.
 Lemma exp_gt z k : Balls.sign_strict (Balls.neg (gap z k)) = Xlt -> 1 < exp (IZR z) * IZR (2 ^ k).
-Proof. by move=> sign; have := negative _ _ sign (Balls.neg_correct _ _ (gap_correct z k)); rewrite /=; lra. Qed.
+Proof. by move=> sign; have := negative _ _ sign (Balls.neg_correct _ _ (gap_correct z k));
+  rewrite /=; lra. Qed.
 
 Theorem integers : A46_integers.
-Proof. by do ![split]; ((apply: exp_lt; vm_compute; reflexivity) || (apply: exp_gt; vm_compute; reflexivity)). Qed.
+Proof. by do ![split];
+  ((apply: exp_lt; vm_compute; reflexivity) || (apply: exp_gt; vm_compute; reflexivity)). Qed.
 
-(** ** Rounding: up to half the smallest subnormal goes to zero, the tie because zero is even; more does not *)
+(** ** Rounding
+
+    Up to half the smallest subnormal goes to zero, the tie because zero is even; more does not *)
 Section Threshold.
 Variables (emin p : Z) (k : positive).
 Hypothesis p0 : (0 < p)%Z.
@@ -68,7 +79,8 @@ Lemma above x : bpow radix2 (emin - 1) < x -> rounded emin p x <> 0.
 Proof.
 move=> lt zero; have P : Prec_gt_0 p := p0.
 destruct (round_N_pt radix2 (FLT_exp emin p) (fun n => negb (Z.even n)) x) as [_ near].
-have G : generic_format radix2 (FLT_exp emin p) (bpow radix2 emin) by apply: generic_format_bpow; rewrite /FLT_exp; lia.
+have G : generic_format radix2 (FLT_exp emin p) (bpow radix2 emin) by apply: generic_format_bpow;
+  rewrite /FLT_exp; lia.
 have z : Generic_fmt.round radix2 (FLT_exp emin p) ZnearestE x = 0 := zero.
 have := near _ G; rewrite z.
 have E : bpow radix2 emin = 2 * bpow radix2 (emin - 1).
@@ -79,7 +91,8 @@ Qed.
 Lemma threshold alpha : rounded emin p (exp (- alpha)) = 0 <-> IZR (Z.pos k) * ln 2 <= alpha.
 Proof.
 split=> [zero|].
-  apply: Rnot_lt_le => lt; apply: (above (exp (- alpha))) zero; rewrite -half_power; apply: exp_increasing; lra.
+  apply: Rnot_lt_le => lt; apply: (above (exp (- alpha))) zero; rewrite -half_power;
+    apply: exp_increasing; lra.
 case=> [lt|<-]; last by rewrite half_power; exact: tie.
 apply: below; rewrite Rabs_pos_eq; last exact: Rlt_le (exp_pos _).
 by rewrite -half_power; apply: exp_increasing; lra.
@@ -106,11 +119,14 @@ Proof.
 move=> small; apply: round_generic; apply: generic_format_FLT.
 by exists (Flocq.Core.Defs.Float radix2 z 0); rewrite /F2R /= ?Rmult_1_r //; lia.
 Qed.
-Lemma float_sum_zero (K : eqType) (w : K -> R) (target : K) (order : seq K) : uniq order -> w target = 1 ->
-  (forall k, k != target -> w k = 0) -> float_sum [seq w k | k <- order] = if target \in order then 1 else 0.
+Lemma float_sum_zero (K : eqType) (w : K -> R) (target : K) (order : seq K) : uniq order ->
+  w target = 1 ->
+  (forall k, k != target -> w k = 0) -> float_sum [seq w k | k <- order]
+    = if target \in order then 1 else 0.
 Proof.
 move=> + w1 w0; elim: order => //= k order IH /andP [new uniq]; rewrite IH // in_cons.
-case: (eqVneq k target) => [E|ne]; last by rewrite w0 // Rplus_0_l /=; case: ifP => _; exact: float32_int.
+case: (eqVneq k target) => [E|ne]; last by rewrite w0 // Rplus_0_l /=; case: ifP => _;
+  exact: float32_int.
 by rewrite E in new *; rewrite w1 ?eqxx (negbTE new) Rplus_0_r; exact: float32_int.
 Qed.
 Theorem exactly_one_hot : A46_softmax.
@@ -121,7 +137,8 @@ have w1 : w target = 1 by rewrite /w top exp_0; exact: float32_int.
 have w0 j : j != target -> w j = 0.
   move=> ne; rewrite /w -[s j]Ropp_involutive; have [_ [[_ zero] _]] := thresholds (- s j).
   by apply: zero; have := low j ne; lra.
-rewrite (float_sum_zero K w target) ?(perm_uniq perm) ?enum_uniq // (perm_mem perm) mem_enum inE -/(w k) /one_hot.
+rewrite (float_sum_zero K w target) ?(perm_uniq perm) ?enum_uniq //
+  (perm_mem perm) mem_enum inE -/(w k) /one_hot.
 case: (eqVneq k target) => [->|ne]; first by rewrite w1 /Rdiv Rinv_1 Rmult_1_r; exact: float32_int.
 by rewrite w0 // /Rdiv Rmult_0_l; exact: float32_int.
 Qed.
@@ -135,9 +152,12 @@ have low (k : bool) : k != true -> (if k then 0 else - 104) <= - (150 * ln 2).
   apply: exp_lt_inv; have -> : exp (150 * ln 2) = IZR (2 ^ 150).
     have -> : IZR (2 ^ 150) = bpow radix2 150 by [].
     by rewrite bpow_exp; congr exp; rewrite /=; ring.
-  have := exp_pos 104; have E : exp 104 * exp (-104) = 1 by rewrite -exp_plus -[RHS]exp_0; congr exp; ring.
-  by move: (IZR (2 ^ 150)) lt (exp_pos (-104)) E => y; move: (exp (-104)) (exp 104) => u v lt u0 E v0; nra.
-have perm : perm_eq [:: true; false] (enum bool_finType) by apply: uniq_perm; rewrite ?enum_uniq // => -[]; rewrite mem_enum.
+  have := exp_pos 104; have E : exp 104 * exp (-104) = 1 by rewrite -exp_plus -[RHS]exp_0;
+    congr exp; ring.
+  by move: (IZR (2 ^ 150)) lt (exp_pos (-104)) E => y;
+    move: (exp (-104)) (exp 104) => u v lt u0 E v0; nra.
+have perm : perm_eq [:: true; false] (enum bool_finType) by apply: uniq_perm;
+  rewrite ?enum_uniq // => -[]; rewrite mem_enum.
 split; last by rewrite (exactly_one_hot bool_finType _ true _ perm erefl low).
 by rewrite (exactly_one_hot bool_finType _ true _ perm erefl low).
 Qed.

@@ -1,13 +1,19 @@
-(** * AND: Andreoli, Propositions 1 to 3 and Eq. (13)
+(** * AND: Andreoli: Propositions 1-3, Eqs. (9)-(13)
 
-    Claim: over a basis every tensor has exactly one decomposition; a convolution of basis [A] and parameter [Theta] is
-    [sum_k A_k^T x Theta_k]; the composition of two of them, of bases [A'], [A''] and parameters [Theta'], [Theta''], is the
-    convolution whose basis and parameter are the products, one for each pair of indices, the first layer's bias becoming a
-    field over the outputs; and heads that are concatenated and multiplied by an output matrix are one such convolution.
-    Source: Andreoli 2019, Eqs. (6), (7), (8), (13) and Propositions 1, 2, 3.
-    Eqs. (9) and (12), and the paper's attention as such a convolution, stand here too, Eq. (11) and masks in Masks.v.
-    Does not show: products are not merged where equal.
-    Licenses: conv2attn.basis (composition). *)
+    Claim: (1) Over a basis every tensor has a unique decomposition. (2) A convolution of basis A
+    and parameter Theta is y = sum_k A_k' x Theta_k; the grid convolution and position-only
+    attention are instances. (3) Composing two of them multiplies their bases and their parameters;
+    the first layer's bias becomes a field over the queries. (13) Concatenating heads and
+    multiplying by an output matrix is the sum over heads with Theta_k = value_k output_k. (9) If
+    Theta_k = sum_h theta_hk C_h, basis elements may be added up first, H terms for K. (12) A bi-
+    linear term key query' is the inner product of keys and queries. (11) A softmax over the inputs
+    cancels lambda' and xi; with a leaky ReLU before it, it does not. Masked inputs weigh 0, after a
+    leaky ReLU too, but not after a plain one. A depthwise layer and a pointwise one behind it that
+    uses every channel are (9) with as many C_h as the rank of the kernels, and in general not with
+    one.
+    Source: Andreoli 2019, Propositions 1, 2, 3, Eqs. (6)-(13), Definitions 4-6, Section 3.2.
+    Does not show: That products of two bases which are equal as maps may be merged: that depends on
+    the maps, and with zero padding most differ at the border. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From C2A Require Import Statements Sums L1.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
@@ -17,7 +23,8 @@ Theorem proposition1 : AND1.
 Proof.
 move=> F s t k a free full Phi.
 have ks : k = s by move: free full; rewrite /row_free /row_full => /eqP -> /eqP.
-case: s / ks a free full Phi => a free _ Phi; have u : a^T \in unitmx by rewrite unitmx_tr -row_free_unit.
+case: s / ks a free full Phi => a free _ Phi; have u : a^T \in unitmx
+  by rewrite unitmx_tr -row_free_unit.
 by exists (invmx a^T *m Phi); split=> [|Theta ->]; rewrite ?mulKVmx ?mulKmx.
 Qed.
 
@@ -33,7 +40,9 @@ Qed.
 Theorem proposition3 : AND.
 Proof.
 move=> R K1 K2 m n n' p q q' A1 Theta1 A2 Theta2 x.
-rewrite /basis_conv -(pair_bigA _ (fun k1 k2 => (A1 k1 *m A2 k2)^T *m x *m (Theta1 k1 *m Theta2 k2))) /= exchange_big /=.
+rewrite /basis_conv
+  -(pair_bigA _ (fun k1 k2 => (A1 k1 *m A2 k2)^T *m x *m (Theta1 k1 *m Theta2 k2))) /= exchange_big
+  /=.
 apply: eq_bigr => k2 _; rewrite mulmx_sumr mulmx_suml; apply: eq_bigr => k1 _.
 by rewrite trmx_mul !mulmxA.
 Qed.
@@ -42,7 +51,8 @@ Theorem bias_field : AND_bias.
 Proof.
 move=> R K1 K2 m n n' p q q' A1 Theta1 A2 Theta2 b x; rewrite -proposition3 /basis_conv.
 under eq_bigr do rewrite mulmxDr mulmxDl.
-rewrite big_split /=; congr (_ + _); apply/matrixP => j o; rewrite !mxE !summxE; apply: eq_bigr => l _.
+rewrite big_split /=; congr (_ + _); apply/matrixP => j o; rewrite !mxE !summxE;
+  apply: eq_bigr => l _.
 rewrite -mulmxA !mxE mulr_suml; apply: eq_bigr => i _; rewrite !mxE; congr (_ * _).
 by apply: eq_bigr => c _; rewrite !mxE.
 Qed.
@@ -68,7 +78,8 @@ Proof. by move=> R m n p q d x z key query; rewrite trmx_mul !mulmxA. Qed.
 Theorem attention : AND_attention.
 Proof.
 move=> R Q K H D Cin Cout P Wval Wout X q o; rewrite mhsaE /basis_conv summxE.
-rewrite [LHS]GRing.addr0; apply: eq_bigr => h _; rewrite !mxE (reindex (@enum_val _ (mem {: Cin}))) /=; last exact: onW_bij (enum_val_bij _).
+rewrite [LHS]GRing.addr0; apply: eq_bigr => h _;
+  rewrite !mxE (reindex (@enum_val _ (mem {: Cin}))) /=; last exact: onW_bij (enum_val_bij _).
 apply: eq_bigr => c _; rewrite !mxE enum_rankK; congr (_ * _).
 rewrite (reindex (@enum_val _ (mem {: K}))) /=; last exact: onW_bij (enum_val_bij _).
 by apply: eq_bigr => k _; rewrite !mxE enum_rankK.
@@ -76,7 +87,8 @@ Qed.
 
 (** ** Instance: 1 x 1 matrices, one basis element each: 5 * (3 * x * 2) * 7 = 210 x *)
 Theorem instance (x : 'M[int]_1) :
-  basis_conv (fun _ : unit => 5%:M) (fun _ => 7%:M) (basis_conv (fun _ : unit => 3%:M) (fun _ => 2%:M) x) = 210%:Z *: x.
+  basis_conv (fun _ : unit => 5%:M) (fun _ => 7%:M)
+    (basis_conv (fun _ : unit => 3%:M) (fun _ => 2%:M) x) = 210%:Z *: x.
 Proof.
 rewrite proposition3 /basis_conv (bigD1 (tt, tt)) //= big1 ?addr0 => [|[[] []]] //.
 rewrite -!scalar_mxM tr_scalar_mx mul_scalar_mx -scalemxAl mul_mx_scalar scalerA; congr (_ *: _).
@@ -90,9 +102,11 @@ Definition mutant := forall (R : comRingType) (K1 K2 : finType) (n p : nat)
 Theorem mutant_refuted : ~ mutant.
 Proof.
 pose N : 'M[int]_2 := delta_mx 0 1; pose M : 'M[int]_2 := delta_mx 1 0.
-move=> /(_ [comRingType of int] [finType of unit] [finType of unit] 2%N 2%N (fun _ => 1%:M) (fun _ => N) (fun _ => 1%:M) (fun _ => M) 1%:M).
+move=> /(_ [comRingType of int] [finType of unit] [finType of unit] 2%N 2%N (fun _ => 1%:M)
+  (fun _ => N) (fun _ => 1%:M) (fun _ => M) 1%:M).
 have U (F : unit -> 'M[int]_2) : \sum_k F k = F tt by rewrite (bigD1 tt) //= big1 ?addr0 // => -[].
-have UU (F : unit * unit -> 'M[int]_2) : \sum_k F k = F (tt, tt) by rewrite (bigD1 (tt, tt)) //= big1 ?addr0 // => -[[] []].
+have UU (F : unit * unit -> 'M[int]_2) : \sum_k F k = F (tt, tt)
+  by rewrite (bigD1 (tt, tt)) //= big1 ?addr0 // => -[[] []].
 rewrite /basis_conv !U UU /=.
 rewrite !mulmx1 !trmx1 !mul1mx !mul_delta_mx => /matrixP /(_ 0 0); rewrite !mxE /=.
 by [].

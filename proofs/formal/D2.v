@@ -1,11 +1,14 @@
-(** * D2: two dimensions of the relative encoding are enough, one is not
+(** * D2: Two encoding dimensions
 
-    Claim: with an injective number [t] of the displacement, [r = (t, t^2)] and [v = alpha (2 t(Delta), -1)], the score has
-    its strict maximum at [Delta]; such a number is [M d_1 + d_2] with [M >= 2 W - 1] on a grid of width [W]. With
-    [D_p = 1] no three displacements that are keys at one query can each be the strict maximum of some head.
-    Source: this project (E5); Cordonnier et al. 2020, Theorem 1, asks for [D_p >= 3], and v1 conjectures that it is needed.
-    Does not show: that the numbers fit a float: the range grows with the square of [M].
-    Licenses: the enumerated encoding of conv2attn.attention. *)
+    Claim: Number the displacements of a grid by an injective integer t, on a padded grid of width W
+    as t = M d_1 + d_2 with M >= 2 W - 1. With r = (t, t^2) and v = alpha (2 t_Delta, -1) the score
+    is -alpha (t - t_Delta)^2 up to a constant, so every displacement is the unique peak of some v,
+    and D_p = 2 suffices in any number of axes. D_p = 1 cannot serve three keys, so 2 is the
+    minimum.
+    Source: this project; against Cordonnier et al. 2019 (arXiv v1), conjecture D_p >= 3, and
+    Theorem 1, D_p >= 3.
+    Does not show: The price in range: t^2 grows like the square of the number of displacements,
+    which floats do not hold; the code computes the scores from integers. *)
 From Coq Require Import Reals ZArith Lra Lia Psatz.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements.
@@ -36,7 +39,8 @@ have [/= e1 e2] : mixed_radix M d n = mixed_radix M d' n /\ d n = d' n.
 by rewrite ltnS leq_eqVlt => /orP [/eqP -> //|]; exact: IH.
 Qed.
 
-(** On a line, a strict maximum of [v r] among three is an end, and three points have only two ends. *)
+(** On a line, a strict maximum of [v r] among three is an end, and three points have only two
+    ends. *)
 Theorem one_is_not_enough : D2_minimum.
 Proof.
 move=> r v peak.
@@ -52,10 +56,22 @@ have := ends _ _ _ _ (peak i2 i0 n02) (peak i2 i1 n12).
 by lra.
 Qed.
 
-(** ** Instance: a grid of width 3, [M = 5]: displacement (1, -2) has number 3, its score is 9, that of (0, 2) is 8 *)
+Theorem score_of_number : D2_score.
+Proof. by move=> alpha u t; rewrite /enumerated_score; ring. Qed.
+Theorem extremes : D2_extremes.
+Proof.
+move=> D r high low up down; exists 1, (-1); split=> d ne; first by have := up d ne; lra.
+by have := down d ne; lra.
+Qed.
+
+(** ** Instance
+
+    A grid of width 3, [M = 5]: displacement (1, -2) has number 3, its score is 9, that of (0, 2) is
+    8 *)
 Definition number5 (d : Z * Z) : R := IZR (5 * d.1 + d.2).
 Theorem instance : let score d := 2 * number5 (1, -2)%Z * number5 d - number5 d * number5 d in
-  score (1, -2)%Z = 9 /\ score (0, 2)%Z = 8 /\ forall d1 d2, (Z.abs d2 < 3)%Z -> (d1, d2) <> (1, -2)%Z -> score (d1, d2) < 9.
+  score (1, -2)%Z = 9 /\ score (0, 2)%Z = 8 /\ forall d1 d2, (Z.abs d2 < 3)%Z ->
+    (d1, d2) <> (1, -2)%Z -> score (d1, d2) < 9.
 Proof.
 split; [|split]; rewrite /number5 /=; [lra | lra | move=> d1 d2 lt ne].
 have apart : (5 * d1 + d2 <> 3)%Z.

@@ -1,10 +1,12 @@
-(** * EQV: attention without positions is equivariant
+(** * EQV: Without positions, equivariant
 
-    Claim: if scores depend on the two tokens alone, shuffled tokens give the outputs shuffled alike; in general these are
-    other outputs.
-    Source: Cordonnier et al. 2020, Sec. 2.1, whose words are those of invariance (E16).
-    Does not show: anything about scores that see positions.
-    Licenses: nothing. *)
+    Claim: If scores depend on the two tokens alone, shuffling the tokens shuffles the outputs of
+    self-attention alike: it is equivariant. It is not invariant: the outputs at given places
+    change.
+    Source: Cordonnier et al. 2020, Section 2.1, Eqs. (1)-(3), its definition of equivariance
+    corrected.
+    Does not show: Translations of a relative encoding, under which a layer with positions is
+    equivariant. *)
 From Coq Require Import ZArith Reals Lra.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -20,12 +22,17 @@ apply: eq_bigr => k _; congr Rmult; rewrite /token_attention /softmax /Y; congr 
 by rewrite [RHS](reindex shuffle) //=; exact: onW_bij.
 Qed.
 
-(** ** Instance: tokens 0 and 1, score 0 but for a token that looks at itself: ln 2. Outputs 1/3 and 2/3, which change places *)
-Definition own_score (_ : unit) (x y : unit -> R) : R := if Rle_dec (x tt) (y tt) then if Rle_dec (y tt) (x tt) then ln 2 else 0 else 0.
+(** ** Instance
+
+    Tokens 0 and 1, score 0 but for a token that looks at itself: ln 2. Outputs 1/3 and 2/3, which
+    change places *)
+Definition own_score (_ : unit) (x y : unit -> R) : R :=
+  if Rle_dec (x tt) (y tt) then if Rle_dec (y tt) (x tt) then ln 2 else 0 else 0.
 Definition tokens (k : bool) (_ : unit) : reals := if k then 1 else 0.
 Definition ones (_ _ _ : unit) : reals := 1.
 Definition output (X : bool -> unit -> reals) (q : bool) : R :=
-  mhsa (D := [finType of unit]) (token_attention own_score X) ones ones (fun _ : unit => 0 : reals) X q tt.
+  mhsa (D := [finType of unit]) (token_attention own_score X) ones ones
+    (fun _ : unit => 0 : reals) X q tt.
 Lemma unit_sum (F : unit -> R) : \big[Rplus/0]_(i : unit) F i = F tt.
 Proof. by rewrite (bigD1 tt) //= big1 ?Rplus_0_r // => -[]. Qed.
 Lemma outputE X q : output X q = softmax (fun k => own_score tt (X q) (X k)) true * X true tt
@@ -42,8 +49,10 @@ Proof.
 rewrite outputE /softmax !big_bool /own_score /tokens; repeat (case: Rle_dec => ?; try lra).
 by rewrite /= exp_0 exp_ln; lra.
 Qed.
-Theorem instance : output (fun k => tokens (negb k)) true = 1 / 3 /\ output (fun k => tokens (negb k)) false = 2 / 3.
-Proof. by rewrite /output !(equivariant own_score ones ones _ bij_negb) -!/(output _ _) first_output second_output. Qed.
+Theorem instance : output (fun k => tokens (negb k)) true = 1 / 3 /\
+  output (fun k => tokens (negb k)) false = 2 / 3.
+Proof. by rewrite /output !(equivariant own_score ones ones _ bij_negb) -!/(output _ _) first_output
+  second_output. Qed.
 
 Theorem not_invariant : EQV_not_invariant.
 Proof.
@@ -53,8 +62,10 @@ by have [-> _] := instance; rewrite second_output; lra.
 Qed.
 
 (** ** Mutant: the same output, as the words after "that is" have it *)
-Definition mutant := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)
-    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle -> forall (X : K -> Cin -> reals) q o,
+Definition mutant := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
+  (Wval : H -> Cin -> D -> reals)
+    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle ->
+      forall (X : K -> Cin -> reals) q o,
   let Y k := X (shuffle k) in
   mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X q o.
 Theorem mutant_refuted : ~ mutant.

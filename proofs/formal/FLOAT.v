@@ -1,14 +1,18 @@
-(** * FLOAT: computed attention against computed convolution
+(** * FLOAT: Computed attention and convolution
 
-    Claim: in the arithmetic that is used (round to nearest even with gradual underflow; or flushing, or truncating), a sum
-    of [n] products and a bias, in any order, with or without fused multiply-adds, with partial sums stored or not, is
-    within [(growth - 1) (sum |w x| + |b|) + growth underflow] of its real value. Heads whose exponentials are 1 at the key
-    that a tap reads and negligible elsewhere have exactly one-hot weights and read exactly that key's token, in all four
-    formats. So the layer as computed and the convolution as computed differ by at most what their two sums are off by.
-    Source: Higham 2002, Sec. 3.1; Hauser 1996 for sums that underflow; this project for the layers.
-    Does not show: anything with overflow, infinities or NaN; heads that are not one-hot (SOFT); sums by Winograd, FFT or Strassen; that the exponential of a
-    device is 1 at 0 and negligible at -alpha and below, which is measured.
-    Licenses: conv2attn.bounds.gamma, conv2attn.bounds.convolution_bound, conv2attn.bounds.difference_bound. *)
+    Claim: A sum of n products and a bias, as computed in any order, with or without fused multiply-
+    adds, from zero or not, each summand stored at most c times on its way and m partial sums in
+    all, is within (G - 1)(sum |w x| + |b|) + G (n e + m e') of its real value, G = (1 + kappa)^2 (1
+    + gamma_n) (1 + u')^c: for round to nearest even with gradual underflow, for flushing and for
+    truncating arithmetic, with operands cut by a fraction kappa or not. If the exponentials of each
+    head are 1 at the key that its tap reads, at most half of the smallest number that is stored at
+    the others, and too small together to move a sum of 1, then the weights as computed are exactly
+    one-hot in every format, their means read exactly that key's token, and the layer as computed
+    and the convolution as computed differ by at most what their two sums are off by. Heads that
+    read tokens within epsilon add sum |w| epsilon and its rounding.
+    Source: Higham 2002, Sec. 3.1 and Lemma 3.1; Hauser 1996 for sums that underflow; this project
+    for the layers.
+    Does not show: Heads that are not one-hot: SOFT. That a library sums directly. *)
 From Coq Require Import Reals ZArith Lra Lia.
 From Flocq Require Import Core Relative Plus_error.
 From mathcomp Require Import all_ssreflect.
@@ -29,7 +33,8 @@ Proof. apply: generic_format_round. Qed.
 Lemma rounded_id x : format x -> rounded emin p x = x. Proof. exact: round_generic. Qed.
 Lemma rounded_le x y : x <= y -> rounded emin p x <= rounded emin p y. Proof. exact: round_le. Qed.
 (** A rounding of a normal result, and of any. *)
-Lemma normal_error z : power (emin + p - 1) <= Rabs z -> Rabs (rounded emin p z - z) <= power (- p) * Rabs z.
+Lemma normal_error z : power (emin + p - 1) <= Rabs z -> Rabs (rounded emin p z - z)
+  <= power (- p) * Rabs z.
 Proof.
 move=> big; apply: Rle_trans (_ : / 2 * bpow radix2 (- p + 1) * Rabs z <= _).
   by apply: relative_error_N_FLT => //; exact: prec.
@@ -46,17 +51,20 @@ have -> : ulp radix2 (FLT_exp emin p) z = bpow radix2 emin.
 have -> : power (emin - 1) = / 2 * bpow radix2 emin by rewrite /power bpow_plus Rmult_comm.
 by have : 0 <= power (- p) * Rabs z; [apply: Rmult_le_pos; lra | lra].
 Qed.
-Lemma sum_error x y : format x -> format y -> Rabs (rounded emin p (x + y) - (x + y)) <= power (- p) * Rabs (x + y).
+Lemma sum_error x y : format x -> format y -> Rabs (rounded emin p (x + y) - (x + y))
+  <= power (- p) * Rabs (x + y).
 Proof.
 move=> fx fy; case: (Rle_or_lt (Rabs (x + y)) (bpow radix2 (p + emin))) => [small|large].
   rewrite rounded_id; last by apply: FLT_format_plus_small.
-  by rewrite Rminus_eq_0 Rabs_R0; apply: Rmult_le_pos; [exact: Rlt_le (power_gt0 _) | exact: Rabs_pos].
+  by rewrite Rminus_eq_0 Rabs_R0; apply: Rmult_le_pos;
+    [exact: Rlt_le (power_gt0 _) | exact: Rabs_pos].
 by apply: normal_error; apply: Rle_trans (Rlt_le _ _ large); apply: bpow_le; lia.
 Qed.
 Lemma gradual_sound : sound (gradual emin p).
 Proof.
 have u0 := power_gt0 (- p); have e0 := power_gt0 (emin - 1); split; first by split=> /=; lra.
-split=> [||x|x y fx fy|z]; [exact: format0 | exact: rounded_format | exact: rounded_id | | exact: any_error].
+split=> [||x|x y fx fy|z];
+  [exact: format0 | exact: rounded_format | exact: rounded_id | | exact: any_error].
 by rewrite Rplus_0_r; exact: sum_error.
 Qed.
 
@@ -70,33 +78,39 @@ have err z : Rabs (flush emin p z - z) <= power (- p) * Rabs z + power (emin + p
     have big : power (emin + p - 1) <= Rabs z by lra.
     have fb : format (power (emin + p - 1)) by apply: generic_format_bpow; rewrite /FLT_exp; lia.
     have := rounded_le big; rewrite (rounded_id fb).
-    by have := @round_NE_abs radix2 (FLT_exp emin p) _ z; rewrite -/(rounded emin p _) -/(rounded emin p z) => ->; lra.
+    by have := @round_NE_abs radix2 (FLT_exp emin p) _ z;
+      rewrite -/(rounded emin p _) -/(rounded emin p z) => ->; lra.
   case: (Rle_or_lt (power (emin + p - 1)) (Rabs z)) => [/normal_error|small]; first lra.
   have le : power (emin - 1) <= power (emin + p - 1) by apply: bpow_le; lia.
   by have := any_error z; lra.
 split=> [||x|x y _ _|z]; last exact: err.
 - by split; [exact: format0 | left].
-- move=> z; rewrite /= /flush; case: Rlt_bool_spec => [_|ge]; split; [exact: format0 | by left | exact: rounded_format | by right].
-- move=> [fx nx]; rewrite /= /flush rounded_id //; case: Rlt_bool_spec => // lt; case: nx => [->//|]; lra.
+- move=> z; rewrite /= /flush; case: Rlt_bool_spec => [_|ge]; split;
+  [exact: format0 | by left | exact: rounded_format | by right].
+- move=> [fx nx]; rewrite /= /flush rounded_id //; case: Rlt_bool_spec => // lt;
+  case: nx => [->//|]; lra.
 - exact: err.
 Qed.
 
 Lemma truncating_sound : sound (truncating emin p).
 Proof.
 pose tr := Generic_fmt.round radix2 (FLT_exp emin p) Ztrunc.
-have u0 := power_gt0 (1 - p); have e0 := power_gt0 emin; split; first by split; [exact: Rlt_le | exact: Rle_refl | exact: Rlt_le].
+have u0 := power_gt0 (1 - p); have e0 := power_gt0 emin; split; first by split;
+  [exact: Rlt_le | exact: Rle_refl | exact: Rlt_le].
 have normal z : power (emin + p - 1) <= Rabs z -> Rabs (tr z - z) <= power (1 - p) * Rabs z.
   move=> big; apply: Rlt_le; have := @relative_error_FLT radix2 emin p prec Ztrunc _ z big.
   by have -> : (- p + 1 = 1 - p)%Z; [ring | exact].
 have any z : Rabs (tr z - z) <= power (1 - p) * Rabs z + power emin.
-  have z0 := Rabs_pos z; case: (Rle_or_lt (power (emin + p - 1)) (Rabs z)) => [/normal|small]; first lra.
+  have z0 := Rabs_pos z; case: (Rle_or_lt (power (emin + p - 1)) (Rabs z)) => [/normal|small];
+    first lra.
   have pz : 0 <= power (1 - p) * Rabs z by apply: Rmult_le_pos; lra.
   case: (Req_dec z 0) => [->|nz]; first by rewrite /tr round_0 Rminus_eq_0 Rabs_R0 Rmult_0_r; lra.
   have E : ulp radix2 (FLT_exp emin p) z = bpow radix2 emin.
     by apply: ulp_FLT_small; apply: Rlt_trans small _; apply: bpow_lt; lia.
   have lt : Rabs (tr z - z) < power emin by rewrite /power -E; exact: error_lt_ulp.
   by lra.
-split=> [||x|x y fx fy|z]; [exact: format0 | move=> z; exact: generic_format_round | exact: round_generic | | exact: any].
+split=> [||x|x y fx fy|z];
+  [exact: format0 | move=> z; exact: generic_format_round | exact: round_generic | | exact: any].
 rewrite Rplus_0_r; case: (Rle_or_lt (Rabs (x + y)) (bpow radix2 (p + emin))) => [small|large].
   rewrite /= round_generic; last by apply: FLT_format_plus_small.
   by rewrite Rminus_eq_0 Rabs_R0; apply: Rmult_le_pos; [exact: Rlt_le u0 | exact: Rabs_pos].
@@ -105,12 +119,14 @@ Qed.
 End Formats.
 
 Theorem arithmetics : FLOAT_arithmetics.
-Proof. by move=> emin p p1; split; [exact: gradual_sound | exact: flushing_sound | exact: truncating_sound]. Qed.
+Proof. by move=> emin p p1; split;
+  [exact: gradual_sound | exact: flushing_sound | exact: truncating_sound]. Qed.
 
 (** ** A sum of products in any order *)
 Section Evaluation.
 Variables (A T : arithmetic) (cut : R -> R) (I : Type) (w x : I -> R) (b : R).
-Hypotheses (soundA : sound A) (soundT : sound T) (wider : forall z, representable T z -> representable A z).
+Hypotheses (soundA : sound A) (soundT : sound T)
+  (wider : forall z, representable T z -> representable A z).
 Hypothesis bias : representable A b.
 Let value := evaluate A T cut w x b.
 Implicit Types t : order I.
@@ -123,7 +139,8 @@ Qed.
 Lemma value_empty t : nilp (summands t) -> value t = 0.
 Proof.
 have [_ [zero _ keep _ _]] := soundA; have [_ [zeroT _ keepT _ _]] := soundT.
-elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; last by move=> /IHt E; rewrite /value /= -/(value t) E keepT.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; last by move=> /IHt E;
+  rewrite /value /= -/(value t) E keepT.
 rewrite /nilp size_cat addn_eq0 => /andP [/IHs Es /IHt Et].
 by rewrite /value /= -/(value s) -/(value t) Es Et Rplus_0_l keep.
 Qed.
@@ -143,7 +160,8 @@ Fixpoint rounds t : nat :=
   match t with
   | Zero | Bias => 0
   | Product _ => 1
-  | Plus s t => if nilp (summands s) then rounds t else if nilp (summands t) then rounds s else (maxn (rounds s) (rounds t)).+1
+  | Plus s t => if nilp (summands s) then rounds t else if nilp (summands t) then rounds s else
+    (maxn (rounds s) (rounds t)).+1
   | Fused _ t => (rounds t).+1
   | Stored t => rounds t
   end.
@@ -151,7 +169,8 @@ Fixpoint losses t : R :=
   match t with
   | Zero | Bias => 0
   | Product _ => loss A
-  | Plus s t => if nilp (summands s) then losses t else if nilp (summands t) then losses s else losses s + losses t + sum_loss A
+  | Plus s t => if nilp (summands s) then losses t else if nilp
+    (summands t) then losses s else losses s + losses t + sum_loss A
   | Fused _ t => losses t + loss A
   | Stored t => losses t + loss T
   end.
@@ -169,15 +188,19 @@ have [[u0 s0 l0] _] := soundA; have [[_ _ l0'] _] := soundT.
 by elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; do ?case: ifP => _; lra.
 Qed.
 Lemma losses_le t : losses t + (if nilp (summands t) then 0 else sum_loss A)
-  <= INR (count isSome (summands t)) * loss A + INR (size (summands t)) * sum_loss A + INR (stored_in_all t) * loss T.
+  <= INR (count isSome (summands t)) * loss A + INR (size (summands t)) * sum_loss A
+    + INR (stored_in_all t) * loss T.
 Proof.
 have [[u0 s0 l0] _] := soundA; have [[_ _ l0'] _] := soundT.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?Rmult_0_l ?Rmult_1_l; try lra.
 - rewrite size_cat count_cat !plus_INR /nilp size_cat addn_eq0 -!/(nilp _).
-  have ms := Rmult_le_pos _ _ (pos_INR (stored_in_all s)) l0'; have mt := Rmult_le_pos _ _ (pos_INR (stored_in_all t)) l0'.
+  have ms := Rmult_le_pos _ _ (pos_INR (stored_in_all s)) l0';
+    have mt := Rmult_le_pos _ _ (pos_INR (stored_in_all t)) l0'.
   have ls := losses_ge0 s; have lt := losses_ge0 t.
-  move: IHs IHt; rewrite /nilp; case: (size (summands s) =P 0%N) => [->|_]; case: (size (summands t) =P 0%N) => [->|_] /=; lra.
-- rewrite -/(INR (size (summands t)).+1) -/(INR (count isSome (summands t)).+1) !S_INR; move: IHt; case: ifP => _; lra.
+  move: IHs IHt; rewrite /nilp; case: (size (summands s) =P 0%N) => [->|_];
+    case: (size (summands t) =P 0%N) => [->|_] /=; lra.
+- rewrite -/(INR (size (summands t)).+1) -/(INR (count isSome (summands t)).+1) !S_INR; move: IHt;
+  case: ifP => _; lra.
 - rewrite -/(INR (stored_in_all t).+1) S_INR; move: IHt; rewrite /nilp; case: ifP => _; lra.
 Qed.
 Fixpoint exact_value t : R :=
@@ -187,7 +210,8 @@ Fixpoint exact_value t : R :=
   end.
 Fixpoint weight t : R :=
   match t with
-  | Zero => 0 | Bias => Rabs b | Product i => Rabs (w i) * Rabs (x i) | Plus s t => weight s + weight t
+  | Zero => 0 | Bias => Rabs b | Product i => Rabs (w i) * Rabs (x i) | Plus s t => weight s
+    + weight t
   | Fused i t => Rabs (w i) * Rabs (x i) + weight t | Stored t => weight t
   end.
 Lemma weight_ge0 t : 0 <= weight t.
@@ -210,19 +234,24 @@ Qed.
 
 Variable kappa : R.
 Hypothesis kappa0 : 0 <= kappa.
-Hypothesis close : forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
+Hypothesis close : forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\
+  Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
 Let u := roundoff A. Let v := roundoff T.
 Let K := (1 + kappa) ^ 2.
 Definition factor (r c : nat) : R := K * (1 + u) ^ r * (1 + v) ^ c.
-Lemma cut_product i : Rabs (cut (w i) * cut (x i) - w i * x i) <= (K - 1) * (Rabs (w i) * Rabs (x i)).
+Lemma cut_product i : Rabs (cut (w i) * cut (x i) - w i * x i)
+  <= (K - 1) * (Rabs (w i) * Rabs (x i)).
 Proof.
 have [cw cx] := close i.
 have -> : cut (w i) * cut (x i) - w i * x i
-  = (cut (w i) - w i) * (cut (x i) - x i) + (cut (w i) - w i) * x i + w i * (cut (x i) - x i) by ring.
-apply: Rle_trans (Rabs_triang _ _) _; apply: Rle_trans (Rplus_le_compat_r _ _ _ (Rabs_triang _ _)) _.
+  = (cut (w i) - w i) * (cut (x i) - x i) + (cut (w i) - w i) * x i + w i * (cut (x i) - x i)
+    by ring.
+apply: Rle_trans (Rabs_triang _ _) _;
+  apply: Rle_trans (Rplus_le_compat_r _ _ _ (Rabs_triang _ _)) _.
 rewrite !Rabs_mult.
 have := Rmult_le_compat _ _ _ _ (Rabs_pos _) (Rabs_pos _) cw cx.
-have := Rmult_le_compat_r _ _ _ (Rabs_pos (x i)) cw; have := Rmult_le_compat_l _ _ _ (Rabs_pos (w i)) cx.
+have := Rmult_le_compat_r _ _ _ (Rabs_pos (x i)) cw;
+  have := Rmult_le_compat_l _ _ _ (Rabs_pos (w i)) cx.
 by rewrite /K /=; lra.
 Qed.
 Lemma factors r c : [/\ 0 <= u, 0 <= v, 1 <= K & K <= factor r c].
@@ -237,8 +266,10 @@ Qed.
 Lemma factorS r c : factor r.+1 c = (1 + u) * factor r c. Proof. by rewrite /factor /=; ring. Qed.
 Lemma factorSr r c : factor r c.+1 = (1 + v) * factor r c. Proof. by rewrite /factor /=; ring. Qed.
 (** One more rounding of a result [z], off by [(g - 1) m + g l]. *)
-Lemma one_more g y z m l e f : 1 <= g -> 0 <= f -> 0 <= m -> 0 <= e -> Rabs z <= m -> Rabs (y - z) <= (g - 1) * m + g * l ->
-  forall y', Rabs (y' - y) <= f * Rabs y + e -> 0 <= l -> Rabs (y' - z) <= ((1 + f) * g - 1) * m + ((1 + f) * g) * (l + e).
+Lemma one_more g y z m l e f : 1 <= g -> 0 <= f -> 0 <= m -> 0 <= e -> Rabs z <= m ->
+  Rabs (y - z) <= (g - 1) * m + g * l ->
+  forall y', Rabs (y' - y) <= f * Rabs y + e -> 0 <= l -> Rabs (y' - z) <= ((1 + f) * g - 1) * m
+    + ((1 + f) * g) * (l + e).
 Proof.
 move=> g1 f0 m0 e0 zm off y' more l0.
 have ym : Rabs y <= g * m + g * l.
@@ -248,26 +279,32 @@ have fy : f * Rabs y <= f * (g * m + g * l) by exact: Rmult_le_compat_l.
 have ge : e <= (1 + f) * g * e by rewrite -{1}[e]Rmult_1_l; apply: Rmult_le_compat_r => //; nra.
 by lra.
 Qed.
+(** By induction on the order: each node adds one rounding to what its parts are off by
+    ([one_more]); parts that are empty add none. *)
 Lemma error t : forall r c, (rounds t <= r)%N -> (stored_on_a_way t <= c)%N ->
   Rabs (value t - exact_value t) <= (factor r c - 1) * weight t + factor r c * losses t.
 Proof.
 have [[_ s0 l0] [_ _ _ sums any]] := soundA; have [[_ _ l0'] [_ _ _ _ anyT]] := soundT.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r c.
 - by move=> _ _; rewrite /value /= Rminus_eq_0 Rabs_R0; lra.
-- move=> _ _; have [_ _ K1 Kg] := factors r c; have := Rabs_pos b; rewrite /value /= Rminus_eq_0 Rabs_R0.
+- move=> _ _; have [_ _ K1 Kg] := factors r c; have := Rabs_pos b;
+  rewrite /value /= Rminus_eq_0 Rabs_R0.
   by move=> b0; rewrite Rmult_0_r Rplus_0_r; apply: Rmult_le_pos; lra.
 - case: r => // r _ _; have [u0 _ K1 Kg] := factors r c; rewrite factorS /value /=.
   have m0 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
   have zm : Rabs (w i * x i) <= Rabs (w i) * Rabs (x i) by rewrite Rabs_mult; lra.
-  have off : Rabs (cut (w i) * cut (x i) - w i * x i) <= (factor r c - 1) * (Rabs (w i) * Rabs (x i)) + factor r c * 0.
-    by apply: Rle_trans (cut_product i) _; rewrite Rmult_0_r Rplus_0_r; apply: Rmult_le_compat_r => //; lra.
+  have off : Rabs (cut (w i) * cut (x i) - w i * x i) <= (factor r c - 1) *
+    (Rabs (w i) * Rabs (x i)) + factor r c * 0.
+    by apply: Rle_trans (cut_product i) _; rewrite Rmult_0_r Rplus_0_r;
+      apply: Rmult_le_compat_r => //; lra.
   have := one_more (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) (Rle_refl 0).
   by rewrite Rplus_0_l.
 - case: (boolP (nilp (summands s))) => ns.
     rewrite (plus_empty t ns) /= ns => rt ct; have [-> ->] := exact_empty ns; rewrite !Rplus_0_l.
     by apply: IHt => //; apply: leq_trans ct; exact: leq_maxr.
   case: (boolP (nilp (summands t))) => nt.
-    rewrite (plus_emptyr s nt) /= (negbTE ns) nt => rs cs; have [-> ->] := exact_empty nt; rewrite !Rplus_0_r.
+    rewrite (plus_emptyr s nt) /= (negbTE ns) nt => rs cs; have [-> ->] := exact_empty nt;
+      rewrite !Rplus_0_r.
     by apply: IHs => //; apply: leq_trans cs; exact: leq_maxl.
   rewrite /= (negbTE ns) (negbTE nt); case: r => // r; rewrite ltnS geq_max => /andP [rs rt].
   rewrite geq_max => /andP [cs ct]; have [u0 _ K1 Kg] := factors r c; rewrite factorS.
@@ -278,10 +315,13 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r c.
   have off : Rabs (value s + value t - (exact_value s + exact_value t))
       <= (factor r c - 1) * (weight s + weight t) + factor r c * (losses s + losses t).
     have := Rabs_triang (value s - exact_value s) (value t - exact_value t).
-    have -> : value s - exact_value s + (value t - exact_value t) = value s + value t - (exact_value s + exact_value t) by ring.
+    have -> : value s - exact_value s + (value t - exact_value t) = value s + value t
+      - (exact_value s + exact_value t) by ring.
     by have := IHs _ _ rs cs; have := IHt _ _ rt ct; lra.
-  exact: (one_more (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off (sums _ _ (value_representable s) (value_representable t)) l1).
-- case: r => // r; rewrite /= ltnS => rt ct; have [u0 _ K1 Kg] := factors r c; rewrite factorS /value /= -/(value t).
+  exact: (one_more (Rle_trans _ _ _ K1 Kg) u0 m0 s0 zm off
+    (sums _ _ (value_representable s) (value_representable t)) l1).
+- case: r => // r; rewrite /= ltnS => rt ct; have [u0 _ K1 Kg] := factors r c;
+  rewrite factorS /value /= -/(value t).
   have m1 : 0 <= Rabs (w i) * Rabs (x i) by apply: Rmult_le_pos; exact: Rabs_pos.
   have m0 : 0 <= Rabs (w i) * Rabs (x i) + weight t by have := weight_ge0 t; lra.
   have l1 := losses_ge0 t.
@@ -297,7 +337,8 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r c.
     by have := cut_product i; have := IHt _ _ rt ct; lra.
   exact: (one_more (Rle_trans _ _ _ K1 Kg) u0 m0 l0 zm off (any _) l1).
 - case: c => // c rt ct; have [_ v0 K1 Kg] := factors r c; rewrite factorSr /value /= -/(value t).
-  exact: (one_more (Rle_trans _ _ _ K1 Kg) v0 (weight_ge0 t) l0' (exact_le t) (IHt _ _ rt ct) (anyT _) (losses_ge0 t)).
+  exact: (one_more (Rle_trans _ _ _ K1 Kg) v0 (weight_ge0 t) l0' (exact_le t) (IHt _ _ rt ct)
+    (anyT _) (losses_ge0 t)).
 Qed.
 End Evaluation.
 
@@ -307,7 +348,8 @@ Proof.
 move=> u0 small; have H : (1 + u) ^ n * (1 - INR n * u) <= 1.
   elim: n {small} => [|n IH]; first by rewrite /=; lra.
   rewrite S_INR /=; have P : 0 <= (1 + u) ^ n by apply: pow_le; lra.
-  have Q : 0 <= (1 + u) ^ n * ((INR n + 1) * (u * u)) by apply: Rmult_le_pos => //; apply: Rmult_le_pos; have := pos_INR n; nra.
+  have Q : 0 <= (1 + u) ^ n * ((INR n + 1) * (u * u)) by apply: Rmult_le_pos => //;
+    apply: Rmult_le_pos; have := pos_INR n; nra.
   have -> : (1 + u) * (1 + u) ^ n * (1 - (INR n + 1) * u)
     = (1 + u) ^ n * (1 - INR n * u) - (1 + u) ^ n * ((INR n + 1) * (u * u)) by ring.
   by lra.
@@ -316,7 +358,8 @@ by have -> : (1 + gamma n u) * (1 - INR n * u) = 1 by rewrite /gamma; field; lra
 Qed.
 
 (** The summands of an order that takes each once are those of the sum. *)
-Lemma sum_once (I : finType) (F : option I -> R) (s : seq (option I)) : uniq s -> (forall i, i \notin s -> F i = 0) ->
+Lemma sum_once (I : finType) (F : option I -> R) (s : seq (option I)) : uniq s ->
+  (forall i, i \notin s -> F i = 0) ->
   \big[Rplus/0]_(i <- s) F i = \sum_i F (Some i) + F None.
 Proof.
 move=> us out; rewrite big_uniq //= Rplus_comm.
@@ -325,23 +368,29 @@ have <- : \sum_i F i = F None + \sum_i F (Some i).
   by apply: eq_bigl => i; rewrite eqxx.
 by rewrite [RHS](bigID (mem s)) /= [X in _ + X]big1 ?Rplus_0_r.
 Qed.
-Lemma exact_sum I w x b (t : order I) : exact_value w x b t = \big[Rplus/0]_(i <- summands t) summand w x b i.
+Lemma exact_sum I w x b (t : order I) : exact_value w x b t
+  = \big[Rplus/0]_(i <- summands t) summand w x b i.
 Proof.
-elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?big_nil ?big_cons ?big_nil ?big_cat ?IHs ?IHt //= Rplus_0_r //.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=;
+  rewrite ?big_nil ?big_cons ?big_nil ?big_cat ?IHs ?IHt //= Rplus_0_r //.
 Qed.
 Lemma weight_sum I w x b (t : order I) : weight w x b t
   = \big[Rplus/0]_(i <- summands t) (if i is Some i then Rabs (w i) * Rabs (x i) else Rabs b).
 Proof.
-elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?big_nil ?big_cons ?big_nil ?big_cat ?IHs ?IHt //= Rplus_0_r //.
+elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=;
+  rewrite ?big_nil ?big_cons ?big_nil ?big_cat ?IHs ?IHt //= Rplus_0_r //.
 Qed.
 
 Theorem sum_error_in_any_order : FLOAT_sum.
 Proof.
-move=> A T kappa k n c m [soundA soundT wider kappa0 small] cut I w x b t [[bias [us out] sz sw sa] [sk close]].
+move=> A T kappa k n c m [soundA soundT wider kappa0 small] cut I w x b t
+  [[bias [us out] sz sw sa] [sk close]].
 have E := error soundA soundT wider bias kappa0 close (leq_trans (rounds_le t) sz) sw.
 have exactE : exact_value w x b t = \sum_i w i * x i + b by rewrite exact_sum (sum_once us out).
 have weightE : weight w x b t = magnitude w x b.
-  rewrite weight_sum (sum_once (F := fun i => if i is Some i then Rabs (w i) * Rabs (x i) else Rabs b) us) // => i /out.
+  rewrite weight_sum
+    (sum_once (F := fun i => if i is Some i then Rabs (w i) * Rabs (x i) else Rabs b) us) // =>
+    i /out.
   by case: i => [i|] /= Z; rewrite -?Rabs_mult Z Rabs_R0.
 have [[u0 s0 l0] _] := soundA; have [[v0 _ l0'] _] := soundT.
 have mag0 : 0 <= magnitude w x b by rewrite -weightE; exact: weight_ge0.
@@ -351,7 +400,8 @@ have grow : factor A T kappa n c <= growth A T kappa n c.
 have g0 : 0 <= factor A T kappa n c by have [_ _] := factors soundA soundT kappa0 n c; lra.
 have lost : losses A T t <= underflow A T k n m.
   have := losses_le soundA soundT t; rewrite /underflow.
-  have := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP sz)); have := Rmult_le_compat_r _ _ _ l0 (le_INR _ _ (leP sk)).
+  have := Rmult_le_compat_r _ _ _ s0 (le_INR _ _ (leP sz));
+    have := Rmult_le_compat_r _ _ _ l0 (le_INR _ _ (leP sk)).
   have := Rmult_le_compat_r _ _ _ l0' (le_INR _ _ (leP sa)).
   by case: ifP => _; lra.
 have l1 := losses_ge0 soundA soundT t.
@@ -366,7 +416,8 @@ move=> A T kappa k n c m A' T' kappa' k' n' c' m' ok ok' cut cut' I w x z b t t'
 have E := sum_error_in_any_order ok ev; have E' := sum_error_in_any_order ok' ev'.
 set D := \sum_i Rabs (w i) * err i.
 have move_tokens : Rabs (\sum_i w i * z i + b - (\sum_i w i * x i + b)) <= D.
-  have -> : \sum_i w i * z i + b - (\sum_i w i * x i + b) = \sum_i (w i * z i - w i * x i) by rewrite -rsum_minus; ring.
+  have -> : \sum_i w i * z i + b - (\sum_i w i * x i + b) = \sum_i (w i * z i - w i * x i)
+    by rewrite -rsum_minus; ring.
   apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => i _.
   have -> : w i * z i - w i * x i = w i * (z i - x i) by ring.
   by rewrite Rabs_mult; apply: Rmult_le_compat_l; [exact: Rabs_pos | exact: near].
@@ -384,7 +435,8 @@ have g1 : 0 <= growth A' T' kappa' n' c' - 1.
 have := Rmult_le_compat_l _ _ _ g1 more; move: E E' move_tokens.
 set y' := evaluate A' T' cut' w z b t'; set y := evaluate A T cut w x b t.
 set s := \sum_i w i * x i + b; set s' := \sum_i w i * z i + b => E E' near' more'.
-have := Rabs_triang (y' - s') (s' - s + (s - y)); have -> : y' - s' + (s' - s + (s - y)) = y' - y by ring.
+have := Rabs_triang (y' - s') (s' - s + (s - y)); have -> : y' - s' + (s' - s + (s - y)) = y' - y
+  by ring.
 have := Rabs_triang (s' - s) (s - y); move: E; rewrite (Rabs_minus_sym y s) => E; lra.
 Qed.
 
@@ -405,13 +457,15 @@ have mag1 : mag radix2 (1 + power (- p)) = 1%Z :> Z.
   apply: mag_unique_pos; change (bpow radix2 (1 - 1)) with 1; change (bpow radix2 1) with 2.
   have := power_gt0 (- p); have : power (- p) < power 0 by apply: bpow_lt; lia.
   by change (power 0) with 1; lra.
-have exp1 : cexp radix2 (FLT_exp emin p) (1 + power (- p)) = (1 - p)%Z by rewrite /cexp mag1 /FLT_exp; lia.
+have exp1 : cexp radix2 (FLT_exp emin p) (1 + power (- p)) = (1 - p)%Z
+  by rewrite /cexp mag1 /FLT_exp; lia.
 have scaled : scaled_mantissa radix2 (FLT_exp emin p) (1 + power (- p)) = IZR (2 ^ (p - 1)) + / 2.
   rewrite /scaled_mantissa exp1 Rmult_plus_distr_r Rmult_1_l /power -bpow_plus.
   have -> : (- p + - (1 - p) = -1)%Z by ring.
   by rewrite -(IZR_Zpower radix2) ?Z.opp_sub_distr; [congr (IZR (_ ^ _) + _); lia | lia].
 rewrite /rounded /Generic_fmt.round scaled /ZnearestE /Znearest exp1.
-have floor : Zfloor (IZR (2 ^ (p - 1)) + / 2) = (2 ^ (p - 1))%Z by apply: Zfloor_imp; rewrite plus_IZR; lra.
+have floor : Zfloor (IZR (2 ^ (p - 1)) + / 2) = (2 ^ (p - 1))%Z by apply: Zfloor_imp;
+  rewrite plus_IZR; lra.
 rewrite floor Rcompare_Eq; last by ring.
 rewrite Z.even_pow; last lia.
 change (IZR (2 ^ (p - 1)) * bpow radix2 (1 - p) = 1).
@@ -430,7 +484,8 @@ Hypotheses (format_e : forall k, in_format emin p (e k)) (top : e target = 1).
 Hypothesis ge0 : forall k, k != target -> 0 <= e k.
 Let rest := \big[Rplus/0]_(k | k != target) e k.
 Variable N : nat.
-Hypotheses (few : INR N * power (- p) < 1) (tiny : (1 + gamma N (power (- p))) * rest <= power (- p)).
+Hypotheses (few : INR N * power (- p) < 1)
+  (tiny : (1 + gamma N (power (- p))) * rest <= power (- p)).
 Let value t := evaluate A A id (fun _ => 1) e 0 t.
 Let soundA : sound A := gradual_sound emin p1.
 Lemma e_ge0 k : 0 <= e k.
@@ -443,14 +498,18 @@ Qed.
 Let total t := exact_value (fun _ => 1) e 0 t.
 Lemma total_ge0 t : 0 <= total t.
 Proof.
-rewrite /total; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?Rmult_1_l; try lra; first exact: e_ge0.
+rewrite /total; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] /=; rewrite ?Rmult_1_l; try lra;
+  first exact: e_ge0.
 by have := e_ge0 i; lra.
 Qed.
+(** By induction on the order: a sum of two numbers of the format is off by a fraction, and never
+    below 0; an empty part changes nothing. *)
 Lemma value_le t : forall r, (rounds t <= r)%N -> 0 <= value t <= (1 + power (- p)) ^ r * total t.
 Proof.
 have u0 := power_gt0 (- p); have f0 := format0 emin p.
 have pow1 r : 1 <= (1 + power (- p)) ^ r by apply: pow_R1_Rle; lra.
-have step x y r X Y : in_format emin p x -> in_format emin p y -> 0 <= x <= (1 + power (- p)) ^ r * X -> 0 <= y <= (1 + power (- p)) ^ r * Y ->
+have step x y r X Y : in_format emin p x -> in_format emin p y ->
+  0 <= x <= (1 + power (- p)) ^ r * X -> 0 <= y <= (1 + power (- p)) ^ r * Y ->
     0 <= rounded emin p (x + y) <= (1 + power (- p)) ^ r.+1 * (X + Y).
   move=> fx fy [x0 xX] [y0 yY]; split.
     by rewrite -{1}(rounded_id (emin := emin) (p := p) f0); apply: rounded_le => //; lra.
@@ -464,10 +523,12 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] r.
 - move=> _; rewrite /value /total /= !Rmult_1_l rounded_id //; have := e_ge0 i => e0.
   by split=> //; rewrite -{1}[e i]Rmult_1_l; apply: Rmult_le_compat_r.
 - case: (boolP (nilp (summands s))) => ns.
-    rewrite /value (plus_empty id (fun _ => 1) e soundA soundA (fun z H => H) (format0 emin p)) //= ns; have [E _] := exact_empty (fun _ => 1) e 0 ns.
+    rewrite /value (plus_empty id (fun _ => 1) e soundA soundA (fun z H => H) (format0 emin p)) //=
+      ns; have [E _] := exact_empty (fun _ => 1) e 0 ns.
     by rewrite /total /= E Rplus_0_l; exact: IHt.
   case: (boolP (nilp (summands t))) => nt.
-    rewrite /value (plus_emptyr id (fun _ => 1) e soundA soundA (fun z H => H) (format0 emin p)) //= (negbTE ns) nt; have [E _] := exact_empty (fun _ => 1) e 0 nt.
+    rewrite /value (plus_emptyr id (fun _ => 1) e soundA soundA (fun z H => H) (format0 emin p)) //=
+      (negbTE ns) nt; have [E _] := exact_empty (fun _ => 1) e 0 nt.
     by rewrite /total /= E Rplus_0_r; exact: IHs.
   rewrite /= (negbTE ns) (negbTE nt); case: r => // r; rewrite ltnS geq_max => /andP [rs rt].
   exact: (step _ _ _ _ _ (format_value s) (format_value t) (IHs _ rs) (IHt _ rt)).
@@ -481,29 +542,36 @@ Lemma rest_ge0 : 0 <= rest. Proof. by apply: rsum_ge0 => k /ge0. Qed.
 Lemma total_rest t : uniq (summands t) -> Some target \notin summands t -> total t <= rest.
 Proof.
 move=> us out; rewrite /total exact_sum big_uniq //=.
-apply: (Rle_trans _ (\big[Rplus/0]_(i | i != Some target) (if i is Some k then e k else 0))); last first.
+apply: (Rle_trans _ (\big[Rplus/0]_(i | i != Some target) (if i is Some k then e k else 0)));
+  last first.
   rewrite big_mkcond (bigD1 None) //= Rplus_0_l (reindex_omap Some id) /=; last by case.
   rewrite (eq_bigl xpredT) => [|k]; last by rewrite eqxx.
-  by rewrite /rest [X in _ <= X]big_mkcond; apply: rsum_le => k _; rewrite (inj_eq (@Some_inj _)); apply: Rle_refl.
+  by rewrite /rest [X in _ <= X]big_mkcond; apply: rsum_le => k _; rewrite (inj_eq (@Some_inj _));
+    apply: Rle_refl.
 rewrite [X in _ <= X](bigID (mem (summands t))) /= -[X in X <= _]Rplus_0_r; apply: Rplus_le_compat.
-  rewrite big_mkcond [X in _ <= X]big_mkcond; apply: rsum_le => i _; case: ifP => [ini|]; last by rewrite andbF; lra.
+  rewrite big_mkcond [X in _ <= X]big_mkcond; apply: rsum_le => i _; case: ifP => [ini|];
+    last by rewrite andbF; lra.
   rewrite andbT; case: eqP => [E|_] /=; first by rewrite -E ini in out.
   by case: i {ini} => [k|] /=; rewrite ?Rmult_1_l; lra.
 by apply: rsum_ge0 => -[k|] _; [exact: e_ge0 | lra].
 Qed.
 Lemma gamma_ge0 : 0 <= gamma N (power (- p)).
 Proof.
-have u0 := power_gt0 (- p); apply: Rmult_le_pos; first by apply: Rmult_le_pos; [exact: pos_INR | lra].
+have u0 := power_gt0 (- p); apply: Rmult_le_pos; first by apply: Rmult_le_pos;
+  [exact: pos_INR | lra].
 by apply/Rlt_le/Rinv_0_lt_compat; lra.
 Qed.
-Lemma value_small t : uniq (summands t) -> Some target \notin summands t -> (size (summands t) <= N)%N -> 0 <= value t <= power (- p).
+Lemma value_small t : uniq (summands t) -> Some target \notin summands t ->
+  (size (summands t) <= N)%N -> 0 <= value t <= power (- p).
 Proof.
 move=> us out sz; have u0 := power_gt0 (- p).
 have [v0 le] := value_le (leq_trans (rounds_le t) sz); split=> //; apply: Rle_trans le _.
-apply: Rle_trans tiny; apply: Rmult_le_compat; [apply: pow_le; lra | exact: total_ge0 | | exact: total_rest].
+apply: Rle_trans tiny; apply: Rmult_le_compat;
+  [apply: pow_le; lra | exact: total_ge0 | | exact: total_rest].
 by apply: power_le_gamma => //; lra.
 Qed.
-Lemma value_one t : uniq (summands t) -> Some target \in summands t -> (size (summands t) <= N.+1)%N -> value t = 1.
+Lemma value_one t : uniq (summands t) -> Some target \in summands t ->
+  (size (summands t) <= N.+1)%N -> value t = 1.
 Proof.
 have f1 := rounded_id (emin := emin) (p := p) format_1.
 elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
@@ -512,17 +580,21 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
   have has1 r : Some target \in summands r -> (0 < size (summands r))%N by case: (summands r).
   case/orP: ins_or => [ins|int].
     have out : Some target \notin summands t by apply/negP => /apart /negP; apply.
-    have szt : (size (summands t) <= N)%N by rewrite -ltnS; apply: leq_trans sz; rewrite -add1n leq_add2r; exact: has1.
+    have szt : (size (summands t) <= N)%N by rewrite -ltnS; apply: leq_trans sz;
+      rewrite -add1n leq_add2r; exact: has1.
     have szs : (size (summands s) <= N.+1)%N by apply: leq_trans sz; exact: leq_addr.
     by rewrite /value /= -/(value s) -/(value t) IHs // one_and_less //; exact: value_small.
   have out := apart _ int.
-  have szs : (size (summands s) <= N)%N by rewrite -ltnS; apply: leq_trans sz; rewrite -addn1 leq_add2l; exact: has1.
+  have szs : (size (summands s) <= N)%N by rewrite -ltnS; apply: leq_trans sz;
+    rewrite -addn1 leq_add2l; exact: has1.
   have szt : (size (summands t) <= N.+1)%N by apply: leq_trans sz; exact: leq_addl.
-  by rewrite /value /= -/(value s) -/(value t) IHt // Rplus_comm one_and_less //; exact: value_small.
+  by rewrite /value /= -/(value s) -/(value t) IHt // Rplus_comm one_and_less //;
+    exact: value_small.
 - rewrite inE ltnS => /andP [new ut] ins_or sz; rewrite /value /= -/(value t) Rmult_1_l.
   case/orP: ins_or => [/eqP [E]|int].
     by rewrite -E top one_and_less //; apply: value_small => //; rewrite E.
-  rewrite IHt // 1?Rplus_comm ?one_and_less ?(leqW sz) //; have ne : i != target by apply: contra new => /eqP ->.
+  rewrite IHt // 1?Rplus_comm ?one_and_less ?(leqW sz) //;
+    have ne : i != target by apply: contra new => /eqP ->.
   split; first exact: ge0.
   have : e i <= rest; last by have := Rmult_le_pos _ _ gamma_ge0 rest_ge0; lra.
   rewrite /rest (bigD1 i) //=; rewrite -[X in X <= _]Rplus_0_r; apply: Rplus_le_compat_l.
@@ -531,7 +603,8 @@ elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=.
 Qed.
 End OneHot.
 
-Lemma wider_format emin p emin' p' : (1 < p' <= p)%Z -> (emin <= emin')%Z -> forall z, in_format emin' p' z -> in_format emin p z.
+Lemma wider_format emin p emin' p' : (1 < p' <= p)%Z -> (emin <= emin')%Z -> forall z,
+  in_format emin' p' z -> in_format emin p z.
 Proof. by move=> pp ee z; apply: generic_inclusion_mag => _; rewrite /FLT_exp; lia. Qed.
 
 Theorem one_hot_weights : FLOAT_one_hot.
@@ -542,7 +615,8 @@ have inT : Some target \in summands t.
   apply/negPn/negP => /out; rewrite /= top Rmult_1_l => E; lra.
 have ge0 j : j != target -> 0 <= e j by move=> /low [].
 have one : evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 t = 1.
-  have sz : (size (summands t) <= #|K|.+1)%N by rewrite -card_option -(card_uniqP us); exact: max_card.
+  have sz : (size (summands t) <= #|K|.+1)%N by rewrite -card_option -(card_uniqP us);
+    exact: max_card.
   have u0 := power_gt0 (- p); have few' : INR #|K| * power (- p) < 1 by lra.
   have tiny' : (1 + gamma #|K| (power (- p))) * \big[Rplus/0]_(k | k != target) e k <= power (- p).
     apply: Rle_trans tiny; apply: Rmult_le_compat_r; first by apply: rsum_ge0 => j /ge0.
@@ -554,7 +628,8 @@ have one : evaluate (gradual emin p) (gradual emin p) id (fun _ => 1) e 0 t = 1.
   exact: (value_one p1 range fe top ge0 few' tiny' us inT sz).
 rewrite /computed_softmax /quotient one /=.
 have f1 : rounded emin p 1 = 1 by apply: rounded_id => //; apply: format_1; lia.
-have -> : (if reciprocal then rounded emin p (e k * rounded emin p (1 / 1)) else rounded emin p (e k / 1)) = e k.
+have -> : (if reciprocal then rounded emin p (e k * rounded emin p (1 / 1)) else rounded emin p
+  (e k / 1)) = e k.
   by case: reciprocal; rewrite /Rdiv Rinv_1 ?Rmult_1_r ?f1 ?Rmult_1_r rounded_id.
 rewrite /one_hot; case: (eqVneq k target) => [->|ne].
   by rewrite top; apply: rounded_id => //; apply: format_1; lia.
@@ -580,7 +655,8 @@ move=> A T cut [_ [zero _ keep _ _]] [_ [zeroT _ keepT _ _]] cut0 cut1 K x targe
 have one i : fl A (cut (one_hot target i) * cut (x i)) = if i == target then cut (x target) else 0.
   by rewrite /one_hot; case: eqP => [->|_]; rewrite ?cut0 ?cut1 ?Rmult_0_l ?Rmult_1_l keep.
 have pick s : uniq (summands s) ->
-    evaluate A T cut (one_hot target) x 0 s = if Some target \in summands s then cut (x target) else 0.
+    evaluate A T cut (one_hot target) x 0 s = if Some target \in summands s then cut
+      (x target) else 0.
   elim: s => [||i|s IHs s' IHs'|i s IHs|s IHs] //=.
   - by move=> _; rewrite one inE (inj_eq (@Some_inj _)) eq_sym.
   - rewrite cat_uniq mem_cat => /and3P [us' /hasPn apart us'']; rewrite IHs // IHs' //.
@@ -590,7 +666,8 @@ have pick s : uniq (summands s) ->
   - move=> /andP [new us']; rewrite IHs // inE (inj_eq (@Some_inj _)) [target == i]eq_sym.
     have E : cut (one_hot target i) * cut (x i) = if i == target then cut (x target) else 0.
       by rewrite /one_hot; case: eqP => [->|_]; rewrite ?cut0 ?cut1 ?Rmult_0_l ?Rmult_1_l.
-    rewrite E; case: (eqVneq i target) new => [->|_] new /=; last by rewrite Rplus_0_l; case: ifP => _; exact: keep.
+    rewrite E; case: (eqVneq i target) new => [->|_] new /=; last by rewrite Rplus_0_l;
+      case: ifP => _; exact: keep.
     by rewrite (negbTE new) Rplus_0_r keep.
   - by move=> us'; rewrite IHs //; case: ifP => _; exact: keepT.
 rewrite pick //; case: ifP => // /negbT /out; rewrite /= /one_hot eqxx Rmult_1_l => ->.
@@ -598,18 +675,23 @@ by rewrite cut0.
 Qed.
 Lemma evaluate_ext A T cut (I : Type) (w w' x x' : I -> R) b t : w =1 w' -> x =1 x' ->
   evaluate A T cut w x b t = evaluate A T cut w' x' b t.
-Proof. by move=> Ew Ex; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?Ew ?Ex ?IHs ?IHt. Qed.
+Proof. by move=> Ew Ex; elim: t => [||i|s IHs t IHt|i t IHt|t IHt] //=; rewrite ?Ew ?Ex ?IHs ?IHt.
+Qed.
 Lemma evaluation_ext A T cut kappa k n c m (I : finType) (w x x' : I -> R) b t : x =1 x' ->
   evaluation A T cut kappa k n c m w x b t -> evaluation A T cut kappa k n c m w x' b t.
 Proof.
-move=> E [[bias [us out] sz sw sa] [sk close]]; split; last by split=> // i; rewrite -E; exact: close.
+move=> E [[bias [us out] sz sw sa] [sk close]]; split; last by split=> // i; rewrite -E;
+  exact: close.
 by split=> //; split=> // i /out; case: i => //= i; rewrite E.
 Qed.
 
 (** ** The layers *)
+(** The weights are exactly one-hot, so each token as computed is the pixel that its tap reads. Both
+    layers then sum the same products, over heads or over taps; each is near that sum. *)
 Theorem layer_and_convolution : FLOAT.
 Proof.
-move=> n g ok emin p emin' p' pp ee range G ci co H f weight b X bij A T fX e reciprocal over once_over fe at_tap few tiny attention mix
+move=> n g ok emin p emin' p' pp ee range G ci co H f weight b X bij A T fX e reciprocal over
+  once_over fe at_tap few tiny attention mix
   once_mix token A' T' cut' kappa' k' n' c' m' kA N C M okA okA' q o t t' ev ev' size_.
 have p1 : (1 < p)%Z by lia. have p1' : (1 < p')%Z by lia.
 have hot h k : attention h q k = one_hot (key ok q (f h)) k.
@@ -620,7 +702,9 @@ have hot h k : attention h q k = one_hot (key ok q (f h)) k.
   - have := tiny h q; rewrite (eq_bigl (fun k => k != key ok q (f h))) => [|j]; first exact.
     by rewrite (readsE ok).
 have padded_format k c : in_format emin' p' (zero_pad X k c).
-  rewrite /zero_pad; case: (pickP (fun i : pixels g => [forall a, k a == (before g a + i a)%N :> nat])) => [i at_i|none].
+  rewrite /zero_pad;
+    case: (pickP (fun i : pixels g => [forall a, k a == (before g a + i a)%N :> nat])) =>
+    [i at_i|none].
     rewrite (big_pred1 i) => [|j]; first exact: fX.
     apply/idP/eqP => [/forallP at_j|-> //]; apply/ffunP => a; apply: val_inj.
     by have := eqP (at_j a); rewrite (eqP (forallP at_i a)) => /addnI.
@@ -631,28 +715,39 @@ have read h c : token h q c = seen X q (f h) c.
   have once : each_once (one_hot (key ok q (f h))) (fun k => zero_pad X k c) 0 (mix h q c).
     have [us out] := once_mix h q c; split=> // i /out.
     by case: i => //= k; rewrite hot.
-  rewrite (mixing (gradual_sound emin p1) (gradual_sound emin' p1') (erefl (id 0)) (erefl (id 1)) once fA fT).
+  rewrite (mixing (gradual_sound emin p1) (gradual_sound emin' p1') (erefl (id 0))
+    (erefl (id 1)) once fA fT).
   exact: (@zero_pad_key reals n g ok _ X q (f h) c).
 have ev0 := evaluation_ext (fun i => read i.1 i.2) ev.
 have E := sum_error_in_any_order okA ev0; have E' := sum_error_in_any_order okA' ev'.
-have over_heads (F : taps g -> 'I_(G * ci) -> R) : \big[Rplus/0]_(i : H * 'I_(G * ci)) F (f i.1) i.2 = \sum_t \sum_c F t c.
+have over_heads (F : taps g -> 'I_(G * ci) -> R) : \big[Rplus/0]_(i : H * 'I_(G * ci)) F (f i.1) i.2
+  = \sum_t \sum_c F t c.
   by rewrite -(pair_bigA _ (fun h c => F (f h) c)) /= [RHS](reindex f) /=; last exact: onW_bij.
-have over_taps (F : taps g -> 'I_(G * ci) -> R) : \big[Rplus/0]_(i : taps g * 'I_(G * ci)) F i.1 i.2 = \sum_t \sum_c F t c.
+have over_taps (F : taps g -> 'I_(G * ci) -> R) : \big[Rplus/0]_(i : taps g * 'I_(G * ci)) F i.1 i.2
+  = \sum_t \sum_c F t c.
   by rewrite -(pair_bigA _ F).
 move: E E'; rewrite /magnitude.
-rewrite (over_heads (fun t c => tap weight t c o * seen X q t c)) (over_heads (fun t c => Rabs (tap weight t c o) * Rabs (seen X q t c))).
-rewrite (over_taps (fun t c => tap weight t c o * seen X q t c)) (over_taps (fun t c => Rabs (tap weight t c o) * Rabs (seen X q t c))).
+rewrite (over_heads (fun t c => tap weight t c o * seen X q t c))
+  (over_heads (fun t c => Rabs (tap weight t c o) * Rabs (seen X q t c))).
+rewrite (over_taps (fun t c => tap weight t c o * seen X q t c))
+  (over_taps (fun t c => Rabs (tap weight t c o) * Rabs (seen X q t c))).
 rewrite -/size_ (evaluate_ext _ _ _ _ _ (frefl _) (fun i => read i.1 i.2)).
 set y := evaluate A T id _ _ _ t; set y' := evaluate A' T' cut' _ _ _ t'; set s := _ + b o => E E'.
 have := Rabs_triang (y - s) (s - y'); have -> : y - s + (s - y') = y - y' by ring.
 by move: E'; rewrite (Rabs_minus_sym y' s) => E'; lra.
 Qed.
 
-(** ** Instance: two products in float32, added in one way or the other: off by at most gamma_2 = 2 u / (1 - 2 u), and underflow *)
-Definition pair_order (first : bool) : order bool := if first then Plus (Product true) (Product false) else Fused false (Product true).
+(** ** Instance
+
+    Two products in float32, added in one way or the other: off by at most gamma_2 = 2 u / (1 - 2
+    u), and underflow *)
+Definition pair_order (first : bool) : order bool :=
+  if first then Plus (Product true) (Product false) else Fused false (Product true).
 Theorem instance (w x : bool -> R) first :
-  Rabs (evaluate (gradual (-149) 24) (gradual (-149) 24) id w x 0 (pair_order first) - (w true * x true + w false * x false))
-  <= gamma 2 (power (-24)) * (Rabs (w true) * Rabs (x true) + Rabs (w false) * Rabs (x false)) + (1 + gamma 2 (power (-24))) * power (-149).
+  Rabs (evaluate (gradual (-149) 24) (gradual (-149) 24) id w x 0 (pair_order first)
+    - (w true * x true + w false * x false))
+  <= gamma 2 (power (-24)) * (Rabs (w true) * Rabs (x true) + Rabs (w false) * Rabs (x false))
+    + (1 + gamma 2 (power (-24))) * power (-149).
 Proof.
 have s32 : sound (gradual (-149) 24) by exact: gradual_sound.
 have u32 : power (-24) = / 16777216 by [].
@@ -662,16 +757,22 @@ have ev : evaluation (gradual (-149) 24) (gradual (-149) 24) id 0 2 2 0 0 w x 0 
   split; last by split; [case: first | move=> i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra].
   split; [exact: format0 | | by case: first | by case: first | by case: first].
   by split; [case: first | case=> [[]|] //; case: first].
-have := sum_error_in_any_order ok ev; rewrite /magnitude /growth /underflow ![\sum_i _]big_bool Rabs_R0.
-have -> : power (-149) = 2 * power (-150) by rewrite /power; have -> : (-149 = 1 + -150)%Z by []; rewrite bpow_plus.
+have := sum_error_in_any_order ok ev;
+  rewrite /magnitude /growth /underflow ![\sum_i _]big_bool Rabs_R0.
+have -> : power (-149) = 2 * power (-150) by rewrite /power; have -> : (-149 = 1 + -150)%Z by [];
+  rewrite bpow_plus.
 rewrite /= !Rplus_0_r; move: (gamma 2 _) (/ IZR (Z.pow_pos 2 150)) => g e; lra.
 Qed.
 
 
-(** ** Mutants: nothing is lost by underflow; and weights are one-hot as soon as the target's weight rounds to 1 *)
+(** ** Mutants
+
+    Nothing is lost by underflow; and weights are one-hot as soon as the target's weight rounds to
+    1 *)
 Definition mutant := forall A T kappa k n c m, limits A T kappa n ->
   forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
-  Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b)) <= (growth A T kappa n c - 1) * magnitude w x b.
+  Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
+    <= (growth A T kappa n c - 1) * magnitude w x b.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 have s32 : sound (gradual (-149) 24) by exact: gradual_sound.
@@ -682,18 +783,22 @@ pose w (_ : unit) := power (-100).
 have ev : evaluation (gradual (-149) 24) (gradual (-149) 24) id 0 1 1 0 0 w w 0 (Product tt).
   split; last by split=> // i; rewrite !Rminus_eq_0 Rabs_R0 !Rmult_0_l; lra.
   by split=> //; [exact: format0 | split=> //; case=> [[]|]].
-move=> /(_ _ _ _ _ _ _ _ ok _ _ _ _ _ _ ev); rewrite /magnitude /growth !(bigD1 (tt : unit) (P := xpredT)) //= !big1 => [|[]|[]] //.
+move=> /(_ _ _ _ _ _ _ _ ok _ _ _ _ _ _ ev);
+  rewrite /magnitude /growth !(bigD1 (tt : unit) (P := xpredT)) //= !big1 => [|[]|[]] //.
 have small : power (-100) * power (-100) = power (-200) by rewrite /power -bpow_plus.
 rewrite (Rabs_pos_eq (power (-100))); last exact: Rlt_le (power_gt0 _).
-rewrite small (A46.below _ _ 1%positive) //; last by rewrite Rabs_pos_eq; [exact: bpow_lt | exact: Rlt_le (power_gt0 _)].
-have p200 := power_gt0 (-200); rewrite Rabs_R0 !Rplus_0_r Rminus_0_l Rabs_Ropp Rabs_pos_eq; last exact: Rlt_le.
+rewrite small (A46.below _ _ 1%positive) //; last by rewrite Rabs_pos_eq;
+  [exact: bpow_lt | exact: Rlt_le (power_gt0 _)].
+have p200 := power_gt0 (-200); rewrite Rabs_R0 !Rplus_0_r Rminus_0_l Rabs_Ropp Rabs_pos_eq;
+  last exact: Rlt_le.
 have -> : gamma 1 (/ IZR (Z.pow_pos 2 24)) = / 16777215.
   by change (gamma 1 (/ 16777216) = / 16777215); rewrite /gamma /=; field.
 by move: (power (-200)) p200 => y; lra.
 Qed.
 Definition mutant_one_hot := forall emin p : Z, (1 < p)%Z -> (emin <= - p)%Z ->
   forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal,
-  each_once (fun _ => 1) e 0 t -> (forall k, in_format emin p (e k)) -> e target = 1 -> (forall k, k != target -> 0 <= e k) ->
+  each_once (fun _ => 1) e 0 t -> (forall k, in_format emin p (e k)) -> e target = 1 ->
+    (forall k, k != target -> 0 <= e k) ->
   INR #|K| * power (- p) <= / 2 -> 2 * \big[Rplus/0]_(k | k != target) e k <= power (- p) ->
   forall k, computed_softmax (gradual emin p) (gradual emin p) reciprocal e t k = one_hot target k.
 Theorem mutant_one_hot_refuted : ~ mutant_one_hot.
@@ -703,7 +808,8 @@ have p30 := power_gt0 (-30); have one : power 0 = 1 by [].
 have fp z : (-149 <= z)%Z -> in_format (-149) 24 (power z) by apply: format_power.
 have fe k : in_format (-149) 24 (e k) by rewrite /e -one; case: k; exact: fp.
 have once : each_once (fun _ => 1) e 0 (pair_order true) by split=> // -[[]|].
-have rest : \big[Rplus/0]_(k | k != true) e k = power (-30) by rewrite big_mkcond big_bool /= Rplus_0_l.
+have rest : \big[Rplus/0]_(k | k != true) e k = power (-30)
+  by rewrite big_mkcond big_bool /= Rplus_0_l.
 have few : INR #|{: bool}| * power (- (24)) <= / 2.
   by rewrite card_bool; change (2 * (/ 16777216) <= / 2); lra.
 have tiny : 2 * \big[Rplus/0]_(k | k != true) e k <= power (- (24)).
@@ -711,7 +817,8 @@ have tiny : 2 * \big[Rplus/0]_(k | k != true) e k <= power (- (24)).
 have ge0 k : k != true -> 0 <= e k by case: k => // _; exact: Rlt_le.
 have p1 : (1 < 24)%Z by []. have r : (-149 <= - (24))%Z by [].
 move=> /(_ (-149)%Z 24%Z p1 r _ e true (pair_order true) false once fe erefl ge0 few tiny false).
-have sum1 : evaluate (gradual (-149) 24) (gradual (-149) 24) id (fun _ => 1) e 0 (pair_order true) = 1.
+have sum1 : evaluate (gradual (-149) 24) (gradual (-149) 24) id (fun _ => 1) e 0 (pair_order true)
+  = 1.
   have few1 : INR 1 * power (- (24)) < 1 by change (1 * / 16777216 < 1); lra.
   have tiny1 : (1 + gamma 1 (power (- (24)))) * \big[Rplus/0]_(k | k != true) e k <= power (- (24)).
     rewrite rest; have -> : gamma 1 (power (- (24))) = / 16777215.

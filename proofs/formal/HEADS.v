@@ -1,12 +1,14 @@
-(** * HEADS: how many position-only heads one given convolution needs
+(** * HEADS: The smallest number of heads
 
-    Claim: if heads supported on the neighbourhood give a convolution, there are at least as many as the rank [r] of its
-    tap matrix (taps in rows, pairs of channels in columns). And [r + 1] heads always serve, positive on every tap, so they
-    are softmaxes. [-1, 0, 1] has rank 1 and one head does not give it.
+    Claim: Position-only heads whose attention lives on the kernel's neighbourhood (masked, or as a
+    limit of softmax) express a given convolution with tap matrix W (taps x channel pairs) of rank r
+    > 0 with at least r heads. r suffice if and only if the column space of W, its space of tap
+    patterns, holds a vector that is positive on every non-zero tap (then it is 0 on the others): a
+    rational linear programme. Otherwise r + 1 are needed, and suffice.
     Source: this project.
-    [r] heads serve if and only if some combination of the columns is positive on every tap that is not zero.
-    Does not show: whether there is such a combination, which the symbolic layer decides by a linear programme.
-    Licenses: conv2attn.express. *)
+    Does not show: Heads that look beyond the neighbourhood and cancel there; that the alternative
+    of the linear programme (Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W =
+    0) is complete, which is classical. *)
 From Coq Require Import Ring_theory Ring.
 From mathcomp Require Import all_ssreflect all_algebra.
 From C2A Require Import Statements.
@@ -16,7 +18,9 @@ Import GRing.Theory Num.Theory Order.Theory Matrices. Local Open Scope ring_scop
 Theorem lower : HEADS_lower.
 Proof. by move=> F h t p B M W ->; apply: leq_trans (mxrankM_maxl _ _) (rank_leq_col _). Qed.
 
-(** ** r + 1 heads: the uniform one, and a basis of the tap patterns lifted by a constant until it is positive *)
+(** ** r + 1 heads
+
+    The uniform one, and a basis of the tap patterns lifted by a constant until it is positive *)
 Section Upper.
 Variables (F : realFieldType) (t p r : nat) (C : 'M[F]_(t.+1, r)) (R : 'M[F]_(r, p)).
 Let m : F := 1 + \sum_i \sum_j `|C i j|.
@@ -30,14 +34,18 @@ by rewrite -ltr_subl_addr sub0r; apply: le_lt_trans (le_trans H2 H) _; rewrite /
 Qed.
 Let s (j : 'I_r) := \sum_i (m + C i j).
 Lemma s_gt0 j : 0 < s j.
-Proof. by rewrite /s big_ord_recl ltr_paddr ?lifted_gt0 // sumr_ge0 // => i _; rewrite ltW ?lifted_gt0. Qed.
-Definition heads : 'M[F]_(1 + r, t.+1) := col_mx (const_mx (t.+1%:R)^-1) (\matrix_(j, i) ((m + C i j) / s j)).
+Proof. by rewrite /s big_ord_recl ltr_paddr ?lifted_gt0 // sumr_ge0 // => i _;
+  rewrite ltW ?lifted_gt0. Qed.
+Definition heads : 'M[F]_(1 + r, t.+1) := col_mx (const_mx (t.+1%:R)^-1)
+  (\matrix_(j, i) ((m + C i j) / s j)).
 Lemma heads_gt0 h i : 0 < heads h i.
-Proof. by rewrite mxE; case: splitP => j _; rewrite !mxE ?invr_gt0 ?ltr0Sn // divr_gt0 ?lifted_gt0 ?s_gt0. Qed.
+Proof. by rewrite mxE; case: splitP => j _;
+  rewrite !mxE ?invr_gt0 ?ltr0Sn // divr_gt0 ?lifted_gt0 ?s_gt0. Qed.
 Lemma heads_sum1 h : \sum_i heads h i = 1.
 Proof.
 under eq_bigr do rewrite mxE; case: splitP => j _.
-  by under eq_bigr do rewrite mxE; rewrite sumr_const card_ord -[X in X = _]mulr_natl mulfV // pnatr_eq0.
+  by under eq_bigr do rewrite mxE;
+    rewrite sumr_const card_ord -[X in X = _]mulr_natl mulfV // pnatr_eq0.
 by under eq_bigr do rewrite mxE; rewrite -mulr_suml mulfV // gt_eqF // s_gt0.
 Qed.
 Lemma heads_span : exists M, C *m R = heads^T *m M.
@@ -59,12 +67,15 @@ split; first exact: heads_gt0.
 by have := heads_span (col_base W) (row_base W); rewrite mulmx_base.
 Qed.
 
-(** ** r heads: a pattern that is positive where it may be, added often enough to each pattern of a basis *)
+(** ** r heads
+
+    A pattern that is positive where it may be, added often enough to each pattern of a basis *)
 Section Ring.
 Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
-Lemma cross (m u rho q s : S) : m * u * rho - q * rho * u - q * rho * (m * u) * s = (m - q * (1 + m * s)) * (u * rho).
+Lemma cross (m u rho q s : S) : m * u * rho - q * rho * u - q * rho * (m * u) * s
+  = (m - q * (1 + m * s)) * (u * rho).
 Proof. ring. Qed.
 Lemma expand (c m u r q y rho : S) :
   (c + m * u) * (r - q * y * rho) = c * r + (m * u * r - q * rho * (c * y) - q * rho * (m * u) * y).
@@ -81,7 +92,8 @@ have sum0 : 0 <= \sum_j B^T i j * (const_mx 1 : 'cV[F]_r) j ord0.
   by apply: sumr_ge0 => j _; rewrite !mxE mulr1.
 rewrite lt_def sum0 andbT; apply: contra nonzero => /eqP zero.
 have Bi j : B j i = 0.
-  have/eqP := zero; rewrite psumr_eq0 => [/allP /(_ j (mem_index_enum j))|k _]; last by rewrite !mxE mulr1.
+  have/eqP := zero; rewrite psumr_eq0 => [/allP /(_ j (mem_index_enum j))|k _];
+    last by rewrite !mxE mulr1.
   by rewrite !mxE mulr1 => /eqP.
 by apply/eqP/rowP => c; rewrite !mxE big1 // => j _; rewrite mxE Bi mul0r.
 Qed.
@@ -111,9 +123,11 @@ Let pattern_gt0 i j : row i (C *m R) != 0 -> 0 < pattern i j.
 Proof.
 move=> /positive; rewrite -uE => u0; rewrite /pattern.
 have H : `|C i j| / u i <= \sum_i \sum_j `|C i j| / u i.
-  rewrite (bigD1 i) //= (bigD1 j) //= -addrA ler_addl addr_ge0 // sumr_ge0 // => k _; first by rewrite divr_ge0.
+  rewrite (bigD1 i) //= (bigD1 j) //= -addrA ler_addl addr_ge0 // sumr_ge0 // => k _;
+    first by rewrite divr_ge0.
   by rewrite sumr_ge0 // => l _; rewrite divr_ge0.
-have : `|C i j| / u i < m by apply: le_lt_trans H _; rewrite /m addrAC -[X in X < _]add0r ltr_add2r ltr_paddr ?invr_ge0 ?normr_ge0 ?ltr01.
+have : `|C i j| / u i < m by apply: le_lt_trans H _;
+  rewrite /m addrAC -[X in X < _]add0r ltr_add2r ltr_paddr ?invr_ge0 ?normr_ge0 ?ltr01.
 rewrite ltr_pdivr_mulr // => lt; rewrite -ltr_subl_addl sub0r; apply: le_lt_trans lt.
 by rewrite -normrN ler_norm.
 Qed.
@@ -143,13 +157,17 @@ Lemma heads_of_pattern : exists B : 'M[F]_(r, t), attends B /\ exists M, C *m R 
 Proof.
 exists (\matrix_(j, i) (pattern i j / total j)); split; first split.
 - by move=> j i; rewrite mxE divr_ge0 // ltW.
-- by move=> j; under eq_bigr do rewrite mxE; rewrite -mulr_suml -/(total j) mulfV // gt_eqF // ?total_gt0.
+- by move=> j; under eq_bigr do rewrite mxE;
+  rewrite -mulr_suml -/(total j) mulfV // gt_eqF // ?total_gt0.
 pose rho k := \sum_j R j k; pose q := m / (1 + m * s).
 exists (\matrix_(j, k) (total j * (R j k - q * y j * rho k))); apply/matrixP => i k; rewrite !mxE.
-transitivity (\sum_j (C i j * R j k + (m * u i * R j k - q * rho k * (C i j * y j) - q * rho k * (m * u i) * y j))).
+transitivity
+  (\sum_j (C i j * R j k
+  + (m * u i * R j k - q * rho k * (C i j * y j) - q * rho k * (m * u i) * y j))).
   have E : m * u i * rho k - q * rho k * u i - q * rho k * (m * u i) * s = 0.
     have qE : q * (1 + m * s) = m by rewrite /q divfK.
-    transitivity ((m - q * (1 + m * s)) * (u i * rho k)); first exact: (@cross (of_ring F) m (u i) (rho k) q s).
+    transitivity ((m - q * (1 + m * s)) * (u i * rho k));
+      first exact: (@cross (of_ring F) m (u i) (rho k) q s).
     by rewrite qE subrr mul0r.
   by rewrite big_split /= !big_split /= !sumrN -!mulr_sumr -/(u i) -/s -/(rho k) E addr0.
 apply: eq_bigr => j _; rewrite !mxE [RHS]mulrA divfK ?gt_eqF ?total_gt0 // /pattern; symmetry.
@@ -174,16 +192,20 @@ split.
   apply/eqP; rewrite eqn_leq (leq_trans (rank_leq_col _)) //= lt0n mxrank_eq0.
   by apply/eqP => /matrixP /(_ 0 0); rewrite !mxE /= => /eqP; rewrite sub0r oppr_eq0 oner_eq0.
 move=> B M [B0 _] /matrixP E.
-have := E 0 0; have := E (lift ord0 (lift ord0 ord0)) 0; rewrite !mxE !big_ord1 !mxE /= /bump /= => E2 E0.
+have := E 0 0; have := E (lift ord0 (lift ord0 ord0)) 0;
+  rewrite !mxE !big_ord1 !mxE /= /bump /= => E2 E0.
 have p : 0 < M 0 0.
-  rewrite ltNge; apply/negP => M0; have : B 0 (lift ord0 (lift ord0 ord0)) * M 0 0 <= 0 by exact: mulr_ge0_le0.
+  rewrite ltNge; apply/negP => M0; have : B 0 (lift ord0 (lift ord0 ord0)) * M 0 0 <= 0
+    by exact: mulr_ge0_le0.
   by rewrite -E2; vm_compute.
 have : 0 <= B 0 0 * M 0 0 by rewrite mulr_ge0 // ltW.
 by rewrite -E0; vm_compute.
 Qed.
 
-(** ** Instance: two heads for [-1, 0, 1], (1/3, 1/3, 1/3) and (1/6, 1/3, 1/2): 6 times the second less 6 times the first;
-    one head does not do *)
+(** ** Instance
+
+    Two heads for [-1, 0, 1], (1/3, 1/3, 1/3) and (1/6, 1/3, 1/2): 6 times the second less 6 times
+    the first; one head does not do *)
 Theorem instance : edge = (\matrix_(h < 2, t < 3) (if h == 0 then 3%:R^-1 else (1 + t%:R) / 6%:R))^T
   *m \col_(h < 2) (if h == 0 then - 6%:R else 6%:R)
   /\ forall (B : 'M[rat]_(1, 3)) M, attends B -> edge <> B^T *m M.
@@ -202,17 +224,27 @@ have [rank1 no] := one_is_not_enough => /(_ _ _ _ edge); rewrite rank1 => -[B [a
 exact: no att E.
 Qed.
 
-(** ** More mutants: a pattern that is only not negative, only not zero, another one for each tap; and a rank below the heads *)
-Definition mutant_not_negative := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)) (x : 'cV[F]_p),
-  (forall i, row i W != 0 -> 0 <= (W *m x) i ord0) -> exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
-Definition mutant_not_zero := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)) (x : 'cV[F]_p),
-  (forall i, row i W != 0 -> (W *m x) i ord0 != 0) -> exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
+(** ** More mutants
+
+    A pattern that is only not negative, only not zero, another one for each tap; and a rank below
+    the heads *)
+Definition mutant_not_negative := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p))
+  (x : 'cV[F]_p),
+  (forall i, row i W != 0 -> 0 <= (W *m x) i ord0) -> exists B : 'M[F]_(\rank W, t), attends B /\
+    exists M, W = B^T *m M.
+Definition mutant_not_zero := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p))
+  (x : 'cV[F]_p),
+  (forall i, row i W != 0 -> (W *m x) i ord0 != 0) -> exists B : 'M[F]_(\rank W, t), attends B /\
+    exists M, W = B^T *m M.
 Definition mutant_each_tap := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
-  (forall i, row i W != 0 -> exists x : 'cV[F]_p, 0 < (W *m x) i ord0) -> exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
-Definition mutant_strict := forall (F : realFieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
+  (forall i, row i W != 0 -> exists x : 'cV[F]_p, 0 < (W *m x) i ord0) ->
+    exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
+Definition mutant_strict := forall (F : realFieldType) (h t p : nat) (B : 'M[F]_(h, t))
+  (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
   attends B -> W = B^T *m M -> (\rank W < h)%N.
 Lemma no_head : ~ exists B : 'M[rat]_(\rank edge, 3), attends B /\ exists M, edge = B^T *m M.
-Proof. by have [rank1 no] := one_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E. Qed.
+Proof. by have [rank1 no] := one_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E.
+Qed.
 Lemma edge_row i : row i edge != 0 -> edge i ord0 != 0.
 Proof. by apply: contraNN => /eqP e; apply/eqP/rowP => j; rewrite (ord1 j) mxE e mxE. Qed.
 Theorem mutant_not_negative_refuted : ~ mutant_not_negative.
@@ -226,6 +258,7 @@ by rewrite mul_mx_scalar mxE -expr2 exprn_even_gt0.
 Qed.
 Theorem mutant_strict_refuted : ~ mutant_strict.
 Proof.
-move=> /(_ _ 0%N 0%N 0%N (0 : 'M[rat]_(0, 0)) 0 0) H; suff : (\rank (0%R : 'M[rat]_(0, 0)) < 0)%N by rewrite ltn0.
+move=> /(_ _ 0%N 0%N 0%N (0 : 'M[rat]_(0, 0)) 0 0) H;
+  suff : (\rank (0%R : 'M[rat]_(0, 0)) < 0)%N by rewrite ltn0.
 by apply: H; [split; case | rewrite mulmx0].
 Qed.

@@ -1,14 +1,15 @@
-(** * L1: Lemma 1, hard heads are a convolution
+(** * L1: Lemma 1: hard heads are a convolution
 
-    Claim: if the heads are in bijection with the taps, the head of tap [t] puts all attention of output [q] on the key
-    that [t] reads, and [W_val W_out] of that head is the tap's matrix, then the multi-head self-attention is the
-    convolution as PyTorch computes it, for every input: any number of axes, sizes, stride, dilation, zero padding
-    (different in front and behind), groups and bias, over every commutative ring. For any other map in front of the keys
-    (replicate, reflect or circular padding, cropping, zeros between the pixels) the layer is the convolution without
-    padding of what that map gives; so transposed convolutions, as PyTorch computes them, are such layers too.
-    Source: Cordonnier et al. 2020, Lemma 1, Eqs. (5), (10) to (13); the sign convention is E4's correction.
-    Does not show: that a softmax is one-hot (L2b, L2c, A46); anything about rounding.
-    Licenses: conv2attn.convert, conv2attn.certify. *)
+    Claim: If the heads are in bijection with the taps, and the head of tap t puts all attention of
+    output q on the key q * stride + dilation * t of the padded grid, and W_val W_out of that head
+    is the tap's matrix, then the multi-head self-attention equals the convolution as PyTorch
+    computes it, for every input: any number of axes, stride, dilation, padding, groups, bias, and
+    every finite size.
+    Source: Cordonnier et al. 2020, Lemma 1, Eqs. (5), (11)-(13), (17); PyTorch's Conv1d/2d/3d for
+    the site map.
+    Does not show: That a softmax is one-hot (L2b, L2c, A46); anything about rounding of the channel
+    product. Axes are independent, so the geometry is stated for one axis of unnamed index; that n
+    axes together are n such statements is read by a person. *)
 From Coq Require Import ZArith Lia Ring Ring_theory.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -21,7 +22,8 @@ Hypothesis ok : fits g.
 Lemma key_lt (q : queries g) (t : taps g) a : q a * stride g a + t a * dilation g a < padded g a.
 Proof.
 have [s0 d0 k0 room] := ok a; have Ht := ltn_ord (t a).
-have Hq : q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1 := ltn_ord (q a).
+have Hq : q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1 :=
+  ltn_ord (q a).
 rewrite addn1 ltnS in Hq.
 have H1 : q a * stride g a <= padded g a - dilation g a * (kernel g a - 1) - 1.
   exact: leq_trans (leq_mul Hq (leqnn _)) (leq_trunc_div _ _).
@@ -67,7 +69,8 @@ Section Algebra.
 Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
-Lemma mhsaE (Q K H D Cin Cout : finType) (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S)
+Lemma mhsaE (Q K H D Cin Cout : finType) (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S)
+  (Wout : H -> D -> Cout -> S)
     b X q o :
   mhsa P Wval Wout b X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * merged Wval Wout h c o + b o.
 Proof.
@@ -78,7 +81,8 @@ by apply: eq_bigr => e _ /=; ring.
 Qed.
 
 Variables (n : nat) (g : geometry n) (G ci co : nat).
-Variables (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S) (X : pixels g -> 'I_(G * ci) -> S).
+Variables (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S)
+  (X : pixels g -> 'I_(G * ci) -> S).
 Lemma torch_convE q o :
   torch_conv weight b X q o = \sum_t \sum_c (\sum_(i | sees q t i) X i c) * tap weight t c o + b o.
 Proof.
@@ -114,14 +118,19 @@ by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
 Qed.
 Theorem padding_modes : L1_modes.
 Proof.
-move=> S n g mode ok may; split=> [k|G ci co H D f P Wval Wout weight b bij hardP W X q o padded]; last by exact: (@any_map S n g ok G ci co H D f P Wval Wout weight b bij hardP W padded q o).
-have range a : (0 <= mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a)) < Z.of_nat (side g a))%Z.
+move=> S n g mode ok may; split=> [k|G ci co H D f P Wval Wout weight b bij hardP W X q o padded];
+  last by exact: (@any_map S n g ok G ci co H D f P Wval Wout weight b bij hardP W padded q o).
+have range a : (0 <= mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))
+  < Z.of_nat (side g a))%Z.
   have lt : (k a < before g a + side g a + after g a)%N := ltn_ord (k a).
-  move: (may a) lt; rewrite /may_pad; move: (nat_of_ord (k a)) (side g a) (before g a) (after g a) => x s b e.
-  case=> /ltP s0 which /ltP; rewrite -!plusE => lt; case: which => [->|[[-> [/ltP b0 /ltP e0]]|[-> [/leP b0 /leP e0]]]];
+  move: (may a) lt; rewrite /may_pad; move: (nat_of_ord (k a)) (side g a) (before g a)
+    (after g a) => x s b e.
+  case=> /ltP s0 which /ltP; rewrite -!plusE => lt;
+    case: which => [->|[[-> [/ltP b0 /ltP e0]]|[-> [/leP b0 /leP e0]]]];
     rewrite /replicated /reflected /wrapped; try lia;
     by case: Z.ltb_spec0 => ?; [lia | case: Z.ltb_spec0 => ?; lia].
-have lt a : Z.to_nat (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z) < side g a.
+have lt a : Z.to_nat (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z)
+  < side g a.
   by apply/ltP; have := range a; lia.
 exists [ffun a => Ordinal (lt a)]; split=> [|i /forallP E].
   by apply/forallP => a; rewrite ffunE /=; apply/Z.eqb_spec; have := range a; lia.
@@ -159,7 +168,8 @@ Lemma flippedK : involutive (@flipped n kernel).
 Proof. by move=> t; apply/ffunP => a; rewrite !ffunE rev_ordK. Qed.
 (** The key that the flipped tap reads holds what the tap adds. *)
 Lemma stuffs_key (i : box side) (t : box kernel) (q : queries g) :
-  stuffs stride padding i (key stuffed_fits q (flipped t)) = adds stride dilation padding i t (same_place q).
+  stuffs stride padding i (key stuffed_fits q (flipped t)) = adds stride dilation padding i t
+    (same_place q).
 Proof.
 apply: eq_forallb => a; rewrite !ffunE /= !ffunE /= muln1.
 have /subnKC E : t a < kernel a := ltn_ord (t a).
@@ -175,41 +185,55 @@ exists (same_place sizes); split; first by exists (back sizes); [exact: same_pla
   by move=> q a; rewrite ffunE.
 move=> G ci co H D f P Wval Wout weight b bij hardP W X q o.
 pose weight' (o : 'I_(G * co)) (c : nat) (t : taps g) : S :=
-  if [pick c' : 'I_(G * ci) | (c' %/ ci == o %/ co) && (c' %% ci == c)] is Some c' then weight c' (o %% co) (flipped t) else zero.
+  if [pick c' : 'I_(G * ci) | (c' %/ ci == o %/ co) && (c' %% ci == c)] is Some c' then weight c'
+    (o %% co) (flipped t) else zero.
 have W' h c o' : merged Wval Wout h c o' = tap weight' (f h) c o'.
-  rewrite W /tap /weight'; case: eqP => // same; case: pickP => [c' /andP [/eqP E1 /eqP E2]|/(_ c)]; last by rewrite same !eqxx.
-  by have -> : c = c'; first by apply: val_inj; rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2.
-rewrite (any_map (stuffed_fits sizes) b bij hardP W') /conv_of_keys /torch_conv_transpose; congr (add _ _).
+  rewrite W /tap /weight'; case: eqP => // same; case: pickP => [c' /andP [/eqP E1 /eqP E2]|/(_ c)];
+    last by rewrite same !eqxx.
+  by have -> : c = c'; first by apply: val_inj;
+    rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2.
+rewrite (any_map (stuffed_fits sizes) b bij hardP W') /conv_of_keys /torch_conv_transpose;
+  congr (add _ _).
 have flip_bij : bijective (@flipped n kernel) by exists (@flipped n kernel); exact: flippedK.
 rewrite (reindex (@flipped n kernel)) /=; last exact: onW_bij.
 apply: eq_bigr => t _; apply: eq_bigr => c /eqP same; congr (mul _ _); last first.
   rewrite /weight'; case: pickP => [c' /andP [/eqP E1 /eqP E2]|/(_ c)]; last by rewrite same !eqxx.
-  by have -> : c' = c; [apply: val_inj; rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2 | rewrite flippedK].
-rewrite (big_pred1 (key (stuffed_fits sizes) q (flipped t))) => [|k]; last by rewrite (readsE (stuffed_fits sizes)).
+  by have -> : c' = c;
+    [apply: val_inj; rewrite /= (divn_eq c ci) (divn_eq c' ci) same E1 E2 | rewrite flippedK].
+rewrite (big_pred1 (key (stuffed_fits sizes) q (flipped t))) => [|k];
+  last by rewrite (readsE (stuffed_fits sizes)).
 by apply: eq_bigl => i; exact: stuffs_key.
 Qed.
 
-(** ** Instance: 3 pixels 1, 2, 3, one zero in front, kernel (1, 10), bias 5: PyTorch gives 15, 26, 37; with stride 2: 15, 37 *)
+(** ** Instance
+
+    3 pixels 1, 2, 3, one zero in front, kernel (1, 10), bias 5: PyTorch gives 15, 26, 37; with
+    stride 2: 15, 37 *)
 Section Small.
 Definition small (s : nat) : geometry 1 :=
   Geometry (fun _ => 3) (fun _ => 2) (fun _ => s) (fun _ => 1) (fun _ => 1) (fun _ => 0).
 Lemma small_fits s : 0 < s -> fits (small s). Proof. by move=> s0 a. Qed.
 Definition line s (i : 'I_s) : box (fun _ : 'I_1 => s) := [ffun _ => i].
-Lemma sum_line (S : numbers) s (A : pred (box (fun _ : 'I_1 => s))) (F : box (fun _ : 'I_1 => s) -> S) :
+Lemma sum_line (S : numbers) s (A : pred (box (fun _ : 'I_1 => s)))
+  (F : box (fun _ : 'I_1 => s) -> S) :
   \big[@add S/zero]_(k | A k) F k = \big[@add S/zero]_(i < s | A (line i)) F (line i).
 Proof.
-rewrite (reindex (@line s)) //; exists (fun k : box (fun _ : 'I_1 => s) => k ord0) => [i|k] _; first by rewrite /line ffunE.
+rewrite (reindex (@line s)) //; exists (fun k : box (fun _ : 'I_1 => s) => k ord0) => [i|k] _;
+  first by rewrite /line ffunE.
 by apply/ffunP => a; rewrite ffunE (ord1 a).
 Qed.
 Lemma all_axes (A : pred 'I_1) : [forall a, A a] = A ord0.
 Proof. by apply/forallP/idP => [/(_ ord0)|H a] //; rewrite (ord1 a). Qed.
 Variables (s : nat) (w0 w1 : Z).
-Definition small_weight (o : 'I_(1 * 1)) (c : nat) (t : taps (small s)) : integers := if t ord0 == 0 :> nat then w0 else w1.
+Definition small_weight (o : 'I_(1 * 1)) (c : nat) (t : taps (small s)) : integers :=
+  if t ord0 == 0 :> nat then w0 else w1.
 Definition small_bias (o : 'I_(1 * 1)) : integers := 5%Z.
 Definition small_image (i : pixels (small s)) (c : 'I_(1 * 1)) : integers := Z.of_nat (i ord0 + 1).
-Definition small_padded (j : nat) : Z := if j is j'.+1 then (if j' < 3 then Z.of_nat j else 0%Z) else 0%Z.
+Definition small_padded (j : nat) : Z :=
+  if j is j'.+1 then (if j' < 3 then Z.of_nat j else 0%Z) else 0%Z.
 Lemma small_sees (q : queries (small s)) (t : taps (small s)) c :
-  \big[@add integers/zero]_(i : pixels (small s) | sees q t i) small_image i c = small_padded (q ord0 * s + t ord0).
+  \big[@add integers/zero]_(i : pixels (small s) | sees q t i) small_image i c
+    = small_padded (q ord0 * s + t ord0).
 Proof.
 rewrite (@sum_line integers 3 (fun i => sees (g := small s) q t i) (fun i => small_image i c)).
 rewrite (eq_bigl (fun i : 'I_3 => 1 + i == q ord0 * s + t ord0)) => [|i]; last first.
@@ -221,27 +245,37 @@ Qed.
 Lemma small_value (q : queries (small s)) : torch_conv small_weight small_bias small_image q ord0
   = (w0 * small_padded (q ord0 * s) + w1 * small_padded (q ord0 * s + 1) + 5)%Z.
 Proof.
-rewrite torch_convE (@sum_line integers 2 xpredT (fun t => bigop _ _ (fun c => BigBody c _ _ (mul _ (tap small_weight t c ord0))))).
-rewrite !big_ord_recl !big_ord0 /tap /small_weight !ffunE /= !(small_sees q) /line !ffunE /= /small_bias addn0.
+rewrite torch_convE
+  (@sum_line integers 2 xpredT
+  (fun t => bigop _ _ (fun c => BigBody c _ _ (mul _ (tap small_weight t c ord0))))).
+rewrite !big_ord_recl !big_ord0 /tap /small_weight !ffunE /= !(small_sees q) /line !ffunE /=
+  /small_bias addn0.
 have -> : bump 0 0 = 1 by [].
 by move: (small_padded _) (small_padded _) => x y; rewrite /=; lia.
 Qed.
 End Small.
-Definition small_query s (i : nat) (lt : i < (4 - 1 * (2 - 1) - 1) %/ s + 1) : queries (small s) := [ffun _ => Ordinal lt].
-Definition small_heads (h : taps (small 1)) (q : queries (small 1)) (k : keys (small 1)) : integers :=
+Definition small_query s (i : nat) (lt : i < (4 - 1 * (2 - 1) - 1) %/ s + 1) : queries (small s) :=
+  [ffun _ => Ordinal lt].
+Definition small_heads (h : taps (small 1)) (q : queries (small 1)) (k : keys (small 1)) : integers
+  :=
   if reads q h k then one else zero.
-Definition small_value_weight (h : taps (small 1)) (c : 'I_(1 * 1)) (e : unit) : integers := small_weight 1 10 ord0 0 h.
+Definition small_value_weight (h : taps (small 1)) (c : 'I_(1 * 1)) (e : unit) : integers :=
+  small_weight 1 10 ord0 0 h.
 Definition small_output_weight (h : taps (small 1)) (e : unit) (o : 'I_(1 * 1)) : integers := 1%Z.
-Lemma small_merged h c o : merged small_value_weight small_output_weight h c o = tap (@small_weight 1 1 10) h c o.
+Lemma small_merged h c o : merged small_value_weight small_output_weight h c o
+  = tap (@small_weight 1 1 10) h c o.
 Proof.
-rewrite /merged (bigD1 tt) //= big1 => [|[]] //; rewrite /tap (ord1 c) (ord1 o) /small_value_weight /small_output_weight /=.
+rewrite /merged (bigD1 tt) //= big1 => [|[]] //;
+  rewrite /tap (ord1 c) (ord1 o) /small_value_weight /small_output_weight /=.
 by rewrite /small_weight; case: ifP.
 Qed.
-Definition small_output s (q : queries (small s)) : Z := torch_conv (@small_weight s 1 10) small_bias (@small_image s) q ord0.
+Definition small_output s (q : queries (small s)) : Z :=
+  torch_conv (@small_weight s 1 10) small_bias (@small_image s) q ord0.
 Theorem instance : [:: small_output (@small_query 1 0 isT); small_output (@small_query 1 1 isT);
     small_output (@small_query 1 2 isT)] = [:: 15; 26; 37]%Z
   /\ [:: small_output (@small_query 2 0 isT); small_output (@small_query 2 1 isT)] = [:: 15; 37]%Z
-  /\ forall q, mhsa small_heads small_value_weight small_output_weight small_bias (zero_pad (@small_image 1)) q ord0
+  /\ forall q, mhsa small_heads small_value_weight small_output_weight small_bias
+    (zero_pad (@small_image 1)) q ord0
     = small_output q.
 Proof.
 split; first by rewrite /small_output !small_value !ffunE.
@@ -250,7 +284,9 @@ have id_bij : bijective (@id (taps (small 1))) by exists id.
 exact: (lemma1 (@small_fits 1 isT) small_bias id_bij (fun h q k => erefl) small_merged).
 Qed.
 
-(** ** Mutant: the heads in the order of the paper's sign, [f h = q - k] (E4): each reads the reversed tap *)
+(** ** Mutant
+
+    The heads in the order of the paper's sign, [f h = q - k] (E4): each reads the reversed tap *)
 Definition reversed n (g : geometry n) (t : taps g) : taps g := [ffun a => rev_ord (t a)].
 Lemma reversedK n (g : geometry n) : involutive (@reversed n g).
 Proof. by move=> t; apply/ffunP => a; rewrite !ffunE rev_ordK. Qed.
@@ -258,18 +294,22 @@ Definition mutant := forall (S : numbers) n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
-  bijective f -> hard (fun h => reversed (f h)) P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  bijective f -> hard (fun h => reversed (f h)) P ->
+    (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-pose g := small 1; pose P (h : taps g) q k : integers := if reads q (reversed h) k then 1%Z else 0%Z.
+pose g := small 1; pose P (h : taps g) q k : integers :=
+  if reads q (reversed h) k then 1%Z else 0%Z.
 pose weight' := @small_weight 1 10 1.
 have W' h c o : merged small_value_weight small_output_weight h c o = tap weight' (reversed h) c o.
   rewrite small_merged /tap; case: ifP => // _; rewrite /weight' /small_weight ffunE /=.
   by case: (h ord0) => [[|[|//]] ?].
 have ok := @small_fits 1 isT; have id_bij : bijective (@id (taps g)) by exists id.
 have rev_bij : bijective (@reversed 1 g) by exists (@reversed 1 g); exact: reversedK.
-move=> /(_ integers 1 g ok 1 1 1 _ _ id P _ _ _ small_bias id_bij (fun h q k => erefl) small_merged (@small_image 1)).
-move=> /(_ (@small_query 1 0 isT) ord0); rewrite (lemma1 ok small_bias rev_bij (fun h q k => erefl) W').
+move=> /(_ integers 1 g ok 1 1 1 _ _ id P _ _ _ small_bias id_bij (fun h q k => erefl) small_merged
+  (@small_image 1)).
+move=> /(_ (@small_query 1 0 isT) ord0);
+  rewrite (lemma1 ok small_bias rev_bij (fun h q k => erefl) W').
 by rewrite !small_value ffunE.
 Qed.

@@ -1,11 +1,11 @@
-(** * L2a: Lemma 2, the score of the quadratic encoding
+(** * L2a: Lemma 2: the quadratic encoding
 
-    Claim: with [W_qry = W_key = 0], the identity for the weights of the encoding, [r = (|delta|^2, delta)] and
-    [v = - alpha (1, - 2 Delta)], the score of Eq. (8) is [- alpha (|delta - Delta|^2 - |Delta|^2)], for every input and
-    in every number [n] of dimensions; the encoding has [D_p = n + 1] components.
-    Source: Cordonnier et al. 2020, Lemma 2, Eqs. (8), (14); n dimensions: Lau 2021 (slides).
-    Does not show: that three dimensions are needed for images; two are enough (D2).
-    Licenses: the quadratic encoding of conv2attn.attention. *)
+    Claim: With v = -alpha (1, -2 Delta) and r = (|delta|^2, delta), the score v . r is -alpha
+    (|delta - Delta|^2 - |Delta|^2), in any number n of dimensions; the encoding has D_p = n + 1
+    components.
+    Source: Cordonnier et al. 2020, Lemma 2, Eqs. (9), (14); n dimensions: slides of Lau 2021.
+    Does not show: Anything about floats: the expanded form loses the peak in low precision, so the
+    code computes the squared distance from integers. *)
 From Coq Require Import ZArith Ring Ring_theory.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -21,7 +21,8 @@ Lemma position_only (Cin Dp : finType) (v r : Dp -> S) (xq xk : Cin -> S) :
 Proof.
 have zero_content (x : Cin -> S) : \sum_c x c * 0 = 0 by apply: big1 => c _; rewrite mul0r.
 rewrite -[RHS]add0l; congr (_ + _); last first.
-  by apply: eq_bigr => e _; rewrite -(sum_pick e r); congr (mul _ _); apply: eq_bigr => p _; rewrite mulC.
+  by apply: eq_bigr => e _; rewrite -(sum_pick e r); congr (mul _ _); apply: eq_bigr => p _;
+    rewrite mulC.
 have first : \sum_(e : Dp) (\sum_c xq c * 0) * (\sum_c xk c * 0) = 0.
   by apply: big1 => e _; rewrite zero_content mul0l.
 have second : \sum_(e : Dp) (\sum_c xq c * 0) * (\sum_p r p * identity p e) = 0.
@@ -36,7 +37,9 @@ Proof.
 rewrite /quadratic_score position_only sum_option /=.
 transitivity (\sum_a (- alpha * (delta a * delta a) + alpha * ((1 + 1) * offset a) * delta a)).
   by rewrite big_split -big_distrr.
-transitivity (- alpha * (\sum_a ((delta a - offset a) * (delta a - offset a) + (- (1)) * (offset a * offset a)))).
+transitivity
+  (- alpha *
+  (\sum_a ((delta a - offset a) * (delta a - offset a) + (- (1)) * (offset a * offset a)))).
   by rewrite big_distrr; apply: eq_bigr => a _ /=; ring.
 rewrite big_split -big_distrr /=.
 rewrite -/(squared_norm offset) -/(squared_norm (fun a => delta a - offset a)); ring.
@@ -44,11 +47,13 @@ Qed.
 End Score.
 
 Theorem quadratic : L2a.
-Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card_option card_ord. Qed.
+Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card_option card_ord.
+Qed.
 
 Theorem wider_key_space : L2a_wide.
 Proof.
-move=> S n Cin D place inj alpha offset delta v Ev xq xk; rewrite -(quadratic_scoreE alpha offset delta xq xk).
+move=> S n Cin D place inj alpha offset delta v Ev xq xk;
+  rewrite -(quadratic_scoreE alpha offset delta xq xk).
 rewrite /quadratic_score position_only /score.
 have zero_content (x : Cin -> S) : (\sum_c x c * 0 = 0)%num by apply: big1 => c _; rewrite mul0r.
 have first (F : D -> S) : (\sum_e (\sum_c xq c * 0) * F e = 0)%num.
@@ -62,7 +67,9 @@ rewrite (bigD1 (place p)) //= /identity eqxx big1 => [|e /negbTE]; first by rewr
 by rewrite eq_sym => ->; rewrite !mul0r.
 Qed.
 
-(** ** Instance: alpha = 3, Delta = (1, -2), delta = (2, 1): - 3 (1 + 9 - 5) = -15, whatever the tokens *)
+(** ** Instance
+
+    Alpha = 3, Delta = (1, -2), delta = (2, 1): - 3 (1 + 9 - 5) = -15, whatever the tokens *)
 Definition two (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
 Theorem instance (Cin : finType) (xq xk : Cin -> integers) :
   quadratic_score (3%Z : integers) (two 1 (-2)) xq xk (two 2 1) = (-15)%Z.

@@ -1,11 +1,11 @@
-(** * L2b: Lemma 2, the softmax of a quadratic head tends to one-hot as alpha grows
+(** * L2b: Lemma 2: the limit is one-hot
 
-    Claim: for every eps there is one alpha0, that depends on eps and the number of dimensions alone, beyond which the
-    attention of every quadratic head on every finite grid that contains its target is within eps of one-hot at each
-    key. And for any scores with a strict maximum the softmax of alpha times the scores tends to one-hot.
-    Source: Cordonnier et al. 2020, Lemma 2, whose limit is stated for one grid.
-    Does not show: anything without a strict maximum (a tie gives 1/2 for ever), or for real centres.
-    Licenses: conv2attn.convert. *)
+    Claim: As alpha grows the softmax of the quadratic head tends to one-hot at the target,
+    uniformly over all finite grids that contain the target: for every eps > 0, alpha >= log(1 + 2 n
+    / eps) leaves at most eps off the target, whatever the size of the grid.
+    Source: Cordonnier et al. 2020, Lemma 2; uniformity is this project's.
+    Does not show: Monotonicity of exp and log, which turn alpha >= log(...) into e^alpha >= ...,
+    are used as such. *)
 From Coq Require Import Reals Lra Lia ZArith.
 From mathcomp Require Import all_ssreflect.
 From Coquelicot Require Import Coquelicot.
@@ -31,7 +31,8 @@ have -> : Finite 1 = Rbar_inv 1 by rewrite /=; congr Finite; field.
 by apply: (is_lim_inv _ p_infty 1) => //; case; lra.
 Qed.
 Lemma leak_small n (eps : R) : 0 < eps ->
-  exists alpha0 : R, 0 <= alpha0 /\ forall alpha, alpha0 < alpha -> 1 - / theta_bound alpha ^ n <= eps.
+  exists alpha0 : R, 0 <= alpha0 /\ forall alpha, alpha0 < alpha ->
+    1 - / theta_bound alpha ^ n <= eps.
 Proof.
 move=> e0; have := theta_bound_lim n; rewrite -is_lim_spec => /(_ (mkposreal _ e0)) [M HM].
 exists (Rmax 0 M); split=> [|alpha lt]; first exact: Rmax_l.
@@ -62,10 +63,10 @@ move: a0 lo hi b0 b1 E le; set a := / (1 + x) ^ n; set b := / (1 + x) => a0 lo h
 have : (1 - b) * a <= x by rewrite -E -[X in _ <= X]Rmult_1_r; apply: Rmult_le_compat; nra.
 by split; nra.
 Qed.
-Theorem rate : L2b_rate.
+Lemma rate_bound n eps alpha : 0 < eps -> 0 < alpha -> ln (1 + 2 * INR n / eps) <= alpha ->
+  1 - / theta_bound alpha ^ n <= eps.
 Proof.
-move=> n eps alpha e0 a0 big K pos inj target; have := share a0 inj target.
-have n0 := pos_INR n; have x0 : 0 < 2 / (exp alpha - 1).
+move=> e0 a0 big; have n0 := pos_INR n; have x0 : 0 < 2 / (exp alpha - 1).
   by apply: Rdiv_lt_0_compat; [lra | have := exp_increasing _ _ a0; rewrite exp_0; lra].
 have [lo _] := bernoulli n (Rlt_le _ _ x0); rewrite -/(theta_bound alpha) in lo.
 suff : INR n * (2 / (exp alpha - 1)) <= eps by lra.
@@ -74,9 +75,21 @@ have ge : 1 + 2 * INR n / eps <= exp alpha.
   have p : 0 < 1 + 2 * INR n / eps by lra.
   rewrite -[X in X <= _](exp_ln _ p); case: big => [/exp_increasing|->]; lra.
 have d0 : 0 < exp alpha - 1 by have := exp_increasing _ _ a0; rewrite exp_0; lra.
-apply: (Rmult_le_reg_r (exp alpha - 1)) => //; have -> : INR n * (2 / (exp alpha - 1)) * (exp alpha - 1) = 2 * INR n by field; lra.
+apply: (Rmult_le_reg_r (exp alpha - 1)) => //;
+  have -> : INR n * (2 / (exp alpha - 1)) * (exp alpha - 1) = 2 * INR n by field; lra.
 have -> : 2 * INR n = eps * (2 * INR n / eps) by field; lra.
 by apply: Rmult_le_compat_l; lra.
+Qed.
+Theorem rate : L2b_rate.
+Proof.
+move=> n eps alpha e0 a0 big K pos inj target; have := share a0 inj target.
+by have := rate_bound e0 a0 big; lra.
+Qed.
+Theorem rate_of_clamp : L2b_clamp.
+Proof.
+move=> n eps alpha e0 a0 big lo hi K pos inj ins target nearest E;
+  have := share_of_clamp a0 inj ins E.
+by have := rate_bound e0 a0 big; lra.
 Qed.
 
 (** ** Any scores with a strict maximum *)
@@ -87,7 +100,8 @@ Proof.
 move=> H; elim: s => [|i s IH].
   by apply: (is_lim_ext (fun _ => 0)) => [a|]; rewrite big_nil //; exact: is_lim_const.
 rewrite big_cons; case Pi: (P i); last by apply: is_lim_ext IH => a; rewrite big_cons Pi.
-apply: (is_lim_ext (fun a => f i a + \big[Rplus/0]_(j <- s | P j) f j a)) => [a|]; first by rewrite big_cons Pi.
+apply: (is_lim_ext (fun a => f i a + \big[Rplus/0]_(j <- s | P j) f j a)) => [a|];
+  first by rewrite big_cons Pi.
 by apply: is_lim_plus' => //; apply: H.
 Qed.
 Lemma is_lim_exp_neg (c : R) : c < 0 -> is_lim (fun a => exp (a * c)) p_infty 0.
@@ -105,7 +119,8 @@ move=> K s target max eps e0.
 have den : is_lim (fun a => \sum_j exp (a * (s j - s target))) p_infty 1.
   have -> : 1 = \sum_j one_hot target j :> R by rewrite /one_hot -big_mkcond big_pred1_eq.
   apply: is_lim_rsum => j _; rewrite /one_hot; case: eqP => [->|/eqP ne].
-    by apply: (is_lim_ext (fun _ => 1)) => [a|]; [rewrite Rminus_eq_0 Rmult_0_r exp_0 | exact: is_lim_const].
+    by apply: (is_lim_ext (fun _ => 1)) => [a|];
+      [rewrite Rminus_eq_0 Rmult_0_r exp_0 | exact: is_lim_const].
   by apply: is_lim_exp_neg; have := max j ne; lra.
 have : is_lim (fun a => / \sum_j exp (a * (s j - s target))) p_infty 1.
   have -> : Finite 1 = Rbar_inv 1 by rewrite /=; congr Finite; field.
@@ -113,7 +128,8 @@ have : is_lim (fun a => / \sum_j exp (a * (s j - s target))) p_infty 1.
 rewrite -is_lim_spec => /(_ (mkposreal _ e0)) [M HM]; exists M => alpha lt; apply: softmax_close.
 have := HM alpha lt; rewrite /= => /Rabs_def2 [_]; set Z := bigop _ _ _ => small.
 rewrite -(softmax_shift _ (- (alpha * s target))) /softmax.
-have -> : \sum_j exp (alpha * s j + - (alpha * s target)) = Z by apply: eq_bigr => j _; congr exp; ring.
+have -> : \sum_j exp (alpha * s j + - (alpha * s target)) = Z by apply: eq_bigr => j _; congr exp;
+  ring.
 by rewrite Rplus_opp_r exp_0; lra.
 Qed.
 
@@ -121,7 +137,8 @@ Qed.
 Theorem instance : exists alpha0 : R, forall alpha, alpha0 < alpha ->
   softmax (fun k : bool => alpha * (if k then 1 else 0)) true >= 99 / 100.
 Proof.
-have max (k : bool) : k != true -> (if k then 1 else 0) < (if true then 1 else 0) by case: k => // _; lra.
+have max (k : bool) : k != true -> (if k then 1 else 0) < (if true then 1 else 0)
+  by case: k => // _; lra.
 have e0 : 0 < 1 / 100 by lra.
 have [alpha0 H] := unique_maximum max e0; exists alpha0 => alpha lt.
 have := H alpha lt true; rewrite /one_hot eqxx => /Rabs_le_between [ge _].

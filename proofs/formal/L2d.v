@@ -1,10 +1,11 @@
-(** * L2d: the softmax of a separable score over a box is the product of the softmaxes of its axes
+(** * L2d: Separable attention
 
-    Claim: over a box of keys, in any number of axes of different sizes, the softmax of a sum over the axes is the product
-    of one softmax an axis. A quadratic head with one sharpness and one real centre an axis is such a sum.
-    Source: this project; what the separable engine rests on.
-    Does not show: anything for a key set that is not a box, or for a full covariance, whose score is no sum over axes.
-    Licenses: the separable engine of conv2attn.attention. *)
+    Claim: Over a box, a head whose score is a sum over axes has as its softmax the outer product of
+    the softmaxes of the axes; mixing the tokens by it is mixing the rows, then the columns. For
+    every alpha and every real centre, also with a different alpha on each axis.
+    Source: this project.
+    Does not show: Rounding. n axes follow by induction, the first factor standing for the axes
+    done; the induction is read by a person here and checked in the formal layer. *)
 From Coq Require Import ZArith Reals Lra.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -14,16 +15,19 @@ Local Open Scope R_scope.
 Lemma rprod_neq0 (I : Type) (r : seq I) (P : pred I) (F : I -> R) :
   (forall i, P i -> F i <> 0) -> \big[Rmult/1]_(i <- r | P i) F i <> 0.
 Proof.
-move=> H; elim/big_ind: _ => [|x y Hx Hy|]; [lra | exact: Rmult_integral_contrapositive_currified | exact: H].
+move=> H; elim/big_ind: _ => [|x y Hx Hy|];
+  [lra | exact: Rmult_integral_contrapositive_currified | exact: H].
 Qed.
-Lemma rprod_div (I : finType) (F G : I -> R) : (forall i, G i <> 0) -> \prod_i (F i / G i) = \prod_i F i / \prod_i G i.
+Lemma rprod_div (I : finType) (F G : I -> R) : (forall i, G i <> 0) ->
+  \prod_i (F i / G i) = \prod_i F i / \prod_i G i.
 Proof.
 move=> H; elim: (index_enum I) => [|i r IH]; first by rewrite !big_nil; field.
 by rewrite !big_cons IH; field; split; [apply: rprod_neq0 | apply: H].
 Qed.
 
-(** A product of sums over the axes is the sum over the box, for axes of different sizes: the axis [a] is the part
-    [x < size a] of one common range. The point [k] only says that no axis is empty. *)
+(** A product of sums over the axes is the sum over the box, for axes of different sizes: the axis
+    [a] is the part [x < size a] of one common range. The point [k] only says that no axis is
+    empty. *)
 Section Distribute.
 Variables (n : nat) (size : 'I_n -> nat) (F : forall a, 'I_(size a) -> R) (k : box size).
 Let m := (\max_a size a)%N.
@@ -34,33 +38,39 @@ Let widenK a : cancel (@widen a) (@back a).
 Proof. by move=> i; apply: val_inj; rewrite val_insubd /= ltn_ord. Qed.
 Let backK a (x : 'I_m) : (x < size a)%N -> widen (back a x) = x.
 Proof. by move=> lt; apply: val_inj; rewrite /= val_insubd lt. Qed.
-Lemma sum_axis a : \big[Rplus/0]_(i < size a) F i = \big[Rplus/0]_(x : 'I_m | (x < size a)%N) F (back a x).
+Lemma sum_axis a : \big[Rplus/0]_(i < size a) F i = \big[Rplus/0]_(x : 'I_m | (x < size a)%N) F
+  (back a x).
 Proof.
 rewrite (reindex_onto (@widen a) (@back a)) /=; last exact: backK.
 by apply: eq_big => [i|i _]; rewrite widenK ?ltn_ord ?eqxx.
 Qed.
-Lemma prod_sum : \prod_a (\big[Rplus/0]_(i < size a) F i) = \big[Rplus/0]_(j : box size) \prod_a F (j a).
+Lemma prod_sum : \prod_a (\big[Rplus/0]_(i < size a) F i) = \big[Rplus/0]_(j : box size) \prod_a F
+  (j a).
 Proof.
 under eq_bigr do rewrite sum_axis.
 rewrite (bigA_distr_big_dep (fun a (x : 'I_m) => (x < size a)%N) (fun a x => F (back a x))).
-rewrite (reindex_onto (fun j : box size => [ffun a => widen (j a)]) (fun f => [ffun a => back a (f a)])) /=; last first.
+rewrite (reindex_onto (fun j : box size => [ffun a => widen (j a)])
+  (fun f => [ffun a => back a (f a)])) /=; last first.
   by move=> f /familyP H; apply/ffunP => a; rewrite !ffunE backK //; exact: H.
 apply: eq_big => [j|j _]; last by apply: eq_bigr => a _; rewrite ffunE widenK.
-have -> : [ffun a => back a ([ffun a => widen (j a)] a)] = j by apply/ffunP => a; rewrite !ffunE widenK.
+have -> : [ffun a => back a ([ffun a => widen (j a)] a)] = j by apply/ffunP => a;
+  rewrite !ffunE widenK.
 by rewrite eqxx andbT; apply/familyP => a; rewrite ffunE /in_mem /= ltn_ord.
 Qed.
 End Distribute.
 
 Theorem separable : L2d.
 Proof.
-move=> n size s k; rewrite /softmax rprod_div; last by move=> a; have := softmax_den (s a) (k a); lra.
+move=> n size s k; rewrite /softmax rprod_div; last by move=> a; have := softmax_den (s a) (k a);
+  lra.
 rewrite exp_rsum; congr (_ / _); rewrite (prod_sum (fun a i => exp (s a i)) k).
 by apply: eq_bigr => j _; exact: exp_rsum.
 Qed.
 
 Theorem mixing : L2d_mixing.
 Proof.
-move=> K1 K2 s1 s2 X; have P (k : K1 * K2) : softmax (fun k => s1 k.1 + s2 k.2) k = softmax s1 k.1 * softmax s2 k.2.
+move=> K1 K2 s1 s2 X; have P (k : K1 * K2) : softmax (fun k => s1 k.1 + s2 k.2) k
+  = softmax s1 k.1 * softmax s2 k.2.
   rewrite /softmax exp_plus.
   have -> : \sum_j exp (s1 j.1 + s2 j.2) = (\sum_j exp (s1 j)) * (\sum_j exp (s2 j)).
     rewrite big_distrl /= -(pair_bigA _ (fun i j => exp (s1 i + s2 j))) /=; apply: eq_bigr => i _.
@@ -80,12 +90,15 @@ rewrite !big_ord_recl big_ord0 /softmax /sides /= !big_ord_recl !big_ord0 exp_0;
 Qed.
 
 (** ** Mutant: any score over two axes, as a full covariance has it *)
-Definition mutant := forall s : bool * bool -> R, exists f g : bool -> R, forall k, softmax s k = f k.1 * g k.2.
+Definition mutant := forall s : bool * bool -> R, exists f g : bool -> R, forall k,
+  softmax s k = f k.1 * g k.2.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 move=> /(_ (fun k => if k.1 && k.2 then ln 2 else 0)) [f [g E]].
 have := E (true, true); have := E (true, false); have := E (false, true); have := E (false, false).
-rewrite /softmax -(pair_bigA _ (fun i j => exp (if i && j then ln 2 else 0))) /= !big_bool /= !exp_0 exp_ln; last lra.
-move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false) = (f true * g false) * (f false * g true) by ring.
+rewrite /softmax -(pair_bigA _ (fun i j => exp (if i && j then ln 2 else 0))) /= !big_bool /= !exp_0
+  exp_ln; last lra.
+move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false)
+  = (f true * g false) * (f false * g true) by ring.
 by rewrite -H1 -H2 -H3 -H4; lra.
 Qed.

@@ -1,10 +1,11 @@
-(** * L2e: the same attention from inner products of absolute features
+(** * L2e: Absolute features
 
-    Claim: the softmax over the keys of [<(2 alpha (q + Delta), - alpha), (k, |k|^2)>], of [n + 1] features, is that of
-    [- alpha |k - q - Delta|^2], for real positions and centres.
-    Source: this project; what the sdpa engine rests on. The softmax drops [alpha |q + Delta|^2], which no key changes.
-    Does not show: anything about the size of the features, whose rounding limits the engine.
-    Licenses: the sdpa engine of conv2attn.attention. *)
+    Claim: -alpha |k - q - Delta|^2 is the inner product of the query feature (2 alpha (q + Delta),
+    -alpha) with the key feature (k, |k|^2), n + 1 numbers each, plus a term of the query alone,
+    which the softmax drops. Centring the coordinates changes nothing.
+    Source: this project; the form is what scaled_dot_product_attention evaluates.
+    Does not show: Rounding: the features grow like the square of the side, so the side of the grid
+    decides in which float type this is usable. A full covariance is GQ. *)
 From Coq Require Import Reals Lra.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -32,7 +33,8 @@ Qed.
 Definition at_ (x : R) (a : 'I_1) : R := x.
 Definition keys01 (k : bool) : 'I_1 -> R := at_ (if k then 1 else 0).
 Lemma exp_ln2 : exp (ln 2) = 2. Proof. by apply: exp_ln; lra. Qed.
-Theorem instance : softmax (fun k => \sum_p query_feature (ln 2) (at_ 0) (at_ 1) p * key_feature (keys01 k) p) true = 2 / 3.
+Theorem instance : softmax
+  (fun k => \sum_p query_feature (ln 2) (at_ 0) (at_ 1) p * key_feature (keys01 k) p) true = 2 / 3.
 Proof.
 rewrite absolute /softmax big_bool /dot !big_ord_recl !big_ord0 /keys01 /at_ /=.
 have -> : - ln 2 * ((1 - 0 - 1) * (1 - 0 - 1) + 0) = 0 by ring.
@@ -41,12 +43,16 @@ by rewrite exp_Ropp exp_ln2 exp_0; field.
 Qed.
 
 (** ** Mutant: the factor 2 of the query feature forgotten *)
-Definition mutant := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
-  softmax (fun k => \sum_p (if p is Some a then alpha * (q a + offset a) else - alpha) * key_feature (pos k) p)
-  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a) (fun a => pos k a - q a - offset a)).
+Definition mutant := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
+  (q offset : 'I_n -> R),
+  softmax (fun k => \sum_p (if p is Some a then alpha * (q a + offset a) else - alpha) * key_feature
+    (pos k) p)
+  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a)
+    (fun a => pos k a - q a - offset a)).
 Theorem mutant_refuted : ~ mutant.
 Proof.
-move=> /(_ _ _ keys01 (ln 2) (at_ 0) (at_ 1) true); rewrite -absolute instance /softmax big_bool !rsum_option /=.
+move=> /(_ _ _ keys01 (ln 2) (at_ 0) (at_ 1) true);
+  rewrite -absolute instance /softmax big_bool !rsum_option /=.
 rewrite /dot !big_ord_recl !big_ord0 /keys01 /at_.
 have -> : - ln 2 * (1 * 1 + 0) + (ln 2 * (0 + 1) * 1 + 0) = 0 by ring.
 have -> : - ln 2 * (0 * 0 + 0) + (ln 2 * (0 + 1) * 0 + 0) = 0 by ring.

@@ -1,12 +1,16 @@
-(** * L3: Lemma 3 in its joint form
+(** * L3: Lemma 3, joint form
 
-    Claim: a layer whose attention [P] does not depend on the input gives every convolution of a kernel, by the choice of
-    [W_val], [W_out] and the bias, if and only if one [Phi] writes every shift, at all queries at once, as a combination
-    of the heads' attention. The condition of the printed lemma, one [Phi] a query, is necessary (and not sufficient, L3p).
-    Source: Cordonnier et al. 2020, Lemma 3, corrected by this project (E2).
-    Does not show: anything about attention that depends on X (E12, in L3p), or about nearly spanning.
-    Licenses: conv2attn.check_span, conv2attn.express. *)
-From Coq Require Import ZArith Reals Ring Ring_theory.
+    Claim: Heads with attention P^h that does not depend on X express every convolution over the
+    taps t (E^t the shift of tap t, as a map from keys to queries) if and only if there is one
+    matrix Phi with E^t = sum_h Phi[t, h] P^h at all queries at once: the rows of [E_q1 E_q2 ...]
+    lie in the rows of [A_q1 A_q2 ...]. A Phi for all q is one for each q, so the printed condition
+    is necessary; it is not sufficient (L3p). If a dual vector meets no head, but the shift of a tap
+    in more than eps times the sum of its peaks, every layer of these heads, of any width, differs
+    by more than eps from the convolution that is this shift, at some image of ones and minus ones.
+    Source: Cordonnier et al. 2020, Lemma 3, Eqs. (15)-(17), corrected by this project.
+    Does not show: Whether given floats satisfy the condition; that is decided for each attention by
+    check_span. *)
+From Coq Require Import ZArith Reals Ring Ring_theory Lra.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums L1 T1.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
@@ -16,7 +20,8 @@ Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
 
-(** A layer, or a convolution, as one matrix for each pair of a query and a key: Eqs. (16) and (17). *)
+(** A layer, or a convolution, as one matrix for each pair of a query and a key: Eqs. (16) and
+    (17). *)
 Lemma by_key (I K C : finType) (B : I -> K -> S) (M : I -> C -> S) (X : K -> C -> S) :
   \sum_i \sum_c (\sum_k B i k * X k c) * M i c = \sum_c \sum_k X k c * \sum_i B i k * M i c.
 Proof.
@@ -27,13 +32,15 @@ by rewrite exchange_big; apply: eq_bigr => k _; rewrite big_distrr.
 Qed.
 
 (** Inputs that are 1 at one key and channel, and inputs that are 0, read off the matrices. *)
-Definition spike (K C : finType) (k0 : K) (c0 : C) k c : S := if k == k0 then (if c == c0 then 1 else 0) else 0.
+Definition spike (K C : finType) (k0 : K) (c0 : C) k c : S :=
+  if k == k0 then (if c == c0 then 1 else 0) else 0.
 Lemma probe (I K C : finType) (B : I -> K -> S) (W : I -> C -> S) k0 c0 :
   \sum_j \sum_c (\sum_k B j k * spike k0 c0 k c) * W j c = \sum_j W j c0 * B j k0.
 Proof.
 rewrite by_key (bigD1 c0) //= [Z in add _ Z]big1 ?add0r => [|c ne]; last first.
   by apply: sum0 => k _; rewrite /spike (negbTE ne); case: eqP => _; rewrite mul0l.
-rewrite (bigD1 k0) //= [Z in add _ Z]big1 ?add0r => [|k ne]; last by rewrite /spike (negbTE ne) mul0l.
+rewrite (bigD1 k0) //= [Z in add _ Z]big1 ?add0r => [|k ne];
+  last by rewrite /spike (negbTE ne) mul0l.
 by rewrite /spike !eqxx mul1l; apply: eq_bigr => j _; rewrite mulC.
 Qed.
 Lemma probe0 (I K C : finType) (B : I -> K -> S) (W : I -> C -> S) :
@@ -54,10 +61,12 @@ exists (@value S _ _ _ d M), (@output S _ _ _ d M), b => X q o.
 rewrite mhsaE torch_convE; congr (_ + _).
 under eq_bigr do under eq_bigr do rewrite factored //.
 under [RHS]eq_bigr do under eq_bigr do rewrite shiftE.
-rewrite (by_key (P ^~ q) (fun h c => M h c o)) (by_key (fun t => shift t q) (fun t c => tap weight t c o)).
+rewrite (by_key (P ^~ q) (fun h c => M h c o))
+  (by_key (fun t => shift t q) (fun t c => tap weight t c o)).
 apply: eq_bigr => c _; apply: eq_bigr => i _; congr (_ * _); rewrite /M.
 under eq_bigr do rewrite big_distrr.
-rewrite exchange_big; apply: eq_bigr => t _; rewrite joint big_distrl; apply: eq_bigr => h _ /=; ring.
+rewrite exchange_big; apply: eq_bigr => t _; rewrite joint big_distrl; apply: eq_bigr => h _ /=;
+  ring.
 Qed.
 
 Lemma necessary : 0 < ci -> 0 < co -> expresses_all P ci co d -> spans_jointly P.
@@ -86,34 +95,147 @@ by move=> S n g H P ci co d ci0 co0 le_d; split; [exact: necessary | exact: suff
 Qed.
 
 Theorem only_if : L3_only_if.
-Proof. by move=> S n g H P ci co d ci0 co0 all q; have [Phi E] := necessary ci0 co0 all; exists Phi => t i. Qed.
+Proof. by move=> S n g H P ci co d ci0 co0 all q; have [Phi E] := necessary ci0 co0 all;
+  exists Phi => t i. Qed.
 
-(** ** Instance: heads that are the shifts themselves, zero rows at the border, give every convolution of every kernel *)
-Theorem instance : forall n (g : geometry n) ci co, 0 < ci -> 0 < co -> expresses_all (@shift integers n g) ci co (minn ci co).
+(** ** Heads that do not span a shift are far from it *)
+Section Far.
+Variables (n : nat) (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> reals).
+Variables (t : taps g) (eps : R).
+Local Open Scope R_scope.
+Let left (phi : H -> R) q i : R := shift (S := reals) t q i - \big[Rplus/0]_h (phi h * P h q i).
+Lemma far_by_dual (y : queries g -> pixels g -> R) peak phi :
+  (forall h, \sum_q \big[Rplus/0]_i (y q i * P h q i) = 0) ->
+  (forall q, 0 <= peak q /\ forall i, Rabs (y q i) <= peak q) ->
+  (forall q, leaves P t phi q <= eps) ->
+  \sum_q \big[Rplus/0]_i (y q i * shift (S := reals) t q i) <= eps * (\sum_q peak q).
+Proof.
+move=> none small near.
+have -> : \sum_q \big[Rplus/0]_i (y q i * shift (S := reals) t q i)
+    = \sum_q \big[Rplus/0]_i (y q i * left phi q i).
+  have E q : \big[Rplus/0]_i (y q i * left phi q i)
+      = \big[Rplus/0]_i (y q i * shift (S := reals) t q i)
+      - \big[Rplus/0]_h (phi h * \big[Rplus/0]_i (y q i * P h q i)).
+    have -> : \big[Rplus/0]_h (phi h * \big[Rplus/0]_i (y q i * P h q i))
+        = \big[Rplus/0]_i (y q i * \big[Rplus/0]_h (phi h * P h q i)).
+      under eq_bigr do rewrite big_distrr /=.
+      rewrite exchange_big; apply: eq_bigr => i _; rewrite big_distrr; apply: eq_bigr => h _ /=.
+      by ring.
+    by rewrite rsum_minus; apply: eq_bigr => i _; rewrite /left; ring.
+  under [RHS]eq_bigr do rewrite E.
+  rewrite -rsum_minus [X in _ - X]exchange_big /= [X in _ - X]big1 ?Rminus_0_r // => h _.
+  by rewrite -big_distrr /= none Rmult_0_r.
+rewrite big_distrr /=; apply: rsum_le => q _; have [p0 le] := small q.
+apply: Rle_trans (_ : peak q * leaves P t phi q <= _); last first.
+  by rewrite Rmult_comm; apply: Rmult_le_compat_r.
+apply: Rle_trans (Rle_abs _) _; apply: Rle_trans (rsum_abs _ _ _) _.
+rewrite /leaves big_distrr /=; apply: rsum_le => i _; rewrite Rabs_mult.
+by apply: Rmult_le_compat_r; [exact: Rabs_pos | exact: le].
+Qed.
+
+Variables (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals).
+Variables (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals).
+Let phi h : R := merged Wval Wout h ord0 ord0.
+Lemma differenceE (X : pixels g -> 'I_(1 * 1) -> reals) q :
+  mhsa P Wval Wout b' X q ord0 - torch_conv (one_tap t) b X q ord0
+  = b' ord0 - b ord0 - \big[Rplus/0]_i (left phi q i * X i ord0).
+Proof.
+rewrite mhsaE torch_convE.
+under [X in add X (b ord0)]eq_bigr do under eq_bigr do rewrite shiftE.
+rewrite (by_key (P ^~ q) (fun h c => merged Wval Wout h c ord0)).
+rewrite (by_key (fun t' => shift t' q) (fun t' c => tap (one_tap t) t' c ord0)).
+have only i : \big[Rplus/0]_t' (shift (S := reals) t' q i
+    * tap (G := 1) (ci := 1) (co := 1) (one_tap t) t' ord0 ord0) = shift (S := reals) t q i.
+  rewrite (bigD1 t) //= big1 => [|t' /negbTE ne];
+    rewrite /tap /one_tap !div0n /= ?eqxx ?ne /=; ring.
+have one_c (F : 'I_(1 * 1) -> R) : \big[Rplus/0]_c F c = F ord0.
+  by rewrite big_ord_recl big_ord0 Rplus_0_r.
+pose A := \big[Rplus/0]_i (X i ord0 * \big[Rplus/0]_h (P h q i * phi h)).
+pose B := \big[Rplus/0]_i (X i ord0 * \big[Rplus/0]_t' (shift (S := reals) t' q i
+    * tap (G := 1) (ci := 1) (co := 1) (one_tap t) t' ord0 ord0)).
+transitivity (A + b' ord0 - (B + b ord0)).
+  by apply: (f_equal2 Rminus); apply: (f_equal2 Rplus) => //; exact: one_c.
+have BE : B = \big[Rplus/0]_i (X i ord0 * shift (S := reals) t q i).
+  by apply: eq_bigr => i _; rewrite only.
+have E : \big[Rplus/0]_i (left phi q i * X i ord0) = B - A.
+  rewrite BE rsum_minus; apply: eq_bigr => i _; rewrite /left.
+  have -> : \big[Rplus/0]_h (P h q i * phi h) = \big[Rplus/0]_h (phi h * P h q i).
+    by apply: eq_bigr => h _; ring.
+  by ring.
+have moved (u v x y : R) : x + u - (y + v) = u - v - (y - x) by ring.
+by rewrite E; exact: moved.
+Qed.
+End Far.
+Theorem dual : L3_dual.
+Proof.
+move=> n g H P t eps y peak none small gain phi.
+case: (pickP (fun q => if Rlt_dec eps (leaves P t phi q) then true else false)) => [q|near].
+  by case: Rlt_dec => // lt _; exists q.
+exfalso; apply: (Rlt_not_le _ _ gain); apply: (far_by_dual (phi := phi)) => // q.
+by have := near q; case: Rlt_dec => // no _; exact: Rnot_lt_le.
+Qed.
+(** At the query where the residual is large, the image has its signs, or the opposite ones where
+    the biases would help. *)
+Theorem far : L3_far.
+Proof.
+move=> n g H P t eps away d Wval Wout b b'.
+pose phi h : R := merged Wval Wout h ord0 ord0; have [q lt] := away phi.
+pose left i : R := (shift (S := reals) t q i - \big[Rplus/0]_h (phi h * P h q i))%R.
+pose sign (x : R) : R := if Rle_lt_dec 0 x then 1%R else (-1)%R.
+have sign1 x : Rabs (sign x) = 1%R /\ (sign x * x)%R = Rabs x.
+  by rewrite /sign; case: (Rle_lt_dec 0 x) => le /=; rewrite /Rabs; split;
+    case: Rcase_abs => ?; lra.
+pose c : R := (b' ord0 - b ord0)%R.
+pose X (i : pixels g) (_ : 'I_(1 * 1)) : reals := (- sign c * sign (left i))%R.
+exists X, q, ord0; split=> [i c0|].
+  by rewrite /X Rabs_mult Rabs_Ropp (proj1 (sign1 c)) (proj1 (sign1 _)) Rmult_1_l.
+rewrite differenceE -/phi -/c.
+have -> : (\big[Rplus/0]_i ((shift (S := reals) t q i
+    - \big[Rplus/0]_h (phi h * P h q i)) * X i ord0) = - sign c * leaves P t phi q)%R.
+  rewrite /leaves big_distrr /=; apply: eq_bigr => i _.
+  by rewrite /X -/(left i) -(proj2 (sign1 (left i))); ring.
+have [one pos] := sign1 c; apply: Rlt_le_trans lt _.
+have L0 : (0 <= leaves P t phi q)%R by apply: rsum_ge0 => i _; exact: Rabs_pos.
+move: (leaves _ _ _ _) L0 one pos; rewrite /sign => L L0.
+by case: (Rle_lt_dec 0 c) => le /= _ _; rewrite /Rabs; case: Rcase_abs => ?; lra.
+Qed.
+
+(** ** Instance
+
+    Heads that are the shifts themselves, zero rows at the border, give every convolution of every
+    kernel *)
+Theorem instance : forall n (g : geometry n) ci co, 0 < ci -> 0 < co ->
+  expresses_all (@shift integers n g) ci co (minn ci co).
 Proof.
 move=> n g ci co ci0 co0; apply/(lemma3 _ ci0 co0 (leqnn _)).
 by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pick.
 Qed.
 
 (** ** Mutant: heads of any dimension, even 0, do *)
-Definition mutant := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S) (ci co d : nat),
+Definition mutant := forall (S : numbers) n (g : geometry n) (H : finType)
+  (P : H -> queries g -> pixels g -> S) (ci co d : nat),
   0 < ci -> 0 < co -> spans_jointly P -> expresses_all P ci co d.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-pose g : geometry 0 := Geometry (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0).
+pose g : geometry 0 := Geometry (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0)
+  (fun _ => 0).
 have joint : spans_jointly (@shift integers 0 g).
   by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pick.
 pose x : box (fun _ : 'I_0 => 0) := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
 pose q : queries g := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
-move=> /(_ integers 0 g _ _ 1 1 0 isT isT joint (fun _ _ _ => 1%Z) (fun _ => 0%Z)) [Wval [Wout [b' E]]].
+move=> /(_ integers 0 g _ _ 1 1 0 isT isT joint (fun _ _ _ => 1%Z) (fun _ => 0%Z))
+  [Wval [Wout [b' E]]].
 have zero_layer X : mhsa (@shift integers 0 g) Wval Wout b' X q ord0 = b' ord0.
   by rewrite mhsaE sum0 ?add0l // => h _; apply: sum0 => c _; rewrite /merged big_ord0 mul0r.
 have all_see (t : taps g) (i : pixels g) : sees (g := g) q t i by apply/forallP; case.
 have one_box (i : box (fun _ : 'I_0 => 0)) : i = x by apply/ffunP; case.
-have value_at (v : integers) : torch_conv (G := 1) (ci := 1) (co := 1) (fun _ _ _ => 1%Z : integers) (fun _ => 0%Z) (fun (_ : pixels g) (_ : 'I_(1 * 1)) => v) q ord0 = v.
+have value_at (v : integers) : torch_conv (G := 1) (ci := 1) (co := 1) (fun _ _ _ => 1%Z : integers)
+  (fun _ => 0%Z) (fun (_ : pixels g) (_ : 'I_(1 * 1)) => v) q ord0 = v.
   rewrite torch_convE (big_pred1 (x : taps g)) => [|t]; last by rewrite (one_box t) /= eqxx.
-  rewrite big_ord_recl big_ord0 (big_pred1 (x : pixels g)) => [|i]; last by rewrite all_see (one_box i) /= eqxx.
+  rewrite big_ord_recl big_ord0 (big_pred1 (x : pixels g)) => [|i];
+    last by rewrite all_see (one_box i) /= eqxx.
   by rewrite /tap /= !Z.add_0_r Z.mul_1_r.
-have := E (fun _ _ => 1%Z) q ord0; have := E (fun _ _ => 0%Z) q ord0; rewrite !zero_layer !value_at => -> .
+have := E (fun _ _ => 1%Z) q ord0; have := E (fun _ _ => 0%Z) q ord0;
+  rewrite !zero_layer !value_at => -> .
 by [].
 Qed.

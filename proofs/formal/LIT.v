@@ -1,15 +1,15 @@
-(** * LIT: Lemma 2 and Theorem 1 read as exact equalities are false
+(** * LIT: Lemma 2 and Theorem 1 read literally
 
-    Claim: a softmax of finite scores over two keys or more gives each key less than 1, so no finite alpha gives Eq. (10)
-    exactly; and one head on two pixels is never the 1 x 1 identity convolution, whatever its scores, even if they depend
-    on the image. Lemma 2 and Theorem 1 hold in the limit (L2b, T1), and in floating point (A46).
-    Source: Cordonnier et al. 2020, Lemma 2 and Theorem 1 (E14).
-    Does not show: that more heads than taps could not cancel what leaks; the remark on alpha concedes that hard attention
+    Claim: A softmax of finite scores over two keys or more gives each key less than 1, so no finite
+    alpha gives the one-hot attention of Eq. (10); and one head on two pixels is never the 1 x 1
+    identity convolution, whatever its scores, even if they depend on X. Lemma 2 and Theorem 1 hold
+    in the limit (L2b, T1) and in floating point (A46).
+    Source: Cordonnier et al. 2020, Lemma 2 and Theorem 1; the remark on alpha concedes that it
     needs floats.
-    Licenses: conv2attn.bounds.leaked_mass. *)
+    Does not show: That more heads than taps cannot cancel what leaks. *)
 From Coq Require Import Reals Lra.
 From mathcomp Require Import all_ssreflect.
-From C2A Require Import Statements Sums.
+From C2A Require Import Statements Sums L1.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
@@ -17,7 +17,8 @@ Theorem below_one : LIT.
 Proof.
 move=> K s k k' ne; have := softmax_sum1 s k; rewrite (bigD1 k) //= (bigD1 k') //=.
 have p := softmax_gt0 s k'.
-have r : 0 <= \big[Rplus/0]_(i | (i != k) && (i != k')) softmax s i by apply: rsum_ge0 => i _; apply: Rlt_le; exact: softmax_gt0.
+have r : 0 <= \big[Rplus/0]_(i | (i != k) && (i != k')) softmax s i by apply: rsum_ge0 => i _;
+  apply: Rlt_le; exact: softmax_gt0.
 by lra.
 Qed.
 
@@ -29,6 +30,32 @@ have := H X false; have := H X true; rewrite ![\sum_k _]big_bool /X /=.
 move: (softmax (score _ true) true) => t E1 E0.
 have E : softmax (score X false) true * w = 0 by move: E0; rewrite -/X; lra.
 by case: (Rmult_integral _ _ E) => [|w0]; [lra | rewrite w0 in E1; lra].
+Qed.
+
+Theorem not_hard : LIT_hard.
+Proof.
+move=> n g ok two alpha H Cin h f Xq X hot.
+have out0 a : (0 < out_side g a)%N by rewrite /out_side addn1.
+pose q : queries g := [ffun a => Ordinal (out0 a)]; set k := key ok q (f h).
+have [other ne] : exists other, other != k.
+  apply/existsP; rewrite -negb_forall; apply: contraL two => /forallP all.
+  by rewrite -leqNgt -(card1 k); apply: subset_leq_card; apply/subsetP => j _; rewrite inE;
+    exact: all.
+have := hot h q k; rewrite (readsE ok) eqxx => one.
+have lt : converted alpha f Xq X h q k < 1 by exact: (below_one _ ne).
+by move: lt; rewrite one => /Rlt_irrefl.
+Qed.
+Theorem no_layer : LIT_layer.
+Proof.
+move=> score D Wval Wout b H; pose w := merged Wval Wout tt tt tt.
+have E X q : (\sum_k softmax (score X q) k * X k) * w + b tt = X q.
+  pose attention (_ : unit) q : bool -> reals := softmax (score X q).
+  have {}H : mhsa attention Wval Wout b (fun k _ => X k) q tt = X q by exact: H.
+  by rewrite -[RHS]H mhsaE !(big_pred1 tt) // => -[].
+have b0 : b tt = 0.
+  have := E (fun _ => 0) true; rewrite big1 => [|k _]; last by rewrite Rmult_0_r.
+  by rewrite Rmult_0_l Rplus_0_l.
+by apply: (@no_identity score w) => X q; rewrite -[RHS](E X q) b0 Rplus_0_r.
 Qed.
 
 (** ** Instance: two pixels, alpha = 1: the target's share, 1 / (1 + e^-1), is below 1 *)

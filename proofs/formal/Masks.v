@@ -1,7 +1,8 @@
 (** * Masks: the softmax of Andreoli's Eq. (11), and inputs that are masked
 
-    Part of claim AND. What is added to all scores cancels in a softmax, but not before a leaky ReLU; a masked input, of score
-    minus infinity, weighs nothing, after a leaky ReLU too, but not after a plain one. *)
+    Part of claim AND. What is added to all scores cancels in a softmax, but not before a leaky
+    ReLU; a masked input, of score minus infinity, weighs nothing, after a leaky ReLU too, but not
+    after a plain one. *)
 From Coq Require Import Reals Lra.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
@@ -26,6 +27,7 @@ Qed.
 Theorem masks : AND_masks.
 Proof.
 move=> K s slope; split=> k E; first by rewrite /masked_softmax /leaky !E /= /Rdiv !Rmult_0_l.
-rewrite /masked_softmax /weight /rectified E; apply: Rgt_not_eq; apply: Rdiv_lt_0_compat; first exact: exp_pos.
+rewrite /masked_softmax /weight /rectified E; apply: Rgt_not_eq; apply: Rdiv_lt_0_compat;
+  first exact: exp_pos.
 by apply: (rsum_gt0 k) => j; exact: exp_pos.
 Qed.

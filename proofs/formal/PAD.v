@@ -1,13 +1,12 @@
-(** * PAD: unpadded hard heads of an axis-aligned encoding are replicate padding
+(** * PAD: Unpadded hard heads replicate borders
 
-    Claim: of the keys of a box, the one nearest to any lattice point is its clamp, and no other is as near. So a hard
-    quadratic head that looks outside the grid reads the border pixel that replicate padding puts there, with one
-    sharpness or one for each axis, and the layer of such heads is the convolution of the replicate-padded image. Not so
-    for a full covariance, or for the enumerated encoding. And more zeros around the image, with the outputs that were asked for,
-    give the same convolution: to pad by floor(K/2) and crop is one case.
-    Source: this project (E8); Cordonnier et al. 2020 say "SAME padding by default".
-    Does not show: at which alpha a head is hard (A46; L2c_clamp bounds its leak); reflect and circular padding.
-    Licenses: conv2attn.convert, conv2attn.basis (padding modes). *)
+    Claim: In a box, the key nearest to any lattice point in an axis-aligned quadratic distance is
+    its clamp, and it is the only one; so an unpadded hard head reads the replicate-padded image,
+    not zeros. For a full covariance and for the enumerated encoding the nearest key is another one.
+    Zero padding by floor(K/2) and cropping gives the convolution with SAME padding.
+    Source: Cordonnier et al. 2020, Section 3, Padding, made precise by this project.
+    Does not show: Real centres between two keys: there the clamp per axis of the real point is no
+    key, and two keys can tie. *)
 From Coq Require Import Lia ZArith Reals Lra.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums L1.
@@ -18,13 +17,15 @@ Lemma distance_ext n (x x' y y' : point n) : x =1 x' -> y =1 y' -> distance x y 
 Proof. by move=> Ex Ey; apply: eq_bigr => i _; rewrite Ex Ey. Qed.
 Lemma distance_ge0 n (x y : point n) : 0 <= distance x y.
 Proof.
-rewrite /distance; elim/big_ind: _ => [|u v|i _]; [lia | exact: Z.add_nonneg_nonneg | exact: Z.square_nonneg].
+rewrite /distance; elim/big_ind: _ => [|u v|i _];
+  [lia | exact: Z.add_nonneg_nonneg | exact: Z.square_nonneg].
 Qed.
 Lemma distance_gt0 n (x y : point n) i : x i <> y i -> 1 <= distance x y.
 Proof.
 move=> ne; rewrite /distance (bigD1 i) //=; set r := bigop _ _ _.
 have r0 : 0 <= r.
-  by rewrite /r; elim/big_ind: _ => [|u v|j _]; [lia | exact: Z.add_nonneg_nonneg | exact: Z.square_nonneg].
+  by rewrite /r; elim/big_ind: _ => [|u v|j _];
+    [lia | exact: Z.add_nonneg_nonneg | exact: Z.square_nonneg].
 rewrite -[1]/(1 + 0); apply: Z.add_le_mono => //; nia.
 Qed.
 
@@ -34,7 +35,8 @@ Hypothesis lohi : forall i, lo i <= hi i.
 Lemma clamp_inside x : inside lo hi (clamp lo hi x).
 Proof. by move=> i; have := @lohi i; rewrite /clamp; lia. Qed.
 (** Every key is farther than the clamp by at least its own squared distance from the clamp. *)
-Lemma clamp_gap x y : inside lo hi y -> distance (clamp lo hi x) x + distance y (clamp lo hi x) <= distance y x.
+Lemma clamp_gap x y : inside lo hi y -> distance (clamp lo hi x) x + distance y (clamp lo hi x)
+  <= distance y x.
 Proof.
 move=> Hy; rewrite /distance -big_split /=; apply: zsum_le => i _.
 by have := @lohi i; have := Hy i; rewrite /clamp; nia.
@@ -59,11 +61,13 @@ have gap : (weighted w c x + weighted w y c <= weighted w y x)%R.
   rewrite /weighted -big_split /=; apply: rsum_le => a _.
   have le : ((c a - x a) * (c a - x a) + (y a - c a) * (y a - c a) <= (y a - x a) * (y a - x a))%Z.
     by have := @lohi a; have := Hy a; rewrite /c /clamp; nia.
-  rewrite -Rmult_plus_distr_l -plus_IZR; apply: Rmult_le_compat_l; [exact/Rlt_le/w0 | exact: IZR_le].
+  rewrite -Rmult_plus_distr_l -plus_IZR; apply: Rmult_le_compat_l;
+    [exact/Rlt_le/w0 | exact: IZR_le].
 have ge0 : (0 <= weighted w y c)%R by apply: rsum_ge0 => a _; exact: term0.
 split=> [|le a]; first lra.
 have zero : (w a * IZR ((y a - c a) * (y a - c a)) <= 0)%R.
-  have := @rsum_term _ (fun a => w a * IZR ((y a - c a) * (y a - c a)))%R a term0; rewrite -/(weighted w y c); lra.
+  have := @rsum_term _ (fun a => w a * IZR ((y a - c a) * (y a - c a)))%R a term0;
+    rewrite -/(weighted w y c); lra.
 case: (Z.eq_dec (y a) (c a)) => // ne; exfalso.
 have one : (1 <= IZR ((y a - c a) * (y a - c a)))%R by apply: (IZR_le 1); nia.
 by have := w0 a; nra.
@@ -74,7 +78,8 @@ Proof.
 move=> S n g ok G ci co H D f Wval Wout weight b bij W X q o.
 rewrite mhsaE; congr (add _ _); rewrite [RHS](reindex f) /=; last exact: onW_bij.
 apply: eq_bigr => h _; rewrite [RHS]big_mkcond; apply: eq_bigr => c _; rewrite W /tap.
-have -> : bigop zero (index_enum _) (fun i => BigBody i (@add S) true (mul (replicate S (f h) q i) (X i c)))
+have -> : bigop zero (index_enum _)
+  (fun i => BigBody i (@add S) true (mul (replicate S (f h) q i) (X i c)))
     = \big[@add S/zero]_(k | reads q (f h) k) replicate_pad X k c.
   rewrite [RHS](big_pred1 (key ok q (f h))) => [|k]; last by rewrite (readsE ok).
   rewrite /replicate_pad [RHS]big_mkcond; apply: eq_bigr => i _; rewrite /replicate.
@@ -87,11 +92,13 @@ have -> : bigop zero (index_enum _) (fun i => BigBody i (@add S) true (mul (repl
 by case: eqP => // _; rewrite (@mulC S) (@mul0l S).
 Qed.
 
-(** The form 5 u^2 + 9 u v + 5 v^2, the column [x_1 = 0], the target (1, 0): (0, 1) is nearer than the clamp (0, 0). *)
+(** The form 5 u^2 + 9 u v + 5 v^2, the column [x_1 = 0], the target (1, 0): (0, 1) is nearer than
+    the clamp (0, 0). *)
 Theorem covariance : PAD_covariance.
 Proof. by exists 5, 9, 5, 0, 0, (-1), 1, 1, 0, 0, 1; do ![split]; lia. Qed.
 
-(** The numbers 5 d_1 + d_2 of a grid of width 3: (0, 0) is nearer to the target (-1, 2) than its clamp (0, 2). *)
+(** The numbers 5 d_1 + d_2 of a grid of width 3: (0, 0) is nearer to the target (-1, 2) than its
+    clamp (0, 2). *)
 Theorem enumerated : PAD_enumerated.
 Proof. by exists 5, 0, 0, 0, 2, (-1), 2, 0, 0; rewrite /=; lia. Qed.
 
@@ -101,8 +108,10 @@ Hypothesis ok : fits g.
 Hypothesis stride1 : forall a, stride g a = 1%N.
 Lemma cropped_lt (q : queries g) a : (q a + front a < out_side (more_padding g front behind) a)%N.
 Proof.
-have Hq : (q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1)%N := ltn_ord (q a).
-have [_ _ _ room] := ok a; move: (q a : nat) Hq => x; rewrite stride1 /out_side /padded /= !divn1 !addn1 !ltnS => Hq.
+have Hq : (q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1)%N :=
+  ltn_ord (q a).
+have [_ _ _ room] := ok a; move: (q a : nat) Hq => x;
+  rewrite stride1 /out_side /padded /= !divn1 !addn1 !ltnS => Hq.
 rewrite /padded in room; move: Hq room; set r := (dilation g a * _)%N; clearbody r.
 move: (before g a) (side g a) (after g a) (front a) (behind a) => b s e f h Hq room.
 apply: leq_trans (leq_add Hq (leqnn f)) _.
@@ -114,19 +123,25 @@ End MorePadding.
 
 Theorem crop : PAD_crop.
 Proof.
-move=> S n g ok stride1 front behind q; exists [ffun a => Ordinal (cropped_lt front behind ok stride1 q a)].
+move=> S n g ok stride1 front behind q;
+  exists [ffun a => Ordinal (cropped_lt front behind ok stride1 q a)].
 split=> [a|G ci co weight b X o]; first by rewrite ffunE.
 congr (add _ _); apply: eq_bigr => t _; apply: eq_bigr => c _; congr (mul _ _); apply: eq_bigl => i.
 apply: eq_forallb => a; rewrite ffunE /= stride1 !muln1.
 by rewrite addnAC [(q a + front a + _)%N]addnAC eqn_add2r.
 Qed.
 
-(** ** Instance: a 2 x 3 box, the target (-4, 7): the clamp is (0, 2), at squared distance 41; (1, 2) is at 50 *)
+(** ** Instance
+
+    A 2 x 3 box, the target (-4, 7): the clamp is (0, 2), at squared distance 41; (1, 2) is at 50 *)
 Definition two (x y : Z) : point 2 := fun a => if a == ord0 then x else y.
-Theorem instance : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 /\ distance (two 0 2) (two (-4) 7) = 41
-  /\ distance (two 1 2) (two (-4) 7) = 50 /\ forall y, inside (two 0 0) (two 1 2) y -> 41 <= distance y (two (-4) 7).
+Theorem instance : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 /\
+  distance (two 0 2) (two (-4) 7) = 41
+  /\ distance (two 1 2) (two (-4) 7) = 50 /\ forall y, inside (two 0 0) (two 1 2) y ->
+    41 <= distance y (two (-4) 7).
 Proof.
-have E : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 by move=> a; rewrite /clamp /two; case: eqP.
+have E : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 by move=> a; rewrite /clamp /two;
+  case: eqP.
 have d : distance (two 0 2) (two (-4) 7) = 41 by rewrite /distance !big_ord_recl !big_ord0.
 split=> //; split=> //; split; first by rewrite /distance !big_ord_recl !big_ord0.
 have lohi a : two 0 0 a <= two 1 2 a by rewrite /two; case: eqP.
@@ -134,15 +149,18 @@ by move=> y /(proj2 (nearest lohi (two (-4) 7))) [+ _]; rewrite (distance_ext E 
 Qed.
 
 (** ** Mutant: the nearest key also for a key set with a hole, the clamp removed *)
-Definition mutant := forall n (lo hi : point n) (visible : point n -> Prop) x, (forall a, lo a <= hi a) ->
+Definition mutant := forall n (lo hi : point n) (visible : point n -> Prop) x,
+  (forall a, lo a <= hi a) ->
   (exists y, inside lo hi y /\ visible y) ->
-  exists y, visible y /\ inside lo hi y /\ forall z, visible z -> inside lo hi z -> distance z x <= distance y x -> z =1 y.
+  exists y, visible y /\ inside lo hi y /\ forall z, visible z -> inside lo hi z ->
+    distance z x <= distance y x -> z =1 y.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 pose line (x : Z) : point 1 := fun _ => x.
 have some : exists y, inside (line (-1)) (line 1) y /\ y ord0 <> 0 by exists (line 1).
 have lohi a : line (-1) a <= line 1 a by [].
-move=> /(_ 1%N (line (-1)) (line 1) (fun y => y ord0 <> 0) (line 0) lohi some) [y [vis [ins unique]]].
+move=> /(_ 1%N (line (-1)) (line 1) (fun y => y ord0 <> 0) (line 0) lohi some)
+  [y [vis [ins unique]]].
 have Hy := ins ord0; have one : y ord0 = 1 \/ y ord0 = -1 by rewrite /line in Hy; lia.
 have tie : forall z, z = 1 \/ z = -1 -> z = y ord0.
   move=> z Hz; apply: (unique (line z) _ _ _ ord0); rewrite /line.

@@ -1,10 +1,10 @@
-(** * STR: a stride is a selection of queries
+(** * STR: Stride by queries or by pooling
 
-    Claim: selecting queries after the attention (the paper's fixed pooling layer) is the attention of the selected
-    queries; and the strided convolution at output [q] is the convolution with stride 1 at output [q * stride].
-    Source: Cordonnier et al. 2020, Sec. 3.1 (stride as a pooling of the output); this project's evaluation order.
-    Does not show: that an implementation selects these queries.
-    Licenses: conv2attn.convert. *)
+    Claim: Computing every query and then keeping one in stride (the paper's appended fixed pooling
+    layer) equals computing only the strided queries, for any attention and any linear pooling; the
+    second costs stride^-n of the first.
+    Source: Cordonnier et al. 2020, Section 3, Stride.
+    Does not show: The cost, which is counted and not proved. *)
 From Coq Require Import ZArith.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums L1.
@@ -17,12 +17,16 @@ Section Pooling.
 Variable S : numbers.
 Add Ring numbers_ring : (laws S).
 Local Open Scope num_scope.
-Lemma pooled (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S)
+Lemma pooled (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S)
+  (Wval : H -> Cin -> D -> S)
     (Wout : H -> D -> Cout -> S) b X q' o : \sum_q w q' q = 1 ->
-  \sum_q w q' q * mhsa P Wval Wout b X q o = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o.
+  \sum_q w q' q * mhsa P Wval Wout b X q o
+    = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o.
 Proof.
 move=> one; rewrite [RHS]mhsaE.
-transitivity (\sum_q (w q' q * (\sum_h \sum_c (\sum_k P h q k * X k c) * merged Wval Wout h c o) + w q' q * b o)).
+transitivity
+  (\sum_q (w q' q * (\sum_h \sum_c (\sum_k P h q k * X k c) * merged Wval Wout h c o)
+  + w q' q * b o)).
   by apply: eq_bigr => q _; rewrite mhsaE; ring.
 rewrite big_split /=; congr (_ + _); last by rewrite -big_distrl /= one mul1l.
 under eq_bigr do rewrite big_distrr; rewrite exchange_big /=; apply: eq_bigr => h _.
@@ -39,7 +43,8 @@ Variables (n : nat) (g : geometry n).
 Hypothesis ok : fits g.
 Lemma strided_lt (q : queries g) a : q a * stride g a < out_side (unstrided g) a.
 Proof.
-have Hq : q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1 := ltn_ord (q a).
+have Hq : q a < (padded g a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1 :=
+  ltn_ord (q a).
 move: (q a : nat) Hq => x; rewrite /out_side /= divn1 !addn1 !ltnS => Hq.
 exact: leq_trans (leq_mul Hq (leqnn _)) (leq_trunc_div _ _).
 Qed.
@@ -47,7 +52,8 @@ End Unstrided.
 
 Theorem strided_convolution : STR_conv.
 Proof.
-move=> S n g ok q; exists [ffun a => Ordinal (strided_lt q a)]; split=> [a|G ci co weight b X o]; first by rewrite ffunE.
+move=> S n g ok q; exists [ffun a => Ordinal (strided_lt q a)]; split=> [a|G ci co weight b X o];
+  first by rewrite ffunE.
 congr (add _ _); apply: eq_bigr => t _; apply: eq_bigr => c _; congr (mul _ _); apply: eq_bigl => i.
 by apply: eq_forallb => a; rewrite ffunE /= muln1.
 Qed.
@@ -55,7 +61,8 @@ Qed.
 (** ** Instance: the outputs 15, 26, 37 of L1's small convolution, every second one *)
 Theorem instance : [:: small_output (@small_query 2 0 isT); small_output (@small_query 2 1 isT)]
   = [:: small_output (@small_query 1 0 isT); small_output (@small_query 1 2 isT)]
-  /\ exists q1 : queries (small 1), q1 ord0 = 2 :> nat /\ small_output (@small_query 2 1 isT) = small_output q1.
+  /\ exists q1 : queries (small 1), q1 ord0 = 2 :> nat /\ small_output (@small_query 2 1 isT)
+    = small_output q1.
 Proof.
 split; first by rewrite /small_output !small_value !ffunE.
 have [q1 [E same]] := strided_convolution integers (@small_fits 2 isT) (@small_query 2 1 isT).
@@ -63,13 +70,16 @@ by exists q1; split; [rewrite E ffunE | exact: same].
 Qed.
 
 (** ** Mutant: the query of the same number, its stride forgotten *)
-Definition mutant := forall (S : numbers) n (g : geometry n), fits g -> forall (q : queries g) (q1 : queries (unstrided g)),
+Definition mutant := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (q : queries g) (q1 : queries (unstrided g)),
   (forall a, q1 a = q a :> nat) ->
-  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b (X : pixels g -> 'I_(G * ci) -> S) o,
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b
+    (X : pixels g -> 'I_(G * ci) -> S) o,
     torch_conv weight b X q o = @torch_conv n (unstrided g) S G ci co weight b X q1 o.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-move=> /(_ integers 1 (small 2) (@small_fits 2 isT) (@small_query 2 1 isT) (@small_query 1 1 isT)) H.
+move=> /(_ integers 1 (small 2) (@small_fits 2 isT) (@small_query 2 1 isT) (@small_query 1 1 isT))
+  H.
 have same a : @small_query 1 1 isT a = @small_query 2 1 isT a :> nat by rewrite !ffunE.
 have := H same 1 1 1 (@small_weight 2 1 10) small_bias (@small_image 2) ord0.
 by rewrite small_value (@small_value 1 1 10) !ffunE.

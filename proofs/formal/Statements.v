@@ -1,18 +1,20 @@
 (** * What is claimed: definitions only, nothing is proved in this file.
 
-    A reader who believes these definitions need not read any other file of this folder: every theorem has as its type
-    one of the names below, and [check.py] asks Coq which axioms it rests on. The order is that of the paper
-    (Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number): numbers, the layer, the convolution, the
-    softmax, and then one group of statements a claim.
+    A reader who believes these definitions need not read any other file of this folder but
+    Checker.v and Rows.v, the programs that SPAN and ROW are about: every theorem has as its type
+    one of the names below, and [check.py] asks Coq which axioms it rests on. The order is that of
+    the paper (Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number): numbers,
+    the layer, the convolution, the softmax, and then one group of statements a claim.
 
-    Index sets are finite types, so a tensor is a function: [X k c] is channel [c] of the token at key [k], and each
-    statement holds for all sizes at once. Always offset = key - query, as in PyTorch's cross-correlation; Lemma 1 of the
-    paper prints the opposite sign (E4). Scores never depend on [X], which the paper assumes silently (E12). *)
+    Index sets are finite types, so a tensor is a function: [X k c] is channel [c] of the token at
+    key [k], and each statement holds for all sizes at once. Always offset = key - query, as in
+    PyTorch's cross-correlation; Lemma 1 of the paper prints the opposite sign (E4). Scores never
+    depend on [X], which the paper assumes silently (E12). *)
 From Coq Require Import ZArith Reals Ring_theory.
 From mathcomp Require Import all_ssreflect.
 From mathcomp Require ssralg ssrint ssrnum rat matrix mxalgebra.
 From Flocq Require Core.
-From C2A Require Checker.
+From C2A Require Checker Rows.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 
 (** ** Numbers: any commutative ring; the reals and the integers are two *)
@@ -45,42 +47,49 @@ Section Layer.
 Variable S : numbers.
 Local Open Scope num_scope.
 
-(** Eqs. (1), (4), (6), (11): heads [h] with attention probabilities [P h q k]; [W_val] of head [h] maps channel [c] to
-    component [e] of the head, rows [(h, e)] of [W_out] map the concatenated heads to output channel [o]. *)
+(** Eqs. (1), (4), (6), (11): heads [h] with attention probabilities [P h q k]; [W_val] of head [h]
+    maps channel [c] to component [e] of the head, rows [(h, e)] of [W_out] map the concatenated
+    heads to output channel [o]. *)
 Definition mhsa (Q K H D Cin Cout : finType) (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S)
     (Wout : H -> D -> Cout -> S) (b : Cout -> S) (X : K -> Cin -> S) (q : Q) (o : Cout) : S :=
   \sum_h \sum_e (\sum_c (\sum_k P h q k * X k c) * Wval h c e) * Wout h e o + b o.
 
 (** Entry [(c, o)] of the matrix [W_val W_out] of head [h], called [W^(h)] in Eq. (11). *)
-Definition merged (H D Cin Cout : finType) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) h c o : S :=
+Definition merged (H D Cin Cout : finType) (Wval : H -> Cin -> D -> S)
+  (Wout : H -> D -> Cout -> S) h c o : S :=
   \sum_e Wval h c e * Wout h e o.
 
-(** Eq. (8): the score of a query token [xq] and a key token [xk] whose displacement has the encoding [r]. *)
-Definition score (Cin D Dp : finType) (Wqry Wkey : Cin -> D -> S) (Wpos : Dp -> D -> S) (u v : D -> S)
+(** Eq. (8): the score of a query token [xq] and a key token [xk] whose displacement has the
+    encoding [r]. *)
+Definition score (Cin D Dp : finType) (Wqry Wkey : Cin -> D -> S) (Wpos : Dp -> D -> S)
+  (u v : D -> S)
     (xq xk : Cin -> S) (r : Dp -> S) : S :=
   \sum_e (\sum_c xq c * Wqry c e) * (\sum_c xk c * Wkey c e)
   + \sum_e (\sum_c xq c * Wqry c e) * (\sum_p r p * Wpos p e)
   + \sum_e u e * (\sum_c xk c * Wkey c e)
   + \sum_e v e * (\sum_p r p * Wpos p e).
 
-(** Lemma 2: [D_p = n + 1] components, [None] the first one; [r = (|delta|^2, delta)], [v = - alpha (1, - 2 Delta)],
-    [W_qry = W_key = 0] and the identity for the weights of the encoding. *)
+(** Lemma 2: [D_p = n + 1] components, [None] the first one; [r = (|delta|^2, delta)], [v = - alpha
+    (1, - 2 Delta)], [W_qry = W_key = 0] and the identity for the weights of the encoding. *)
 Section Quadratic.
 Variable n : nat.
 Implicit Types delta offset : 'I_n -> S.
 Definition squared_norm delta : S := \sum_a delta a * delta a.
-Definition encoding delta (p : option 'I_n) : S := if p is Some a then delta a else squared_norm delta.
+Definition encoding delta (p : option 'I_n) : S :=
+  if p is Some a then delta a else squared_norm delta.
 Definition direction (alpha : S) offset (p : option 'I_n) : S :=
   if p is Some a then alpha * ((1 + 1) * offset a) else - alpha.
 Definition identity (D : finType) (p e : D) : S := if p == e then 1 else 0.
 Definition quadratic_score (Cin : finType) alpha offset (xq xk : Cin -> S) delta : S :=
-  score (fun _ _ => 0) (fun _ _ => 0) (@identity _) (fun _ => 0) (direction alpha offset) xq xk (encoding delta).
+  score (fun _ _ => 0) (fun _ _ => 0) (@identity _) (fun _ => 0) (direction alpha offset) xq xk
+    (encoding delta).
 End Quadratic.
 End Layer.
 Arguments identity {S D}.
 
 (** ** The convolution as PyTorch computes it, Conv1d, Conv2d, Conv3d and beyond *)
-Record geometry (n : nat) := Geometry { side : 'I_n -> nat; kernel : 'I_n -> nat; stride : 'I_n -> nat;
+Record geometry (n : nat) :=
+  Geometry { side : 'I_n -> nat; kernel : 'I_n -> nat; stride : 'I_n -> nat;
   dilation : 'I_n -> nat; before : 'I_n -> nat; after : 'I_n -> nat }.
 Definition box n (size : 'I_n -> nat) := {dffun forall a, 'I_(size a)}.
 
@@ -89,14 +98,16 @@ Variables (n : nat) (g : geometry n).
 Definition padded a := before g a + side g a + after g a.
 Definition out_side a := (padded a - dilation g a * (kernel g a - 1) - 1) %/ stride g a + 1.
 Definition fits := forall a,
-  [/\ 0 < stride g a, 0 < dilation g a, 0 < kernel g a & dilation g a * (kernel g a - 1) < padded a].
+  [/\ 0 < stride g a, 0 < dilation g a, 0 < kernel g a & dilation g a * (kernel g a - 1)
+    < padded a].
 Definition pixels := box (side g).
 Definition keys := box padded.
 Definition queries := box out_side.
 Definition taps := box (kernel g).
 
 (** Tap [t] of output [q] reads this key of the padded grid. *)
-Definition reads (q : queries) (t : taps) (k : keys) := [forall a, k a == q a * stride g a + t a * dilation g a :> nat].
+Definition reads (q : queries) (t : taps) (k : keys) :=
+  [forall a, k a == q a * stride g a + t a * dilation g a :> nat].
 (** The same key, where it is a pixel of the image. *)
 Definition sees (q : queries) (t : taps) (i : pixels) :=
   [forall a, before g a + i a == q a * stride g a + t a * dilation g a :> nat].
@@ -114,24 +125,28 @@ Local Open Scope num_scope.
 Definition zero_pad (Cin : finType) (X : pixels -> Cin -> S) (k : keys) (c : Cin) : S :=
   \sum_(i : pixels | [forall a, k a == (before g a + i a)%N :> nat]) X i c.
 
-(** PyTorch: [weight] has shape (out channels, in channels / groups, *kernel); outside the image [X] counts as zero;
-    output channel [o] reads the [ci] input channels of its group [o %/ co]. *)
+(** PyTorch: [weight] has shape (out channels, in channels / groups, *kernel); outside the image [X]
+    counts as zero; output channel [o] reads the [ci] input channels of its group [o %/ co]. *)
 Variables (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps -> S) (bias : 'I_(G * co) -> S).
 Definition torch_conv (X : pixels -> 'I_(G * ci) -> S) (q : queries) (o : 'I_(G * co)) : S :=
-  \sum_(t : taps) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co) (\sum_(i | sees q t i) X i c) * weight o (c %% ci) t + bias o.
+  \sum_(t : taps) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co)
+    (\sum_(i | sees q t i) X i c) * weight o (c %% ci) t + bias o.
 (** The matrix of tap [t], block-diagonal in the groups; [W_(delta, :, :)] of Eq. (5). *)
 Definition tap (t : taps) (c : 'I_(G * ci)) (o : 'I_(G * co)) : S :=
   if c %/ ci == o %/ co then weight o (c %% ci) t else 0.
 End Geometry.
 
-(** The convolution without padding of any tokens [Z] on the padded grid: what PyTorch computes of an image that was padded
-    in whichever mode, cropped, or stuffed with zeros beforehand. *)
-Definition conv_of_keys n (g : geometry n) (S : numbers) (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps g -> S)
-    (bias : 'I_(G * co) -> S) (Z : keys g -> 'I_(G * ci) -> S) (q : queries g) (o : 'I_(G * co)) : S :=
+(** The convolution without padding of any tokens [Z] on the padded grid: what PyTorch computes of
+    an image that was padded in whichever mode, cropped, or stuffed with zeros beforehand. *)
+Definition conv_of_keys n (g : geometry n) (S : numbers) (G ci co : nat)
+  (weight : 'I_(G * co) -> nat -> taps g -> S)
+    (bias : 'I_(G * co) -> S) (Z : keys g -> 'I_(G * ci) -> S) (q : queries g) (o : 'I_(G * co)) : S
+      :=
   (\sum_(t : taps g) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co)
      (\big[@add S/zero]_(k | reads q t k) Z k c) * weight o (c %% ci)%N t + bias o)%num.
 (** Eq. (10): head [h] puts all its attention on the key that tap [f h] reads. *)
-Definition hard n (g : geometry n) (S : numbers) (H : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S) :=
+Definition hard n (g : geometry n) (S : numbers) (H : finType) (f : H -> taps g)
+  (P : H -> queries g -> keys g -> S) :=
   forall h q k, P h q k = if reads q (f h) k then one else zero.
 
 (** ** The softmax, over the real numbers *)
@@ -142,12 +157,15 @@ Definition distance n (x y : point n) : Z := \big[Z.add/0%Z]_a ((x a - y a) * (x
 (** Keys at distinct points of the integer lattice: any finite grid, with holes if need be. *)
 Definition grid (K : finType) n (pos : K -> point n) := forall k k', pos k =1 pos k' -> k = k'.
 (** The attention of a head that looks at [target]; by L2a, that of the quadratic encoding. *)
-Definition quadratic_head (K : finType) n (pos : K -> point n) (alpha : R) (target : point n) : K -> R :=
+Definition quadratic_head (K : finType) n (pos : K -> point n) (alpha : R) (target : point n) : K ->
+  R :=
   softmax (fun k => - alpha * IZR (distance (pos k) target))%R.
 (** A softmax whose scores may be minus infinity, [None]: a mask. *)
 Definition weight (s : option R) : R := if s is Some x then exp x else 0%R.
-Definition masked_softmax (K : finType) (s : K -> option R) (k : K) : R := (weight (s k) / \sum_j weight (s j))%R.
-Definition leaky (slope : R) (s : option R) : option R := omap (fun x => if Rle_dec 0 x then x else slope * x)%R s.
+Definition masked_softmax (K : finType) (s : K -> option R) (k : K) : R :=
+  (weight (s k) / \sum_j weight (s j))%R.
+Definition leaky (slope : R) (s : option R) : option R :=
+  omap (fun x => if Rle_dec 0 x then x else slope * x)%R s.
 Definition rectified (s : option R) : option R := Some (if s is Some x then Rmax 0 x else 0%R).
 (** The bound [1 + 2 / (e^alpha - 1)] on the theta series of [e^-alpha]. *)
 Definition theta_bound (alpha : R) : R := (1 + 2 / (exp alpha - 1))%R.
@@ -159,7 +177,8 @@ Definition L1 := forall (S : numbers) n (g : geometry n), fits g ->
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
   bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
-(** Zero padding was one map in front of the keys; Lemma 1 holds for any other, so for tokens [Z] of any origin ... *)
+(** Zero padding was one map in front of the keys; Lemma 1 holds for any other, so for tokens [Z] of
+    any origin ... *)
 Definition L1_any := forall (S : numbers) n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
@@ -168,20 +187,26 @@ Definition L1_any := forall (S : numbers) n (g : geometry n), fits g ->
   forall Z q o, mhsa P Wval Wout b Z q o = conv_of_keys weight b Z q o.
 (** ... of which zero padding is one. *)
 Definition L1_zero_pad := forall (S : numbers) n (g : geometry n), fits g ->
-  forall (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S) (X : pixels g -> 'I_(G * ci) -> S) q o,
+  forall (G ci co : nat) (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S)
+    (X : pixels g -> 'I_(G * ci) -> S) q o,
   conv_of_keys weight b (zero_pad X) q o = torch_conv weight b X q o.
 
-(** PyTorch's other modes of padding: which coordinate of an image of side [s] stands at [z], by how much each may pad, and the
-    map that this makes in front of the keys. *)
+(** PyTorch's other modes of padding: which coordinate of an image of side [s] stands at [z], by how
+    much each may pad, and the map that this makes in front of the keys. *)
 Definition replicated (s z : Z) : Z := Z.max 0 (Z.min (s - 1) z).
-Definition reflected (s z : Z) : Z := (if z <? 0 then - z else if s - 1 <? z then 2 * (s - 1) - z else z)%Z.
+Definition reflected (s z : Z) : Z :=
+  (if z <? 0 then - z else if s - 1 <? z then 2 * (s - 1) - z else z)%Z.
 Definition wrapped (s z : Z) : Z := (if z <? 0 then z + s else if s - 1 <? z then z - s else z)%Z.
 Definition may_pad (mode : Z -> Z -> Z) (side before after : nat) :=
-  0 < side /\ (mode = replicated \/ (mode = reflected /\ before < side /\ after < side) \/ (mode = wrapped /\ before <= side /\ after <= side)).
+  0 < side /\ (mode = replicated \/ (mode = reflected /\ before < side /\ after < side) \/
+    (mode = wrapped /\ before <= side /\ after <= side)).
 Definition source n (g : geometry n) (mode : Z -> Z -> Z) (k : keys g) (i : pixels g) :=
-  [forall a, Z.eqb (Z.of_nat (i a)) (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z)].
-(** Each key shows exactly one pixel, so hard heads behind such a map give the convolution of the image padded in that mode. *)
-Definition L1_modes := forall (S : numbers) n (g : geometry n) mode, fits g -> (forall a, may_pad mode (side g a) (before g a) (after g a)) ->
+  [forall a, Z.eqb (Z.of_nat (i a))
+    (mode (Z.of_nat (side g a)) (Z.of_nat (k a) - Z.of_nat (before g a))%Z)].
+(** Each key shows exactly one pixel, so hard heads behind such a map give the convolution of the
+    image padded in that mode. *)
+Definition L1_modes := forall (S : numbers) n (g : geometry n) mode, fits g ->
+  (forall a, may_pad mode (side g a) (before g a) (after g a)) ->
   (forall k, exists! i, source mode (g := g) k i) /\
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
@@ -190,85 +215,110 @@ Definition L1_modes := forall (S : numbers) n (g : geometry n) mode, fits g -> (
   forall X q o, let padded k c := \big[@add S/zero]_(i | source mode k i) X i c in
     mhsa P Wval Wout b padded q o = conv_of_keys weight b padded q o.
 
-(** PyTorch's transposed convolution: pixel [i] adds its value times [weight] of shape (in channels, out channels / groups,
-    kernel) to output [i * stride + t * dilation - padding], for each tap [t]; outputs outside are cut off. [side] is that
-    of the image and [out] that of the output, so that [output_padding] and [output_size] are covered, and a padding that
-    crops. *)
+(** PyTorch's transposed convolution: pixel [i] adds its value times [weight] of shape (in channels,
+    out channels / groups, kernel) to output [i * stride + t * dilation - padding], for each tap
+    [t]; outputs outside are cut off. [side] is that of the image and [out] that of the output, so
+    that [output_padding] and [output_size] are covered, and a padding that crops. *)
 Section Transposed.
 Variables (n : nat) (side out kernel stride dilation padding : 'I_n -> nat).
 Definition adds (i : box side) (t : box kernel) (q : box out) :=
   [forall a, i a * stride a + t a * dilation a == q a + padding a :> nat].
-Definition torch_conv_transpose (S : numbers) (G ci co : nat) (weight : 'I_(G * ci) -> nat -> box kernel -> S)
+Definition torch_conv_transpose (S : numbers) (G ci co : nat)
+  (weight : 'I_(G * ci) -> nat -> box kernel -> S)
     (b : 'I_(G * co) -> S) (X : box side -> 'I_(G * ci) -> S) (q : box out) (o : 'I_(G * co)) : S :=
   (\sum_(t : box kernel) \sum_(c : 'I_(G * ci) | c %/ ci == o %/ co)
      (\big[@add S/zero]_(i | adds i t q) X i c) * weight c (o %% co)%N t + b o)%num.
-(** The keys: as many as a convolution without padding needs for [out] outputs, and the image in them, stuffed with zeros. *)
-Definition stuffed_grid : geometry n := Geometry (fun a => out a + dilation a * (kernel a - 1)) kernel (fun _ => 1) dilation (fun _ => 0) (fun _ => 0).
+(** The keys: as many as a convolution without padding needs for [out] outputs, and the image in
+    them, stuffed with zeros. *)
+Definition stuffed_grid : geometry n :=
+  Geometry (fun a => out a + dilation a * (kernel a - 1)) kernel (fun _ => 1) dilation (fun _ => 0)
+  (fun _ => 0).
 Definition stuffs (i : box side) (k : keys stuffed_grid) :=
   [forall a, i a * stride a + dilation a * (kernel a - 1) == k a + padding a :> nat].
-Definition stuff (S : numbers) (Cin : finType) (X : box side -> Cin -> S) (k : keys stuffed_grid) (c : Cin) : S :=
+Definition stuff (S : numbers) (Cin : finType) (X : box side -> Cin -> S) (k : keys stuffed_grid)
+  (c : Cin) : S :=
   \big[@add S/zero]_(i : box side | stuffs i k) X i c.
 Definition flipped (t : box kernel) : box kernel := [ffun a => rev_ord (t a)].
 End Transposed.
-(** The transposed convolution is a convolution of the stuffed image with the taps flipped, at the same outputs; so (by
-    L1_any) hard heads in bijection with the taps, that of tap [t] reading as tap [flipped t], give it. *)
-Definition L1_transposed := forall (S : numbers) n (side out kernel stride dilation padding : 'I_n -> nat),
-  (forall a, [/\ 0 < out a, 0 < kernel a & 0 < dilation a]) -> let g := stuffed_grid out kernel dilation in
-  fits g /\ exists same : queries g -> box out, [/\ bijective same, forall q a, same q a = q a :> nat &
+(** The transposed convolution is a convolution of the stuffed image with the taps flipped, at the
+    same outputs; so (by L1_any) hard heads in bijection with the taps, that of tap [t] reading as
+    tap [flipped t], give it. *)
+Definition L1_transposed := forall (S : numbers) n
+  (side out kernel stride dilation padding : 'I_n -> nat),
+  (forall a, [/\ 0 < out a, 0 < kernel a & 0 < dilation a]) -> let g :=
+    stuffed_grid out kernel dilation in
+  fits g /\ exists same : queries g -> box out,
+    [/\ bijective same, forall q a, same q a = q a :> nat &
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
     (weight : 'I_(G * ci) -> nat -> box kernel -> S) (b : 'I_(G * co) -> S),
   bijective f -> hard f P ->
-  (forall h c o, merged Wval Wout h c o = if c %/ ci == o %/ co then weight c (o %% co) (flipped (f h)) else zero) ->
+  (forall h c o, merged Wval Wout h c o = if c %/ ci == o %/ co then weight c (o %% co)
+    (flipped (f h)) else zero) ->
   forall X q o, mhsa P Wval Wout b (@stuff n side out kernel stride dilation padding S _ X) q o
     = torch_conv_transpose stride dilation padding weight b X (same q) o].
 (** Every tap of every output reads exactly one key of the padded grid ... *)
-Definition L1_total := forall n (g : geometry n), fits g -> forall (q : queries g) (t : taps g), exists! k, reads q t k.
+Definition L1_total := forall n (g : geometry n), fits g -> forall (q : queries g) (t : taps g),
+  exists! k, reads q t k.
 (** ... the one at the tap's offset from the query's site. *)
 Definition L1_offset := forall n (g : geometry n) (q : queries g) (t : taps g) (k : keys g),
   reads q t k <-> forall a, (position k a - site q a = offset t a)%Z.
 
 (** * STR: a stride is a selection of queries *)
-Definition STR := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q) (P : H -> Q -> K -> S)
+Definition STR := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q)
+  (P : H -> Q -> K -> S)
     (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
   mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
 (** Any linear pooling of the queries whose weights sum to 1 is a layer with pooled attention. *)
-Definition STR_pooling := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S)
+Definition STR_pooling := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S)
+  (P : H -> Q -> K -> S)
     (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o, (\sum_q w q' q = 1)%num ->
-  (\sum_q w q' q * mhsa P Wval Wout b X q o = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o)%num.
+  (\sum_q w q' q * mhsa P Wval Wout b X q o
+    = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o)%num.
 Definition unstrided n (g : geometry n) :=
   Geometry (side g) (kernel g) (fun _ => 1) (dilation g) (before g) (after g).
-(** The strided convolution at [q] is the convolution with stride 1 at [q * stride], which exists. *)
+(** The strided convolution at [q] is the convolution with stride 1 at [q * stride], which
+    exists. *)
 Definition STR_conv := forall (S : numbers) n (g : geometry n), fits g ->
-  forall (q : queries g), exists q1 : queries (unstrided g), (forall a, q1 a = q a * stride g a :> nat) /\
-  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b (X : pixels g -> 'I_(G * ci) -> S) o,
+  forall (q : queries g), exists q1 : queries (unstrided g),
+    (forall a, q1 a = q a * stride g a :> nat) /\
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b
+    (X : pixels g -> 'I_(G * ci) -> S) o,
     torch_conv weight b X q o = @torch_conv n (unstrided g) S G ci co weight b X q1 o.
 
 (** * L2: the quadratic encoding *)
 (** L2a, Eq. (14): for every [X]; and the encoding has [D_p = n + 1] dimensions. *)
-Definition L2a := forall (S : numbers) n (Cin : finType) (alpha : S) (offset delta : 'I_n -> S) (xq xk : Cin -> S),
+Definition L2a := forall (S : numbers) n (Cin : finType) (alpha : S) (offset delta : 'I_n -> S)
+  (xq xk : Cin -> S),
   quadratic_score alpha offset xq xk delta
   = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num
   /\ #|{: option 'I_n}| = n.+1.
 
-(** The key space may be wider than the encoding: its weights put component [p] at [place p], and [v] is anything elsewhere. *)
-Definition L2a_wide := forall (S : numbers) n (Cin D : finType) (place : option 'I_n -> D), injective place ->
-  forall (alpha : S) (offset delta : 'I_n -> S) (v : D -> S), (forall p, v (place p) = direction alpha offset p) ->
+(** The key space may be wider than the encoding: its weights put component [p] at [place p], and
+    [v] is anything elsewhere. *)
+Definition L2a_wide := forall (S : numbers) n (Cin D : finType) (place : option 'I_n -> D),
+  injective place ->
+  forall (alpha : S) (offset delta : 'I_n -> S) (v : D -> S),
+    (forall p, v (place p) = direction alpha offset p) ->
   forall xq xk : Cin -> S,
-  score (fun _ _ => zero) (fun _ _ => zero) (fun p e => identity (place p) e) (fun _ => zero) v xq xk (encoding delta)
+  score (fun _ _ => zero) (fun _ _ => zero) (fun p e => identity (place p) e)
+    (fun _ => zero) v xq xk (encoding delta)
   = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
 
 (** L2b: the limit, uniformly over all finite grids that contain the target ... *)
-Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall alpha,
+  (alpha0 < alpha)%R ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target k,
   (Rabs (quadratic_head pos alpha (pos target) k - one_hot target k) <= eps)%R.
 (** ... and for any scores with a strict, hence unique, maximum. *)
-Definition L2b_scores := forall (K : finType) (s : K -> R) (target : K), (forall k, k != target -> (s k < s target)%R) ->
+Definition L2b_scores := forall (K : finType) (s : K -> R) (target : K),
+  (forall k, k != target -> (s k < s target)%R) ->
   forall eps : R, (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
   forall k, (Rabs (softmax (fun j => alpha * s j) k - one_hot target k) <= eps)%R.
 
 (** The rate: this alpha leaves at most [eps] off the target, whatever the size of the grid. *)
-Definition L2b_rate := forall n (eps alpha : R), (0 < eps)%R -> (0 < alpha)%R -> (ln (1 + 2 * INR n / eps) <= alpha)%R ->
+Definition L2b_rate := forall n (eps alpha : R), (0 < eps)%R -> (0 < alpha)%R ->
+  (ln (1 + 2 * INR n / eps) <= alpha)%R ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target,
   (1 - quadratic_head pos alpha (pos target) target <= eps)%R.
 
@@ -282,130 +332,236 @@ Definition clamp n (lo hi x : point n) : point n := fun a => Z.max (lo a) (Z.min
 Definition inside n (lo hi x : point n) := forall a, (lo a <= x a <= hi a)%Z.
 (** The same bound for a target outside a box of keys: the share of its clamp. *)
 Definition L2c_clamp := forall n (alpha : R), (0 < alpha)%R ->
-  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos -> (forall k, inside lo hi (pos k)) ->
+  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos ->
+    (forall k, inside lo hi (pos k)) ->
   forall (target : point n) nearest, pos nearest =1 clamp lo hi target ->
   (/ theta_bound alpha ^ n <= quadratic_head pos alpha target nearest)%R.
 
+(** So the rate of L2b holds for the clamp, too. *)
+Definition L2b_clamp := forall n (eps alpha : R), (0 < eps)%R -> (0 < alpha)%R ->
+  (ln (1 + 2 * INR n / eps) <= alpha)%R ->
+  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos ->
+    (forall k, inside lo hi (pos k)) ->
+  forall (target : point n) nearest, pos nearest =1 clamp lo hi target ->
+  (1 - quadratic_head pos alpha target nearest <= eps)%R.
+
 (** The sum of [e^(s z)] over all integers [z], as a limit. *)
 Definition over_integers (s : Z -> R) (total : R) := exists right left,
-  infinite_sum (fun m => exp (s (Z.of_nat m))) right /\ infinite_sum (fun m => exp (s (- Z.of_nat m - 1)%Z)) left /\
+  infinite_sum (fun m => exp (s (Z.of_nat m))) right /\
+    infinite_sum (fun m => exp (s (- Z.of_nat m - 1)%Z)) left /\
   total = (right + left)%R.
 (** The theta series of [e^-alpha] has a sum, and [theta_bound] is not less. *)
 Definition L2c_theta := forall alpha : R, (0 < alpha)%R ->
-  exists theta, over_integers (fun z => - alpha * IZR (z * z))%R theta /\ (1 <= theta <= theta_bound alpha)%R.
-(** So with it, for any scores that are a sum over the axes: one alpha for each axis, real centres, whatever has a sum; with
-    [s a z = - alpha z^2] the share is [theta^-n]. *)
-Definition L2c_axes := forall n (s : 'I_n -> Z -> R) (total : 'I_n -> R), (forall a, over_integers (s a) (total a)) ->
+  exists theta, over_integers (fun z => - alpha * IZR (z * z))%R theta /\
+    (1 <= theta <= theta_bound alpha)%R.
+(** So with it, for any scores that are a sum over the axes: one alpha for each axis, real centres,
+    whatever has a sum; with [s a z = - alpha z^2] the share is [theta^-n]. *)
+Definition L2c_axes := forall n (s : 'I_n -> Z -> R) (total : 'I_n -> R),
+  (forall a, over_integers (s a) (total a)) ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target,
-  (\prod_a (exp (s a 0%Z) / total a) <= softmax (fun k => \sum_a s a (pos k a - pos target a)%Z) target)%R.
+  (\prod_a (exp (s a 0%Z) / total a) <= softmax (fun k => \sum_a s a (pos k a - pos target a)%Z)
+    target)%R.
 
-(** L2d: over a box, the softmax of a sum over the axes is the product of the softmaxes of the axes, for real centres,
-    one sharpness an axis, and whatever else a sum over the axes may be. *)
+(** For a quadratic score with its centre at [f] such a sum exists. *)
+Definition centred (alpha f : R) (z : Z) : R := (- alpha * (IZR (z * z) - 2 * IZR z * f))%R.
+Definition L2c_series := forall alpha f : R, (0 < alpha)%R -> exists total,
+  over_integers (centred alpha f) total.
+(** One alpha for each axis and a real centre, between keys or off the grid, for any keys of a box:
+    the share of the key nearest to it, where [m] is the lattice point nearest to the centre and [f]
+    goes from there to it. *)
+Definition L2c_centre := forall n (alpha centre total : 'I_n -> R) (m : point n),
+  (forall a,
+    [/\ 0 < alpha a, Rabs (centre a - IZR (m a)) <= / 2 &
+    over_integers (centred (alpha a) (centre a - IZR (m a))) (total a)])%R ->
+  forall (lo hi : point n) (K : finType) (pos : K -> point n), grid pos ->
+    (forall k, inside lo hi (pos k)) ->
+  forall nearest, pos nearest =1 clamp lo hi m ->
+  (\prod_a / total a
+    <= softmax
+    (fun k => \sum_a - alpha a * ((IZR (pos k a) - centre a) * (IZR (pos k a) - centre a)))
+    nearest)%R.
+
+(** L2d: over a box, the softmax of a sum over the axes is the product of the softmaxes of the axes,
+    for real centres, one sharpness an axis, and whatever else a sum over the axes may be. *)
 Definition L2d := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R) (k : box size),
   softmax (fun j : box size => \sum_a s a (j a))%R k = (\prod_a softmax (s a) (k a))%R.
 
 (** Mixing by it is mixing axis after axis: [K1] holds the axes before, [K2] the next one. *)
 Definition L2d_mixing := forall (K1 K2 : finType) (s1 : K1 -> R) (s2 : K2 -> R) (X : K1 * K2 -> R),
-  (\sum_k softmax (fun k => s1 k.1 + s2 k.2) k * X k = \sum_k2 softmax s2 k2 * (\sum_k1 softmax s1 k1 * X (k1, k2)))%R.
+  (\sum_k softmax (fun k => s1 k.1 + s2 k.2) k * X k = \sum_k2 softmax s2 k2 *
+    (\sum_k1 softmax s1 k1 * X (k1, k2)))%R.
 
-(** L2e: the same attention from inner products of absolute features [(2 alpha (q + Delta), - alpha)], [(k, |k|^2)]. *)
+(** L2e: the same attention from inner products of absolute features [(2 alpha (q + Delta), -
+    alpha)], [(k, |k|^2)]. *)
 Section Absolute.
 Local Open Scope R_scope.
 Definition dot n (x y : 'I_n -> R) : R := \sum_a x a * y a.
 Definition query_feature n (alpha : R) (q offset : 'I_n -> R) (p : option 'I_n) : R :=
   if p is Some a then 2 * alpha * (q a + offset a) else - alpha.
-Definition key_feature n (k : 'I_n -> R) (p : option 'I_n) : R := if p is Some a then k a else dot k k.
+Definition key_feature n (k : 'I_n -> R) (p : option 'I_n) : R :=
+  if p is Some a then k a else dot k k.
 Definition L2e := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
   softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p)
-  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a) (fun a => pos k a - q a - offset a)).
+  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a)
+    (fun a => pos k a - q a - offset a)).
 (** Centring the coordinates at any [m] changes nothing. *)
-Definition L2e_centred := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset m : 'I_n -> R),
-  softmax (fun k => \sum_p query_feature alpha (fun a => q a - m a) offset p * key_feature (fun a => pos k a - m a) p)
+Definition L2e_centred := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
+  (q offset m : 'I_n -> R),
+  softmax (fun k => \sum_p query_feature alpha (fun a => q a - m a) offset p * key_feature
+    (fun a => pos k a - m a) p)
   =1 softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p).
 End Absolute.
 
 (** * GQ: the generalised quadratic encoding *)
 Section Generalised.
 Local Open Scope R_scope.
-(** The precision of a head, symmetric, and its score at the displacement [delta], for a centre [offset]. *)
-Definition bilinear n (M : 'I_n -> 'I_n -> R) (x y : 'I_n -> R) : R := \sum_i \sum_j M i j * (x i * y j).
+(** The precision of a head, symmetric, and its score at the displacement [delta], for a centre
+    [offset]. *)
+Definition bilinear n (M : 'I_n -> 'I_n -> R) (x y : 'I_n -> R) : R :=
+  \sum_i \sum_j M i j * (x i * y j).
 Definition symmetric n (M : 'I_n -> 'I_n -> R) := forall i j, M i j = M j i.
 Definition generalised_score n (M : 'I_n -> 'I_n -> R) (offset delta : 'I_n -> R) : R :=
   - (/ 2 * bilinear M (fun a => delta a - offset a) (fun a => delta a - offset a)).
-(** It is an inner product of the numbers [delta_i] and [delta_i delta_j], [i <= j], but for a constant of the head. *)
+(** It is an inner product of the numbers [delta_i] and [delta_i delta_j], [i <= j], but for a
+    constant of the head. *)
 Definition GQ := forall n (M : 'I_n -> 'I_n -> R), symmetric M -> forall offset delta,
   generalised_score M offset delta
   = \sum_i (\sum_j M i j * offset j) * delta i
-    + \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N) ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j))
+    + \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
+      ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j))
     - / 2 * bilinear M offset offset.
-Definition definite n (M : 'I_n -> 'I_n -> R) (lambda : R) := 0 < lambda /\ forall x, lambda * (\sum_i x i * x i) <= bilinear M x x.
-(** If it is at least [lambda] times the identity and the centre is a key, that key is the only peak, with the share of an
-    isotropic head of alpha = [lambda / 2]. *)
+Definition definite n (M : 'I_n -> 'I_n -> R) (lambda : R) := 0 < lambda /\ forall x,
+  lambda * (\sum_i x i * x i) <= bilinear M x x.
+(** If it is at least [lambda] times the identity and the centre is a key, that key is the only
+    peak, with the share of an isotropic head of alpha = [lambda / 2]. *)
 Definition GQ_peak := forall n (M : 'I_n -> 'I_n -> R) lambda, definite M lambda ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target,
   let s k := generalised_score M (fun a => IZR (pos target a)) (fun a => IZR (pos k a)) in
   (forall k, k != target -> s k < s target) /\
-  forall theta, over_integers (fun z => - (lambda / 2) * IZR (z * z)) theta -> / theta ^ n <= softmax s target.
+  forall theta, over_integers (fun z => - (lambda / 2) * IZR (z * z)) theta ->
+    / theta ^ n <= softmax s target.
 End Generalised.
 
 (** * EQV: attention without positions *)
 (** Scores of the two tokens alone: shuffled tokens give the outputs shuffled alike. *)
 Section Equivariance.
 Local Open Scope R_scope.
-Definition token_attention (H K Cin : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (X : K -> Cin -> R) (h : H) (q k : K) : reals :=
+Definition token_attention (H K Cin : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
+  (X : K -> Cin -> R) (h : H) (q k : K) : reals :=
   softmax (fun k => s h (X q) (X k)) k.
-Definition EQV := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (Wval : H -> Cin -> D -> reals)
-    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle -> forall (X : K -> Cin -> reals) q o,
+Definition EQV := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
+  (Wval : H -> Cin -> D -> reals)
+    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle ->
+      forall (X : K -> Cin -> reals) q o,
   let Y k := X (shuffle k) in
-  mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X (shuffle q) o.
+  mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X
+    (shuffle q) o.
 (** Which is not to give the same output: E16. *)
-Definition EQV_not_invariant := exists (s : unit -> (unit -> R) -> (unit -> R) -> R) (X : bool -> unit -> reals) (shuffle : bool -> bool),
+Definition EQV_not_invariant := exists (s : unit -> (unit -> R) -> (unit -> R) -> R)
+  (X : bool -> unit -> reals) (shuffle : bool -> bool),
   bijective shuffle /\ let one_head _ _ _ : reals := 1 in let Y k := X (shuffle k) in
-  mhsa (D := [finType of unit]) (token_attention s Y) one_head one_head (fun _ : unit => 0) Y true tt
-  <> mhsa (D := [finType of unit]) (token_attention s X) one_head one_head (fun _ : unit => 0) X true tt.
+  mhsa (D := [finType of unit]) (token_attention s Y) one_head one_head
+    (fun _ : unit => 0) Y true tt
+  <> mhsa (D := [finType of unit]) (token_attention s X) one_head one_head
+    (fun _ : unit => 0) X true tt.
 End Equivariance.
+
+(** * POS: absolute positions of full row rank *)
+Section Positions.
+Local Open Scope R_scope.
+(** The tokens of a stock transformer: a position, and content in a space of its own. *)
+Definition linearly_independent (I D : finType) (v : I -> D -> R) :=
+  forall a : I -> R, (forall d, \sum_i a i * v i d = 0) -> forall i, a i = 0.
+Definition either (K I D : finType) (position : K -> D -> R) (content : I -> D -> R) (x : K + I)
+  : D -> R :=
+  match x with inl k => position k | inr i => content i end.
+Definition token (K I D : finType) (position : K -> D -> R) (content : I -> D -> R)
+  (a : K -> I -> R) (k : K) (d : D) : R :=
+  position k d + \sum_i a k i * content i d.
+(** Its scores: queries and keys of width [E], divided by [scale]. *)
+Definition stock_score (K D E : finType) (Wqry Wkey : D -> E -> R) (scale : R) (x : K -> D -> R)
+  (q k : K) : R :=
+  (\sum_e (\sum_d x q d * Wqry d e) * (\sum_d x k d * Wkey d e)) / scale.
+(** If positions and content are linearly independent, weights of any width [E] give any queries [f]
+    and keys [g], whatever the content; ... *)
+Definition gives_features (K I D : finType) (position : K -> D -> R) (content : I -> D -> R)
+  (scale : R) :=
+  forall (E : finType) (f g : K -> E -> R), exists Wqry Wkey : D -> E -> R,
+    forall (a : K -> I -> R) q k,
+  stock_score Wqry Wkey scale (token position content a) q k = \sum_e f q e * g k e.
+Definition POS_features := forall (K I D : finType) (position : K -> D -> R)
+  (content : I -> D -> R) scale,
+  linearly_independent (either position content) -> scale <> 0 ->
+    gives_features position content scale.
+(** ... so weights of width [n + 1] give a quadratic head with any centre and sharpness, exactly, at
+    all tokens. *)
+Definition POS := forall n (K I D : finType) (position : K -> D -> R) (content : I -> D -> R),
+  linearly_independent (either position content) ->
+  forall (place : K -> 'I_n -> R) (alpha scale : R) (offset : 'I_n -> R), scale <> 0 ->
+  exists Wqry Wkey : D -> option 'I_n -> R, forall (a : K -> I -> R) q,
+  let away k b := place k b - place q b - offset b in
+  softmax (stock_score Wqry Wkey scale (token position content a) q) =1 softmax
+    (fun k => - alpha * dot (away k) (away k)).
+(** Scores that content moves by at most [e] leak at most [exp (2 e)] times as much. *)
+Definition leaks_at_most (factor : R -> R) := forall (K : finType) (s moved : K -> R)
+  (e : R) target,
+  (forall k, Rabs (moved k) <= e) -> 1 - softmax (fun k => s k + moved k) target
+    <= factor e * (1 - softmax s target).
+Definition POS_content := leaks_at_most (fun e => exp (2 * e)).
+End Positions.
 
 (** * T1: Theorem 1 *)
 Section Theorem1.
 Local Open Scope R_scope.
-(** The attention of the converted layer: softmax of Eq. (8) with the encoding of Lemma 2, over the padded grid. *)
+(** The attention of the converted layer: softmax of Eq. (8) with the encoding of Lemma 2, over the
+    padded grid. *)
 Definition converted n (g : geometry n) (alpha : R) (H Cin : finType) (f : H -> taps g)
     (Xq : queries g -> Cin -> R) (X : keys g -> Cin -> R) (h : H) (q : queries g) : keys g -> R :=
   softmax (fun k => @quadratic_score reals n Cin alpha (fun a => IZR (offset (f h) a)) (Xq q) (X k)
                       (fun a => IZR (position k a - site q a))).
-(** The difference at a finite alpha. [range c] bounds the spread of channel [c] over the padded grid: zeros count. *)
+(** The difference at a finite alpha. [range c] bounds the spread of channel [c] over the padded
+    grid: zeros count. *)
 Definition T1_bound := forall n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
-    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+      (b : 'I_(G * co) -> reals),
   bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall alpha, 0 < alpha ->
-  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals)
+    (range : 'I_(G * ci) -> R),
   (forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c) -> forall q o,
   Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
         - torch_conv weight b X q o)
   <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
-(** As the paper has it: one head a tap, of dimension at least min(D_in, D_out), expresses any convolution. *)
+(** As the paper has it: one head a tap, of dimension at least min(D_in, D_out), expresses any
+    convolution. *)
 Definition T1 := forall n (g : geometry n), fits g ->
   forall (G ci co d : nat), (minn (G * ci) (G * co) <= d)%N ->
   forall (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
-  exists (Wval : taps g -> 'I_(G * ci) -> 'I_d -> reals) (Wout : taps g -> 'I_d -> 'I_(G * co) -> reals),
+  exists (Wval : taps g -> 'I_(G * ci) -> 'I_d -> reals)
+    (Wout : taps g -> 'I_d -> 'I_(G * co) -> reals),
   forall (X : pixels g -> 'I_(G * ci) -> reals) (eps : R), 0 < eps ->
   exists alpha0 : R, forall alpha, alpha0 < alpha -> forall Xq q o,
-  Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+  Rabs (mhsa (converted alpha id Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
+    (zero_pad X) q o
         - torch_conv weight b X q o) <= eps.
 End Theorem1.
 
 (** * L3: Lemma 3 *)
 Section Lemma3.
-Variables (S : numbers) (n : nat) (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S).
+Variables (S : numbers) (n : nat) (g : geometry n) (H : finType)
+  (P : H -> queries g -> pixels g -> S).
 Local Open Scope num_scope.
-(** [W_val], [W_out] of heads of dimension [d] and a bias give every convolution of kernel [g] from [P]; dense taps, which
-    include grouped ones. Keys are the pixels of the image, so [before g] only moves the kernel. *)
+(** [W_val], [W_out] of heads of dimension [d] and a bias give every convolution of kernel [g] from
+    [P]; dense taps, which include grouped ones. Keys are the pixels of the image, so [before g]
+    only moves the kernel. *)
 Definition expresses_all (ci co d : nat) :=
   forall (weight : 'I_(1 * co) -> nat -> taps g -> S) (b : 'I_(1 * co) -> S),
-  exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> S) (Wout : H -> 'I_d -> 'I_(1 * co) -> S) (b' : 'I_(1 * co) -> S),
+  exists (Wval : H -> 'I_(1 * ci) -> 'I_d -> S) (Wout : H -> 'I_d -> 'I_(1 * co) -> S)
+    (b' : 'I_(1 * co) -> S),
   forall X q o, mhsa P Wval Wout b' X q o = torch_conv weight b X q o.
-(** [e_(q + Delta)]: 1 at the pixel that tap [t] of output [q] sees, 0 everywhere if it lies outside. *)
+(** [e_(q + Delta)]: 1 at the pixel that tap [t] of output [q] sees, 0 everywhere if it lies
+    outside. *)
 Definition shift (t : taps g) (q : queries g) (i : pixels g) : S := if sees q t i then 1 else 0.
 (** The printed condition: at each query the shifts are in the span of the heads' attention. *)
 Definition spans_at (q : queries g) :=
@@ -416,112 +572,200 @@ Definition spans_jointly :=
 End Lemma3.
 Arguments shift {S n g}.
 
-Definition L3 := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S) (ci co d : nat),
+Definition L3 := forall (S : numbers) n (g : geometry n) (H : finType)
+  (P : H -> queries g -> pixels g -> S) (ci co d : nat),
   0 < ci -> 0 < co -> minn ci co <= d -> expresses_all P ci co d <-> spans_jointly P.
 (** What remains of the printed lemma: its "only if". *)
-Definition L3_only_if := forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
+Definition L3_only_if := forall (S : numbers) n (g : geometry n) (H : finType)
+  (P : H -> queries g -> pixels g -> S)
     (ci co d : nat),
   0 < ci -> 0 < co -> expresses_all P ci co d -> forall q, spans_at P q.
-(** The lemma as printed: an image of two axes, an odd K x K kernel, SAME zero padding, stride 1, at least K^2 heads with
-    the softmax of any scores that do not depend on X, of dimension at least D_out (E17). [L3p] is its negation. *)
-Definition same_padding (W H K : nat) : geometry 2 := Geometry (fun a => if a == ord0 then W else H) (fun _ => K)
+(** Near is as hard as exact: what [phi] leaves of the shift of tap [t], summed over the keys ... *)
+Definition leaves n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> reals)
+    (t : taps g) (phi : H -> R) (q : queries g) : R :=
+  (\sum_i Rabs (shift (S := reals) t q i - \big[Rplus/0]_h (phi h * P h q i)))%R.
+(** ... exceeds [eps] at some query for every [phi], if a dual vector [y] that meets no head meets
+    the shift in more than [eps] times its peaks; ... *)
+Definition L3_dual := forall n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> reals) (t : taps g) (eps : R)
+    (y : queries g -> pixels g -> R) (peak : queries g -> R),
+  (forall h, \sum_q \big[Rplus/0]_i (y q i * P h q i) = 0)%R ->
+  (forall q, 0 <= peak q /\ forall i, Rabs (y q i) <= peak q)%R ->
+  (eps * (\sum_q peak q) < \sum_q \big[Rplus/0]_i (y q i * shift (S := reals) t q i))%R ->
+  forall phi, exists q, (eps < leaves P t phi q)%R.
+(** ... and then every layer of these heads is farther than [eps] from the convolution that is this
+    shift, at an image of ones and minus ones. *)
+Definition one_tap n (g : geometry n) (t : taps g) (o : 'I_(1 * 1)) (c : nat) (t' : taps g)
+  : reals := if t' == t then one else zero.
+Definition L3_far := forall n (g : geometry n) (H : finType)
+    (P : H -> queries g -> pixels g -> reals) (t : taps g) (eps : R),
+  (forall phi : H -> R, exists q, eps < leaves P t phi q)%R ->
+  forall (d : nat) (Wval : H -> 'I_(1 * 1) -> 'I_d -> reals)
+    (Wout : H -> 'I_d -> 'I_(1 * 1) -> reals) (b b' : 'I_(1 * 1) -> reals),
+  exists (X : pixels g -> 'I_(1 * 1) -> reals) q o, (forall i c, Rabs (X i c) = 1%R) /\
+  (eps < Rabs (mhsa P Wval Wout b' X q o - torch_conv (one_tap t) b X q o))%R.
+(** The lemma as printed: an image of two axes, an odd K x K kernel, SAME zero padding, stride 1, at
+    least K^2 heads with the softmax of any scores that do not depend on X, of dimension at least
+    D_out (E17). [L3p] is its negation. *)
+Definition same_padding (W H K : nat) : geometry 2 :=
+  Geometry (fun a => if a == ord0 then W else H) (fun _ => K)
   (fun _ => 1) (fun _ => 1) (fun _ => K./2) (fun _ => K./2).
 Definition L3_printed := forall W H K : nat, odd K -> let g := same_padding W H K in
   forall (Nh : nat) (A : 'I_Nh -> queries g -> pixels g -> R) (Din Dout Dh : nat),
   let P h q : pixels g -> reals := softmax (A h q) in
-  0 < Din -> 0 < Dout -> K * K <= Nh -> Dout <= Dh -> expresses_all P Din Dout Dh <-> forall q, spans_at P q.
+  0 < Din -> 0 < Dout -> K * K <= Nh -> Dout <= Dh -> expresses_all P Din Dout Dh <-> forall q,
+    spans_at P q.
 Definition L3p := ~ L3_printed.
 
-(** The counterexamples of E2: at each query the shifts are in the span of the heads, jointly they are not. *)
-Definition only_each (S : numbers) (Q K H T : finType) (P : H -> Q -> K -> S) (E : T -> Q -> K -> S) :=
+(** The counterexamples of E2: at each query the shifts are in the span of the heads, jointly they
+    are not. *)
+Definition only_each (S : numbers) (Q K H T : finType) (P : H -> Q -> K -> S) (E : T -> Q -> K -> S)
+  :=
   (forall q, exists Phi : T -> H -> S, forall t k, E t q k = (\sum_h Phi t h * P h q k)%num) /\
   ~ exists Phi : T -> H -> S, forall t q k, E t q k = (\sum_h Phi t h * P h q k)%num.
 (** (a) Two pixels, K = 1, quadratic heads at 0 and 1, alpha = ln 2. *)
 Definition pixel (k : bool) : point 1 := fun _ => if k then 1%Z else 0%Z.
-Definition pair_head (h q : bool) : bool -> reals := quadratic_head pixel (ln 2) (fun a => (pixel q a + pixel h a)%Z).
+Definition pair_head (h q : bool) : bool -> reals :=
+  quadratic_head pixel (ln 2) (fun a => (pixel q a + pixel h a)%Z).
 Definition own (K : finType) (t : unit) (q k : K) : reals := one_hot q k.
 Definition L3p_a := only_each pair_head (@own _).
-(** (b) One hard head a tap, unpadded: it reads the pixel nearest to where the tap looks (PAD). Any kernel and image with
-    an output all of whose taps see pixels, and an output with a tap that sees none. *)
-Definition replicate n (g : geometry n) (S : numbers) (t : taps g) (q : queries g) (i : pixels g) : S :=
+(** (b) One hard head a tap, unpadded: it reads the pixel nearest to where the tap looks (PAD). Any
+    kernel and image with an output all of whose taps see pixels, and an output with a tap that sees
+    none. *)
+Definition replicate n (g : geometry n) (S : numbers) (t : taps g) (q : queries g) (i : pixels g)
+  : S :=
   if [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun _ => 0%Z) (fun a => (Z.of_nat (side g a) - 1)%Z)
-        (fun a => (Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a))%Z) a)] then one else zero.
+        (fun a => (Z.of_nat (q a * stride g a + t a * dilation g a) - Z.of_nat (before g a))%Z) a)]
+          then one else zero.
 Definition L3p_b := forall (S : numbers) n (g : geometry n), fits g -> (one : S) <> zero ->
-  (exists q : queries g, forall t, exists i, sees q t i) -> (exists (q : queries g) t, forall i, ~~ sees q t i) ->
+  (exists q : queries g, forall t, exists i, sees q t i) ->
+    (exists (q : queries g) t, forall i, ~~ sees q t i) ->
   only_each (@replicate n g S) (@shift S n g).
-(** (b) for soft heads: nine quadratic ones at the taps of a 3 x 3 kernel, unpadded, on an image of 3 x 3, alpha = ln 2. *)
+(** (b) for soft heads: nine quadratic ones at the taps of a 3 x 3 kernel, unpadded, on an image of
+    3 x 3, alpha = ln 2. *)
 Definition on_line (k : 'I_3) : point 1 := fun _ => Z.of_nat k.
-Definition line_head (h q : 'I_3) : 'I_3 -> R := quadratic_head on_line (ln 2) (fun _ => Z.of_nat q + Z.of_nat h - 1)%Z.
+Definition line_head (h q : 'I_3) : 'I_3 -> R := quadratic_head on_line (ln 2)
+  (fun _ => Z.of_nat q + Z.of_nat h - 1)%Z.
 Definition line_shift (t q k : 'I_3) : R := if (k.+1 == q + t :> nat) then 1%R else 0%R.
-Definition on_square (k : 'I_3 * 'I_3) : point 2 := fun a => Z.of_nat (if a == ord0 then k.1 else k.2).
+Definition on_square (k : 'I_3 * 'I_3) : point 2 :=
+  fun a => Z.of_nat (if a == ord0 then k.1 else k.2).
 Definition square_head (h q : 'I_3 * 'I_3) : 'I_3 * 'I_3 -> reals :=
-  quadratic_head on_square (ln 2) (fun a => Z.of_nat (if a == ord0 then q.1 else q.2) + Z.of_nat (if a == ord0 then h.1 else h.2) - 1)%Z.
-Definition square_shift (t q k : 'I_3 * 'I_3) : reals := (line_shift t.1 q.1 k.1 * line_shift t.2 q.2 k.2)%R.
+  quadratic_head on_square (ln 2)
+    (fun a => Z.of_nat (if a == ord0 then q.1 else q.2) + Z.of_nat (if a == ord0 then h.1 else h.2)
+    - 1)%Z.
+Definition square_shift (t q k : 'I_3 * 'I_3) : reals :=
+  (line_shift t.1 q.1 k.1 * line_shift t.2 q.2 k.2)%R.
 Definition L3p_b_soft := only_each square_head square_shift.
-(** (c) Six tokens, K = 1, heads uniform on [{q-1, q, q+1}] and on [{q-1, q+1}], cut at the border. *)
+(** (c) Six tokens, K = 1, heads uniform on [{q-1, q, q+1}] and on [{q-1, q+1}], cut at the
+    border. *)
 Definition uniform (K : finType) (A : pred K) (k : K) : reals :=
   ((if A k then 1 else 0) / \sum_j (if A j then 1 else 0))%R.
 Definition box_head (h : bool) (q : 'I_6) : 'I_6 -> reals :=
   uniform (fun k => ((k == q) && h) || (k == q.+1 :> nat) || (k.+1 == q :> nat)).
 Definition L3p_c := only_each box_head (@own _).
 (** (d) Six tokens in a circle, two hard heads that swap the shifts 0 and 1 from query to query. *)
-Definition swap_head (h : bool) (q k : 'I_6) : reals := one_hot (inord ((q + (odd q (+) h)) %% 6)) k.
+Definition swap_head (h : bool) (q k : 'I_6) : reals :=
+  one_hot (inord ((q + (odd q (+) h)) %% 6)) k.
 Definition circle_shift (t : bool) (q k : 'I_6) : reals := one_hot (inord ((q + t) %% 6)) k.
 Definition L3p_d := only_each swap_head circle_shift.
-(** E12: scores that depend on [X]. Two pixels, K = 1, a head with scores [ln 2 * x_q * x_k] and a uniform head: for each
-    of two images one [Phi] serves both queries, the joint condition of L3, but no weights serve both images. *)
+(** E12: scores that depend on [X]. Two pixels, K = 1, a head with scores [ln 2 * x_q * x_k] and a
+    uniform head: for each of two images one [Phi] serves both queries, the joint condition of L3,
+    but no weights serve both images. *)
 Definition content_head (X : bool -> R) (h q : bool) : bool -> R :=
   softmax (fun k => if h then ln 2 * (X q * X k) else 0)%R.
 Definition image (x y : R) (k : bool) : R := if k then y else x.
 Definition content_spans (X : bool -> R) :=
-  exists a b : R, forall q k, (a * content_head X true q k + b * content_head X false q k = one_hot q k)%R.
+  exists a b : R, forall q k,
+    (a * content_head X true q k + b * content_head X false q k = one_hot q k)%R.
 Definition L3p_content := content_spans (image 1 (-1)) /\ content_spans (image 2 (-2)) /\
   ~ exists a b : R, forall X, (X = image 1 (-1) \/ X = image 2 (-2)) -> forall q,
-    (a * (\sum_k content_head X true q k * X k) + b * (\sum_k content_head X false q k * X k) = X q)%R.
+    (a * (\sum_k content_head X true q k * X k) + b * (\sum_k content_head X false q k * X k)
+      = X q)%R.
 
 (** * LIT: Lemma 2 and Theorem 1 read as exact equalities (E14) *)
 (** No finite scores over two keys give Eq. (10): the target's share is below 1 ... *)
-Definition LIT := forall (K : finType) (s : K -> R) (target other : K), other != target -> (softmax s target < 1)%R.
-(** ... and one head on two pixels is never the 1 x 1 identity convolution, whatever its scores, content included. *)
+Definition LIT := forall (K : finType) (s : K -> R) (target other : K), other != target ->
+  (softmax s target < 1)%R.
+(** ... and one head on two pixels is never the 1 x 1 identity convolution, whatever its scores,
+    content included. *)
 Definition LIT_identity := forall (score : (bool -> R) -> bool -> bool -> R) (w : R),
   ~ forall X q, ((\sum_k softmax (score X q) k * X k) * w = X q)%R.
 
+(** So no finite alpha gives Eq. (10) on a grid of two keys or more; and no layer of one head is the
+    identity on two pixels. *)
+Definition LIT_hard := forall n (g : geometry n), fits g -> (1 < #|{: keys g}|)%N ->
+  forall (alpha : R) (H Cin : finType) (h : H) (f : H -> taps g) (Xq : queries g -> Cin -> R)
+    (X : keys g -> Cin -> R),
+  ~ hard (S := reals) f (converted alpha f Xq X).
+Definition LIT_layer := forall (score : (bool -> R) -> bool -> bool -> R) (D : finType)
+    (Wval : unit -> unit -> D -> reals) (Wout : unit -> D -> unit -> reals) (b : unit -> reals),
+  ~ forall (X : bool -> R) q, let attention (_ : unit) q : bool -> reals := softmax (score X q) in
+    mhsa attention Wval Wout b (fun k _ => X k) q tt = X q.
+
 (** * AND, its softmax: Andreoli's Eq. (11) and masks; the rest of AND speaks of matrices, below *)
 (** What does not depend on the input cancels ... *)
-Definition AND11 := forall (K : finType) (s : K -> R) (xi : R), softmax (fun k => s k + xi)%R =1 softmax s.
+Definition AND11 := forall (K : finType) (s : K -> R) (xi : R),
+  softmax (fun k => s k + xi)%R =1 softmax s.
 (** ... but not before a leaky ReLU. *)
 Definition AND11_leaky := exists (s : bool -> R) (xi : R),
-  masked_softmax (fun k => leaky (/ 2) (Some (s k + xi)%R)) true <> masked_softmax (fun k => leaky (/ 2) (Some (s k))) true.
-(** A masked input weighs nothing, and the others are the softmax without it; after a leaky ReLU too, not after a plain one. *)
+  masked_softmax (fun k => leaky (/ 2) (Some (s k + xi)%R)) true <> masked_softmax
+    (fun k => leaky (/ 2) (Some (s k))) true.
+(** A masked input weighs nothing, and the others are the softmax without it; after a leaky ReLU
+    too, not after a plain one. *)
 Definition AND_masks := forall (K : finType) (s : K -> option R) slope,
-  (forall k, s k = None -> masked_softmax s k = 0%R /\ masked_softmax (fun k => leaky slope (s k)) k = 0%R) /\
+  (forall k, s k = None -> masked_softmax s k = 0%R /\ masked_softmax (fun k => leaky slope (s k)) k
+    = 0%R) /\
   forall k, s k = None -> masked_softmax (fun k => rectified (s k)) k <> 0%R.
+
+(** * HEADS, its layers; how many heads are needed is a matter of matrices, below *)
+Section OnTaps.
+Local Open Scope num_scope.
+(** Head [h] weighs the key that tap [t] reads by [B h t], at every output. *)
+Definition on_taps (S : numbers) n (g : geometry n) (H : finType) (B : H -> taps g -> S)
+  (P : H -> queries g -> keys g -> S) :=
+  forall h q k, P h q k = \sum_(t : taps g | reads q t k) B h t.
+(** Such heads are a given convolution if and only if its taps are these combinations of their
+    matrices. *)
+Definition HEADS_layer := forall (S : numbers) n (g : geometry n), fits g ->
+  forall (G ci co : nat) (H D : finType) (B : H -> taps g -> S) (P : H -> queries g -> keys g -> S)
+    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+    (weight : 'I_(G * co) -> nat -> taps g -> S) (b b' : 'I_(G * co) -> S), on_taps B P ->
+  (forall Z q o, mhsa P Wval Wout b' Z q o = conv_of_keys weight b Z q o) <->
+  (forall t c o, tap weight t c o = \sum_h B h t * merged Wval Wout h c o) /\ b' =1 b.
+End OnTaps.
 
 (** * PAD: hard heads without padding *)
 Section Padding.
 Local Open Scope Z_scope.
-(** The key of a box nearest to any lattice point is its clamp, which is in the box; every other is farther. *)
+(** The key of a box nearest to any lattice point is its clamp, which is in the box; every other is
+    farther. *)
 Definition PAD := forall n (lo hi : point n), (forall a, lo a <= hi a) -> forall x,
   inside lo hi (clamp lo hi x) /\
   forall y, inside lo hi y -> distance (clamp lo hi x) x <= distance y x /\
     (distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x).
 (** The same with a positive weight for each axis: what "axis-aligned" says. *)
-Definition weighted n (w : 'I_n -> R) (x y : point n) : R := (\sum_a w a * IZR ((x a - y a) * (x a - y a)))%R.
-Definition PAD_axes := forall n (w : 'I_n -> R) (lo hi : point n), (forall a, (0 < w a)%R) -> (forall a, lo a <= hi a) ->
+Definition weighted n (w : 'I_n -> R) (x y : point n) : R :=
+  (\sum_a w a * IZR ((x a - y a) * (x a - y a)))%R.
+Definition PAD_axes := forall n (w : 'I_n -> R) (lo hi : point n), (forall a, (0 < w a)%R) ->
+  (forall a, lo a <= hi a) ->
   forall x y, inside lo hi y -> (weighted w (clamp lo hi x) x <= weighted w y x)%R /\
     ((weighted w y x <= weighted w (clamp lo hi x) x)%R -> y =1 clamp lo hi x).
-(** So the layer: unpadded hard heads, each of which reads the pixel nearest to where its tap looks, are the convolution of
-    the replicate-padded image. *)
-Definition replicate_pad n (g : geometry n) (S : numbers) (C : finType) (X : pixels g -> C -> S) (k : keys g) (c : C) : S :=
-  \big[@add S/zero]_(i : pixels g | [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun _ => 0) (fun a => Z.of_nat (side g a) - 1)
+(** So the layer: unpadded hard heads, each of which reads the pixel nearest to where its tap looks,
+    are the convolution of the replicate-padded image. *)
+Definition replicate_pad n (g : geometry n) (S : numbers) (C : finType) (X : pixels g -> C -> S)
+  (k : keys g) (c : C) : S :=
+  \big[@add S/zero]_(i : pixels g |
+    [forall a, Z.eqb (Z.of_nat (i a)) (clamp (fun _ => 0) (fun a => Z.of_nat (side g a) - 1)
     (fun a => Z.of_nat (k a) - Z.of_nat (before g a)) a)]) X i c.
 Definition PAD_layer := forall (S : numbers) n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
+  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> S)
+    (Wout : H -> D -> 'I_(G * co) -> S)
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
   bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall (X : pixels g -> 'I_(G * ci) -> S) q o,
   mhsa (fun h => replicate S (f h)) Wval Wout b X q o = conv_of_keys weight b (replicate_pad X) q o.
-(** Not so for a full covariance: a positive definite form, a box, a target, and a key nearer than the clamp. *)
+(** Not so for a full covariance: a positive definite form, a box, a target, and a key nearer than
+    the clamp. *)
 Definition form (A B C : Z) (u v : Z) : Z := A * u * u + B * u * v + C * v * v.
 Definition PAD_covariance := exists A B C lo1 hi1 lo2 hi2 x1 x2 y1 y2,
   0 < A /\ 0 < 4 * A * C - B * B /\ lo1 <= y1 <= hi1 /\ lo2 <= y2 <= hi2 /\
@@ -535,60 +779,89 @@ Definition PAD_enumerated := exists M lo1 hi1 lo2 hi2 x1 x2 y1 y2,
 (** More zeros, and the outputs that were asked for: the same convolution. With [before g = 0] and
     [front = behind = K / 2] this is to pad by floor(K/2) and crop. *)
 Definition more_padding n (g : geometry n) (front behind : 'I_n -> nat) :=
-  Geometry (side g) (kernel g) (fun _ => 1%N) (dilation g) (fun a => (before g a + front a)%N) (fun a => (after g a + behind a)%N).
-Definition PAD_crop := forall (S : numbers) n (g : geometry n), fits g -> (forall a, stride g a = 1%N) ->
+  Geometry (side g) (kernel g) (fun _ => 1%N) (dilation g) (fun a => (before g a + front a)%N)
+    (fun a => (after g a + behind a)%N).
+Definition PAD_crop := forall (S : numbers) n (g : geometry n), fits g ->
+  (forall a, stride g a = 1%N) ->
   forall front behind (q : queries g), exists q1 : queries (more_padding g front behind),
   (forall a, q1 a = (q a + front a)%N :> nat) /\
-  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b (X : pixels g -> 'I_(G * ci) -> S) o,
-    torch_conv weight b X q o = @torch_conv n (more_padding g front behind) S G ci co weight b X q1 o.
+  forall G ci co (weight : 'I_(G * co) -> nat -> taps g -> S) b
+    (X : pixels g -> 'I_(G * ci) -> S) o,
+    torch_conv weight b X q o = @torch_conv n (more_padding g front behind) S G ci co weight b X q1
+      o.
 End Padding.
 
 (** * D2: two dimensions of the encoding are enough, one is not *)
 Section D2.
 Local Open Scope R_scope.
-(** The score [v . r] of the number [t] of a displacement: [r = (t, t^2)], [v = alpha (2 t(Delta), -1)]. *)
+(** The score [v . r] of the number [t] of a displacement: [r = (t, t^2)], [v = alpha (2 t(Delta),
+    -1)]. *)
 Definition enumerated_score (alpha t_target t : R) := alpha * (2 * t_target) * t - alpha * (t * t).
 (** For any injective number [t] of the displacement, it has its strict maximum at [Delta]. *)
-Definition D2 := forall (D : eqType) (t : D -> R), injective t -> forall alpha, 0 < alpha -> forall target d, d != target ->
+Definition D2 := forall (D : eqType) (t : D -> R), injective t -> forall alpha, 0 < alpha ->
+  forall target d, d != target ->
   enumerated_score alpha (t target) (t d) < enumerated_score alpha (t target) (t target).
-(** Such a number exists: [M d_1 + d_2] for displacements on a grid of width [W], if [M >= 2 W - 1]. *)
+(** The score is [- alpha (t - t_Delta)^2] up to a constant. *)
+Definition D2_score := forall alpha t_target t,
+  enumerated_score alpha t_target t = - alpha * ((t - t_target) * (t - t_target))
+    + alpha * (t_target * t_target).
+(** Such a number exists: [M d_1 + d_2] for displacements on a grid of width [W], if [M >= 2 W -
+    1]. *)
 Definition D2_number := forall W M : Z, (2 * W - 1 <= M)%Z -> forall d1 d2 d1' d2',
   (Z.abs d2 < W)%Z -> (Z.abs d2' < W)%Z -> (M * d1 + d2 = M * d1' + d2')%Z -> d1 = d1' /\ d2 = d2'.
 (** In any number of axes, each with [|d a| < W a]: the number of mixed radix, axis after axis. *)
 Fixpoint mixed_radix (M : nat -> Z) (d : nat -> Z) (n : nat) : Z :=
   if n is n.+1 then (mixed_radix M d n * M n + d n)%Z else 0%Z.
-Definition D2_axes := forall (W M : nat -> Z) n, (forall a, (2 * W a - 1 <= M a)%Z) -> forall d d' : nat -> Z,
-  (forall a, (Z.abs (d a) < W a /\ Z.abs (d' a) < W a)%Z) -> mixed_radix M d n = mixed_radix M d' n ->
+Definition D2_axes := forall (W M : nat -> Z) n, (forall a, (2 * W a - 1 <= M a)%Z) ->
+  forall d d' : nat -> Z,
+  (forall a, (Z.abs (d a) < W a /\ Z.abs (d' a) < W a)%Z) ->
+    mixed_radix M d n = mixed_radix M d' n ->
   forall a, (a < n)%N -> d a = d' a.
-(** One dimension cannot serve three displacements that are keys at one query, each to be the strict maximum of a head. *)
+(** One dimension cannot serve three displacements that are keys at one query, each to be the strict
+    maximum of a head. *)
 Definition D2_minimum := forall r v : 'I_3 -> R, ~ forall h k, k != h -> v h * r k < v h * r h.
+(** It serves the two extreme ones. *)
+Definition D2_extremes := forall (D : eqType) (r : D -> R) high low,
+  (forall d, d != high -> r d < r high) -> (forall d, d != low -> r low < r d) ->
+  exists v v' : R, (forall d, d != high -> v * r d < v * r high) /\ forall d, d != low ->
+    v' * r d < v' * r low.
 End D2.
 
 (** * A46: from which alpha a float softmax is exactly one-hot *)
 Section Floats.
 Local Open Scope R_scope.
-(** Correctly rounded to nearest, ties to even, gradual underflow: [p] bits, smallest subnormal [2^emin]. *)
+(** Correctly rounded to nearest, ties to even, gradual underflow: [p] bits, smallest subnormal
+    [2^emin]. *)
 Definition rounded (emin p : Z) : R -> R :=
-  Flocq.Core.Generic_fmt.round Flocq.Core.Zaux.radix2 (Flocq.Core.FLT.FLT_exp emin p) Flocq.Core.Round_NE.ZnearestE.
+  Flocq.Core.Generic_fmt.round Flocq.Core.Zaux.radix2
+    (Flocq.Core.FLT.FLT_exp emin p) Flocq.Core.Round_NE.ZnearestE.
 Definition float64 := rounded (-1074) 53.
 Definition float32 := rounded (-149) 24.
 Definition bfloat16 := rounded (-133) 8.
 Definition float16 := rounded (-24) 11.
-(** The weight [e^-alpha] of a neighbour is zero from [k ln 2] on, the tie included, and not before. *)
+(** The weight [e^-alpha] of a neighbour is zero from [k ln 2] on, the tie included, and not
+    before. *)
 Definition A46 := forall alpha,
-  (float64 (exp (- alpha)) = 0 <-> 1075 * ln 2 <= alpha) /\ (float32 (exp (- alpha)) = 0 <-> 150 * ln 2 <= alpha) /\
-  (bfloat16 (exp (- alpha)) = 0 <-> 134 * ln 2 <= alpha) /\ (float16 (exp (- alpha)) = 0 <-> 25 * ln 2 <= alpha).
-(** So E1: e^-46 is far above the smallest positive float32, 2^-149; the integers around each threshold. *)
+  (float64 (exp (- alpha)) = 0 <-> 1075 * ln 2 <= alpha) /\
+    (float32 (exp (- alpha)) = 0 <-> 150 * ln 2 <= alpha) /\
+  (bfloat16 (exp (- alpha)) = 0 <-> 134 * ln 2 <= alpha) /\
+    (float16 (exp (- alpha)) = 0 <-> 25 * ln 2 <= alpha).
+(** So E1: e^-46 is far above the smallest positive float32, 2^-149; the integers around each
+    threshold. *)
 Definition A46_remark := 1 < exp (-46) * IZR (2 ^ 149) /\ float32 (exp (-46)) <> 0.
 Definition A46_integers :=
-  (exp (-746) * IZR (2 ^ 1075) < 1 < exp (-745) * IZR (2 ^ 1075)) /\ (exp (-104) * IZR (2 ^ 150) < 1 < exp (-103) * IZR (2 ^ 150)) /\
-  (exp (-93) * IZR (2 ^ 134) < 1 < exp (-92) * IZR (2 ^ 134)) /\ (exp (-18) * IZR (2 ^ 25) < 1 < exp (-17) * IZR (2 ^ 25)).
-(** A softmax in floats: rounded weights, sums rounded in any order (here a list's), rounded quotients. If all other scores
-    are lower by at least [k ln 2], it is exactly one-hot; stated for float32. *)
+  (exp (-746) * IZR (2 ^ 1075) < 1 < exp (-745) * IZR (2 ^ 1075)) /\
+    (exp (-104) * IZR (2 ^ 150) < 1 < exp (-103) * IZR (2 ^ 150)) /\
+  (exp (-93) * IZR (2 ^ 134) < 1 < exp (-92) * IZR (2 ^ 134)) /\
+    (exp (-18) * IZR (2 ^ 25) < 1 < exp (-17) * IZR (2 ^ 25)).
+(** A softmax in floats: rounded weights, sums rounded in any order (here a list's), rounded
+    quotients. If all other scores are lower by at least [k ln 2], it is exactly one-hot; stated for
+    float32. *)
 Definition float_sum (weights : seq R) : R := foldr (fun w total => float32 (w + total)) 0 weights.
 Definition float_softmax (K : finType) (s : K -> R) (order : seq K) (k : K) : R :=
   float32 (float32 (exp (s k)) / float_sum [seq float32 (exp (s j)) | j <- order]).
-Definition A46_softmax := forall (K : finType) (s : K -> R) (target : K) (order : seq K), perm_eq order (enum K) ->
+Definition A46_softmax := forall (K : finType) (s : K -> R) (target : K) (order : seq K),
+  perm_eq order (enum K) ->
   s target = 0 -> (forall k, k != target -> s k <= - (150 * ln 2)) ->
   forall k, float_softmax s order k = one_hot target k.
 End Floats.
@@ -597,41 +870,50 @@ End Floats.
 Section Computed.
 Local Open Scope R_scope.
 (** ** Arithmetics *)
-(** The numbers of a format, the rounding to them, and what it does to a result [z]: it changes it by at most
-    [roundoff |z| + loss], where the loss, below the normal numbers, is smaller for a sum of two numbers of the format. Without
-    overflow. *)
-Record arithmetic := Arithmetic { representable : R -> Prop; fl : R -> R; roundoff : R; sum_loss : R; loss : R }.
+(** The numbers of a format, the rounding to them, and what it does to a result [z]: it changes it
+    by at most [roundoff |z| + loss], where the loss, below the normal numbers, is smaller for a sum
+    of two numbers of the format. Without overflow. *)
+Record arithmetic := Arithmetic { representable : R -> Prop; fl : R -> R; roundoff : R;
+  sum_loss : R; loss : R }.
 Definition sound (A : arithmetic) := [/\ 0 <= roundoff A, 0 <= sum_loss A & 0 <= loss A] /\
-  [/\ representable A 0, (forall z, representable A (fl A z)), (forall x, representable A x -> fl A x = x),
+  [/\ representable A 0, (forall z, representable A (fl A z)),
+    (forall x, representable A x -> fl A x = x),
       (forall x y, representable A x -> representable A y ->
          Rabs (fl A (x + y) - (x + y)) <= roundoff A * Rabs (x + y) + sum_loss A)
     & (forall z, Rabs (fl A z - z) <= roundoff A * Rabs z + loss A)].
 Definition power (e : Z) : R := Flocq.Core.Raux.bpow Flocq.Core.Zaux.radix2 e.
 Definition in_format (emin p : Z) : R -> Prop :=
   Flocq.Core.Generic_fmt.generic_format Flocq.Core.Zaux.radix2 (Flocq.Core.FLT.FLT_exp emin p).
-(** Round to nearest even with gradual underflow, [p] bits, smallest subnormal [2^emin]: u = 2^-p, and sums lose nothing. *)
-Definition gradual (emin p : Z) := Arithmetic (in_format emin p) (rounded emin p) (power (- p)) 0 (power (emin - 1)).
+(** Round to nearest even with gradual underflow, [p] bits, smallest subnormal [2^emin]: u = 2^-p,
+    and sums lose nothing. *)
+Definition gradual (emin p : Z) := Arithmetic (in_format emin p) (rounded emin p) (power (- p)) 0
+  (power (emin - 1)).
 (** The same, with each result below the smallest normal number replaced by 0. *)
 Definition normal (emin p : Z) (x : R) := x = 0 \/ power (emin + p - 1) <= Rabs x.
-Definition flush (emin p : Z) (z : R) : R := if Flocq.Core.Raux.Rlt_bool (Rabs (rounded emin p z)) (power (emin + p - 1)) then 0 else rounded emin p z.
-Definition flushing (emin p : Z) := Arithmetic (fun x => in_format emin p x /\ normal emin p x) (flush emin p) (power (- p))
+Definition flush (emin p : Z) (z : R) : R := if Flocq.Core.Raux.Rlt_bool (Rabs (rounded emin p z))
+  (power (emin + p - 1)) then 0 else rounded emin p z.
+Definition flushing (emin p : Z) := Arithmetic (fun x => in_format emin p x /\ normal emin p x)
+  (flush emin p) (power (- p))
   (power (emin + p - 1)) (power (emin + p - 1)).
 (** Truncating, as the sums of tensor cores are: u = 2^(1-p). *)
 Definition truncating (emin p : Z) := Arithmetic (in_format emin p)
-  (Flocq.Core.Generic_fmt.round Flocq.Core.Zaux.radix2 (Flocq.Core.FLT.FLT_exp emin p) Flocq.Core.Raux.Ztrunc) (power (1 - p)) 0 (power emin).
+  (Flocq.Core.Generic_fmt.round Flocq.Core.Zaux.radix2
+    (Flocq.Core.FLT.FLT_exp emin p) Flocq.Core.Raux.Ztrunc) (power (1 - p)) 0 (power emin).
 (** The three are what they say, in any format. *)
 Definition FLOAT_arithmetics := forall emin p : Z, (1 < p)%Z ->
   [/\ sound (gradual emin p), sound (flushing emin p) & sound (truncating emin p)].
 
 (** ** A sum of products in any order *)
-(** [b + sum_i w_i x_i] as it may be evaluated: products added one by one or in blocks, from zero or not, fused multiply-adds,
-    partial sums that are stored. *)
+(** [b + sum_i w_i x_i] as it may be evaluated: products added one by one or in blocks, from zero or
+    not, fused multiply-adds, partial sums that are stored. *)
 Inductive order (I : Type) :=
-  Zero | Bias | Product (i : I) | Plus (s t : order I) | Fused (i : I) (t : order I) | Stored (t : order I).
+  Zero | Bias | Product (i : I) | Plus (s t : order I) | Fused (i : I) (t : order I) | Stored
+    (t : order I).
 Arguments Zero {I}. Arguments Bias {I}.
-(** [A] is the arithmetic of products and sums, [T] that of what is stored; [cut] is what is done to the operands before they
-    are multiplied: nothing, or as in TensorFloat-32. *)
-Fixpoint evaluate (A T : arithmetic) (cut : R -> R) (I : Type) (w x : I -> R) (b : R) (t : order I) : R :=
+(** [A] is the arithmetic of products and sums, [T] that of what is stored; [cut] is what is done to
+    the operands before they are multiplied: nothing, or as in TensorFloat-32. *)
+Fixpoint evaluate (A T : arithmetic) (cut : R -> R) (I : Type) (w x : I -> R) (b : R) (t : order I)
+  : R :=
   match t with
   | Zero => 0
   | Bias => b
@@ -640,10 +922,12 @@ Fixpoint evaluate (A T : arithmetic) (cut : R -> R) (I : Type) (w x : I -> R) (b
   | Fused i t => fl A (cut (w i) * cut (x i) + evaluate A T cut w x b t)
   | Stored t => fl T (evaluate A T cut w x b t)
   end.
-(** The summands in it, [None] the bias; how often the way of a summand is stored, and how often anything is. *)
+(** The summands in it, [None] the bias; how often the way of a summand is stored, and how often
+    anything is. *)
 Fixpoint summands (I : Type) (t : order I) : seq (option I) :=
   match t with
-  | Zero => [::] | Bias => [:: None] | Product i => [:: Some i] | Plus s t => summands s ++ summands t
+  | Zero => [::] | Bias => [:: None] | Product i => [:: Some i] | Plus s t =>
+    summands s ++ summands t
   | Fused i t => Some i :: summands t | Stored t => summands t
   end.
 Fixpoint stored_on_a_way (I : Type) (t : order I) : nat :=
@@ -657,58 +941,73 @@ Fixpoint stored_in_all (I : Type) (t : order I) : nat :=
   | Fused _ t => stored_in_all t | Stored t => (stored_in_all t).+1
   end.
 (** Each summand is taken once; those that are zero may be left out (padding that is skipped). *)
-Definition summand (I : Type) (w x : I -> R) (b : R) (i : option I) : R := if i is Some i then w i * x i else b.
+Definition summand (I : Type) (w x : I -> R) (b : R) (i : option I) : R :=
+  if i is Some i then w i * x i else b.
 Definition each_once (I : finType) (w x : I -> R) (b : R) (t : order I) :=
   uniq (summands t) /\ forall i, i \notin summands t -> summand w x b i = 0.
 (** gamma_n, n roundings in a row. *)
 Definition gamma (n : nat) (u : R) : R := INR n * u / (1 - INR n * u).
-(** What multiplies [sum |w_i x_i| + |b|] and what is lost besides: for an order of [n] summands, [k] of them products, of
-    which each is stored at most [c] times and which stores [m] partial sums, with operands cut by a fraction of at most
-    [kappa]. *)
-Definition growth (A T : arithmetic) (kappa : R) (n c : nat) : R := (1 + kappa) ^ 2 * (1 + gamma n (roundoff A)) * (1 + roundoff T) ^ c.
-Definition underflow (A T : arithmetic) (k n m : nat) : R := INR k * loss A + INR n * sum_loss A + INR m * loss T.
+(** What multiplies [sum |w_i x_i| + |b|] and what is lost besides: for an order of [n] summands,
+    [k] of them products, of which each is stored at most [c] times and which stores [m] partial
+    sums, with operands cut by a fraction of at most [kappa]. *)
+Definition growth (A T : arithmetic) (kappa : R) (n c : nat) : R :=
+  (1 + kappa) ^ 2 * (1 + gamma n (roundoff A)) * (1 + roundoff T) ^ c.
+Definition underflow (A T : arithmetic) (k n m : nat) : R := INR k * loss A + INR n * sum_loss A
+  + INR m * loss T.
 (** An order within these limits, on numbers that are representable. *)
-Definition evaluation (A T : arithmetic) (cut : R -> R) (kappa : R) (k n c m : nat) (I : finType) (w x : I -> R) (b : R)
+Definition evaluation (A T : arithmetic) (cut : R -> R) (kappa : R) (k n c m : nat) (I : finType)
+  (w x : I -> R) (b : R)
     (t : order I) :=
-  [/\ representable A b, each_once w x b t, (size (summands t) <= n)%nat, (stored_on_a_way t <= c)%nat & (stored_in_all t <= m)%nat]
-  /\ (count isSome (summands t) <= k)%nat /\ forall i, Rabs (cut (w i) - w i) <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
+  [/\ representable A b, each_once w x b t, (size (summands t) <= n)%nat,
+    (stored_on_a_way t <= c)%nat & (stored_in_all t <= m)%nat]
+  /\ (count isSome (summands t) <= k)%nat /\ forall i, Rabs (cut (w i) - w i)
+    <= kappa * Rabs (w i) /\ Rabs (cut (x i) - x i) <= kappa * Rabs (x i).
 Definition limits (A T : arithmetic) (kappa : R) (n : nat) :=
-  [/\ sound A, sound T, (forall z, representable T z -> representable A z), 0 <= kappa & INR n * roundoff A < 1].
-Definition magnitude (I : finType) (w x : I -> R) (b : R) : R := \sum_i Rabs (w i) * Rabs (x i) + Rabs b.
+  [/\ sound A, sound T, (forall z, representable T z -> representable A z), 0 <= kappa &
+    INR n * roundoff A < 1].
+Definition magnitude (I : finType) (w x : I -> R) (b : R) : R :=
+  \sum_i Rabs (w i) * Rabs (x i) + Rabs b.
 Definition FLOAT_sum := forall A T kappa k n c m, limits A T kappa n ->
   forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
   Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
   <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m.
 
 (** ** Heads that are exactly one-hot *)
-(** A softmax as computed: weights [e k] of an exponential, their sum in any order, the quotient or the product with the
-    reciprocal, stored. *)
+(** A softmax as computed: weights [e k] of an exponential, their sum in any order, the quotient or
+    the product with the reciprocal, stored. *)
 Definition quotient (A T : arithmetic) (reciprocal : bool) (e total : R) : R :=
   fl T (if reciprocal then fl A (e * fl A (1 / total)) else fl A (e / total)).
-Definition computed_softmax (A T : arithmetic) (reciprocal : bool) (K : finType) (e : K -> R) (t : order K) (k : K) : R :=
+Definition computed_softmax (A T : arithmetic) (reciprocal : bool) (K : finType) (e : K -> R)
+  (t : order K) (k : K) : R :=
   quotient A T reciprocal (e k) (evaluate A A id (fun _ => 1) e 0 t).
-(** In a format [A] of [p] bits, stored in [T] of smallest subnormal [2^emin']: the target's exponential is 1, the others are
-    at most half of [2^emin'] and all in all too small to move a sum of 1, then the weights are exactly one-hot. *)
-Definition FLOAT_one_hot := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
+(** In a format [A] of [p] bits, stored in [T] of smallest subnormal [2^emin']: the target's
+    exponential is 1, the others are at most half of [2^emin'] and all in all too small to move a
+    sum of 1, then the weights are exactly one-hot. *)
+Definition FLOAT_one_hot := forall emin p emin' p' : Z, (1 < p' <= p)%Z ->
+  (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
   forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal,
   each_once (fun _ => 1) e 0 t -> (forall k, in_format emin p (e k)) ->
   e target = 1 -> (forall k, k != target -> 0 <= e k <= power (emin' - 1)) ->
   INR #|K| * power (- p) <= / 2 -> 2 * \big[Rplus/0]_(k | k != target) e k <= power (- p) ->
-  forall k, computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t k = one_hot target k.
-(** The scores: [- alpha] times an integer [d >= 1] rounds to at most [- alpha], in any sound arithmetic that rounds
-    monotonically; here the three above. *)
-Definition FLOAT_scores := forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z -> forall alpha, in_format emin p alpha -> 0 <= alpha ->
+  forall k, computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t k
+    = one_hot target k.
+(** The scores: [- alpha] times an integer [d >= 1] rounds to at most [- alpha], in any sound
+    arithmetic that rounds monotonically; here the three above. *)
+Definition FLOAT_scores := forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z -> forall alpha,
+  in_format emin p alpha -> 0 <= alpha ->
   forall d : Z, (1 <= d)%Z -> rounded emin p (- alpha * rounded emin p (IZR d)) <= - alpha.
-(** The mean with one-hot weights, in any order and stored, is the target's value, exactly; cut once where operands are. *)
+(** The mean with one-hot weights, in any order and stored, is the target's value, exactly; cut once
+    where operands are. *)
 Definition FLOAT_mixing := forall A T cut, sound A -> sound T -> cut 0 = 0 -> cut 1 = 1 ->
   forall (K : finType) (x : K -> R) (target : K) (t : order K), each_once (one_hot target) x 0 t ->
   representable A (cut (x target)) -> representable T (cut (x target)) ->
   evaluate A T cut (one_hot target) x 0 t = cut (x target).
 
 (** ** The layers *)
-(** If the tokens that the heads read are within [err] of those that their taps read, the layer and the convolution, each
-    computed in any order, differ by at most this; [w] are the weights of one output channel, tap by tap and channel by
-    channel. The two may be computed in different arithmetics. *)
+(** If the tokens that the heads read are within [err] of those that their taps read, the layer and
+    the convolution, each computed in any order, differ by at most this; [w] are the weights of one
+    output channel, tap by tap and channel by channel. The two may be computed in different
+    arithmetics. *)
 Definition FLOAT_difference := forall A T kappa k n c m A' T' kappa' k' n' c' m',
   limits A T kappa n -> limits A' T' kappa' n' ->
   forall cut cut' (I : finType) (w x z : I -> R) b t t' (err : I -> R),
@@ -717,22 +1016,28 @@ Definition FLOAT_difference := forall A T kappa k n c m A' T' kappa' k' n' c' m'
   Rabs (evaluate A' T' cut' w z b t' - evaluate A T cut w x b t)
   <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m
      + \sum_i Rabs (w i) * err i
-     + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i) + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
+     + (growth A' T' kappa' n' c' - 1) * (magnitude w x b + \sum_i Rabs (w i) * err i)
+       + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
 (** What tap [t] of output [q] reads of channel [c]: a pixel, or zero. *)
-Definition seen n (g : geometry n) (C : finType) (X : pixels g -> C -> R) (q : queries g) (t : taps g) (c : C) : R :=
+Definition seen n (g : geometry n) (C : finType) (X : pixels g -> C -> R) (q : queries g)
+  (t : taps g) (c : C) : R :=
   \big[Rplus/0]_(j | sees q t j) X j c.
-(** Lemma 1 as computed. Heads [h] in bijection with the taps, the exponentials of head [h] at output [q] as FLOAT_one_hot
-    asks for the key that its tap reads; tokens mixed in one order, channels and heads summed in another; the convolution
-    in a third and in arithmetics of its own. For every image that is representable, the two differ by at most the sum of
-    their roundings. [float16], [bfloat16], [float32] and [float64] are (emin', p') = (-24, 11), (-133, 8), (-149, 24),
-    (-1074, 53), computed in (emin, p) = (-149, 24) but for the last. *)
-Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
-  forall (G ci co : nat) (H : finType) (f : H -> taps g) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+(** Lemma 1 as computed. Heads [h] in bijection with the taps, the exponentials of head [h] at
+    output [q] as FLOAT_one_hot asks for the key that its tap reads; tokens mixed in one order,
+    channels and heads summed in another; the convolution in a third and in arithmetics of its own.
+    For every image that is representable, the two differ by at most the sum of their roundings.
+    [float16], [bfloat16], [float32] and [float64] are (emin', p') = (-24, 11), (-133, 8), (-149,
+    24), (-1074, 53), computed in (emin, p) = (-149, 24) but for the last. *)
+Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' : Z,
+  (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
     (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
   let A := gradual emin p in let T := gradual emin' p' in
   (forall i c, representable T (X i c)) ->
   forall (e : H -> queries g -> keys g -> R) reciprocal (over : H -> queries g -> order (keys g)),
-  (forall h q, each_once (fun _ => 1) (e h q) 0 (over h q)) -> (forall h q k, representable A (e h q k)) ->
+  (forall h q, each_once (fun _ => 1) (e h q) 0 (over h q)) ->
+    (forall h q k, representable A (e h q k)) ->
   (forall h q k, if reads q (f h) k then e h q k = 1 else 0 <= e h q k <= power (emin' - 1)) ->
   INR #|{: keys g}| * roundoff A <= / 2 ->
   (forall h q, 2 * \big[Rplus/0]_(k | ~~ reads q (f h) k) e h q k <= roundoff A) ->
@@ -742,13 +1047,16 @@ Definition FLOAT := forall n (g : geometry n), fits g -> forall emin p emin' p' 
   let token h q c := evaluate A T id (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   forall A' T' cut' kappa' k' n' c' m' k N C M, limits A T 0 N -> limits A' T' kappa' n' ->
   forall q o (t : order (H * 'I_(G * ci))) (t' : order (taps g * 'I_(G * ci))),
-  evaluation A T id 0 k N C M (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t ->
-  evaluation A' T' cut' kappa' k' n' c' m' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t' ->
+  evaluation A T id 0 k N C M (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2)
+    (b o) t ->
+  evaluation A' T' cut' kappa' k' n' c' m' (fun i => tap weight i.1 i.2 o)
+    (fun i => seen X q i.1 i.2) (b o) t' ->
   let size := (\sum_t \sum_c Rabs (tap weight t c o) * Rabs (seen X q t c) + Rabs (b o))%R in
   Rabs (evaluate A T id (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t
         - evaluate A' T' cut' (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t')
   <= (growth A T 0 N C - 1 + (growth A' T' kappa' n' c' - 1)) * size
-     + growth A T 0 N C * underflow A T k N M + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
+     + growth A T 0 N C * underflow A T k N M
+       + growth A' T' kappa' n' c' * underflow A' T' k' n' m'.
 
 (** * SOFT: heads that are not exactly one-hot, as computed *)
 (** ** Two more laws of the arithmetics *)
@@ -757,82 +1065,295 @@ Definition monotone (A : arithmetic) := forall x y, x <= y -> fl A x <= fl A y.
 Definition nearest (A : arithmetic) := sum_loss A <= loss A /\
   forall x y, representable A x -> Rabs (fl A (x + y) - (x + y)) <= Rabs y + sum_loss A.
 Definition SOFT_arithmetics := forall emin p : Z, (1 < p)%Z ->
-  [/\ monotone (gradual emin p), monotone (flushing emin p), nearest (gradual emin p) & nearest (flushing emin p)].
+  [/\ monotone (gradual emin p), monotone (flushing emin p), nearest (gradual emin p) &
+    nearest (flushing emin p)].
 
-(** ** The softmax *)
-(** What the weights are off by in all: [N] keys, exponentials within a fraction [d] and an amount [eta], their sum within [g]
-    and [lambda], each quotient within [v] and [mu]. *)
-Definition softmax_bound (N d eta g lambda v mu : R) : R :=
-  let D := d + N * eta in ((v + g) * (1 + D) + 2 * D + lambda) / ((1 - g) * (1 - D) - lambda) + N * mu.
-(** For scores of which one is at least 0 (the largest was subtracted); [d] and [eta] also hold what the scores are off by, and
-    what is set to 0. *)
-Definition SOFT_softmax := forall (K : finType) (s e w : K -> R) (total d eta g lambda v mu : R),
-  [/\ 0 <= d, 0 <= eta, 0 <= g <= 1, 0 <= lambda & 0 <= v] ->
-  (exists k, 0 <= s k) -> (forall k, 0 <= e k /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta) ->
-  (Rabs (total - \sum_k e k) <= g * (\sum_k e k) + lambda)%R ->
-  (forall k, Rabs (w k - e k / total) <= v * (e k / total) + mu) ->
-  d + INR #|K| * eta <= 1 -> 0 < (1 - g) * (1 - (d + INR #|K| * eta)) - lambda ->
-  \sum_k Rabs (w k - softmax s k) <= softmax_bound (INR #|K|) d eta g lambda v mu.
-(** Exponentials as a device may give them, and their sum in an order that stores nothing. *)
-Definition exponentials (A : arithmetic) (K : finType) (s e : K -> R) (d eta : R) := (exists k, 0 <= s k) /\
-  forall k, representable A (e k) /\ 0 <= e k <= 2 /\ Rabs (e k - exp (s k)) <= d * exp (s k) + eta.
-Definition summed (K : finType) (e : K -> R) (t : order K) := [/\ each_once (fun _ => 1) e 0 t, None \notin summands t & stored_in_all t = 0%N].
-(** Summed and divided in [A], or multiplied with the reciprocal, and stored in [T], for [n] keys: what that makes of it. *)
-Definition computed_bound (A T : arithmetic) (n : nat) (d eta : R) : R :=
-  softmax_bound (INR n) d eta (gamma n (roundoff A)) ((1 + gamma n (roundoff A)) * (INR n * loss A + INR n * sum_loss A))
-    ((1 + roundoff A) ^ 2 * (1 + roundoff T) - 1) ((1 + roundoff T) * (3 + 2 * roundoff A) * loss A + loss T).
-Definition small_enough (A : arithmetic) (n : nat) (d eta : R) := [/\ 0 <= d, 0 <= eta & d + INR n * eta <= 1] /\
-  [/\ INR n * roundoff A < 1, gamma n (roundoff A) <= 1 &
-    0 < (1 - gamma n (roundoff A)) * (1 - (d + INR n * eta))
-        - (1 + gamma n (roundoff A)) * (INR n * loss A + INR n * sum_loss A)].
-Definition SOFT_computed := forall A T reciprocal, sound A -> sound T -> forall (K : finType) (s e : K -> R) (t : order K) d eta,
-  small_enough A #|K| d eta -> exponentials A s e d eta -> summed e t ->
-  \sum_k Rabs (computed_softmax A T reciprocal e t k - softmax s k) <= computed_bound A T #|K| d eta.
+(** ** How a sum of products is computed, and what that costs
 
-(** ** How a sum of products is computed, and what that costs: the bound is [cost s] times the sum of absolute values, and [lost s] *)
+    The bound is [cost s] times the sum of absolute values, and [lost s] *)
 Record setting := Setting { sums : arithmetic; stores : arithmetic; cutting : R -> R; cut_by : R;
   products : nat; terms : nat; casts : nat; stored_sums : nat }.
-Definition computed (s : setting) (I : Type) (w x : I -> R) (b : R) (t : order I) : R := evaluate (sums s) (stores s) (cutting s) w x b t.
-Definition as_set (s : setting) (I : finType) (w x : I -> R) b (t : order I) := limits (sums s) (stores s) (cut_by s) (terms s) /\
-  evaluation (sums s) (stores s) (cutting s) (cut_by s) (products s) (terms s) (casts s) (stored_sums s) w x b t.
+Definition computed (s : setting) (I : Type) (w x : I -> R) (b : R) (t : order I) : R :=
+  evaluate (sums s) (stores s) (cutting s) w x b t.
+Definition as_set (s : setting) (I : finType) (w x : I -> R) b (t : order I) :=
+  limits (sums s) (stores s) (cut_by s) (terms s) /\
+  evaluation (sums s) (stores s) (cutting s) (cut_by s) (products s) (terms s) (casts s)
+    (stored_sums s) w x b t.
 Definition growth_of (s : setting) : R := growth (sums s) (stores s) (cut_by s) (terms s) (casts s).
 Definition cost (s : setting) : R := growth_of s - 1.
-Definition lost (s : setting) : R := growth_of s * underflow (sums s) (stores s) (products s) (terms s) (stored_sums s).
-(** A mean with weights [w] that are, in all, within [off] of probabilities [p]. *)
-Definition SOFT_mixing := forall s (K : finType) (p w x : K -> R) t off range, as_set s w x 0 t ->
-  (forall i, 0 <= p i) -> \sum_i p i = 1 -> \sum_i Rabs (w i - p i) <= off -> (forall i, Rabs (x i) <= range) ->
-  Rabs (computed s w x 0 t - \sum_i p i * x i) <= (off + cost s * (1 + off)) * range + lost s.
+Definition lost (s : setting) : R := growth_of s * underflow (sums s) (stores s) (products s)
+  (terms s) (stored_sums s).
+(** The same, counting [N] of the summands alone. *)
+Definition among (s : setting) (N : nat) : setting :=
+  Setting (sums s) (stores s) (cutting s) (cut_by s) (products s) N (casts s) (stored_sums s).
+(** A sum in any order, counted on few of its summands: the others are rounded, and moved, by no
+    more than twice what they weigh, however many they are. *)
+Definition few_bound (s : setting) (N : nat) (near far : R) : R :=
+  cost (among s N) * near + growth_of (among s N) * (2 * (growth_of s * far + lost s)).
+Definition SOFT_few := forall s (I : finType) (few : pred I) (w x : I -> R) t N,
+  as_set s w x 0 t -> nearest (sums s) -> (#|few| <= N <= terms s)%N ->
+  Rabs (computed s w x 0 t - \big[Rplus/0]_(i | few i) (w i * x i))
+  <= few_bound s N (\big[Rplus/0]_(i | few i) (Rabs (w i) * Rabs (x i)))
+       (\big[Rplus/0]_(i | ~~ few i) (Rabs (w i) * Rabs (x i))).
+
+(** ** The softmax *)
+(** What the weights of [N] keys are off by in all: exponentials off by a fraction [D] of their sum,
+    their sum within [g] and [lambda], each quotient within [v] and [mu]. *)
+Definition softmax_bound (N D g lambda v mu : R) : R :=
+  ((v + g) * (1 + D) + 2 * D + lambda) / ((1 - g) * (1 - D) - lambda) + N * mu.
+(** For scores of which one is at least 0 (the largest was subtracted), among the few keys that
+    count; all others weigh [far'] as exponentials, and [far] as computed. *)
+Definition SOFT_softmax := forall (K : finType) (few : pred K) (s e w : K -> R)
+  (total D g lambda v mu far far' : R),
+  [/\ 0 <= D <= 1, 0 <= g <= 1, 0 <= lambda, 0 <= v & 0 < (1 - g) * (1 - D) - lambda] ->
+  (exists2 k, few k & 0 <= s k) -> (forall k, 0 <= e k) ->
+  \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k)) <= D * \big[Rplus/0]_(k | few k) exp (s k) ->
+  Rabs (total - \big[Rplus/0]_(k | few k) e k) <= g * \big[Rplus/0]_(k | few k) e k + lambda ->
+  (forall k, few k -> Rabs (w k - e k / total) <= v * (e k / total) + mu) ->
+  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far -> \big[Rplus/0]_(k | ~~ few k) exp (s k)
+    <= far' ->
+  \sum_k Rabs (w k - softmax s k) <= softmax_bound (INR #|few|) D g lambda v mu + far + 2 * far'.
+(** Exponentials as a device may give them: 1 at a largest score, off by a fraction [D] of the sum
+    of those that count; the others weigh [far] as computed. *)
+Definition exponentials (A : arithmetic) (K : finType) (few : pred K) (s e : K -> R)
+  (D far far' : R) :=
+  [/\ exists2 k, few k & 0 <= s k /\ e k = 1, forall k, representable A (e k) /\ 0 <= e k <= 2,
+      \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k)) <= D * \big[Rplus/0]_(k | few k) exp (s k),
+      \big[Rplus/0]_(k | ~~ few k) e k <= far & \big[Rplus/0]_(k | ~~ few k) exp (s k) <= far'].
+(** Their sum, in an order that stores nothing. *)
+Definition summed (K : finType) (e : K -> R) (t : order K) :=
+  [/\ each_once (fun _ => 1) e 0 t, None \notin summands t & stored_in_all t = 0%N].
+(** Summed and divided in [A], or multiplied with the reciprocal, and stored in [T], for [n] keys of
+    which [N] count. *)
+Definition total_lost (A : arithmetic) (N n : nat) (far : R) : R :=
+  (1 + gamma N (roundoff A)) *
+    (2 * ((1 + gamma n (roundoff A)) * (far + (INR n * loss A + INR n * sum_loss A)))).
+Definition far_weights (T : arithmetic) (n : nat) (far : R) : R := 2 * far + INR n * sum_loss T.
+Definition computed_bound (A T : arithmetic) (N n : nat) (D far far' : R) : R :=
+  softmax_bound (INR N) D (gamma N (roundoff A)) (total_lost A N n far)
+    ((1 + roundoff A) ^ 2 * (1 + roundoff T) - 1)
+      ((1 + roundoff T) * (3 + 2 * roundoff A) * loss A + loss T)
+  + far_weights T n far + 2 * far'.
+Definition small_enough (A : arithmetic) (N n : nat) (D far : R) :=
+  [/\ 0 <= D <= 1, 0 <= far, INR n * roundoff A < 1,
+    gamma N (roundoff A) <= 1 & 0 < (1 - gamma N (roundoff A)) * (1 - D) - total_lost A N n far].
+(** Arithmetics that round to nearest, or flush. *)
+Definition rounds_to_nearest (A : arithmetic) := [/\ sound A, monotone A & nearest A].
+Definition SOFT_computed := forall A T reciprocal, rounds_to_nearest A -> rounds_to_nearest T ->
+  representable A 1 ->
+  forall (K : finType) (few : pred K) (s e : K -> R) (t : order K) N D far far',
+    (#|few| <= N <= #|K|)%N ->
+  small_enough A N #|K| D far -> exponentials A few s e D far far' -> summed e t ->
+  let w := computed_softmax A T reciprocal e t in
+  \sum_k Rabs (w k - softmax s k) <= computed_bound A T N #|K| D far far' /\
+  \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far_weights T #|K| far.
+
+(** ** The error of exponentials, key by key *)
+(** A score of one axis falls on either side of 0: that of a quadratic head does, of the place
+    beside the nearest key. *)
+Definition falls (s : Z -> R) := s 0%Z = 0 /\
+  forall x y, (0 <= x <= y)%Z -> s y <= s x /\ s (- y)%Z <= s (- x)%Z.
+(** On one side, half of the nearest key with it, smaller scores weigh [rho] times as much, over all
+    integers. *)
+Definition side_ratio (s : Z -> R) (c rho : R) (side : Z) := exists T T',
+  [/\ infinite_sum (fun m => exp (s (side * (Z.of_nat m + 1))%Z)) T,
+      infinite_sum (fun m => exp ((1 - c) * s (side * (Z.of_nat m + 1))%Z)) T' &
+        / 2 + T' <= rho * (/ 2 + T)].
+Definition axis_ratio (s : Z -> R) (c rho : R) :=
+  [/\ falls s, side_ratio s c rho 1 & side_ratio s c rho (-1)].
+(** The score of key [k] in a box: a sum over the axes. *)
+Definition around n (size : 'I_n -> nat) (s : 'I_n -> Z -> R) (near k : box size) : R :=
+  \sum_a s a (Z.of_nat (k a) - Z.of_nat (near a))%Z.
+(** A far key has no weight: the mean of [exp (c |score|)] over the keys of a box is at most the
+    product of these ratios, whatever the box. *)
+Definition SOFT_moment := forall n (size : 'I_n -> nat) (near : box size) (s : 'I_n -> Z -> R)
+  (c : R) (rho : 'I_n -> R),
+  0 <= c <= 1 -> (forall a, axis_ratio (s a) c (rho a)) ->
+  \sum_k softmax (around s near) k * exp (c * Rabs (around s near k)) <= \prod_a rho a.
+(** For the squared distance to a key it is a ratio of theta series. *)
+Definition SOFT_theta := forall alpha c theta theta', 0 < alpha -> 0 <= c < 1 ->
+  over_integers (fun z => - alpha * IZR (z * z)) theta ->
+  over_integers (fun z => - ((1 - c) * alpha) * IZR (z * z)) theta' ->
+  axis_ratio (fun z => - alpha * IZR (z * z)) c (theta' / theta).
+(** Exponentials off by a fraction [d], but at the nearest key, and by [eta], of scores off by [c
+    |score| + c0] ... *)
+Definition off_by_key (K : finType) (near : K) (s e : K -> R) (c c0 d eta : R) := forall k,
+  Rabs (e k - exp (s k)) <= ((1 + (if k == near then 0 else d)) * exp (c * Rabs (s k) + c0) - 1) *
+    exp (s k) + eta.
+(** ... are off by this fraction of their sum over [N] keys; [M] is the mean above, and the others
+    weigh [far']. *)
+Definition key_error (N c0 d eta M leak far' : R) : R :=
+  ((1 + d) * (exp c0 * M - 1) + d * leak) * (1 + far') + N * eta.
+Definition SOFT_by_key := forall (K : finType) (few : pred K) near
+  (s e : K -> R) c c0 d eta M leak far',
+  [/\ 0 <= c, 0 <= c0, 0 <= d & 0 <= eta] -> few near -> s near = 0 -> (forall k, s k <= 0) ->
+  off_by_key near s e c c0 d eta ->
+  \sum_k softmax s k * exp (c * Rabs (s k)) <= M -> 1 - softmax s near <= leak ->
+  \big[Rplus/0]_(k | ~~ few k) exp (s k) <= far' ->
+  \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k))
+    <= key_error (INR #|few|) c0 d eta M leak far' * \big[Rplus/0]_(k | few k) exp (s k) /\
+  \big[Rplus/0]_(k | ~~ few k) e k
+    <= (1 + d) * exp c0 * \big[Rplus/0]_(k | ~~ few k) exp ((1 - c) * s k) + INR #|K| * eta.
+(** The keys within [r] of the nearest along each axis, how many they are, and what the others
+    weigh. *)
+Definition cube n (size : 'I_n -> nat) (near : box size) (r : nat) : pred (box size) := fun k =>
+  [forall a, (Z.abs (Z.of_nat (k a) - Z.of_nat (near a)) <=? Z.of_nat r)%Z].
+Definition beyond (s : Z -> R) (total : R) (r : nat) : R :=
+  total - \big[Rplus/0]_(m < (r + r).+1) exp (s (Z.of_nat m - Z.of_nat r)%Z).
+Definition SOFT_cube := forall n (size : 'I_n -> nat) (near : box size) (r : nat),
+  (#|cube near r| <= (r + r).+1 ^ n)%N /\
+  forall (s : 'I_n -> Z -> R) (total : 'I_n -> R), (forall a, over_integers (s a) (total a)) ->
+  \big[Rplus/0]_(k | ~~ cube near r k) exp (around s near k)
+  <= \sum_a beyond (s a) (total a) r * \big[Rmult/1]_(b | b != a) total b.
+
+(** ** A mean *)
+(** With weights [w] that are, in all, within [off] of probabilities [p], and weigh [far] beside the
+    few that count. *)
+Definition mixing_bound (s : setting) (N : nat) (off far range : R) : R :=
+  (off + far) * range + few_bound s N ((1 + off) * range) (far * range).
+Definition SOFT_mixing := forall s (K : finType) (few : pred K) (p w x : K -> R) t N off far range,
+  as_set s w x 0 t -> nearest (sums s) -> (#|few| <= N <= terms s)%N ->
+  (forall i, 0 <= p i) -> \sum_i p i = 1 -> \sum_i Rabs (w i - p i) <= off ->
+    \big[Rplus/0]_(k | ~~ few k) Rabs (w k) <= far ->
+  (forall i, Rabs (x i) <= range) ->
+  Rabs (computed s w x 0 t - \sum_i p i * x i) <= mixing_bound s N off far range.
+
+(** Of computed scores [s'], off by [c |s| + c0], and their exponentials as a device gives them:
+    that is what is off, key by key. *)
+Definition SOFT_exponentials := forall (K : finType) (near : K) (s s' e : K -> R) c c0 d eta,
+  0 <= d ->
+  (forall k, Rabs (s' k - s k) <= c * Rabs (s k) + c0) ->
+  (forall k, Rabs (e k - exp (s' k)) <= (if k == near then 0 else d) * exp (s' k) + eta) ->
+    off_by_key near s e c c0 d eta.
+(** The score of a quadratic head falls along each axis, at least as that of a head on a key with a
+    smaller alpha. *)
+Definition SOFT_falls := forall alpha f, 0 <= alpha -> Rabs f <= / 2 ->
+  falls (centred alpha f) /\ forall z, centred alpha f z <= - (alpha * (1 - 2 * Rabs f)) * IZR
+    (z * z).
+
+(** ** Scores as computed *)
+(** The part of one axis in the score of a key [z] pixels away, for a centre [f]; the distance is a
+    number of the format. *)
+Definition axis_score (A : arithmetic) (alpha f z : R) : R := let y :=
+  fl A (z - f) in fl A (- alpha * fl A (y * y)).
+(** Where sums do not underflow the score, over [n] axes in any order, is off by four roundings for
+    each axis and [n] more; ... *)
+Definition score_error (n : nat) (u : R) : R := (1 + u) ^ 4 * (1 + gamma n u) - 1.
+Definition score_lost (n : nat) (u alpha lost : R) : R :=
+  (1 + gamma n u) * (INR n * ((1 + u) * alpha * lost + 2 * lost)).
+Definition SOFT_scores := forall A n (t : order 'I_n) (alpha : R) (f z : 'I_n -> R), sound A ->
+  sum_loss A = 0 -> 0 <= alpha ->
+  (forall a, representable A (z a) /\ representable A (- f a)) -> INR n * roundoff A < 1 ->
+  let term a := axis_score A alpha (f a) (z a) in
+  each_once (fun _ => 1) term 0 t -> stored_in_all t = 0%N -> None \notin summands t ->
+  let distance := \sum_a (z a - f a) * (z a - f a) in
+  Rabs (evaluate A A id (fun _ => 1) term 0 t - - alpha * distance)
+  <= score_error n (roundoff A) * (alpha * distance) + score_lost n (roundoff A) alpha (loss A).
+(** ... by one for each axis where the squares of integers are numbers of the format: up to
+    [2^p]. *)
+Definition integer_error (n : nat) (u : R) : R := (1 + u) * (1 + gamma n u) - 1.
+Definition SOFT_integer_scores := forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z -> let A :=
+  gradual emin p in
+  forall n (t : order 'I_n) (alpha : R) (f z : 'I_n -> Z), in_format emin p alpha -> 0 <= alpha ->
+  (forall a, Z.abs (z a - f a) * Z.abs (z a - f a) <= 2 ^ p)%Z -> INR n * roundoff A < 1 ->
+  let term a := axis_score A alpha (IZR (f a)) (IZR (z a)) in
+  each_once (fun _ => 1) term 0 t -> stored_in_all t = 0%N -> None \notin summands t ->
+  let d := IZR (\big[Z.add/0%Z]_a ((z a - f a) * (z a - f a))%Z) in
+  Rabs (evaluate A A id (fun _ => 1) term 0 t - - alpha * d)
+  <= integer_error n (roundoff A) * (alpha * d) + (1 + gamma n (roundoff A)) * (INR n * loss A).
+(** The largest subtracted: scores [s <= 0] of which the largest is that of [top]. *)
+Definition SOFT_subtracted := forall A, sound A ->
+  forall (K : finType) (s s' : K -> R) c c0 top first,
+  0 <= c <= 1 -> 0 <= c0 -> (forall k, s k <= s top <= 0) -> (forall k, s' k <= s' first) ->
+  (forall k, Rabs (s' k - s k) <= c * Rabs (s k) + c0) -> forall k,
+  Rabs (fl A (s' k - s' first) - (s k - s top))
+  <= ((1 + roundoff A) * (1 + c) - 1) * Rabs (s k - s top) + (1 + roundoff A) *
+    (2 * c * Rabs (s top) + 2 * c0) + loss A.
+(** Absolute features (L2e), each off by a fraction [phi], multiplied and added up in any order. *)
+Definition SOFT_features := forall s (I : finType) (x y x' y' : I -> R) (t : order I) phi,
+  0 <= phi ->
+  (forall i, Rabs (x' i - x i) <= phi * Rabs (x i) /\ Rabs (y' i - y i) <= phi * Rabs (y i)) ->
+  as_set s x' y' 0 t ->
+  Rabs (computed s x' y' 0 t - \sum_i x i * y i)
+  <= (growth_of s * (1 + phi) ^ 2 - 1) * (\sum_i Rabs (x i) * Rabs (y i)) + lost s.
+Definition SOFT_features_size := forall n (alpha L : R) (q offset k : 'I_n -> R), 0 <= alpha ->
+  0 <= L ->
+  (forall a, Rabs (k a) <= L /\ Rabs (q a + offset a) <= L) ->
+  \sum_p Rabs (query_feature alpha q offset p) * Rabs (key_feature k p)
+    <= 3 * INR n * alpha * L ^ 2.
+
+(** ** Mixing axis after axis *)
+(** The weights of axis [a] for the keys on the line through [q]. *)
+Definition along n (size : 'I_n -> nat) (a : 'I_n) (w : 'I_(size a) -> R) (q k : box size) : R :=
+  if [forall b, (b == a) || (k b == q b)] then w (k a) else 0.
+(** What [m] means in a row add up to, each with the bound [b] for tokens of a given range. *)
+Fixpoint axes_error (b : nat -> R -> R) (range : R) (m : nat) : R :=
+  if m is m.+1 then let e := axes_error b range m in e + b m (range + e) else 0.
+(** Image [y a.+1] is image [y a] mixed along axis [a], in an order and a setting of its own, bands
+    and stored sums included: keys without weight may be left out. After all axes each pixel is the
+    mean by the softmax over the box. *)
+Definition SOFT_axes := forall n (size : 'I_n -> nat) (s w : forall a, 'I_(size a) -> R)
+  (few : forall a, pred 'I_(size a))
+    (X : box size -> R) (y : nat -> box size -> R) (way : nat -> setting)
+      (over : 'I_n -> box size -> order (box size))
+    (N : nat -> nat) (off far : nat -> R) range,
+  (forall k, Rabs (X k) <= range) -> y 0%N =1 X ->
+  (forall a : 'I_n, [/\ nearest (sums (way a)), (#|few a| <= N a <= terms (way a))%N,
+     \sum_j Rabs (w a j - softmax (s a) j) <= off a & \big[Rplus/0]_(j | ~~ few a j) Rabs (w a j)
+       <= far a]) ->
+  (forall (a : 'I_n) q, as_set (way a) (along (w a) q) (y a) 0 (over a q) /\
+     y a.+1 q = computed (way a) (along (w a) q) (y a) 0 (over a q)) -> forall q,
+  Rabs (y n q - \big[Rplus/0]_(k : box size)
+    (softmax (fun j : box size => \sum_a s a (j a)) k * X k))
+  <= axes_error (fun a => mixing_bound (way a) (N a) (off a) (far a)) range n.
 
 (** ** Heads that are almost one-hot *)
-(** If the target's exponential is 1, no weight is larger than its exponential as it is stored: dividing by the sum, which is at
-    least 1, enlarges nothing. *)
-Definition SOFT_leak := forall A T reciprocal, sound A -> monotone A -> monotone T -> sound T -> representable A 1 ->
-  forall (K : finType) (e : K -> R) (target : K) (t : order K), summed e t -> (forall k, representable A (e k) /\ 0 <= e k) ->
+(** If the target's exponential is 1, no weight is larger than its exponential as it is stored:
+    dividing by the sum, which is at least 1, enlarges nothing. *)
+Definition SOFT_leak := forall A T reciprocal, sound A -> monotone A -> monotone T -> sound T ->
+  representable A 1 ->
+  forall (K : finType) (e : K -> R) (target : K) (t : order K), summed e t ->
+    (forall k, representable A (e k) /\ 0 <= e k) ->
   e target = 1 -> forall k, 0 <= computed_softmax A T reciprocal e t k <= fl T (e k).
 (** So what leaks in all is at most this, for at most [N] weights that are not 0. *)
-Definition SOFT_leak_in_all := forall A T reciprocal, sound A -> monotone A -> monotone T -> sound T -> representable A 1 ->
+Definition SOFT_leak_in_all := forall A T reciprocal, sound A -> monotone A -> monotone T ->
+  sound T -> representable A 1 ->
   forall (K : finType) (s e : K -> R) (target : K) (t : order K) (few : pred K) (N : nat) d eta,
-  summed e t -> (forall k, representable A (e k) /\ 0 <= e k <= (1 + d) * exp (s k) + eta) -> e target = 1 -> 0 <= d -> 0 <= eta ->
-  (forall k, k \notin few -> computed_softmax A T reciprocal e t k = 0) -> (#|[pred k in few | k != target]| <= N)%N ->
+  summed e t -> (forall k, representable A (e k) /\ 0 <= e k <= (1 + d) * exp (s k) + eta) ->
+    e target = 1 -> 0 <= d -> 0 <= eta ->
+  (forall k, k \notin few -> computed_softmax A T reciprocal e t k = 0) ->
+    (#|[pred k in few | k != target]| <= N)%N ->
   \big[Rplus/0]_(k | k != target) computed_softmax A T reciprocal e t k
-  <= (1 + roundoff T) * (1 + d) * \big[Rplus/0]_(k | k != target) exp (s k) + INR N * ((1 + roundoff T) * eta + loss T).
-(** The mean with weights of which the target's is 1, uncut: off by what the others weigh, twice, and twice more for each cast on
-    the way, and not by a fraction of the target. *)
-Definition SOFT_hard_mixing := forall s (K : finType) (w x : K -> R) target t, as_set s w x 0 t -> (forall z, cutting s z = z) ->
-  nearest (sums s) -> nearest (stores s) -> w target = 1 -> representable (sums s) (x target) -> representable (stores s) (x target) ->
+  <= (1 + roundoff T) * (1 + d) * \big[Rplus/0]_(k | k != target) exp (s k)
+    + INR N * ((1 + roundoff T) * eta + loss T).
+(** The mean with weights of which the target's is 1, uncut: off by what the others weigh, twice,
+    and twice more for each cast on the way, and not by a fraction of the target. *)
+Definition SOFT_hard_mixing := forall s (K : finType) (w x : K -> R) target t, as_set s w x 0 t ->
+  (forall z, cutting s z = z) ->
+  nearest (sums s) -> nearest (stores s) -> w target = 1 -> representable (sums s) (x target) ->
+    representable (stores s) (x target) ->
   Rabs (computed s w x 0 t - x target)
-  <= 2 ^ (casts s).+1 * (growth_of s * \big[Rplus/0]_(k | k != target) (Rabs (w k) * Rabs (x k)) + lost s).
-(** On the lattice: with scores of [- alpha] times squared distances what leaks weighs at most [theta^n - 1] of the target, theta
-    the series of L2c, and at most [(2 r + 1)^n - 1] keys are within [r]. *)
+  <= 2 ^ (casts s).+1 * (growth_of s * \big[Rplus/0]_(k | k != target) (Rabs (w k) * Rabs (x k))
+    + lost s).
+(** On the lattice: with scores of [- alpha] times squared distances what leaks weighs at most
+    [theta^n - 1] of the target, theta the series of L2c, and at most [(2 r + 1)^n - 1] keys are
+    within [r]. *)
 Definition SOFT_lattice := forall n (K : finType) (pos : K -> point n), grid pos -> forall target,
   (forall alpha theta, over_integers (fun z => - alpha * IZR (z * z)) theta ->
-     \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target))) <= theta ^ n - 1) /\
-  forall r : nat, (#|[pred k | (k != target) && (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z]| <= (r + r).+1 ^ n - 1)%N.
-(** The target's weight is exactly 1, in any order of summation, where the others, of which at most [N] are not 0, do not move a
-    sum of 1; and also where the quotient rounds to 1 as it is stored. *)
-Definition SOFT_one := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
-  forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal (few : pred K) (N : nat), summed e t ->
-  (forall k, in_format emin p (e k) /\ 0 <= e k) -> e target = 1 -> (forall k, k \notin few -> e k = 0) ->
+     \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target)))
+       <= theta ^ n - 1) /\
+  forall r : nat,
+    (#|[pred k | (k != target) && (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z]| <=
+    (r + r).+1 ^ n - 1)%N.
+(** The target's weight is exactly 1, in any order of summation, where the others, of which at most
+    [N] are not 0, do not move a sum of 1; and also where the quotient rounds to 1 as it is
+    stored. *)
+Definition SOFT_one := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= emin' <= - p')%Z ->
+  (emin <= - p)%Z ->
+  forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal (few : pred K) (N : nat),
+    summed e t ->
+  (forall k, in_format emin p (e k) /\ 0 <= e k) -> e target = 1 ->
+    (forall k, k \notin few -> e k = 0) ->
   (#|[pred k in few | k != target]| <= N)%N -> INR N.+1 * power (- p) < 1 ->
   let rest := \big[Rplus/0]_(k | k != target) e k in
   (1 + gamma N (power (- p))) * rest <= power (- p) \/
@@ -840,68 +1361,201 @@ Definition SOFT_one := forall emin p emin' p' : Z, (1 < p' <= p)%Z -> (emin <= e
   computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t target = 1.
 
 (** ** The layers *)
-(** The bound on the difference: [S] the sum of the weights of an output channel, [b] its bias, tokens of at most [range], read with
-    an error of [e]. *)
+(** The bound on the difference: [S] the sum of the weights of an output channel, [b] its bias,
+    tokens of at most [range], read with an error of [e]. *)
 Definition difference (S b range e : R) (first second : setting) : R :=
-  S * e + (cost first * (S * range + b) + lost first) + (cost second * (S * range + b + S * e) + lost second).
-(** If each head reads within [e] of what its tap reads, however it is mixed, the layer and the convolution as computed, each in
-    its own order and arithmetic, differ by at most that. *)
+  S * e + (cost first * (S * range + b) + lost first)
+    + (cost second * (S * range + b + S * e) + lost second).
+(** If each head reads within [e] of what its tap reads, however it is mixed, the layer and the
+    convolution as computed, each in its own order and arithmetic, differ by at most that. *)
 Definition SOFT_tokens := forall n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H : finType) (f : H -> taps g) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
     (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
   forall range e, (forall k c, Rabs (zero_pad X k c) <= range) ->
-  forall (token : H -> queries g -> 'I_(G * ci) -> R), (forall h q c, Rabs (token h q c - seen X q (f h) c) <= e) ->
+  forall (token : H -> queries g -> 'I_(G * ci) -> R),
+    (forall h q c, Rabs (token h q c - seen X q (f h) c) <= e) ->
   forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
   as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
   as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
   Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
         - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
-  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rabs (b o)) range e first second.
-(** A layer of soft heads: exponentials of given error, their sum and quotients, the leak in real arithmetic, the mixing, the
-    products, the bias. *)
+  <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o))
+    (Rabs (b o)) range e first second.
+(** A layer of soft heads: exponentials of given error, of few keys each, their sum and quotients,
+    the leak in real arithmetic, the mixing, the products, the bias. The number of keys beside the
+    few multiplies only what these weigh. *)
 Definition SOFT := forall n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H : finType) (f : H -> taps g) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
+  forall (G ci co : nat) (H : finType) (f : H -> taps g)
+    (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals)
     (X : pixels g -> 'I_(G * ci) -> reals), bijective f ->
   forall range, (forall k c, Rabs (zero_pad X k c) <= range) ->
-  forall A T reciprocal, sound A -> sound T ->
-  forall (s e : H -> queries g -> keys g -> R) (over : H -> queries g -> order (keys g)) d eta leak,
-  small_enough A #|{: keys g}| d eta ->
-  (forall h q, exponentials A (s h q) (e h q) d eta /\ summed (e h q) (over h q)) ->
+  forall A T reciprocal, rounds_to_nearest A -> rounds_to_nearest T -> representable A 1 ->
+  forall (few : H -> queries g -> pred (keys g)) (s e : H -> queries g -> keys g -> R)
+    (over : H -> queries g -> order (keys g)) N D far far' leak,
+  (forall h q, #|few h q| <= N)%N -> (N <= #|{: keys g}|)%N ->
+    small_enough A N #|{: keys g}| D far ->
+  (forall h q, exponentials A (few h q) (s h q) (e h q) D far far' /\ summed (e h q) (over h q)) ->
   (forall h q k, reads q (f h) k -> 1 - softmax (s h q) k <= leak) ->
   let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
   forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  nearest (sums mixing) -> (N <= terms mixing)%N ->
   (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
   let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
   forall first second q o (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
   as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
   as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
-  let off := computed_bound A T #|{: keys g}| d eta in
   Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
         - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
   <= difference (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o)) (Rabs (b o)) range
-       ((2 * leak + (off + cost mixing * (1 + off))) * range + lost mixing) first second.
+       (2 * leak * range + mixing_bound mixing N (computed_bound A T N #|{: keys g}| D far far')
+                             (far_weights T #|{: keys g}| far) range) first second.
 End Computed.
+
+(** * ROW: an executable bound on the difference of two layers in one output channel *)
+Section Rows.
+Local Open Scope R_scope.
+(** An integer of [Rows] stands for this number. *)
+Definition dyadic (x : Z) : R := IZR x / IZR Rows.one.
+(** A setting of FLOAT costs no more than one of [Rows], whose first [N] terms are counted. *)
+Definition setting_within (s : setting) (z : Rows.setting) :=
+  [/\ roundoff (sums s) <= dyadic (Rows.roundoff z), cut_by s <= dyadic (Rows.cut z) &
+    roundoff (stores s) <= dyadic (Rows.cast z)] /\
+  [/\ loss (sums s) <= dyadic (Rows.loss z), sum_loss (sums s) <= dyadic (Rows.sum_loss z) &
+    loss (stores s) <= dyadic (Rows.cast_loss z)] /\
+  [/\ Z.of_nat (products s) <= Rows.products z, Z.of_nat (terms s) <= Rows.terms z,
+      Z.of_nat (casts s) <= Rows.casts z & Z.of_nat (stored_sums s) <= Rows.stored z]%Z.
+(** A convolution [first] and heads [second] of which head [h] reads [token h], each in any order
+    and arithmetic that costs no more than the row says, for weights and a bias within it, differ by
+    at most [Rows.bound]. *)
+Definition differ_if (within : setting -> setting -> R -> R -> Prop) (z : Rows.row) n
+  (g : geometry n) (G ci co : nat)
+    (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals)
+      (token : H -> queries g -> 'I_(G * ci) -> R) :=
+  forall (weight : 'I_(G * co) -> nat -> taps g -> reals)
+    (b : 'I_(G * co) -> reals) first second q o
+    (t : order (taps g * 'I_(G * ci))) (t' : order (H * 'I_(G * ci))),
+  within first second (\sum_t \big[Rplus/0]_(c : 'I_(G * ci)) Rabs (tap weight t c o))
+    (Rabs (b o)) ->
+  as_set first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t ->
+  as_set second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t' ->
+  Rabs (computed second (fun i => tap weight (f i.1) i.2 o) (fun i => token i.1 q i.2) (b o) t'
+        - computed first (fun i => tap weight i.1 i.2 o) (fun i => seen X q i.1 i.2) (b o) t)
+          <= dyadic (Rows.bound z).
+Definition within_row (z : Rows.row) first second S b := [/\ setting_within first (Rows.first z),
+  setting_within second (Rows.second z), S <= dyadic (Rows.weights z) & b <= dyadic (Rows.bias z)].
+Definition differ_by z n g G ci co H f X token :=
+  @differ_if (within_row z) z n g G ci co H f X token.
+(** Heads that read exactly what their taps read, as one-hot ones do (FLOAT). *)
+Definition read_exactly (within : Rows.row -> setting -> setting -> R -> R -> Prop)
+  (reads_taps : R -> R -> Prop) :=
+  forall (z : Rows.row) n (g : geometry n), fits g -> Rows.fits z = true -> Rows.soft z = None ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
+    bijective f ->
+  (forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)) ->
+  forall token, (forall h q c, reads_taps (token h q c) (seen X q (f h) c)) ->
+    @differ_if (within z) z n g G ci co H f X token.
+Definition ROW_hard := read_exactly within_row eq.
+(** What a device makes of scores [s]: exponentials, their sum and quotients, as the row has
+    them. *)
+Definition device (z : Rows.heads) (A T : arithmetic) :=
+  [/\ rounds_to_nearest A, rounds_to_nearest T & representable A 1] /\
+  [/\ roundoff A <= dyadic (Rows.roundoff (Rows.softmax z)),
+    loss A <= dyadic (Rows.loss (Rows.softmax z)) &
+      sum_loss A <= dyadic (Rows.sum_loss (Rows.softmax z))] /\
+  [/\ roundoff T <= dyadic (Rows.cast (Rows.softmax z)),
+    loss T <= dyadic (Rows.cast_loss (Rows.softmax z)) &
+      sum_loss T <= dyadic (Rows.weight_loss z)].
+Definition device_exponentials (z : Rows.heads) (A : arithmetic) (K : finType) (target : K)
+  (s e : K -> R) :=
+  [/\ e target = 1, forall k, representable A (e k) /\ 0 <= e k <= 2 &
+      off_by_key target s e (dyadic (Rows.score z)) (dyadic (Rows.score_lost z))
+        (dyadic (Rows.ulps z))
+        (dyadic (Rows.exp_lost z))].
+(** Scores that fall at least like [- alpha z^2] on either side of the target, as those of a
+    quadratic head of this sharpness do. *)
+Definition sharp (z : Rows.heads) (s : Z -> R) := falls s /\ forall x,
+  s x <= - dyadic (Rows.alpha z) * IZR (x * x).
+(** Heads whose scores are a sum over the axes, mixed over all keys at once. *)
+Definition ROW_whole := forall (z : Rows.row) (hd : Rows.heads) n (g : geometry n), fits g ->
+  Rows.fits z = true ->
+  Rows.soft z = Some hd -> Rows.apart hd = false -> Z.of_nat n = Rows.axes hd ->
+    (Z.of_nat #|{: keys g}| <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
+    bijective f ->
+  (forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)) ->
+  forall A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R) (e : H -> queries g -> keys g -> R)
+    (over : H -> queries g -> order (keys g)),
+  (forall h q a, sharp hd (s h q a)) -> device hd A T ->
+  (forall h q target, reads q (f h) target -> device_exponentials hd A target
+    (around (s h q) target) (e h q)) ->
+  (forall h q, summed (e h q) (over h q)) ->
+  let attention h q := computed_softmax A T reciprocal (e h q) (over h q) in
+  forall mixing (mix : H -> queries g -> 'I_(G * ci) -> order (keys g)),
+  setting_within mixing (Rows.mean hd) -> nearest (sums mixing) ->
+  (forall h q c, as_set mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c)) ->
+  let token h q c := computed mixing (attention h q) (fun k => zero_pad X k c) 0 (mix h q c) in
+  @differ_by z n g G ci co H f X token.
+(** Axis after axis: a softmax of its own for each, and image [y h q c a.+1] is image [y h q c a]
+    mixed along axis [a]. *)
+Definition ROW_apart := forall (z : Rows.row) (hd : Rows.heads) n (g : geometry n), fits g ->
+  Rows.fits z = true ->
+  Rows.soft z = Some hd -> Rows.apart hd = true -> Z.of_nat n = Rows.axes hd ->
+  (forall a, Z.of_nat (padded g a) <= Rows.keys hd)%Z ->
+  forall (G ci co : nat) (H : finType) (f : H -> taps g) (X : pixels g -> 'I_(G * ci) -> reals),
+    bijective f ->
+  (forall k c, Rabs (zero_pad X k c) <= dyadic (Rows.radius z)) ->
+  forall A T reciprocal (s : H -> queries g -> 'I_n -> Z -> R)
+    (e : H -> queries g -> forall a, 'I_(padded g a) -> R)
+    (over : H -> queries g -> forall a, order 'I_(padded g a)),
+  (forall h q a, sharp hd (s h q a)) -> device hd A T ->
+  (forall h q target a, reads q (f h) target -> device_exponentials hd A (target a)
+     (fun j : 'I_(padded g a) => s h q a (Z.of_nat j - Z.of_nat (target a))%Z) (e h q a)) ->
+  (forall h q a, summed (e h q a) (over h q a)) ->
+  let attention h q a := computed_softmax A T reciprocal (e h q a) (over h q a) in
+  forall (y : H -> queries g -> 'I_(G * ci) -> nat -> keys g -> R) (way : nat -> setting)
+    (mix : H -> queries g -> 'I_(G * ci) -> 'I_n -> keys g -> order (keys g)),
+  (forall a : 'I_n, setting_within (way a) (Rows.mean hd) /\ nearest (sums (way a))) ->
+  (forall h q c k, y h q c 0%N k = zero_pad X k c) ->
+  (forall h q c (a : 'I_n) k, as_set (way a) (along (attention h q a) k) (y h q c a) 0
+    (mix h q c a k) /\
+     y h q c a.+1 k = computed (way a) (along (attention h q a) k) (y h q c a) 0 (mix h q c a k)) ->
+  forall (token : H -> queries g -> 'I_(G * ci) -> R),
+    (forall h q c, exists k, token h q c = y h q c n k) ->
+  @differ_by z n g G ci co H f X token.
+(** The program answers with the bounds of the rows that stand in the integers of a file, and with
+    nothing for a row that does not fit. *)
+Definition ROW_read := forall n x answers, Rows.answers n x = Some answers -> exists rows,
+  x = List.concat (List.map Rows.written rows) /\ answers = List.map Rows.answer rows /\
+  forall r b, Rows.answer r = Some b -> Rows.fits r = true /\ b = Rows.bound r.
+End Rows.
 
 (** * SPAN: certificates that the checker confirms *)
 Section Span.
 Local Open Scope R_scope.
-(** A certificate of [Checker] holds the rows of some attention, and the row asked for, at some queries, over [scale]. Weights
-    [phi] leave this of one query, summed over the keys. *)
+(** A certificate of [Checker] holds the rows of some attention, and the row asked for, at some
+    queries, over [scale]. Weights [phi] leave this of one query, summed over the keys. *)
 Variable c : Checker.certificate.
 Definition span_entry (x : list Z) (k : nat) : R := IZR (List.nth k x 0%Z) / IZR (Checker.scale c).
 Definition span_left (phi : 'I_(Checker.heads c) -> R) (q : Checker.query) : R :=
   \big[Rplus/0]_(k < Checker.keys c)
-    Rabs (span_entry (Checker.target q) k - \sum_h phi h * span_entry (List.nth h (Checker.rows q) nil) k).
+    Rabs (span_entry (Checker.target q) k - \sum_h phi h * span_entry
+      (List.nth h (Checker.rows q) nil) k).
 Definition span_norm (phi : 'I_(Checker.heads c) -> R) : R := \sum_h Rabs (phi h).
-(** Some weights, of norm at most [bound] if there is a bound, leave at most [eps + per_norm |phi|_1] at each query. *)
+(** Some weights, of norm at most [bound] if there is a bound, leave at most [eps + per_norm
+    |phi|_1] at each query. *)
 Definition spanned := exists phi : 'I_(Checker.heads c) -> R,
-  ((0 <= Checker.bound c)%Z -> span_norm phi <= IZR (Checker.bound c) / IZR (Checker.limit_scale c)) /\
+  ((0 <= Checker.bound c)%Z -> span_norm phi <= IZR (Checker.bound c) / IZR (Checker.limit_scale c))
+    /\
   forall q, List.In q (Checker.queries c) ->
-  span_left phi q <= (IZR (Checker.eps c) + IZR (Checker.per_norm c) * span_norm phi) / IZR (Checker.limit_scale c).
+  span_left phi q <= (IZR (Checker.eps c) + IZR (Checker.per_norm c) * span_norm phi) / IZR
+    (Checker.limit_scale c).
 End Span.
 (** A certificate that the checker confirms is right: refuted, no weights serve; else some do. *)
-Definition SPAN := forall c, Checker.check c = true -> if Checker.refutes c then ~ spanned c else spanned c.
-(** What was read is what stands in the file, one certificate after the other, and each is checked. *)
+Definition SPAN := forall c, Checker.check c = true ->
+  if Checker.refutes c then ~ spanned c else spanned c.
+(** What was read is what stands in the file, one certificate after the other, and each is
+    checked. *)
 Definition SPAN_read := forall n x answers, Checker.answers n x = Some answers ->
   exists cs, x = List.concat (List.map Checker.written cs) /\ answers = List.map Checker.check cs.
 
@@ -913,113 +1567,151 @@ Local Open Scope ring_scope.
 
 (** The numbers of a commutative ring of MathComp, so of a field. *)
 Definition of_ring (F : comRingType) : numbers :=
-  @Numbers F 0 1 +%R *%R (fun x y => x - y) -%R (mk_rt 0 1 +%R *%R (fun x y => x - y) -%R eq (@GRing.add0r F)
-    (@GRing.addrC F) (@GRing.addrA F) (@GRing.mul1r F) (@GRing.mulrC F) (@GRing.mulrA F) (@GRing.mulrDl F)
+  @Numbers F 0 1 +%R *%R (fun x y => x - y) -%R
+    (mk_rt 0 1 +%R *%R (fun x y => x - y) -%R eq (@GRing.add0r F)
+    (@GRing.addrC F) (@GRing.addrA F) (@GRing.mul1r F) (@GRing.mulrC F) (@GRing.mulrA F)
+      (@GRing.mulrDl F)
     (fun x y => erefl) (@GRing.subrr F)).
 
 (** ** TAPS: how many heads a layer needs that expresses every convolution *)
-(** Over a field: as many as taps, if each tap sees a pixel at some output; so K^2 for a K x K kernel, as in Theorem 1. *)
-Definition TAPS := forall (F : fieldType) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> of_ring F)
-    (ci co d : nat), fits g -> (forall t, exists q i, sees (g := g) q t i) -> (0 < ci)%N -> (0 < co)%N ->
+(** Over a field: as many as taps, if each tap sees a pixel at some output; so K^2 for a K x K
+    kernel, as in Theorem 1. *)
+Definition TAPS := forall (F : fieldType) n (g : geometry n) (H : finType)
+  (P : H -> queries g -> pixels g -> of_ring F)
+    (ci co d : nat), fits g -> (forall t, exists q i, sees (g := g) q t i) -> (0 < ci)%N ->
+      (0 < co)%N ->
   expresses_all P ci co d -> (#|{: taps g}| <= #|H|)%N.
 
 (** ** T1p: how wide a head must be *)
 Definition independent (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> F) :=
   forall a : H -> F, (forall q k, \sum_h a h * P h q k = 0) -> forall h, a h = 0.
 (** For linearly independent attention maps, one head a tap matrix [W h]. *)
-Definition T1p := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F), independent P ->
+Definition T1p := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F),
+  independent P ->
   forall (m n d : nat) (W : H -> 'M[F]_(m, n)) (b : 'I_n -> F),
-  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F) (b' : 'I_n -> of_ring F),
+  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F)
+    (b' : 'I_n -> of_ring F),
      forall (X : K -> 'I_m -> of_ring F) q o,
      mhsa P Wval Wout b' X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * W h c o + b o)
   <-> (forall h, \rank (W h) <= d)%N.
-(** Lemma 1 and Theorem 1's clause in one: hard heads of dimension [d] give PyTorch's convolution if and only if [d] is at
-    least the rank of every tap; where each tap sees a pixel of the image at some output. *)
+(** Lemma 1 and Theorem 1's clause in one: hard heads of dimension [d] give PyTorch's convolution if
+    and only if [d] is at least the rank of every tap; where each tap sees a pixel of the image at
+    some output. *)
 Definition T1p_convolution := forall (F : fieldType) n (g : geometry n), fits g ->
-  forall (G ci co d : nat) (H : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> of_ring F)
+  forall (G ci co d : nat) (H : finType) (f : H -> taps g)
+    (P : H -> queries g -> keys g -> of_ring F)
     (weight : 'I_(G * co) -> nat -> taps g -> of_ring F) (b : 'I_(G * co) -> of_ring F),
   bijective f -> hard f P -> (forall t, exists q i, sees (g := g) q t i) ->
-  (exists (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F)
+  (exists (Wval : H -> 'I_(G * ci) -> 'I_d -> of_ring F)
+    (Wout : H -> 'I_d -> 'I_(G * co) -> of_ring F)
      (b' : 'I_(G * co) -> of_ring F),
      forall X q o, mhsa P Wval Wout b' (zero_pad X) q o = torch_conv weight b X q o)
   <-> (forall t, \rank (\matrix_(c < G * ci, o < G * co) (tap weight t c o : F)) <= d)%N.
-(** min(D_in, D_out) always serves; and heads of dimension [d] give any [min(d, n)] of the [n] output channels. *)
+(** min(D_in, D_out) always serves; and heads of dimension [d] give any [min(d, n)] of the [n]
+    output channels. *)
 Definition T1p_channels := forall (F : fieldType) (m n d : nat),
   (forall W : 'M[F]_(m, n), \rank W <= minn m n)%N /\
   forall (kept : 'I_(minn d n) -> 'I_n), injective kept -> forall W : 'M[F]_(m, minn d n),
   exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), forall c o, (V *m U) c (kept o) = W c o.
 (** E3: the rank of a head is at most [D_h], and is not [D_out - D_h] as printed. *)
-Definition T1p_rank := (forall (F : fieldType) (m n d : nat) (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) <= d)%N /\
+Definition T1p_rank :=
+  (forall (F : fieldType) (m n d : nat) (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)),
+  \rank (V *m U) <= d)%N /\
   ~ forall (F : fieldType) (m n d : nat), (d <= n)%N ->
     exists (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)), \rank (V *m U) = (n - d)%N.
-(** E7: not so for soft heads, which are no shifts, though independent: two taps of rank 2, and two soft heads of dimension
-    1 that give both. (Their own matrices, the [W h] of T1p, have rank 1.) *)
-Definition T1p_soft := exists (W : bool -> 'M[rat]_2) (p : bool -> bool -> rat) (V : bool -> 'M[rat]_(2, 1)) (U : bool -> 'M[rat]_(1, 2)),
+(** E7: not so for soft heads, which are no shifts, though independent: two taps of rank 2, and two
+    soft heads of dimension 1 that give both. (Their own matrices, the [W h] of T1p, have rank
+    1.) *)
+Definition T1p_soft := exists (W : bool -> 'M[rat]_2) (p : bool -> bool -> rat)
+  (V : bool -> 'M[rat]_(2, 1)) (U : bool -> 'M[rat]_(1, 2)),
   independent (fun h (_ : unit) k => p h k) /\
-  (forall t, \rank (W t) = 2%N) /\ (forall h k, 0 < p h k) /\ (forall h, p h true + p h false = 1) /\
+  (forall t, \rank (W t) = 2%N) /\ (forall h k, 0 < p h k) /\
+    (forall h, p h true + p h false = 1) /\
   forall X : bool -> 'rV[rat]_2,
   (p true true *: X true + p true false *: X false) *m V true *m U true
   + (p false true *: X true + p false false *: X false) *m V false *m U false
   = X true *m W true + X false *m W false.
 
 (** ** AND: Andreoli 2019 *)
-(** Proposition 1: over a basis (the rows of [a], free and spanning, entries of S flattened) every tensor has exactly one
-    decomposition. *)
-Definition AND1 := forall (F : fieldType) (s t k : nat) (a : 'M[F]_(k, s)), row_free a -> row_full a ->
+(** Proposition 1: over a basis (the rows of [a], free and spanning, entries of S flattened) every
+    tensor has exactly one decomposition. *)
+Definition AND1 := forall (F : fieldType) (s t k : nat) (a : 'M[F]_(k, s)), row_free a ->
+  row_full a ->
   forall Phi : 'M[F]_(s, t), exists! Theta : 'M[F]_(k, t), Phi = a^T *m Theta.
 (** Eq. (8): a convolution of basis [A] and parameter [Theta]. *)
-Definition basis_conv (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (Theta : K -> 'M[R]_(p, q))
+Definition basis_conv (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n))
+  (Theta : K -> 'M[R]_(p, q))
     (x : 'M[R]_(m, p)) : 'M[R]_(n, q) := \sum_k (A k)^T *m x *m Theta k.
 (** Proposition 2: Eq. (6) with [Phi = sum_k A_k (x) Theta_k], Eq. (7), is Eq. (8). *)
-Definition AND2 := forall (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (Theta : K -> 'M[R]_(p, q))
+Definition AND2 := forall (R : comRingType) (K : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n))
+  (Theta : K -> 'M[R]_(p, q))
     (x : 'M[R]_(m, p)) i j,
   \sum_a \sum_b x a b * (\sum_k A k a i * Theta k b j) = basis_conv A Theta x i j.
 (** Proposition 3: composing two convolutions multiplies their bases and their parameters. *)
 Definition AND := forall (R : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
-  (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n')) (Theta2 : K2 -> 'M[R]_(q, q')) x,
+  (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n'))
+    (Theta2 : K2 -> 'M[R]_(q, q')) x,
   basis_conv A2 Theta2 (basis_conv A1 Theta1 x)
   = basis_conv (fun k : K1 * K2 => A1 k.1 *m A2 k.2) (fun k => Theta1 k.1 *m Theta2 k.2) x.
-(** ... the first layer's bias [b], the same at each of its outputs, becoming a field: a row for each output. *)
+(** ... the first layer's bias [b], the same at each of its outputs, becoming a field: a row for
+    each output. *)
 Definition AND_bias := forall (R : comRingType) (K1 K2 : finType) (m n n' p q q' : nat)
-  (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n')) (Theta2 : K2 -> 'M[R]_(q, q'))
+  (A1 : K1 -> 'M[R]_(m, n)) (Theta1 : K1 -> 'M[R]_(p, q)) (A2 : K2 -> 'M[R]_(n, n'))
+    (Theta2 : K2 -> 'M[R]_(q, q'))
   (b : 'rV[R]_q) x,
   basis_conv A2 Theta2 (basis_conv A1 Theta1 x + \matrix_(_, c) b ord0 c)
   = basis_conv (fun k : K1 * K2 => A1 k.1 *m A2 k.2) (fun k => Theta1 k.1 *m Theta2 k.2) x
     + \matrix_(j, o) (\sum_l (\sum_i A2 l i j) * (b *m Theta2 l) ord0 o).
-(** Eq. (13): heads concatenated, block (k) of the columns, and multiplied by an output matrix of blocks [U k], are the
-    convolution with parameters [V k *m U k]. *)
-Definition AND13 := forall (R : comRingType) (K : finType) (m n p d q : nat) (A : K -> 'M[R]_(m, n)) (V : K -> 'M[R]_(p, d))
+(** Eq. (13): heads concatenated, block (k) of the columns, and multiplied by an output matrix of
+    blocks [U k], are the convolution with parameters [V k *m U k]. *)
+Definition AND13 := forall (R : comRingType) (K : finType) (m n p d q : nat) (A : K -> 'M[R]_(m, n))
+  (V : K -> 'M[R]_(p, d))
     (U : K -> 'M[R]_(d, q)) x,
-  \matrix_(i, j) (\sum_(c : K * 'I_d) ((A c.1)^T *m x *m V c.1) i c.2 * U c.1 c.2 j) = basis_conv A (fun k => V k *m U k) x.
+  \matrix_(i, j) (\sum_(c : K * 'I_d) ((A c.1)^T *m x *m V c.1) i c.2 * U c.1 c.2 j)
+    = basis_conv A (fun k => V k *m U k) x.
 
 (** Eq. (9): parameters that are combinations of [C h] add up the basis elements first. *)
-Definition AND9 := forall (R : comRingType) (K H : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n)) (theta : K -> H -> R)
+Definition AND9 := forall (R : comRingType) (K H : finType) (m n p q : nat) (A : K -> 'M[R]_(m, n))
+  (theta : K -> H -> R)
     (C : H -> 'M[R]_(p, q)) x,
-  basis_conv A (fun k => \sum_h theta k h *: C h) x = basis_conv (fun h => \sum_k theta k h *: A k) C x.
+  basis_conv A (fun k => \sum_h theta k h *: C h) x = basis_conv
+    (fun h => \sum_k theta k h *: A k) C x.
 (** Eq. (12): a bi-linear score is an inner product of keys and queries. *)
-Definition AND12 := forall (R : comRingType) (m n p q d : nat) (x : 'M[R]_(m, p)) (z : 'M[R]_(n, q)) (key : 'M[R]_(p, d)) (query : 'M[R]_(q, d)),
+Definition AND12 := forall (R : comRingType) (m n p q d : nat) (x : 'M[R]_(m, p)) (z : 'M[R]_(n, q))
+  (key : 'M[R]_(p, d)) (query : 'M[R]_(q, d)),
   x *m (key *m query^T) *m z^T = (x *m key) *m (z *m query)^T.
-(** Eqs. (1) to (4) of the paper, and with hard heads (L1) the grid convolution, are Eq. (8): the bases are the heads' attention. *)
-Definition AND_attention := forall (R : comRingType) (Q K H D Cin Cout : finType) (P : H -> Q -> K -> of_ring R)
-    (Wval : H -> Cin -> D -> of_ring R) (Wout : H -> D -> Cout -> of_ring R) (X : K -> Cin -> of_ring R) q o,
+(** Eqs. (1) to (4) of the paper, and with hard heads (L1) the grid convolution, are Eq. (8): the
+    bases are the heads' attention. *)
+Definition AND_attention := forall (R : comRingType) (Q K H D Cin Cout : finType)
+  (P : H -> Q -> K -> of_ring R)
+    (Wval : H -> Cin -> D -> of_ring R) (Wout : H -> D -> Cout -> of_ring R)
+      (X : K -> Cin -> of_ring R) q o,
   mhsa P Wval Wout (fun _ => 0) X q o
   = basis_conv (fun h => \matrix_(k < #|K|, j < #|Q|) (P h (enum_val j) (enum_val k) : R))
-      (fun h => \matrix_(c < #|Cin|, e < #|Cout|) (merged Wval Wout h (enum_val c) (enum_val e) : R))
-      (\matrix_(k < #|K|, c < #|Cin|) (X (enum_val k) (enum_val c) : R)) (enum_rank q) (enum_rank o).
+      (fun h => \matrix_(c < #|Cin|, e < #|Cout|)
+        (merged Wval Wout h (enum_val c) (enum_val e) : R))
+      (\matrix_(k < #|K|, c < #|Cin|) (X (enum_val k) (enum_val c) : R)) (enum_rank q)
+        (enum_rank o).
 
 (** ** HEADS: how many position-only heads one convolution needs *)
-(** Rows of [B] are the heads' attention on the [t] taps of the neighbourhood, rows of [W] the taps. *)
-Definition attends (F : realFieldType) (h t : nat) (B : 'M[F]_(h, t)) := (forall i j, 0 <= B i j) /\ forall i, \sum_j B i j = 1.
-Definition HEADS_lower := forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
+(** Rows of [B] are the heads' attention on the [t] taps of the neighbourhood, rows of [W] the
+    taps. *)
+Definition attends (F : realFieldType) (h t : nat) (B : 'M[F]_(h, t)) := (forall i j, 0 <= B i j) /\
+  forall i, \sum_j B i j = 1.
+Definition HEADS_lower := forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p))
+  (W : 'M[F]_(t, p)),
   W = B^T *m M -> (\rank W <= h)%N.
 (** One more than the rank always serves, with heads positive everywhere, so softmaxes. *)
 Definition HEADS_upper := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t.+1, p)),
-  exists B : 'M[F]_(1 + \rank W, t.+1), attends B /\ (forall i j, 0 < B i j) /\ exists M, W = B^T *m M.
-(** As many as the rank serve if and only if the tap patterns hold one that is positive on every tap that is not zero. *)
+  exists B : 'M[F]_(1 + \rank W, t.+1), attends B /\ (forall i j, 0 < B i j) /\ exists M,
+    W = B^T *m M.
+(** As many as the rank serve if and only if the tap patterns hold one that is positive on every tap
+    that is not zero. *)
 Definition HEADS_iff := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
   (exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M)
   <-> exists x : 'cV[F]_p, forall i, row i W != 0 -> 0 < (W *m x) i ord0.
 (** And may be needed: [-1, 0, 1] has rank 1, and one head never gives it. *)
 Definition edge : 'M[rat]_(3, 1) := \col_i (i%:R - 1).
-Definition HEADS_edge := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, attends B -> edge <> B^T *m M.
+Definition HEADS_edge := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, attends B ->
+  edge <> B^T *m M.
 End Matrices.

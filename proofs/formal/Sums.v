@@ -45,7 +45,8 @@ Lemma sum_pick (I : finType) (i0 : I) (F : I -> S) : \sum_i (if i == i0 then 1 e
 Proof.
 rewrite (bigD1 i0) //= eqxx big1 ?add0r ?mul1l // => i /negbTE ->; exact: mul0l.
 Qed.
-Lemma sum_pickr (I : finType) (i0 : I) (F : I -> S) : \sum_i F i * (if i0 == i then 1 else 0) = F i0.
+Lemma sum_pickr (I : finType) (i0 : I) (F : I -> S) : \sum_i F i * (if i0 == i then 1 else 0)
+  = F i0.
 Proof. by rewrite -[RHS](sum_pick i0); apply: eq_bigr => i _; rewrite mulC eq_sym. Qed.
 Lemma sum_option (I : finType) (F : option I -> S) : \sum_p F p = F None + \sum_i F (Some i).
 Proof.
@@ -82,8 +83,10 @@ Lemma Zadd0r : right_id 0%Z Z.add. Proof. by move=> x; lia. Qed.
 Canonical Zadd_monoid := Monoid.Law ZaddA Zadd0l Zadd0r.
 Canonical Zadd_comoid := Monoid.ComLaw ZaddC.
 
-Lemma of_natD (m n : nat) : Z.of_nat (m + n) = (Z.of_nat m + Z.of_nat n)%Z. Proof. exact: Nat2Z.inj_add. Qed.
-Lemma of_natM (m n : nat) : Z.of_nat (m * n) = (Z.of_nat m * Z.of_nat n)%Z. Proof. exact: Nat2Z.inj_mul. Qed.
+Lemma of_natD (m n : nat) : Z.of_nat (m + n) = (Z.of_nat m + Z.of_nat n)%Z. Proof.
+exact: Nat2Z.inj_add. Qed.
+Lemma of_natM (m n : nat) : Z.of_nat (m * n) = (Z.of_nat m * Z.of_nat n)%Z. Proof.
+exact: Nat2Z.inj_mul. Qed.
 
 (** ** Inequalities of sums *)
 Lemma rsum_ge0 (I : Type) (s : seq I) (P : pred I) (F : I -> R) :
@@ -97,7 +100,8 @@ Proof.
 move=> H; rewrite (bigD1 i0) //=; apply: Rplus_lt_le_0_compat; first exact: H.
 by apply: rsum_ge0 => i _; apply: Rlt_le.
 Qed.
-Lemma rsum_part (I : finType) (P : pred I) (F : I -> R) : (forall i, 0 <= F i) -> \big[Rplus/0]_(i | P i) F i <= \sum_i F i.
+Lemma rsum_part (I : finType) (P : pred I) (F : I -> R) : (forall i, 0 <= F i) ->
+  \big[Rplus/0]_(i | P i) F i <= \sum_i F i.
 Proof.
 move=> H; rewrite [X in _ <= X](bigID P) /= -[X in X <= _]Rplus_0_r; apply: Rplus_le_compat_l.
 by apply: rsum_ge0 => i _; apply: H.
@@ -131,7 +135,8 @@ Proof. by move=> H; elim/big_ind2: _ => [|x y z t|//]; lia. Qed.
 Section Softmax.
 Variable K : finType.
 Implicit Types s t : K -> R.
-Lemma softmax_den s (k : K) : 0 < \sum_j exp (s j). Proof. by apply: (rsum_gt0 k) => j; exact: exp_pos. Qed.
+Lemma softmax_den s (k : K) : 0 < \sum_j exp (s j). Proof. by apply: (rsum_gt0 k) => j;
+  exact: exp_pos. Qed.
 Lemma softmax_gt0 s k : 0 < softmax s k.
 Proof. by apply: Rdiv_lt_0_compat; [exact: exp_pos | exact: (softmax_den s k)]. Qed.
 Lemma softmax_sum1 s (k : K) : \sum_j softmax s j = 1.
@@ -154,7 +159,8 @@ rewrite exp_plus; field; split; first by have := softmax_den s k; lra.
 by have := exp_pos c; lra.
 Qed.
 (** If one key has at least the share [1 - eps], all keys are within [eps] of one-hot. *)
-Lemma softmax_close s target eps : 1 - eps <= softmax s target -> forall k, Rabs (softmax s k - one_hot target k) <= eps.
+Lemma softmax_close s target eps : 1 - eps <= softmax s target -> forall k,
+  Rabs (softmax s k - one_hot target k) <= eps.
 Proof.
 move=> Ht k; rewrite /one_hot; case: eqP => [->|/eqP ne].
   by have le1 := softmax_le1 s target; rewrite -Rabs_Ropp Rabs_pos_eq; lra.

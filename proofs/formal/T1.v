@@ -1,12 +1,13 @@
-(** * T1: Theorem 1, every convolution is a multi-head self-attention
+(** * T1: Theorem 1 with its bound
 
-    Claim: quadratic heads in bijection with the taps, with [W_val W_out] of each head its tap's matrix, differ from the
-    convolution by at most the leaked mass [1 - (1 + 2 / (e^alpha - 1))^-n] times the sum over taps and channels of |w|
-    times the range of that channel over the padded grid, zeros included. So, with one head a tap of dimension at least
-    min(D_in, D_out), there are [W_val], [W_out] with which the layer tends to the convolution for every input.
-    Source: Cordonnier et al. 2020, Theorem 1, Lemmas 1 and 2; the bound is this project's.
-    Does not show: anything about rounding. The layer has Eq. (8) inside, in exact real numbers.
-    Licenses: conv2attn.convert, conv2attn.certify, conv2attn.bounds.leaked_mass. *)
+    Claim: A layer of quadratic heads at the offsets of a kernel, with W_val W_out of each head the
+    tap's matrix, differs from the convolution by at most the leaked mass times the sum over taps
+    and channels of |w| times the range of that channel of the padded input, zeros of the padding
+    included; the bound tends to 0 as alpha grows, for all sizes at once. Hence every convolution is
+    the limit of such layers, and equals one wherever the softmax is exactly one-hot.
+    Source: Cordonnier et al. 2020, Theorem 1; the bound is this project's.
+    Does not show: Floating point: rounding is bounded apart. The triangle inequality for sums is
+    used as such. *)
 From Coq Require Import Reals Lra Lia ZArith.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums L1 L2a PAD L2c L2b.
@@ -15,13 +16,15 @@ Local Open Scope R_scope.
 
 (** ** Heads that leak, against heads that do not *)
 Section Leak.
-Variables (H K C : finType) (p : H -> K -> R) (target : H -> K) (w : H -> C -> R) (x : K -> C -> R) (range : C -> R).
+Variables (H K C : finType) (p : H -> K -> R) (target : H -> K) (w : H -> C -> R) (x : K -> C -> R)
+  (range : C -> R).
 Hypothesis p_ge0 : forall h k, 0 <= p h k.
 Hypothesis p_sum1 : forall h, \sum_k p h k = 1.
 Hypothesis spread : forall c k k', Rabs (x k c - x k' c) <= range c.
 Definition soft := \sum_h \sum_c (\sum_k p h k * x k c) * w h c.
 Definition sharp := \sum_h \sum_c x (target h) c * w h c.
-Lemma head_error h c : Rabs (\sum_k p h k * x k c - x (target h) c) <= (1 - p h (target h)) * range c.
+Lemma head_error h c : Rabs (\sum_k p h k * x k c - x (target h) c)
+  <= (1 - p h (target h)) * range c.
 Proof.
 have -> : \sum_k p h k * x k c - x (target h) c = \sum_k p h k * (x k c - x (target h) c).
   rewrite -[x (target h) c in LHS]Rmult_1_l -(p_sum1 h) big_distrl rsum_minus /=.
@@ -36,11 +39,12 @@ Lemma leak_le : Rabs (soft - sharp) <= \sum_h (1 - p h (target h)) * \sum_c rang
 Proof.
 rewrite /soft /sharp rsum_minus; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => h _.
 rewrite rsum_minus big_distrr /=; apply: Rle_trans (rsum_abs _ _ _) _; apply: rsum_le => c _.
-by rewrite -Rmult_minus_distr_r Rabs_mult -Rmult_assoc; apply: Rmult_le_compat_r; [exact: Rabs_pos | exact: head_error].
+by rewrite -Rmult_minus_distr_r Rabs_mult -Rmult_assoc; apply: Rmult_le_compat_r;
+  [exact: Rabs_pos | exact: head_error].
 Qed.
 End Leak.
 
-(** ** The attention of Eq. (8) with the quadratic encoding is a quadratic head at the key that the tap reads *)
+(** ** The attention of Eq. (8) is a quadratic head at the key that the tap reads *)
 Section Converted.
 Variables (n : nat) (g : geometry n).
 Hypothesis ok : fits g.
@@ -63,7 +67,8 @@ move: (position j a) (site q a) (offset (f h) a) => x y z.
 change ((IZR (x - y) - IZR z) * (IZR (x - y) - IZR z) = IZR ((x - (y + z)) * (x - (y + z)))).
 by rewrite mult_IZR !minus_IZR plus_IZR; ring.
 Qed.
-Lemma converted_share (H Cin : finType) alpha (f : H -> taps g) (Xq : queries g -> Cin -> R) X h q : 0 < alpha ->
+Lemma converted_share (H Cin : finType) alpha (f : H -> taps g) (Xq : queries g -> Cin -> R) X h q
+  : 0 < alpha ->
   / theta_bound alpha ^ n <= converted alpha f Xq X h q (key ok q (f h)).
 Proof. by move=> alpha0; rewrite convertedE; apply: share => //; exact: keys_grid. Qed.
 End Converted.
@@ -71,9 +76,11 @@ End Converted.
 Theorem bound : T1_bound.
 Proof.
 move=> n g ok G ci co H D f Wval Wout weight b bij W alpha alpha0 Xq X range spread q o.
-pose p h := converted alpha f Xq (zero_pad X) h q; pose w h (c : 'I_(G * ci)) : R := tap weight (f h) c o.
+pose p h := converted alpha f Xq (zero_pad X) h q; pose w h (c : 'I_(G * ci)) : R :=
+  tap weight (f h) c o.
 pose target h := key ok q (f h).
-have Es : mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+have Es : mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b
+  (zero_pad X) q o
     = soft p w (zero_pad X) + b o.
   rewrite mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _.
   by rewrite W.
@@ -109,10 +116,12 @@ case: (leqP m n) => [le|lt]; rewrite ?andbT ?andbF.
 - have -> : (if m != n then m else n) = m by case: eqP => //= ->.
   move=> le_d; rewrite (bigD1 (widen_ord le_d c)) //= eqxx big1 => [|e ne].
     by rewrite add0r valK mul1l.
-  by have /negbTE -> : val e != val c; [apply: contra ne => /eqP E; apply/eqP; exact: val_inj | rewrite mul0l].
+  by have /negbTE -> : val e != val c;
+    [apply: contra ne => /eqP E; apply/eqP; exact: val_inj | rewrite mul0l].
 - move=> le_d; rewrite (bigD1 (widen_ord le_d o)) //= eqxx big1 => [|e ne].
     by rewrite add0r valK mul1r.
-  by have /negbTE -> : val e != val o; [apply: contra ne => /eqP E; apply/eqP; exact: val_inj | rewrite mul0r].
+  by have /negbTE -> : val e != val o;
+    [apply: contra ne => /eqP E; apply/eqP; exact: val_inj | rewrite mul0r].
 Qed.
 End Factor.
 
@@ -128,11 +137,13 @@ have row0 c k : 0 <= \sum_k' gap c k k' by apply: rsum_ge0.
 have spread c k k' : gap c k k' <= range c by exact: Rle_trans (rsum_term _ _) (rsum_term _ _).
 pose B o := \sum_t \sum_c range c * Rabs (tap weight t c o).
 have B0 o : 0 <= B o.
-  by do 2! (apply: rsum_ge0 => ? _); apply: Rmult_le_pos; [apply: rsum_ge0 => ? _ | exact: Rabs_pos].
+  by do 2! (apply: rsum_ge0 => ? _); apply: Rmult_le_pos;
+    [apply: rsum_ge0 => ? _ | exact: Rabs_pos].
 have S0 : 0 < 1 + \sum_o B o by have := rsum_ge0 (index_enum _) (fun o (_ : true) => B0 o); lra.
 have [alpha0 [pos small]] := leak_small n (Rdiv_lt_0_compat _ _ eps0 S0).
 exists alpha0 => alpha lt Xq q o.
-have W_eq h c o' : merged (@value reals _ _ _ d W) (@output reals _ _ _ d W) h c o' = W h c o' by exact: factored.
+have W_eq h c o' : merged (@value reals _ _ _ d W) (@output reals _ _ _ d W) h c o' = W h c o'
+  by exact: factored.
 have bij : bijective (@id (taps g)) by exists id.
 apply: Rle_trans (bound ok b bij W_eq (Rle_lt_trans _ _ _ pos lt) Xq spread q o) _; rewrite -/(B o).
 apply: Rle_trans (Rmult_le_compat_r _ _ _ (B0 o) (small _ lt)) _.
@@ -142,15 +153,20 @@ apply: Rmult_le_compat_l; first lra.
 by have := rsum_term o B0; lra.
 Qed.
 
-(** ** Instance: on any image the error at alpha = ln 3 is at most 3/4 of the sum of ranges times weights; on volumes the factor is 7/8; at alpha = ln 201, where the bound on the theta series is 1.01, less than 2 % on
-    images *)
+(** ** Instance
+
+    On any image the error at alpha = ln 3 is at most 3/4 of the sum of ranges times weights; on
+    volumes the factor is 7/8; at alpha = ln 201, where the bound on the theta series is 1.01, less
+    than 2 % on images *)
 Theorem instance : (forall (g : geometry 2), fits g ->
-  forall (f : taps g -> taps g) (Wval : taps g -> 'I_(1 * 1) -> unit -> reals) (Wout : taps g -> unit -> 'I_(1 * 1) -> reals)
+  forall (f : taps g -> taps g) (Wval : taps g -> 'I_(1 * 1) -> unit -> reals)
+    (Wout : taps g -> unit -> 'I_(1 * 1) -> reals)
     (weight : 'I_(1 * 1) -> nat -> taps g -> reals) (b : 'I_(1 * 1) -> reals),
   bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall Xq (X : pixels g -> 'I_(1 * 1) -> reals) (range : 'I_(1 * 1) -> R),
   (forall c k k', Rabs (zero_pad X k c - zero_pad X k' c) <= range c) -> forall q o,
-  Rabs (mhsa (converted (ln 3) f Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
+  Rabs (mhsa (converted (ln 3) f Xq (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout b
+    (zero_pad X) q o
         - torch_conv weight b X q o) <= 3 / 4 * \sum_t \sum_c range c * Rabs (tap weight t c o))
   /\ 1 - / theta_bound (ln 3) ^ 3 = 7 / 8 /\ 1 - / theta_bound (ln 201) ^ 2 < 2 / 100.
 Proof.
@@ -168,17 +184,22 @@ Qed.
 (** ** Mutant: the range over the pixels of the image alone, the zeros of the padding not counted *)
 Definition mutant := forall n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (Wval : H -> 'I_(G * ci) -> D -> reals)
-    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals) (b : 'I_(G * co) -> reals),
+    (Wout : H -> D -> 'I_(G * co) -> reals) (weight : 'I_(G * co) -> nat -> taps g -> reals)
+      (b : 'I_(G * co) -> reals),
   bijective f -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall alpha, 0 < alpha ->
-  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals) (range : 'I_(G * ci) -> R),
+  forall (Xq : queries g -> 'I_(G * ci) -> R) (X : pixels g -> 'I_(G * ci) -> reals)
+    (range : 'I_(G * ci) -> R),
   (forall c i j, Rabs (X i c - X j c) <= range c) -> forall q o,
   Rabs (mhsa (converted alpha f Xq (zero_pad X) : H -> _ -> _ -> reals) Wval Wout b (zero_pad X) q o
         - torch_conv weight b X q o)
   <= (1 - / theta_bound alpha ^ n) * \sum_t \sum_c range c * Rabs (tap weight t c o).
 (** One pixel of value 1 behind one zero, K = 1: the head at the pixel leaks to the zero. *)
 Definition pixel_behind_zero : geometry 1 :=
-  Geometry (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 0%N).
+  Geometry (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N) (fun _ => 1%N)
+    (fun _ => 0%N).
+(** One pixel behind a zero, one head, alpha = 1: the image alone has no spread, but the zero takes
+    a part of the attention, so the outputs differ. *)
 Theorem mutant_refuted : ~ mutant.
 Proof.
 pose g := pixel_behind_zero; have ok : fits g by [].
@@ -188,31 +209,42 @@ pose Wval (h : taps g) (c : 'I_(1 * 1)) (e : unit) : reals := 1.
 pose Wout (h : taps g) (e : unit) (o : 'I_(1 * 1)) : reals := 1.
 pose X (i : pixels g) (c : 'I_(1 * 1)) : reals := 1.
 have W (h : taps g) (c o : 'I_(1 * 1)) : merged Wval Wout h c o = tap weight h c o.
-  rewrite /merged (bigD1 tt) //= big1 => [|[]] //; rewrite /tap (ord1 c) (ord1 o) /Wval /Wout /weight /=; ring.
+  rewrite /merged (bigD1 tt) //= big1 => [|[]] //;
+    rewrite /tap (ord1 c) (ord1 o) /Wval /Wout /weight /=; ring.
 have one0 : 0 < 1 by lra.
 have flat (c : 'I_(1 * 1)) (i j : pixels g) : Rabs (X i c - X j c) <= 0.
   by rewrite Rminus_eq_0 Rabs_R0; lra.
 pose q : queries g := [ffun _ => Ordinal (isT : (1 < 2)%N)].
 pose p := converted 1 (@id (taps g)) (fun _ _ => 0) (zero_pad X).
-have padded_value (k : keys g) (c : 'I_(1 * 1)) : zero_pad X k c = if k ord0 == 1%N :> nat then 1 else 0.
-  rewrite /zero_pad (@sum_line reals 1 (fun i => [forall a, k a == (before g a + i a)%N :> nat]) (fun i => X i c)).
-  by rewrite (eq_bigl (fun _ => k ord0 == 1%N :> nat)) => [|i]; [rewrite big_mkcond big_ord_recl big_ord0 /=; case: ifP => _; ring
+have padded_value (k : keys g) (c : 'I_(1 * 1)) : zero_pad X k c
+  = if k ord0 == 1%N :> nat then 1 else 0.
+  rewrite /zero_pad
+    (@sum_line reals 1 (fun i => [forall a, k a == (before g a + i a)%N :> nat]) (fun i => X i c)).
+  by rewrite (eq_bigl (fun _ => k ord0 == 1%N :> nat)) => [|i];
+    [rewrite big_mkcond big_ord_recl big_ord0 /=; case: ifP => _; ring
     | rewrite all_axes ffunE (ord1 i)].
-have one_head F : @bigop reals (taps g) 0 (index_enum _) (fun h => BigBody h (@add reals) true (F h)) = F (line ord0).
+have one_head F : @bigop reals (taps g) 0 (index_enum _)
+  (fun h => BigBody h (@add reals) true (F h)) = F (line ord0).
   by rewrite (@sum_line reals 1 xpredT F) big_ord_recl big_ord0 /=; ring.
 pose h0 : taps g := line (ord0 : 'I_1).
-pose k0 : keys g := [ffun _ => Ordinal (isT : (0 < 2)%N)]; pose k1 : keys g := [ffun _ => Ordinal (isT : (1 < 2)%N)].
+pose k0 : keys g := [ffun _ => Ordinal (isT : (0 < 2)%N)]; pose k1 : keys g :=
+  [ffun _ => Ordinal (isT : (1 < 2)%N)].
 have two_keys (F : keys g -> reals) : \big[Rplus/0]_k F k = F k0 + F k1.
   rewrite [LHS](@sum_line reals 2 xpredT F) !big_ord_recl big_ord0 /= Rplus_0_r.
   by congr (F _ + F _); apply/ffunP => a; rewrite !ffunE; apply: val_inj.
-have share1 : p h0 q k0 + p h0 q k1 = 1 by rewrite -[LHS](two_keys (p h0 q)); exact: softmax_sum1 k0.
+have share1 : p h0 q k0 + p h0 q k1 = 1 by rewrite -[LHS](two_keys (p h0 q));
+  exact: softmax_sum1 k0.
 have leaks : 0 < p h0 q k0 by exact: softmax_gt0.
-move=> /(_ 1%N g ok 1%N 1%N 1%N _ _ (@id (taps g)) Wval Wout weight (fun _ => 0) id_bij W 1 one0 (fun _ _ => 0) X (fun _ => 0) flat q ord0).
-have -> : mhsa (converted 1 id (fun _ _ => 0) (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout (fun _ => 0) (zero_pad X) q ord0 = p h0 q k1.
+move=> /(_ 1%N g ok 1%N 1%N 1%N _ _ (@id (taps g)) Wval Wout weight (fun _ => 0) id_bij W 1 one0
+  (fun _ _ => 0) X (fun _ => 0) flat q ord0).
+have -> : mhsa (converted 1 id (fun _ _ => 0) (zero_pad X) : taps g -> _ -> _ -> reals) Wval Wout
+  (fun _ => 0) (zero_pad X) q ord0 = p h0 q k1.
   rewrite mhsaE one_head big_ord_recl big_ord0 W /tap /weight.
-  rewrite [Z in mul Z _](two_keys (fun k => p h0 q k * zero_pad X k ord0)) !padded_value !ffunE /=; ring.
+  rewrite [Z in mul Z _](two_keys (fun k => p h0 q k * zero_pad X k ord0)) !padded_value !ffunE /=;
+    ring.
 have -> : torch_conv weight (fun _ => 0) X q ord0 = 1.
-  rewrite torch_convE one_head big_ord_recl big_ord0 -(zero_pad_key ok) padded_value ffunE /tap /weight /= /q /line !ffunE /=; ring.
+  rewrite torch_convE one_head big_ord_recl big_ord0 -(zero_pad_key ok) padded_value ffunE /tap
+    /weight /= /q /line !ffunE /=; ring.
 rewrite [X in _ <= _ * X]big1 => [|t _]; last by rewrite big1 // => c _; rewrite Rmult_0_l.
 rewrite Rmult_0_r => small; have := Rle_abs (- (p h0 q k1 - 1)); rewrite Rabs_Ropp => ge.
 have := Rle_trans _ _ _ ge small; lra.

@@ -1,12 +1,15 @@
-(** * T1p: Theorem 1, how wide a head must be
+(** * T1p: Theorem 1: how wide a head must be
 
-    Claim: for linearly independent attention maps, one head a tap, [d_head >= rank W^(h)] for every tap is necessary and
-    sufficient; so it is, in particular, for hard heads and PyTorch's convolution (Lemma 1 and the width in one
-    statement). min(D_in, D_out) always serves; heads of dimension [d] give any min(d, D_out) output channels. The rank of
-    a head is at most [D_h], not [D_out - D_h]. For soft heads, that are no shifts, the condition is not necessary.
-    Source: Cordonnier et al. 2020, Theorem 1 and its remark on [D_h], corrected by this project (E3, E7, E13).
-    Does not show: the least width for dependent maps; the numerical rank of floats.
-    Licenses: conv2attn.convert. *)
+    Claim: With linearly independent attention maps, one head a tap, the layer expresses the
+    convolution if and only if d_head >= rank W_h for every tap, so min(D_in, D_out) always serves
+    and the paper's D_h >= D_out is more than is needed; any d_head output channels of d_out can be
+    expressed. The W_h are the matrices of the expansion over the heads' maps. For hard heads these
+    are the taps; for soft heads they are not, and can have lower rank than the taps. W_val W_out
+    has rank at most D_h, not D_out - D_h.
+    Source: Cordonnier et al. 2020, Theorem 1 and the remark about D_h and D_out, corrected by this
+    project.
+    Does not show: Numerical rank of floats. The least width for dependent maps, whose W_h are not
+    unique, is not given. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From C2A Require Import Statements Sums L1 L3.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
@@ -32,7 +35,8 @@ move=> F Q K H P ind m n d W b; pose S := of_ring F; split.
   pose A h : F := merged Wval Wout h c0 o.
   have zero_map q k : \sum_h (A h - W h c0 o) * P h q k = 0.
     have bias : b' o = b o.
-      have := E (fun _ _ => 0) q o; rewrite mhsaE probe0 (probe0 (S := S) (P ^~ q) (fun h c => W h c o)).
+      have := E (fun _ _ => 0) q o;
+        rewrite mhsaE probe0 (probe0 (S := S) (P ^~ q) (fun h c => W h c o)).
       by rewrite (@add0l S) [_ + b o](@add0l S).
     have := E (@spike S _ _ k c0) q o; rewrite mhsaE bias => /(@add_cancel S).
     rewrite (probe (S := S) (P ^~ q)) (probe (S := S) (P ^~ q) (fun h c => W h c o)) => same.
@@ -50,7 +54,8 @@ Qed.
 (** ** Hard heads on the padded grid are independent maps of the image, if every tap sees a pixel *)
 Section HardHeads.
 Variables (S : numbers) (n : nat) (g : geometry n) (ok : fits g).
-Lemma hard_zero_pad (H Cin : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S) (X : pixels g -> Cin -> S) h q c : hard f P ->
+Lemma hard_zero_pad (H Cin : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
+  (X : pixels g -> Cin -> S) h q c : hard f P ->
   (\sum_k P h q k * zero_pad X k c)%num = (\sum_i shift (f h) q i * X i c)%num.
 Proof.
 move=> hardP; rewrite -shiftE -(zero_pad_key ok X) -(sum_pick (key ok q (f h)) (zero_pad X ^~ c)).
@@ -61,7 +66,8 @@ End HardHeads.
 Theorem convolution : T1p_convolution.
 Proof.
 move=> F n g ok G ci co d H f P weight b bij hardP visible; pose S := of_ring F.
-pose P' (h : H) q i : S := shift (f h) q i; pose W h : 'M[F]_(G * ci, G * co) := \matrix_(c, o) tap weight (f h) c o.
+pose P' (h : H) q i : S := shift (f h) q i; pose W h : 'M[F]_(G * ci, G * co) :=
+  \matrix_(c, o) tap weight (f h) c o.
 have ind : independent (P' : H -> queries g -> pixels g -> F).
   move=> a zero h; have [q [i see]] := visible (f h); have := zero q i.
   rewrite (bigD1 h) //= big1 ?addr0 => [|j ne]; rewrite /P' /shift; first by rewrite see mulr1.
@@ -69,10 +75,13 @@ have ind : independent (P' : H -> queries g -> pixels g -> F).
   by case/eqP: ne; apply: (bij_inj bij); exact: (sees_inj ok seen see).
 have same (Wval : H -> 'I_(G * ci) -> 'I_d -> S) (Wout : H -> 'I_d -> 'I_(G * co) -> S) b' X q o :
     mhsa P Wval Wout b' (zero_pad X) q o = mhsa P' Wval Wout b' X q o.
-  by rewrite !mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite (hard_zero_pad ok _ _ _ _ hardP).
-have conv X q o : torch_conv weight b X q o = \sum_h \sum_c (\sum_i P' h q i * X i c) * W h c o + b o.
+  by rewrite !mhsaE; congr (_ + _); apply: eq_bigr => h _; apply: eq_bigr => c _;
+    rewrite (hard_zero_pad ok _ _ _ _ hardP).
+have conv X q o : torch_conv weight b X q o = \sum_h \sum_c (\sum_i P' h q i * X i c) * W h c o
+  + b o.
   rewrite torch_convE; congr (_ + _); rewrite [LHS](reindex f) /=; last exact: onW_bij.
-  by apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite !mxE; congr (_ * _); exact: (@shiftE S _ g _ X q (f h) c).
+  by apply: eq_bigr => h _; apply: eq_bigr => c _; rewrite !mxE; congr (_ * _);
+    exact: (@shiftE S _ g _ X q (f h) c).
 have width := independent_maps ind d W b; split=> [[Wval [Wout [b' E]]] t|le_d].
   have [f' _ fK] := bij; rewrite -(fK t); move: (f' t); apply/width; exists Wval, Wout, b' => X q o.
   by rewrite -same E conv.
@@ -83,15 +92,18 @@ Qed.
 Theorem channels : T1p_channels.
 Proof.
 move=> F m n d; split=> [W|kept inj W]; first by rewrite leq_min rank_leq_row rank_leq_col.
-have /factor_iff_rank [V [U E]] : (\rank W <= d)%N by apply: leq_trans (rank_leq_col W) (geq_minl d n).
+have /factor_iff_rank [V [U E]] : (\rank W <= d)%N by apply: leq_trans (rank_leq_col W)
+  (geq_minl d n).
 exists V, (\matrix_(e, o) \sum_(j | kept j == o) U e j) => c o.
-rewrite E !mxE; apply: eq_bigr => e _; rewrite !mxE (bigD1 o) //= big1 ?addr0 // => j /andP [/eqP /inj -> /eqP].
+rewrite E !mxE; apply: eq_bigr => e _; rewrite !mxE (bigD1 o) //= big1 ?addr0 // => j /andP
+  [/eqP /inj -> /eqP].
 by [].
 Qed.
 
 Theorem rank_of_a_head : T1p_rank.
 Proof.
-have le (F : fieldType) m n d (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)) : (\rank (V *m U) <= d)%N by apply/factor_iff_rank; exists V, U.
+have le (F : fieldType) m n d (V : 'M[F]_(m, d)) (U : 'M[F]_(d, n)) : (\rank (V *m U) <= d)%N
+  by apply/factor_iff_rank; exists V, U.
 split=> [|/(_ rat_fieldType 4%N 4%N 1%N isT) [V [U E]]]; first exact: le.
 by have := le _ _ _ _ V U; rewrite E.
 Qed.
@@ -101,7 +113,8 @@ Definition mixture (h k : bool) : rat := if h == k then 3%:Q / 4%:Q else 1 / 4%:
 Lemma mixtures_are_independent : independent (fun h (_ : unit) k => mixture h k).
 Proof.
 have lin (x y : rat) : x * 3%:Q + y = 0 -> x + y * 3%:Q = 0 -> x = 0 /\ y = 0.
-  move=> /eqP; rewrite addrC addr_eq0 => /eqP -> /eqP; rewrite mulNr -mulrA subr_eq0 -{1}[x]mulr1 => /eqP E.
+  move=> /eqP; rewrite addrC addr_eq0 => /eqP -> /eqP;
+    rewrite mulNr -mulrA subr_eq0 -{1}[x]mulr1 => /eqP E.
   suff x0 : x = 0 by rewrite x0 mul0r oppr0.
   by apply/eqP; apply/negPn/negP => nx; have := mulfI nx E => /eqP.
 move=> a z; have := z tt false; have := z tt true.
@@ -114,31 +127,39 @@ Proof.
 pose diag (a b : rat) : 'M[rat]_2 := \matrix_(i, j) if i == j then (if i == 0 then a else b) else 0.
 exists (fun t => if t then diag (3%:Q / 4%:Q) (1 / 4%:Q) else diag (1 / 4%:Q) (3%:Q / 4%:Q)).
 exists mixture.
-exists (fun h => if h then delta_mx 0 0 else delta_mx 1 0), (fun h => if h then delta_mx 0 0 else delta_mx 0 1).
+exists (fun h => if h then delta_mx 0 0 else delta_mx 1 0),
+  (fun h => if h then delta_mx 0 0 else delta_mx 0 1).
 split; first exact: mixtures_are_independent.
 split; [|split; [|split]].
 - move=> t; apply/eqP; rewrite -/(row_full _) -sub1mx; apply/submxP.
   exists (if t then diag (4%:Q / 3%:Q) 4%:Q else diag 4%:Q (4%:Q / 3%:Q)).
-  by case: t; apply/matrixP => i j; rewrite !mxE !big_ord_recl big_ord0 !mxE; case: i => [[|[|//]] ?]; case: j => [[|[|//]] ?];
+  by case: t; apply/matrixP => i j; rewrite !mxE !big_ord_recl big_ord0 !mxE;
+    case: i => [[|[|//]] ?]; case: j => [[|[|//]] ?];
      apply/eqP; vm_compute.
 - by case; case.
 - by case; apply/eqP; vm_compute.
 - move=> X; apply/rowP => j; rewrite !mxE !big_ord_recl !big_ord0 !mxE !big_ord_recl !big_ord0 !mxE.
-  by case: j => [[|[|//]] ?] /=; rewrite !(mulr0, mulr1, addr0, add0r) (mulrC (X true _ _)) (mulrC (X false _ _)).
+  by case: j => [[|[|//]] ?] /=; rewrite !(mulr0, mulr1, addr0, add0r) (mulrC (X true _ _))
+    (mulrC (X false _ _)).
 Qed.
 
-(** ** Instance: one pixel, one tap, two channels: width 1 gives the tap [[1, 2], [2, 4]], of rank 1 *)
+(** ** Instance
+
+    One pixel, one tap, two channels: width 1 gives the tap [[1, 2], [2, 4]], of rank 1 *)
 Theorem instance : exists (V : 'M[rat]_(2, 1)) (U : 'M[rat]_(1, 2)),
   V *m U = \matrix_(i, j) ((i + 1) * (j + 1))%N%:R /\ (\rank (V *m U) <= 1)%N.
 Proof.
-exists (\col_i (i + 1)%N%:R), (\row_j (j + 1)%N%:R); split; last by have [le _] := rank_of_a_head; exact: le.
+exists (\col_i (i + 1)%N%:R), (\row_j (j + 1)%N%:R); split; last by have [le _] := rank_of_a_head;
+  exact: le.
 by apply/matrixP => i j; rewrite !mxE big_ord1 !mxE natrM.
 Qed.
 
 (** ** Mutant: a head may be narrower than its tap's rank by one *)
-Definition mutant := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F), independent P ->
+Definition mutant := forall (F : fieldType) (Q K H : finType) (P : H -> Q -> K -> of_ring F),
+  independent P ->
   forall (m n d : nat) (W : H -> 'M[F]_(m, n)) (b : 'I_n -> F),
-  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F) (b' : 'I_n -> of_ring F),
+  (exists (Wval : H -> 'I_m -> 'I_d -> of_ring F) (Wout : H -> 'I_d -> 'I_n -> of_ring F)
+    (b' : 'I_n -> of_ring F),
      forall (X : K -> 'I_m -> of_ring F) q o,
      mhsa P Wval Wout b' X q o = \sum_h \sum_c (\sum_k P h q k * X k c) * W h c o + b o)
   <-> (forall h, \rank (W h) <= d.+1)%N.
@@ -146,7 +167,9 @@ Theorem mutant_refuted : ~ mutant.
 Proof.
 pose P (_ _ _ : unit) : of_ring rat_fieldType := 1.
 have ind : independent (P : unit -> unit -> unit -> rat).
-  by move=> a zero []; have := zero tt tt; rewrite (bigD1 tt) //= big1 => [|[]] //; rewrite addr0 mulr1.
-move=> /(_ _ _ _ _ P ind 2%N 2%N 1%N (fun _ => 1%:M) (fun _ => 0)) [_]; rewrite mxrank1 => /(_ (fun _ => isT)).
+  by move=> a zero []; have := zero tt tt; rewrite (bigD1 tt) //= big1 => [|[]] //;
+    rewrite addr0 mulr1.
+move=> /(_ _ _ _ _ P ind 2%N 2%N 1%N (fun _ => 1%:M) (fun _ => 0)) [_];
+  rewrite mxrank1 => /(_ (fun _ => isT)).
 by move/(independent_maps ind) => /(_ tt); rewrite mxrank1.
 Qed.

@@ -1,32 +1,40 @@
-"""The proved checker of certificates as a program: extracted from Coq to OCaml, compiled, and run on files.
+"""The proved checker of certificates and the proved bound of rows as programs: extracted from Coq, compiled, and run.
 
-    python -m proofs.formal.extraction [FILE ...]     builds it, and runs it on these files
+    python -m proofs.formal.extraction [FILE ...]     builds both, and runs the checker on these files
 
 Without files it runs on the samples and on what check-span writes about the networks in examples/. Everything must be
-confirmed, and refused once the weights or the dual vectors that decide have the opposite sign.
+confirmed, and refused once the weights or the dual vectors that decide have the opposite sign; samples/refused/ holds
+files that must be refused as they are. The bound of a row of each convolution in examples/ must be what the twin in
+Python says.
 """
 
 import shutil
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
+
+import torch
+
+from conv2attn.bounds.row import Heads, Row, Setting
 
 from .sources import coqc
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent / "samples"
+REFUSED = SAMPLES / "refused"
 EXAMPLES = HERE.parents[1] / "examples"
-SOURCES = ("Checker.v", "Extract.v", "span_checker_main.ml")
-COMPILER = "ocamlfind ocamlopt -w -a -package zarith -linkpkg span_checker.mli span_checker.ml span_checker_main.ml -o"
+SOURCES = ("Checker.v", "Rows.v", "Extract.v", "integers.ml", "span_checker_main.ml", "row_bound_main.ml")
+COMPILER = "ocamlfind ocamlopt -w -a -package zarith -linkpkg integers.ml {0}.mli {0}.ml {0}_main.ml -o"
 
 
 class ExtractionError(RuntimeError):
     """The checker could not be built here."""
 
 
-def built(target: Path) -> Path:
-    """The program at `target`, made anew.
+def built(target: Path, name: str = "span_checker") -> Path:
+    """The program called `name`, `span_checker` or `row_bound`, at `target`, made anew.
 
     Raises:
         ExtractionError: coqc, ocamlfind or Zarith is missing, or one of them failed.
@@ -35,12 +43,14 @@ def built(target: Path) -> Path:
     if missing:
         raise ExtractionError(f"the proved checker is not built here: {' and '.join(missing)} missing")
     with tempfile.TemporaryDirectory() as folder:
-        for name in SOURCES:
-            shutil.copy(HERE / name, folder)
-        problems = [problem for name in SOURCES[:2] for _, problem in [coqc(Path(folder), name)] if problem]
+        for source in SOURCES:
+            shutil.copy(HERE / source, folder)
+        coq = [source for source in SOURCES if source.endswith(".v")]
+        problems = [problem for source in coq for _, problem in [coqc(Path(folder), source)] if problem]
         if problems:
             raise ExtractionError(problems[0])
-        run = subprocess.run([*COMPILER.split(), str(target.resolve())], cwd=folder, capture_output=True, text=True)
+        command = [*COMPILER.format(name).split(), str(target.resolve())]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if run.returncode:
             raise ExtractionError(f"ocamlopt: {(run.stderr or run.stdout).strip()[-500:]}")
     return target
@@ -48,10 +58,18 @@ def built(target: Path) -> Path:
 
 def answers(program: Path, text: str) -> list[bool]:
     """Whether the proved checker confirms each certificate in `text`; empty if it is not a file of certificates."""
-    run = subprocess.run([str(program), "/dev/stdin"], input=text, capture_output=True, text=True)
+    run = subprocess.run([str(program), "/dev/stdin"], input=text.encode(), capture_output=True)
     if run.returncode not in (0, 1):
         return []
-    return [line == "confirmed" for line in run.stdout.splitlines()]
+    return [line == b"confirmed" for line in run.stdout.splitlines()]
+
+
+def bounds_of_rows(program: Path, text: str) -> list[int | None]:
+    """The proved bound of each row in `text`, times 2^256, None where it has none; empty if these are no rows."""
+    run = subprocess.run([str(program), "/dev/stdin"], input=text.encode(), capture_output=True)
+    if run.returncode not in (0, 1):
+        return []
+    return [None if line == b"none" else int(line) for line in run.stdout.splitlines()]
 
 
 def corrupted(text: str) -> list[str]:
@@ -96,8 +114,12 @@ def zoo(folder: Path) -> list[Path]:
 def confirmed(program: Path, path: Path) -> bool:
     """Whether every certificate of a file is confirmed, and refused with its weights or duals turned; says so."""
     text = path.read_text()
-    found, opposite = answers(program, text), answers(program, turned(text))
-    good = bool(found) and all(found) and bool(opposite) and not any(opposite)
+    found = answers(program, text)
+    if not (found and all(found)):
+        print(f"{path.name}: {sum(found)} of {len(found)} confirmed")
+        return False
+    opposite = answers(program, turned(text))
+    good = bool(opposite) and not any(opposite)
     changed = f"{opposite.count(False)} of {len(opposite)} refused with the opposite sign"
     if path.parent == SAMPLES:  # small: each of their integers counts
         refused = [not all(answers(program, each) or [False]) for each in corrupted(text)]
@@ -106,16 +128,43 @@ def confirmed(program: Path, path: Path) -> bool:
     return good
 
 
+def rows_of(network: Path) -> list[Row]:
+    """For each convolution of a state dict its output channel of largest weights, with exact and with soft heads."""
+    found = []
+    for weight in torch.load(network, weights_only=True).values():
+        if weight.dim() < 3:
+            continue
+        sums, terms = weight.double().abs().flatten(1).sum(1), weight[0].numel()
+        heads = Heads.of(5.0, weight.dim() - 2, 224, "float32", apart=True)
+        for soft, casts in product((None, heads), (1, 2)):
+            settings = Setting.of(terms, "float32"), Setting.of(terms, "float32", casts=casts)
+            found.append(Row.of(sums.max().item(), 0.0, 1.0, *settings, soft))
+    return found
+
+
+def bounded(program: Path, rows: list[Row]) -> bool:
+    """Whether the proved program and its twin bound each row alike; says so."""
+    found = bounds_of_rows(program, "\n".join(row.written() for row in rows))
+    alike = found == [row.bound for row in rows] and None not in found
+    print(f"{len(rows)} rows of convolutions: bounds {'as' if alike else 'NOT AS'} proved")
+    return alike
+
+
 def main(files: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             program = built(Path(folder) / "check-span-certificate")
+            rows = built(Path(folder) / "bound-rows", "row_bound")
             paths = [*map(Path, files)] or [*sorted(SAMPLES.glob("*.txt")), *zoo(Path(folder))]
         except ExtractionError as error:
             print(error)
             return 3
         wrong = [path for path in paths if not confirmed(program, path)]
-    return 1 if wrong else 0
+        hostile = [] if files else sorted(REFUSED.glob("*.txt"))
+        wrong += [path for path in hostile if any(answers(program, path.read_text()))]
+        print(*[f"{path.name}: {'CONFIRMED' if path in wrong else 'refused'}" for path in hostile], sep="\n")
+        right = all(bounded(rows, rows_of(path)) for path in sorted(EXAMPLES.glob("resnet*.pt")))
+    return 1 if wrong or not right else 0
 
 
 if __name__ == "__main__":

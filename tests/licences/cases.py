@@ -10,10 +10,12 @@ from typing import Any
 from flint import arb
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from licences.domains import cases, domain_of
 from sympy import Indexed, Integer, Rational, sympify
 
 from conv2attn.basis import Sites
-from proofs.normal_form import terms
+from proofs.domain import Domain
+from proofs.points import terms
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,22 @@ class Licence:
         agrees: whether a function gives, for a case, what is proved.
         mutants: wrong functions, at least one for each branch; each must disagree on some case.
         examples: how many cases are drawn, and six times as many at most to show a mutant wrong.
+        domain: the domain as data, where it is; `cases` are then drawn from it, and plants generated.
+        shape: from the arguments of the function to the case that `agrees` takes.
     """
 
     cases: SearchStrategy[Any]
     agrees: Callable[[Any, Any], bool]
     mutants: dict[str, Any]
     examples: int = 40
+    domain: Domain | None = None
+    shape: Callable[..., Any] = lambda *arguments: arguments
+
+    @staticmethod
+    def over(claim, name, agrees, mutants, examples=40, shape=lambda *arguments: arguments):
+        """The licence of a function whose domain is data."""
+        domain = domain_of(claim, name)
+        return Licence(cases(domain).map(lambda case: shape(*case)), agrees, mutants, examples, domain, shape)
 
 
 def exact(expr, **values):

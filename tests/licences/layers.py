@@ -103,18 +103,16 @@ def is_wide_enough(head_width, case):
 
 @st.composite
 def taps(draw):
-    """Integer taps in groups, a width that serves, and whether identities are stored."""
+    """Integer taps in groups, and a width that serves."""
     groups, d_out, d_in = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
     width = min(d_out, d_in) + draw(st.integers(0, 4))
-    return integers(draw, (draw(st.integers(1, 4)), groups * d_out, d_in)), groups, width, draw(st.booleans())
+    return integers(draw, (draw(st.integers(1, 4)), groups * d_out, d_in)), groups, width
 
 
 def are_factors(factors, case):
     """The product of the factors is the tap in each head and group; an absent factor is an identity."""
-    given, groups, width, stored = case
-    value, output = factors(given, groups, width, stored)
-    if stored and (value is None or output is None):
-        return False
+    given, groups, width = case
+    value, output = factors(given, groups, width)
     heads, d_out, d_in = len(given), given.shape[1] // groups, given.shape[2]
     for h in range(heads):
         for g in range(groups):
@@ -219,12 +217,10 @@ LICENCES = {
             "output transposed": changed(output=lambda o: o.flip(1)),
             "value transposed": changed(value=lambda v: v.flip(1)),
             "heads reversed": changed(value=lambda v: v.flip(0)),
-            "identities never stored": lambda taps, groups, width, stored: construction.factors(
-                taps, groups, width, False
-            ),
-            "groups as one": lambda taps, groups, width, stored: construction.factors(taps, 1, width, stored),
-            "cut to the width": lambda taps, groups, width, stored: construction.factors(
-                taps, groups, min(width, taps.shape[2]), stored
+            "taps at every width": lambda taps, groups, width: (None, taps),
+            "groups as one": lambda taps, groups, width: construction.factors(taps, 1, width),
+            "cut to the width": lambda taps, groups, width: construction.factors(
+                taps, groups, min(width, taps.shape[2])
             ),
         },
         examples=100,

@@ -10,8 +10,6 @@ from licences.cases import Licence, ball
 
 from conv2attn.bounds import leaked_mass, leaked_mass_covariance, leaked_mass_diagonal, mixing_effect
 
-ALPHAS = st.floats(math.log(1e-3), math.log(700)).map(math.exp)
-
 
 def rivals(alpha, beside=Fraction(0)):
     """A ball around the sum over all n != 0 of exp(-alpha (n^2 - 2 n beside)), summed until the rest is tiny."""
@@ -35,10 +33,6 @@ def is_the_leak(function, case):
     with ctx.workprec(2000):
         bound, exact = function(*arguments), leak(axes)
         return bool(ball(bound) >= exact) and bool(ball(math.nextafter(bound, 0)) < exact.upper())
-
-
-CENTRES = st.integers(-5, 5).map(float) | st.floats(-5, 5)
-DIAGONAL = st.lists(st.tuples(ALPHAS.filter(lambda a: a < 100), CENTRES), min_size=1, max_size=4)
 
 
 def beside(centre):
@@ -116,8 +110,9 @@ LICENCES = {
             "never 0": lambda alpha, n: max(2.0**-40, leaked_mass(alpha, n)),
         },
     ),
-    ("L2c", "bounds.leaked_mass"): Licence(
-        st.tuples(ALPHAS, st.integers(1, 4)).map(lambda case: ([(case[0],)] * case[1], case)),
+    ("L2c", "bounds.leaked_mass"): Licence.over(
+        "L2c",
+        "bounds.leaked_mass",
         is_the_leak,
         {
             "cancellation": float_bound,
@@ -126,9 +121,11 @@ LICENCES = {
             "too large below 3": by_branch(1 + 1e-9, 1),
             "too large above 3": by_branch(1, 1 + 1e-9),
         },
+        shape=lambda alpha, n: ([(alpha,)] * n, (alpha, n)),
     ),
-    ("L2c", "bounds.leaked_mass_diagonal"): Licence(
-        DIAGONAL.map(lambda axes: ([(a, beside(c)) for a, c in axes], ([a for a, _ in axes], [c for _, c in axes]))),
+    ("L2c", "bounds.leaked_mass_diagonal"): Licence.over(
+        "L2c",
+        "bounds.leaked_mass_diagonal",
         is_the_leak,
         {
             "the sharpest axis for all": lambda alphas, centre: leaked_mass(max(alphas), len(alphas)),
@@ -141,6 +138,7 @@ LICENCES = {
             ),
             "a shifted centre": lambda alphas, centre: leaked_mass_diagonal(alphas, [c + 0.125 for c in centre]),
         },
+        shape=lambda alphas, centre: ([(a, beside(c)) for a, c in zip(alphas, centre, strict=True)], (alphas, centre)),
     ),
     ("GQ", "bounds.leaked_mass_covariance"): Licence(
         precisions(),
@@ -154,8 +152,9 @@ LICENCES = {
         },
         examples=40,
     ),
-    ("T1", "bounds.mixing_effect"): Licence(
-        st.tuples(st.floats(0, 1), st.floats(0, 1e6)),
+    ("T1", "bounds.mixing_effect"): Licence.over(
+        "T1",
+        "bounds.mixing_effect",
         is_the_effect,
         {
             "without the radius": lambda share, radius: mixing_effect(share, 1.0),

@@ -3,16 +3,11 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import strategies as st
 from licences.cases import Licence
 
 from conv2attn.bounds import FORMATS, RoundingBound, convolution_bound, difference_bound, gamma
 from conv2attn.bounds.formats import accumulator_of, storage_of
 from proofs import FLOAT
-
-POWERS = st.integers(8, 53).map(lambda p: 2.0**-p)
-SIZES = st.floats(0, 2.0**20, allow_subnormal=False)
-FACTORS = st.floats(0, 1, allow_subnormal=False)
 
 
 def rounded_up(value, proved):
@@ -70,11 +65,11 @@ def without(**forced):
     return lambda terms, name, **given: convolution_bound(terms, name, **given | forced)
 
 
-BOUND = st.builds(RoundingBound, FACTORS, FACTORS)
 NONE = RoundingBound(0.0, 0.0)
 LICENCES = {
-    ("FLOAT", "bounds.gamma"): Licence(
-        st.tuples(st.integers(0, 100), POWERS),
+    ("FLOAT", "bounds.gamma"): Licence.over(
+        "FLOAT",
+        "bounds.gamma",
         lambda function, case: rounded_up(function(*case), FLOAT.gamma(case[0], Fraction(case[1]))),
         {
             "n u": lambda n, u: n * u,
@@ -83,14 +78,9 @@ LICENCES = {
             "half of u": lambda n, u: gamma(n, u / 2),
         },
     ),
-    ("FLOAT", "bounds.convolution_bound"): Licence(
-        st.tuples(
-            st.integers(1, 10**5),
-            st.sampled_from(list(FORMATS)),
-            st.booleans(),
-            *(st.integers(0, 4), st.integers(0, 9)),
-            *(st.booleans(), st.booleans()),
-        ),
+    ("FLOAT", "bounds.convolution_bound"): Licence.over(
+        "FLOAT",
+        "bounds.convolution_bound",
         bounds_a_convolution,
         {
             "no bias": without(bias=False),
@@ -109,8 +99,9 @@ LICENCES = {
         },
         examples=200,
     ),
-    ("FLOAT", "bounds.difference_bound"): Licence(
-        st.tuples(SIZES, st.floats(-8, 8, allow_subnormal=False), SIZES, BOUND, BOUND, FACTORS, BOUND),
+    ("FLOAT", "bounds.difference_bound"): Licence.over(
+        "FLOAT",
+        "bounds.difference_bound",
         bounds_a_difference,
         {
             "no bias": lambda s, b, *others: difference_bound(s, 0.0, *others),
@@ -123,5 +114,9 @@ LICENCES = {
             "sides swapped": lambda s, b, r, f, g, leak, mixing: difference_bound(s, b, r, g, f, leak, mixing),
         },
         examples=120,
+        shape=lambda s, b, r, first, second, leak, mixing: (
+            *(s, b, r, RoundingBound(*first), RoundingBound(*second)),
+            *(leak, RoundingBound(*mixing)),
+        ),
     ),
 }

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 
 from flint import arb, ctx
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from licences.thresholds import rounds_to_zero
 
 from conv2attn.bounds import (
     FORMATS,
+    Arithmetic,
+    Head,
     RoundingBound,
     computed_leak,
     hard_mixing_bound,
@@ -139,17 +142,108 @@ def bounds_a_softmax(function, case):
         return found == math.inf if proved is None else just_above(found, proved)
 
 
+def side_sum(alpha, shift, first=1):
+    """The sum over n >= first of exp(-alpha (n^2 - 2 n shift)), to 300 bits."""
+    last = first + 3 + math.isqrt(int(300 / float(alpha)))
+    return sum(((-alpha * (n * n - 2 * ball(shift) * n)).exp() for n in range(first, last)), arb(0))
+
+
+def moments(head, alpha, c):
+    """M of claim SOFT, one for each axis: the largest ratio of sums on a side; for no box, over the target alone."""
+    for shift in head.shifts:
+        sides = [(side_sum((1 - c) * alpha, s), side_sum(alpha, s)) for s in (shift, -shift)]
+        found = [(arb(0.5) + more) / (arb(0.5) + less) for more, less in sides] if head.box else [
+            1 + sum(more - less for more, less in sides)
+        ]  # fmt: skip
+        if head.outside:
+            top = -(1 - c).log() / c
+            last = 3 + math.isqrt(int(300 / float(alpha)))
+            sizes = [max(alpha * n * n, top, key=float) for n in range(1, last)]
+            found.append(1 + sum(((-s).exp() * ((c * s).exp() - 1) for s in sizes), arb(0)))
+        yield reduce(arb.max, found)
+
+
+def beyond(alpha, shifts, reach):
+    """What the keys that are more than `reach` from the nearest along some axis weigh."""
+    whole = [1 + side_sum(alpha, s) + side_sum(alpha, -s) for s in shifts]
+    rest = [side_sum(alpha, s, reach + 1) + side_sum(alpha, -s, reach + 1) for s in shifts]
+    return sum((math.prod(whole[:a] + whole[a + 1 :], start=arb(1)) * rest[a] for a in range(len(shifts))), arb(0))
+
+
+def score_errors(head, arithmetic, score_error):
+    """c and c0 of claim SOFT: what a score, less the largest, is off by, of it and besides."""
+    u, added = arb(numbers(arithmetic.format)[0].unit_roundoff), 1 + FLOAT.gamma(
+        len(head.shifts), arb(numbers(arithmetic.format)[0].unit_roundoff)
+    )  # fmt: skip
+    if arithmetic.fused:
+        return u, (1 + u) * 2 * ball(score_error)
+    if not any(head.shifts) and not head.distance:
+        return (1 + u) ** 2 * added - 1, arb(0)
+    score = (1 + u) ** 5 * added - 1
+    return (1 + u) * (1 + score) - 1, (1 + u) * 2 * score * ball(head.alpha) * ball(head.distance)
+
+
+def soft_mean(head, keys, arithmetic, score_error, mean, theta, reach):
+    """The bound of claim SOFT on a mean, its factor, for the keys within `reach`; None where its conditions fail."""
+    form, (inner, stored) = FORMATS[arithmetic.format], numbers(arithmetic.format)
+    u, cast, alpha = arb(inner.unit_roundoff), arb(stored.unit_roundoff), ball(head.alpha)
+    near, d = min(keys, (2 * reach + 1) ** len(head.shifts)), 2 * ball(arithmetic.exp_ulps) * u
+    c, c0 = score_errors(head, arithmetic, score_error)
+    if arithmetic.fused:
+        d = (1 + d) ** (1 + -(-keys // 32)) * (1 + u) ** -(-keys // 32) - 1
+    others, computed = beyond(alpha, head.shifts, reach), beyond((1 - c) * alpha, head.shifts, reach)
+    off = ((1 + d) * (c0.exp() * mean - 1) + d * (1 - 1 / theta)) * (1 + others)
+    far, g = (1 + d) * c0.exp() * computed, FLOAT.gamma(near, u)
+    lost = (1 + g) * 2 * 2 * far  # 1 + gamma is at most 2 on every grid
+    if not (off <= 1 and g <= 1 and (1 - g) * (1 - off) > lost):
+        return None
+    mu = (1 + cast) * (3 + 2 * u) * arb(inner.smallest_normal) + inner.smallest_normal + stored.smallest_subnormal
+    weights = SOFT.softmax(near, off, arb(0), g, lost, (1 + u) ** 2 * (1 + cast) - 1, mu) + 2 * far + 2 * others
+    far, coarse = 2 * far, 2 if form.cuts or arithmetic.truncates else 1
+    cut, step, once, apart = 2 * arb(form.unit_roundoff) if form.cuts else arb(0), coarse * u, 0, 2
+    if inner != stored:
+        once = 1
+        if arithmetic.stores_means:
+            step, once, apart = (1 + step) * (1 + cast) - 1, 0, 4
+    if not near * step < 1:
+        return None
+    grown = (1 + cut) ** 2 * (1 + FLOAT.gamma(near, step)) * (1 + cast) ** once
+    every = (1 + cut) ** 2 * 2 * (1 + cast) ** once
+    return weights + far + (grown - 1) * (1 + weights) + grown * apart * every * far
+
+
+def soft_factor(head, keys, arithmetic, score_error):
+    """The least of `soft_mean` over all reaches; None where it is nowhere."""
+    last, alpha = math.ceil(math.sqrt(42 / head.alpha)) + 1, ball(head.alpha)
+    mean = math.prod(moments(head, alpha, score_errors(head, arithmetic, score_error)[0]), start=arb(1))
+    theta = math.prod((1 + side_sum(alpha, s) + side_sum(alpha, -s) for s in head.shifts), start=arb(1))
+    found = [soft_mean(head, keys, arithmetic, score_error, mean, theta, reach) for reach in range(last + 1)]
+    known = [each for each in found if each is not None]
+    return reduce(arb.min, known) if known else None
+
+
 def bounds_a_soft_mean(function, case):
-    keys, name, _, _ = case
-    inner, stored = numbers(name)
-    found = function(*case)
+    head, keys, arithmetic, score_error = case
+    found = function(head, keys, arithmetic, score_error)
     with ctx.workprec(400):
-        off, tiny, grown = weights_off(*case), arb(inner.smallest_normal), mean(keys, name)
-        if off is None:
+        if arithmetic.by_axis and head.box:
+            heads = [replace(head, shifts=(shift,)) for shift in head.shifts]
+            parts = [soft_factor(h, k, arithmetic, score_error) for h, k in zip(heads, keys, strict=True)]
+            proved = None if None in parts else math.prod((1 + part for part in parts), start=arb(1)) - 1
+        else:
+            proved = soft_factor(head, math.prod(keys), arithmetic, score_error)
+        if proved is None:
             return found.factor == math.inf
-        lost = FLOAT.underflow(keys, tiny, keys, tiny, 1, tiny + stored.smallest_subnormal)
-        factor, absolute = SOFT.soft_mixing(grown, off, lost)
-        return just_above(found.factor, factor) and just_above(found.absolute, absolute)
+        inner, stored = numbers(arithmetic.format)
+        tiny, smallest = ball(inner.smallest_normal), ball(stored.smallest_subnormal)
+        slack = arb(1) + ball(2) ** -12 if head.alpha >= 1 else ball(1.05)
+        lost = math.prod(keys) * (tiny * 2**30 + 2**4 * smallest)
+        return bool(
+            proved <= ball(found.factor)
+            and ball(found.factor) <= (proved + math.prod(keys) * tiny * 2**30) * slack
+            and tiny + smallest <= ball(found.absolute)
+            and ball(found.absolute) <= lost
+        )
 
 
 def scaled(function, part, by):
@@ -167,13 +261,33 @@ def in_one_format(function, place):
     return lambda *case: function(*case[:place], "float32", *case[place + 1 :])
 
 
-SOFT_CASES = st.tuples(
-    st.floats(0, math.log(1e5)).map(math.exp).map(round), NAMES, st.floats(0, 1, allow_subnormal=False), ULPS
-)
-HARD_CASES = st.tuples(st.floats(1, 3), AXES, NAMES, ULPS)
+@st.composite
+def soft_heads(draw):
+    """A head of up to three axes, its keys, an arithmetic, and an error of its scores where it is fused."""
+    n = draw(AXES)
+    alpha = draw(st.floats(-3, math.log(40)).map(math.exp))
+    enumerated = n == 1 and draw(st.booleans())
+    shifts = (0.0,) * n if enumerated or draw(st.booleans()) else tuple(draw(st.floats(0, 0.5)) for _ in range(n))
+    outside = not enumerated and draw(st.booleans())
+    distance = sum(shift**2 for shift in shifts) * (1 + 2**-40) + (draw(st.integers(1, 40)) if outside else 0)
+    fused = draw(st.booleans())
+    arithmetic = Arithmetic(
+        draw(NAMES),
+        exp_ulps=draw(ULPS),
+        truncates=draw(st.booleans()),
+        stores_means=draw(st.booleans()),
+        by_axis=not fused and draw(st.booleans()),
+        fused=fused,
+    )
+    keys = tuple(draw(st.integers(1, 150)) for _ in range(n))
+    error = draw(st.floats(0, 2**-10, allow_subnormal=False)) if fused else 0.0
+    return Head(alpha, shifts, distance, outside, not enumerated), keys, arithmetic, error
+
+
 LICENCES = {
-    ("SOFT", "bounds.softmax_error"): Licence(
-        SOFT_CASES,
+    ("SOFT", "bounds.softmax_error"): Licence.over(
+        "SOFT",
+        "bounds.softmax_error",
         bounds_a_softmax,
         {
             "scores taken for exact": lambda k, f, s, e: softmax_error(k, f, 0.0, e),
@@ -187,20 +301,31 @@ LICENCES = {
         examples=100,
     ),
     ("SOFT", "bounds.soft_mixing_bound"): Licence(
-        SOFT_CASES,
+        soft_heads(),
         bounds_a_soft_mean,
         {
-            "float32 for all": in_one_format(soft_mixing_bound, 1),
-            "scores taken for exact": lambda k, f, s, e: soft_mixing_bound(k, f, 0.0, e),
-            "the weights alone": lambda *case: RoundingBound(softmax_error(*case), soft_mixing_bound(*case).absolute),
+            "float32 for all": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, format="float32"), e),
+            "scores taken for exact": lambda h, k, a, e: soft_mixing_bound(replace(h, distance=0.0), k, a, 0.0),
+            "scores ten times too good": lambda h, k, a, e: soft_mixing_bound(
+                replace(h, distance=h.distance / 10), k, a, e / 10
+            ),
+            "on a pixel": lambda h, k, a, e: soft_mixing_bound(replace(h, shifts=(0.0,) * len(h.shifts)), k, a, e),
+            "never outside": lambda h, k, a, e: soft_mixing_bound(replace(h, outside=False), k, a, e),
+            "always a box": lambda h, k, a, e: soft_mixing_bound(replace(h, box=True), k, a, e),
+            "exp as documented": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, exp_ulps=2.0), e),
+            "all axes at once": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, by_axis=False), e),
+            "never fused": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, fused=False), e),
+            "never truncated": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, truncates=False), e),
+            "sums stored once": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, stores_means=False), e),
+            "one key": lambda h, k, a, e: soft_mixing_bound(h, (1,) * len(k), a, e),
             "nothing lost": scaled(soft_mixing_bound, "absolute", 0.0),
-            "underflow that does not grow": scaled(soft_mixing_bound, "absolute", 0.999),
             "a smaller factor": scaled(soft_mixing_bound, "factor", 0.999),
         },
-        examples=100,
+        examples=150,
     ),
-    ("SOFT", "bounds.computed_leak"): Licence(
-        st.tuples(st.floats(-3, math.log(1100)).map(math.exp), AXES, NAMES, ULPS),
+    ("SOFT", "bounds.computed_leak"): Licence.over(
+        "SOFT",
+        "bounds.computed_leak",
         is_the_computed_leak,
         {
             "scores taken for exact": lambda a, n, f, e: computed_leak(a / (1 - 2.0**-22), n, f, e),
@@ -213,8 +338,9 @@ LICENCES = {
         },
         examples=150,
     ),
-    ("SOFT", "bounds.target_rounds_to_one_threshold"): Licence(
-        st.tuples(NAMES, AXES, ULPS),
+    ("SOFT", "bounds.target_rounds_to_one_threshold"): Licence.over(
+        "SOFT",
+        "bounds.target_rounds_to_one_threshold",
         is_where_the_target_is_one,
         {
             "two axes for all": lambda f, n, e: target_rounds_to_one_threshold(f, 2, e),
@@ -225,8 +351,9 @@ LICENCES = {
         },
         examples=72,
     ),
-    ("SOFT", "bounds.hard_mixing_bound"): Licence(
-        HARD_CASES,
+    ("SOFT", "bounds.hard_mixing_bound"): Licence.over(
+        "SOFT",
+        "bounds.hard_mixing_bound",
         bounds_a_hard_mean,
         {
             "float32 for all": lambda a, n, f, e: hard_mixing_bound(max(a, 20.0), n, "float32", e),

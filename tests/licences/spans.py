@@ -60,30 +60,20 @@ def expected(heads, offsets, condition):
 def answers(condition):
     def agrees(check, case):
         heads, offsets, exact = case
-        row = check(torch.tensor(heads).double() / 2, offsets=offsets, grid=len(heads[0]), exact=exact).rows[0]
+        asked = {"offsets": offsets, "grid": len(heads[0]), "exact": exact, "condition": condition}
+        found = check(torch.tensor(heads).double() / 2, **asked)
         held = expected(heads, offsets, condition)
-        return row.condition(condition).verdict is (Verdict.HOLDS if held else Verdict.REFUTED)
+        return found.verdict is (Verdict.HOLDS if held else Verdict.REFUTED)
 
     return agrees
 
 
-class Answered:
-    """A report of one row whose conditions have the given verdict."""
-
-    def __init__(self, verdict):
-        self.rows, self.verdict = [self], verdict
-
-    def condition(self, name):
-        return self
-
-
-def asked(condition="joint", first_heads=slice(None), first_offsets=slice(None), sign=1):
+def asked(another="joint", first_heads=slice(None), first_offsets=slice(None), sign=1):
     """The answer to another question."""
 
-    def check(attention, offsets, **options):
+    def check(attention, offsets, condition, **options):
         moved = [(sign * offset,) for (offset,) in offsets[first_offsets]]
-        row = check_span(attention[first_heads], offsets=moved, **options).rows[0]
-        return Answered(row.condition(condition).verdict)
+        return check_span(attention[first_heads], offsets=moved, condition=another or condition, **options)
 
     return check
 

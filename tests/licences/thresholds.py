@@ -3,7 +3,6 @@
 import math
 
 from flint import arb, ctx
-from hypothesis import strategies as st
 from licences.cases import Licence, ball
 
 from conv2attn.bounds import FORMATS, auto_alpha, one_hot_threshold
@@ -12,7 +11,6 @@ from proofs.A46 import FORMATS as PROVED
 
 STORED = {name: name if name in PROVED else "float32" for name in FORMATS}  # tf32 and bf32 are stored in float32
 SUMMED = {name: "float64" if name == "float64" else "float32" for name in FORMATS}
-NAMES = st.sampled_from(list(FORMATS))
 
 
 def power_of_two(exponent):
@@ -43,8 +41,9 @@ def is_the_first(function, case):
         return alpha % step == 0 and serves(alpha, name) and not serves(alpha - step, name)
 
 
-def is_automatic(function, name):
+def is_automatic(function, case):
     """The power of two of claim A46, which serves with gradual underflow and with flush to zero."""
+    (name,) = case
     alpha = function(name)
     with ctx.workprec(200):
         return alpha == AUTO[STORED[name]] and rounds_to_zero(alpha, name) and flushed(alpha, name)
@@ -56,8 +55,9 @@ def in_format(wanted, wrong):
 
 
 LICENCES = {
-    ("A46", "bounds.one_hot_threshold"): Licence(
-        st.tuples(NAMES, st.booleans()),
+    ("A46", "bounds.one_hot_threshold"): Licence.over(
+        "A46",
+        "bounds.one_hot_threshold",
         is_the_first,
         {
             **{
@@ -77,8 +77,9 @@ LICENCES = {
         },
         examples=80,
     ),
-    ("A46", "bounds.auto_alpha"): Licence(
-        NAMES,
+    ("A46", "bounds.auto_alpha"): Licence.over(
+        "A46",
+        "bounds.auto_alpha",
         is_automatic,
         {
             "half": lambda name: auto_alpha(name) / 2,

@@ -65,7 +65,7 @@ def test_a_claim_says_all_that_is_needed_to_judge_it(claim):
 
 def test_the_trusted_core_is_short_and_decides_nothing_by_rounding_or_sampling():
     trusted = [(PROOFS / f"{name}.py").read_text() for name in ("core", "normal_form", "points")]
-    assert sum(len(source.splitlines()) for source in trusted) < 250
+    assert sum(len(source.splitlines()) for source in trusted) < 280
     for path in PROOFS.glob("*.py"):
         assert not re.search(r"simplify\(|\.equals\(|random|evalf|nsimplify", path.read_text()), path.name
 
@@ -132,7 +132,7 @@ def test_a_broken_proof_is_called_broken_and_an_open_one_is_not_proved():
 
 def test_the_whole_layer_takes_seconds(timed):
     whole, seconds = timed
-    assert (whole.exit_code, seconds < 10) == (0, True)
+    assert (whole.exit_code, seconds < 5) == (0, True)
 
 
 def test_forms_of_the_report(whole):

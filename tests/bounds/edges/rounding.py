@@ -20,7 +20,6 @@ from conv2attn.bounds import (
     hard_mixing_bound,
     leaked_mass,
     one_hot_threshold,
-    soft_mixing_bound,
     softmax_error,
     target_rounds_to_one_threshold,
 )
@@ -166,8 +165,8 @@ def test_computed_softmaxes_and_their_means(name, keys, spread):
     inputs = (torch.rand(keys, generator=random) * 2 - 1).to(DTYPES[name])
     mean = (computed.to(inner_dtype(name)) * inputs.to(inner_dtype(name))).sum().to(DTYPES[name])
     truth = mpmath.fsum(p * x for p, x in zip(exact, inputs.tolist(), strict=True))
-    bound = soft_mixing_bound(keys, name)
-    assert abs(mpmath.mpf(mean.item()) - truth) <= bound.factor + bound.absolute
+    off, product = softmax_error(keys, name), convolution_bound(keys, name, bias=False)
+    assert abs(mpmath.mpf(mean.item()) - truth) <= off + (1 + off) * product.factor + product.absolute
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -190,7 +189,6 @@ def test_almost_hard_heads_read_the_target(name):
 
 def test_what_is_left_out_of_a_call_is_what_is_documented():
     assert softmax_error(9, "float32") == softmax_error(9, "float32", 0.0, 2.0)
-    assert soft_mixing_bound(9, "float32") == soft_mixing_bound(9, "float32", 0.0, 2.0)
     assert computed_leak(20.0, 2, "float32") == computed_leak(20.0, 2, "float32", 2.0)
     assert hard_mixing_bound(20.0, 2, "float32") == hard_mixing_bound(20.0, 2, "float32", 2.0)
     assert target_rounds_to_one_threshold("float32") == target_rounds_to_one_threshold("float32", 2, 2.0)

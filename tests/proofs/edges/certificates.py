@@ -12,6 +12,7 @@ from proofs.certificates import NotACertificateError, answers, written
 from proofs.formal import extraction
 
 SAMPLES = sorted(extraction.SAMPLES.glob("*.txt"))
+REFUSED = sorted(extraction.REFUSED.glob("*.txt"))
 HEADS = [[[Fraction(x, 9) for x in row] for row in rows] for rows in ([[6, 3], [3, 6]], [[3, 6], [1, 8]])]
 
 
@@ -28,6 +29,17 @@ def test_samples_with_the_opposite_sign_are_refused(path):
     two = path.read_text() * 2
     assert answers(extraction.turned(two)) == [False, False]
     assert extraction.turned("1 0 1 1 1 1\n9 0 -1 1\n1 0\n1\n1\n") == "\n"  # weights that are all zero
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: path.stem)
+def test_counts_beyond_the_file_and_other_white_space_are_refused(path):
+    with pytest.raises(NotACertificateError):
+        answers(path.read_text())
+
+
+def test_integers_of_any_length_are_read():
+    nines = "9" * 5000
+    assert answers(f"1 0 1 1 1 {nines}\n0 0 -1 1\n1 1\n{nines}\n{nines}\n") == [True]
 
 
 @pytest.mark.parametrize("text", ["1", "1 2 1 1 1 1 0 0 -1 1", "2 0 1 1 1 1 0 0 -1 1", "1 0 1 1 1 x", "1 0 1.5", "²"])
@@ -85,6 +97,8 @@ if shutil.which("coqc") and shutil.which("ocamlfind"):
         for path in SAMPLES:
             assert set(extraction.answers(program, path.read_text())) == {True}
             assert not any(all(extraction.answers(program, text)) for text in extraction.corrupted(path.read_text()))
+        for path in REFUSED:
+            assert extraction.answers(program, path.read_text()) == []
         assert extraction.answers(program, "1 0 1 1") == []
 
     @pytest.mark.slow

@@ -107,3 +107,31 @@ def test_nothing_is_shown_of_nothing():
     assert spans([[1]], []) is UNDECIDED
     assert finite([], lambda case: True, count=0) is UNDECIDED
     assert sign(0, strict=True) is UNDECIDED
+
+
+def test_a_point_names_quantities_and_not_expressions():
+    assert sign(x**2, witness={x**2: -1}) is UNDECIDED
+    assert sign(x + 1, witness={x + 1: -1}) is UNDECIDED
+    assert sign(a[k], witness={a[k]: -1}) is UNDECIDED
+    assert sign(a[1], witness={a[1]: -1}) is REFUTED
+    assert sign(f(x) ** 2, witness={f(x): -1}) is UNDECIDED
+    assert index_sums(a[k + 1], a[1 + k], instance={k + 1: 1, k: 1}) is UNDECIDED
+    assert index_sums(n * a[1], Sum(a[1], (i, 1, n)), instance={n: 2, Sum(a[1], (i, 1, n)): 0}) is UNDECIDED
+
+
+def test_premises_are_met_at_one_point_with_its_sizes():
+    assert index_sums(a[1], a[1] + 1, given=(n - 2, 1 - Sum(1, (k, 1, n)))) is UNDECIDED
+    assert index_sums(0, 1, given=(n - 2, 1 - Sum(1, (k, 1, n)))) is UNDECIDED
+    assert index_sums(0, 1, given=(n - 2, Sum(1, (k, 1, n)) - n + 1 - n)) is UNDECIDED
+    assert index_sums(a[1], n, given=(n - 2, a[1] - 2 * n + 2)) is HOLDS
+    assert index_sums(0, 1, given=(KroneckerDelta(1, k), k - 1, -k), sizes={k: n}) is UNDECIDED
+
+
+def test_what_holds_within_ranges_is_not_refuted_outside_them():
+    picked = Sum(KroneckerDelta(i, 1) * a[i], (i, 1, n))
+    assert index_sums(picked, a[1], sizes={1: n}) is HOLDS
+    assert index_sums(picked, a[1], sizes={1: n}, instance={n: 0}) is UNDECIDED
+    assert index_sums(picked, a[1], instance={n: 0}) is REFUTED
+    shifted = Sum(KroneckerDelta(i, k + 1) * a[i], (i, 1, n))
+    assert index_sums(shifted, a[k + 1], sizes={k + 1: n}) is HOLDS
+    assert index_sums(shifted, a[k + 1], sizes={k + 1: n}, instance={n: 1, k: 1}) is UNDECIDED

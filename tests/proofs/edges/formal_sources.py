@@ -14,6 +14,7 @@ from proofs.deciding import load
 from proofs.formal import check as checker
 from proofs.formal import sources
 from proofs.formal.independent import problems_of_terms
+from proofs.rendering import header
 
 FORMAL = Path(__file__).parents[3] / "proofs" / "formal"
 SOUND = """Theorem one_is_one : Statement. Proof. exact eq_refl. Qed.
@@ -59,11 +60,27 @@ def test_every_formal_claim_of_the_table_has_a_theorem():
     assert formal_claims() == claims().keys()
 
 
-def test_every_file_says_what_it_does_not_show():
+def test_every_file_begins_with_the_words_of_its_claim():
     for name in claims():
-        header = (FORMAL / f"{name}.v").read_text().split("*)", 1)[0]
-        assert header.startswith(f"(** * {name}:")
-        assert all(f"    {part}:" in header for part in ("Claim", "Source", "Does not show", "Licenses"))
+        assert (FORMAL / f"{name}.v").read_text().startswith(header(load(name, CLAIMS)))
+
+
+PROOF = re.compile(r"^(?:Theorem|Lemma|Let) (?:(?!^(?:Theorem|Lemma|Let) ).)*?^Qed\.$", re.M | re.S)
+
+
+def test_lines_are_short_and_long_proofs_have_a_sketch():
+    for path in FORMAL.glob("*.v"):
+        source = path.read_text()
+        assert [line for line in source.splitlines() if len(line) > 100] == [], path.name
+        for proof in PROOF.finditer(source):
+            before = source[: proof.start()].rstrip().splitlines()
+            sketched = before[-1].endswith("*)") and not before[-1].startswith("(** *")
+            assert len(proof[0].partition("Proof.")[2].splitlines()) <= 30 + 2 or sketched, (path.name, proof[0][:80])
+
+
+def test_no_two_files_differ_by_case_alone():
+    names = [path.name.casefold() for path in FORMAL.glob("*.v")]
+    assert len(set(names)) == len(names)
 
 
 def test_every_refuted_mutant_is_asked_of_coq():

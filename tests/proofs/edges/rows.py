@@ -1,0 +1,145 @@
+"""The bound of rows: the proved program and its twin in Python agree, and no bound of a certificate is below it."""
+
+import dataclasses
+import shutil
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conv2attn.bounds import (
+    FORMATS,
+    Arithmetic,
+    Head,
+    convolution_bound,
+    difference_bound,
+    leaked_mass,
+    soft_mixing_bound,
+    softmax_error,
+)
+from conv2attn.bounds.formats import accumulator_of
+from conv2attn.bounds.row import ONE, Heads, Row, Setting, geom, mul
+from proofs.formal import extraction
+
+ALPHAS = (0.03, 0.5, 3.0, 5.0, 20.0, 46.0, 200.0)
+formats = st.sampled_from(sorted(FORMATS))
+sizes = st.floats(0, 2.0**20, allow_subnormal=False)
+sums = st.fixed_dictionaries(
+    {"terms": st.integers(1, 10**5), "casts": st.integers(0, 3), "bias": st.booleans()}
+    | {name: st.booleans() for name in ("truncating", "flush_to_zero")}
+)
+
+
+@st.composite
+def heads(draw):
+    axes, apart = draw(st.integers(1, 3)), draw(st.booleans())
+    alpha, keys = draw(st.sampled_from(ALPHAS)), draw(st.integers(1, 10**4))
+    return Heads.of(alpha, axes, keys, draw(formats), apart=apart)
+
+
+@st.composite
+def rows(draw):
+    """Rows as certificates have them, some of their numbers changed to any others."""
+    kind, soft = draw(formats), draw(st.none() | heads())
+    row = Row.of(
+        draw(sizes), draw(sizes), draw(sizes), *(Setting.of(**draw(sums), format_name=kind) for _ in "12"), soft
+    )
+    if draw(st.booleans()):
+        name = draw(st.sampled_from([each.name for each in dataclasses.fields(Setting)]))
+        row = dataclasses.replace(row, second=changed(draw, row.second, name))
+    if soft and draw(st.booleans()):
+        name = draw(st.sampled_from(["axes", "alpha", "reach", "keys", "score", "score_lost", "ulps", "exp_lost"]))
+        row = dataclasses.replace(row, soft=changed(draw, soft, name))
+    return row
+
+
+def changed(draw, record, name):
+    counts = name in ("axes", "reach", "keys", "products", "terms", "casts", "stored")
+    return dataclasses.replace(record, **{name: draw(st.integers(-1, 40) if counts else st.integers(-1, 2 * ONE))})
+
+
+@settings(max_examples=200, deadline=None)
+@given(kind=formats, ours=sums, theirs=sums, weights=sizes, bias=sizes, radius=sizes)
+def test_no_bound_with_exact_heads_is_below_the_proved_one(kind, ours, theirs, weights, bias, radius):
+    proved = Row.of(weights, bias, radius, Setting.of(**ours, format_name=kind), Setting.of(**theirs, format_name=kind))
+    printed = difference_bound(
+        weights, bias, radius, *(convolution_bound(**each, format_name=kind) for each in (ours, theirs))
+    )
+    places = Fraction(40 + 2 * ours["terms"] + 2 * theirs["terms"]) * (weights + 1) * (radius + 1) * (bias + 1)
+    assert proved.proved <= Fraction(printed) + places / ONE  # each step of the proved one rounds up to a place
+    assert float(proved.proved) >= 0.999 * printed - 1e-70
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("alpha", [3.0, 5.0, 20.0])
+def test_the_error_of_soft_weights_does_not_grow_with_the_grid(kind, alpha):
+    small, large = (Heads.of(alpha, 2, side**2, kind).off(2) / ONE for side in (12, 1000))
+    u = accumulator_of(kind).unit_roundoff
+    assert small <= large <= 1.01 * small
+    assert small <= softmax_error(144, kind, 4 * u * alpha * 2 * 24**2)
+    assert small <= softmax_error(144, kind) * 20
+    leak = Heads.of(alpha, 2, 144, kind).leak(2) / ONE
+    assert 0.99 * leaked_mass(alpha, 2) <= leak <= 1.01 * leaked_mass(alpha, 2)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("alpha", "apart"), [(0.5, True), (3.0, False), (5.0, True), (20.0, False)])
+def test_the_bound_of_soft_heads_in_certificates_is_near_the_proved_one(kind, alpha, apart):
+    """It follows from SOFT by sharper sums: the program's may be an eighth larger, where the heads are very soft."""
+    printed = soft_mixing_bound(Head(alpha, (0.0, 0.0)), (40, 40), Arithmetic(kind, by_axis=apart))
+    heads = Heads.of(alpha, 2, 40 if apart else 1600, kind, apart=apart)
+    reaches = [dataclasses.replace(heads, reach=reach) for reach in range(16)]
+    proved = min(each.mixing(ONE) for each in reaches if each.fits) / ONE
+    assert proved <= 1.125 * (printed.factor + printed.absolute)
+
+
+@pytest.mark.parametrize(("coarse", "u"), [("tf32", 2.0**-11), ("bf32", 2.0**-8)])
+def test_means_of_numbers_that_are_cut_cost_what_is_cut(coarse, u):
+    fine, cut = (Heads.of(20.0, 2, 144, kind).reads(ONE) / ONE for kind in ("float32", coarse))
+    assert 4 * u <= cut - fine <= 5 * u
+
+
+def test_softmax_of_many_keys_as_torch_computes_it_is_within_the_bound():
+    import torch
+
+    for side, alpha in ((40, 5.0), (40, 0.5), (200, 3.0)):
+        distance = torch.arange(-side, side + 1, dtype=torch.float64) ** 2
+        scores = -alpha * (distance[:, None] + distance).flatten()
+        exact, computed = scores.softmax(0), scores.float().softmax(0).double()
+        error = (exact - computed).abs().sum().item()
+        assert 0 < error <= Heads.of(alpha, 2, len(scores), "float32").off(2) / ONE
+
+
+def test_what_says_nothing_has_no_bound():
+    setting = Setting.of(100, "float32")
+    assert Row.of(1.0, 0.0, 1.0, setting, setting).proved > 0
+    assert Row.of(1.0, 0.0, 1.0, setting, Setting.of(1 << 24, "float32")).proved is None
+    assert Row.of(1.0, 0.0, 1.0, setting, setting, Heads.of(1e-9, 2, 100, "float32")).proved is None
+    assert Row.of(-1.0, 0.0, 1.0, setting, setting).proved is None
+
+
+@pytest.mark.parametrize("x", [0, 1, ONE // 3, ONE - 1, ONE + 7, 5 * ONE])
+def test_every_step_rounds_up(x):
+    assert Fraction(mul(x, x), ONE) >= Fraction(x, ONE) ** 2
+    assert x >= ONE or Fraction(geom(x), ONE) >= 1 / (1 - Fraction(x, ONE))
+
+
+if shutil.which("coqc") and shutil.which("ocamlfind"):
+
+    @pytest.fixture(scope="module")
+    def program(tmp_path_factory):
+        return extraction.built(tmp_path_factory.mktemp("rows") / "bound-rows", "row_bound")
+
+    @pytest.mark.slow
+    @settings(max_examples=30, deadline=None)
+    @given(each=st.lists(rows(), min_size=10, max_size=20))
+    def test_the_proved_program_and_its_twin_agree(program, each):
+        assert extraction.bounds_of_rows(program, "\n".join(row.written() for row in each)) == [r.bound for r in each]
+
+    @pytest.mark.slow
+    def test_the_proved_program_refuses_what_is_no_row(program):
+        row = Row.of(1.0, 0.0, 1.0, *[Setting.of(100, "float32")] * 2, Heads.of(5.0, 2, 100, "float32")).written()
+        assert len(extraction.bounds_of_rows(program, row)) == 1
+        for text in (row + " 0", row.rpartition(" ")[0], row.replace(" ", "\t"), "2" + row[1:], row + "."):
+            assert extraction.bounds_of_rows(program, text) == []
