@@ -16,9 +16,23 @@ CHOICES = {
 AT_LEAST: dict[str, float] = {
     **dict.fromkeys(("width", "heads", "layers", "hidden", "patch", "positions", "batch", "epochs"), 1),
     **dict.fromkeys(("dropout", "learning_rate", "momentum", "weight_decay", "warm_up", "crop_padding", "seed"), 0),
+    **dict.fromkeys(("position_rate", "content_rate"), 0),
     "images": 1,
+    "test_images": 1,
     "step_factor": 0,
 }
+TRANSFORM: dict[str, Any] = {
+    "convert": "layer4.*",
+    "alpha": 2.0,
+    "optimiser": "adamw",
+    "learning_rate": 2e-3,
+    "position_rate": 10.0,
+    "content_rate": 1.0,
+    "weight_decay": 0.05,
+    "schedule": "cosine",
+    "epochs": 4,
+}
+"""The recipe of `conv2attn transform`, found on a validation split: docs/experiments.md has what was tried."""
 BELOW = {"dropout": 1, "momentum": 1, "warm_up": 1, "seed": 2**63}
 
 
@@ -35,6 +49,7 @@ class Recipe:
             default width is 400, or 64 for the first stage of a ResNet.
         optimiser, learning_rate, momentum, weight_decay: momentum is the first beta of adamw. Centres and widths of
             heads do not decay.
+        position_rate, content_rate: factors of the rate for centres and widths of heads, and for queries and keys.
         batch: images a step, over all processes.
         schedule: cosine to 0; or steps, by `step_factor` after each epoch in `milestones`; or constant. The
             default is cosine, or steps for a ResNet.
@@ -44,7 +59,11 @@ class Recipe:
         images: train on the first so many only.
         precision: of products; under autocast where it is below float32, and the weights stay in float32.
         engine: of the attention layers.
+        test_images: evaluate on the first so many only.
         start: a file with a network to begin at, instead of a fresh one.
+        convert: of a network with convolutions, those that become attention before it is trained: patterns of names,
+            separated by commas. Their heads read silent content, which begins at nothing.
+        alpha: the sharpness of the heads of these layers.
         seed: of everything that is drawn.
     Raises:
         UsageError: a value out of range (C2A001), or none of the choices (C2A002).
@@ -64,6 +83,8 @@ class Recipe:
     learning_rate: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 1e-4
+    position_rate: float = 1.0
+    content_rate: float = 1.0
     batch: int = 100
     epochs: int = 300
     schedule: str | None = None
@@ -75,7 +96,10 @@ class Recipe:
     images: int | None = None
     precision: str = "float32"
     engine: str = "auto"
+    test_images: int | None = None
     start: str | None = None
+    convert: str | None = None
+    alpha: float = 2.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -89,6 +113,10 @@ class Recipe:
             if value is not None and not least <= value < below:
                 limits = f"at least {least:g}" + ("" if math.isinf(below) else f" and less than {below:g}")
                 raise UsageError("C2A001", f"{name}={value!r} is not {limits}")
+        if not 0 < self.alpha < math.inf:
+            raise UsageError("C2A001", f"alpha={self.alpha!r} is not a positive finite number")
+        if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
+            raise UsageError("C2A001", f"milestones={self.milestones} are not epochs from 1 on in rising order")
 
     @property
     def classifier_width(self) -> int:
@@ -112,7 +140,7 @@ class Recipe:
             UsageError: it is not that of one (C2A302).
         """
         known = {field.name for field in fields(cls)}
-        if not isinstance(content, dict) or content.keys() != known:
+        if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= known:
             raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
         try:
             return cls(**{**content, "milestones": tuple(content["milestones"])})

@@ -58,7 +58,8 @@ def test_another_seed_is_another_run(tmp_path):
     assert not same(*runs)
 
 
-def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path):
+def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path, monkeypatch):
+    monkeypatch.setattr("conv2attn.experiments.training.loop.read_images_of", read_images_of)
     recipe = small("quadratic", epochs=400, learning_rate=0.01)
     options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--learning-rate", "0.01"]
     options += ["--data", "digits", "--images", "40", "--batch", "10", "--epochs", "400"]

@@ -1,5 +1,7 @@
 """Every graph layer of torch_geometric is the basis that we read from it, on real graphs."""
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import networkx
 import pytest
 import torch
 from scipy.io import loadmat
+from torch_geometric.data import Data
 from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
 from torch_geometric.utils import from_networkx
 
@@ -27,7 +30,7 @@ from conv2attn.basis import (
     relations,
     terms,
 )
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
 from conv2attn.framework import compare, from_torch
 from conv2attn.framework.geometric import to_geometric
 from conv2attn.testing import assert_same
@@ -261,3 +264,32 @@ def test_what_torch_geometric_has_no_layer_for_is_refused():
         to_geometric(basis_of(single, Weights(None, torch.ones(1, 2, 2), torch.ones(2, 34)), 1))
     with pytest.raises(UnsupportedError, match="C2A110 Linear is no layer"):
         to_geometric(torch.nn.Linear(1, 1))
+
+
+def test_a_graph_is_taken_in_every_form_that_torch_geometric_has():
+    layer = GCNConv(D_IN, D_OUT).double()
+    graph = Graph(CLUB.edge_index, CLUB.num_nodes, torch.rand(CLUB.edge_index.shape[1]))
+    features = torch.randn(CLUB.num_nodes, D_IN, dtype=torch.float64)
+    right = layer(features, CLUB.edge_index)
+    data = Data(edge_index=graph.edges, edge_weight=graph.weights, num_nodes=graph.nodes)
+    for given, expected in (
+        (CLUB.edge_index, right),
+        (CLUB, right),
+        (data, layer(features, graph.edges, graph.weights)),
+    ):
+        assert_same(evaluate(as_basis(layer, given), features.mT[None])[0].mT, expected, ROUNDING)
+    for given in (None, "graph", torch.ones(3)):
+        with pytest.raises(Conv2AttnError, match=r"C2A006|C2A122"):
+            as_basis(layer, given)
+    with pytest.raises(UsageError, match="C2A006 a graph layer is read on a graph"):
+        as_basis(layer)
+
+
+def test_graph_layers_are_read_without_another_import():
+    code = (
+        "import conv2attn, torch, torch_geometric.nn as nn;"
+        "basis = conv2attn.as_basis(nn.SGConv(2, 3), torch.tensor([[0, 1], [1, 0]]));"
+        "print(len(basis.weights.taps()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "1\n", done.stderr

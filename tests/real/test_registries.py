@@ -1,6 +1,7 @@
 """Checkpoints of torchvision's, timm's and transformers' models: found or refused, converted, saved and loaded back."""
 
 import json
+from collections import OrderedDict
 from functools import cache, partial
 
 import onnxruntime
@@ -11,10 +12,13 @@ import torchvision
 import transformers
 from click.testing import CliRunner
 from safetensors.torch import save_file
+from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import conv2attn
+from conv2attn import conversion_of
 from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.architectures import architecture
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models.provenance import provenance_of
@@ -167,3 +171,45 @@ def test_a_timm_checkpoint_becomes_attention_with_a_certificate_and_onnx(tmp_pat
     right = model(image).detach()
     assert (torch.from_numpy(found) - right).abs().max() < 1e-3 * right.abs().max()
     assert (load("test_convnext2.attn.pt")(image) - right).abs().max() < 1e-3 * right.abs().max()
+
+
+@pytest.mark.parametrize("wrapped", ["model.", ""])
+def test_versions_of_modules_are_those_of_the_file(wrapped):
+    """MNASNet refuses a state dict without its version."""
+    model = torchvision.models.mnasnet0_5().eval()
+    held = nn.Sequential(OrderedDict(model=model)) if wrapped else model
+    torch.save({"epoch": 1, "state_dict": held.state_dict()}, "net.pt")
+    save_file(held.state_dict(), "net.safetensors")
+    image = torch.randn(1, 3, 64, 64)
+    for path in ("net.pt", "net.safetensors"):
+        assert torch.equal(load(path, "torchvision:mnasnet0_5")(image), model(image))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [torchvision.models.resnet18, partial(timm.create_model, "convnext_atto", num_classes=7)],
+    ids=["tv", "timm"],
+)
+def test_a_converted_network_of_a_library_needs_no_model_to_be_loaded(build):
+    network, image = conv2attn.convert(build().eval()), torch.randn(1, 3, 64, 64)
+    save(network, "net.pt")
+    assert torch.equal(load("net.pt")(image), network(image))
+    network.changed = 3
+    save(network, "changed.pt")
+    with pytest.raises(CheckpointError, match="C2A304 the converted network is a t"):
+        load("changed.pt")
+
+
+@pytest.mark.parametrize(
+    "name", ["timm:repvgg_a0", "timm:levit_128s", "torchvision:shufflenet_v2_x0_5", "torchvision:squeezenet1_1"]
+)
+def test_a_state_dict_of_a_library_s_network_is_that_of_its_conversion(name):
+    with torch.device("meta"):
+        model = architecture(name).build()
+    model = model.to_empty(device="cpu")
+    network = conv2attn.convert(model)
+    ours, theirs = network.state_dict(), model.state_dict()
+    assert {key: each.shape for key, each in ours.items()} == {key: each.shape for key, each in theirs.items()}
+    assert not conversion_of(network).remaining
+    network.load_state_dict(theirs)
+    model.load_state_dict(ours)

@@ -19,6 +19,7 @@ VISION = {"image_size": 28, "patch_size": 7, **PLAIN}
 SOUND = {"d_model": 16, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "num_mel_bins": 8}
 SOUND |= {"max_source_positions": 16, "attn_implementation": "eager"}
 IN_WINDOWS = {"image_size": 32, "patch_size": 4, "window_size": 4, "global_attn_indexes": [1], "mlp_dim": 32}
+IN_WINDOWS |= {"initializer_range": 0.5}  # that of SAM, 1e-10, attends evenly, of which no share is told
 
 
 def segformer():
@@ -40,7 +41,7 @@ CASES = {
     "clip": (lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 2),
     "siglip": (lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**VISION)), (3, 28, 28), [(4, 4)] * 3),
     "whisper": (lambda: WhisperEncoder(hf.WhisperConfig(**SOUND)), (8, 32), [(16,)] * 2),
-    "sam": (lambda: SamVisionEncoder(hf.SamVisionConfig(**IN_WINDOWS, **PLAIN)), (3, 32, 32), [(4, 4), (8, 8)]),
+    "sam": (lambda: SamVisionEncoder(hf.SamVisionConfig(**IN_WINDOWS, **PLAIN)), (3, 32, 32), [(8, 8), (8, 8)]),
 }
 
 
@@ -86,7 +87,9 @@ def test_heads_of_each_family_are_read_on_their_grids(case):
     assert report.verdict is Verdict.HOLDS
     assert [layer.grid for layer in report.layers] == grids
     for layer in report.layers:
-        assert all(abs(head.relative + head.absolute + head.content - 1) < 1e-9 for head in layer.heads)
+        for head in layer.heads:
+            shares = (head.relative, head.absolute, head.content)
+            assert shares == (None, None, None) if head.evenness >= 1 else abs(sum(shares) - 1) < 1e-9
         assert all(found.error >= 0 for found in layer.convolutions)
 
 

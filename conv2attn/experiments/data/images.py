@@ -1,5 +1,6 @@
 """A data set in memory: bytes and labels, for training and for the test."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import final
 
@@ -57,7 +58,17 @@ class LabelledImages:
         deviation = (share @ values.square() - mean.square()).clamp(min=0).sqrt()
         return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()
 
-    def first(self, images: int) -> "LabelledImages":
-        """This data set with only its first training images."""
-        parts = (self.pixels[:images], self.labels[:images], self.test_pixels, self.test_labels)
+    def digest(self) -> str:
+        """A hash of all pixels and labels."""
+        parts = (self.pixels, self.labels, self.test_pixels, self.test_labels)
+        found = hashlib.sha256()
+        for part in parts:
+            found.update(repr(tuple(part.shape)).encode())
+            found.update(part.contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+    def first(self, images: int | None, test_images: int | None = None) -> "LabelledImages":
+        """This data set with only its first training and test images."""
+        training, test = slice(images), slice(test_images)
+        parts = (self.pixels[training], self.labels[training], self.test_pixels[test], self.test_labels[test])
         return LabelledImages(self.name, *parts, self.classes, self.mirrors)

@@ -11,17 +11,27 @@ from torch import Tensor
 from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.data import normalised, read_images_of
-from conv2attn.experiments.figures.heads import Numbers, attention_of_query, layer_of_figure_3, reading_order, snapshots
-from conv2attn.experiments.figures.panels import draw_attention, draw_centers, draw_curve, order_of
+from conv2attn.experiments.figures.heads import (
+    Numbers,
+    attention_of_query,
+    ellipse,
+    layer_of_figure_3,
+    reading_order,
+    snapshots,
+)
+from conv2attn.experiments.figures.panels import SHARES, draw_attention, draw_centers, draw_curve, order_of
 from conv2attn.experiments.training.run_folder import Run
 from conv2attn.models import attention_layers
-from conv2attn.plots import FORMATS, check_drawable, write
+from conv2attn.plots import check_drawable, write
+from conv2attn.suffixes import PICTURE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INCH = 1.3
+LARGE = 12.0
+"""The semi-axis in pixels from which an ellipse is not drawn whole."""
 
 
 def draw_figures(
@@ -38,7 +48,8 @@ def draw_figures(
     """Draws into `folder` the figures for which the runs have data.
 
     Args:
-        runs: the learning curves show all of them; the other figures, the first one's heads.
+        runs: the learning curves show all of them; the heads of each have figures of their own, whose names begin with
+            that of its folder where there are several.
         suffix: of the files: .png, .svg or .pdf.
         average: test images over which attention is averaged.
         examples: test images for which attention is shown by itself.
@@ -52,20 +63,15 @@ def draw_figures(
         CheckpointError: see `Run.metrics`.
     """
     folder = Path(folder)
-    if not runs or suffix not in FORMATS:
-        raise UsageError("C2A308", f"figures takes runs and one of {', '.join(FORMATS)}, not {suffix!r}")
+    if not runs or suffix not in PICTURE:
+        raise UsageError("C2A308", f"figures takes runs and one of {', '.join(PICTURE)}, not {suffix!r}")
     check_drawable(folder / f"figure{suffix}")
-    figures = {"accuracy": accuracy_figure(runs), **figures_of_heads(runs[0])}
-    network = load(runs[0].network)
-    if attention_layers(network):
-        images = read_images_of(runs[0].recipe.data)
-        inputs = normalised(images.test_pixels[: max(average, examples)], *images.statistics())
-        attention = attention_of_query(network, inputs.to(next(network.parameters()).dtype), query)
-        mean = {name: each[:average].mean(0) for name, each in attention.items()}
-        figures["attention"] = attention_figure(mean, query, zoom)
-        for example in range(examples):
-            alone = {name: each[example] for name, each in attention.items()}
-            figures[f"attention-image-{example + 1}"] = attention_figure(alone, query, None, inputs[example])
+    figures = {"accuracy": accuracy_figure(runs)}
+    names = [run.folder.resolve().name for run in runs]
+    for place, (run, name) in enumerate(zip(runs, names, strict=True)):
+        prefix = "" if len(runs) == 1 else f"{name}-" if names.count(name) == 1 else f"{name}-{place + 1}-"
+        drawn = figures_of_heads(run) | figures_of_attention(run, average, examples, query, zoom)
+        figures |= {f"{prefix}{figure}": panel for figure, panel in drawn.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -74,6 +80,24 @@ def draw_figures(
     for path, figure in zip(paths, figures.values(), strict=True):
         write(figure, path, force)
     return paths
+
+
+def figures_of_attention(
+    run: Run, average: int, examples: int, query: tuple[int, int] | None, zoom: int | None
+) -> dict[str, "Figure"]:
+    """The attention of every head of a run, averaged over test images and on single ones."""
+    network = load(run.network)
+    if not attention_layers(network):
+        return {}
+    images = read_images_of(run.recipe.data)
+    inputs = normalised(images.test_pixels[: max(average, examples)], *images.statistics())
+    attention = attention_of_query(network, inputs.to(next(network.parameters()).dtype), query)
+    mean = {name: each[:average].mean(0) for name, each in attention.items()}
+    figures = {"attention": attention_figure(mean, query, zoom)}
+    for example in range(examples):
+        alone = {name: each[example] for name, each in attention.items()}
+        figures[f"attention-image-{example + 1}"] = attention_figure(alone, query, None, inputs[example])
+    return figures
 
 
 def accuracy_figure(runs: Sequence[Run]) -> "Figure":
@@ -124,13 +148,25 @@ def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], ti
     figure.suptitle(f"{title}\nsquare: the query; ellipses hold 50 % (solid) and 90 % (dotted) of a head", fontsize=7)
     figure.supxlabel("columns from the query", fontsize=7)
     figure.supylabel("rows from the query", fontsize=7)
-    reach = max(3.0, float(np.quantile([np.abs(c).max(1) for _, c, _, _ in panels], 0.9)) + 1)
+    reach = max(3.0, *(whole_reach(c, p) for _, c, p, _ in panels))
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for panel, (name, centers, precisions, order) in zip(axes, panels, strict=False):
         draw_centers(panel, centers, precisions, order, reach, name)
     for panel in axes[len(panels) :]:
         panel.remove()
     return figure
+
+
+def whole_reach(centers: Numbers, precisions: Numbers) -> float:
+    """The distance from the query within which the ellipses of nine heads in ten are whole.
+
+    Ellipses of more than `LARGE` pixels, of heads that attend to everything, are cut.
+    """
+    ends = []
+    for center, precision in zip(centers, precisions, strict=True):
+        long = ellipse(center, precision, max(SHARES)).semi_axes[0]
+        ends.append(float(np.abs(center).max()) + (long if long <= LARGE else 0.0))
+    return float(np.quantile(ends, 0.9, method="higher")) + 0.2
 
 
 def attention_figure(

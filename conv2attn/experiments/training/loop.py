@@ -4,6 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -12,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from tqdm import tqdm
 
 from conv2attn.checkpoints import save
-from conv2attn.errors import UnsupportedError
+from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.experiments.data import Augmentation, LabelledImages, normalised, read_images_of
 from conv2attn.experiments.recipe import Recipe, learning_rate
 from conv2attn.experiments.training.interruption import Interruption
@@ -24,6 +24,7 @@ from conv2attn.experiments.training.optimisation import Widths, optimiser_for
 from conv2attn.experiments.training.processes import Worker, joined_workers
 from conv2attn.experiments.training.run_folder import Progress, Run
 from conv2attn.experiments.training.scalars import scalar_writer
+from conv2attn.report.progress import progress as shown_progress
 
 MIXED = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 ORDER, AUGMENTATION, DROPOUT = range(3)
@@ -35,6 +36,7 @@ def train(
     folder: str | Path,
     *,
     device: str = "cpu",
+    epochs: int | None = None,
     steps: int | None = None,
     report: Report = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> Run:
@@ -44,34 +46,61 @@ def train(
         recipe: of a new run; None continues.
         folder: where the run is kept.
         device: where to compute; the GPU of each process under torchrun.
+        epochs: of a run that is continued: go on until so many, in place of those of its recipe.
         steps: stop after so many steps of this call, as on an interrupt.
         report: is given a line an epoch.
     Returns:
         The run; it is unfinished where the process was interrupted, after a checkpoint.
     Raises:
         UnsupportedError: the loss is not finite (C2A601).
+        UsageError: the configuration or the images are not those of the checkpoint (C2A004), or fewer epochs than are
+            done (C2A001).
         CheckpointError, UsageError: see `read_images_of`, `network_for`, `Run.create` and `Run.read_checkpoint`.
     """
     with joined_workers(device) as worker:
-        run = Run(Path(folder))
-        images = read_images_of((recipe or run.recipe).data)
-        if recipe is not None and worker.leads:
+        run, state = Run(Path(folder)), None
+        if recipe is None:
+            state = run.read_checkpoint()
+            recipe = continued(run.recipe, Recipe.from_dict(state["recipe"]), epochs, len(state["progress"]["rows"]))
+        images = read_images_of(recipe.data)
+        if worker.leads and state is None:
             network_for(recipe, images)
             run = Run.create(run.folder, recipe)
+        training = Training(run, recipe, images, worker, state)
         worker.wait()
+        if worker.leads:
+            run.configure(recipe)
+            training.write_files()
         with Interruption() as interruption:
-            Training(run, images, worker, continued=recipe is None).loop(interruption, steps, report)
+            training.loop(interruption, steps, report)
         worker.wait()
-        return run
+        return Run(run.folder)
+
+
+def continued(configured: Recipe, stored: Recipe, epochs: int | None, done: int) -> Recipe:
+    """The recipe with which a run goes on: that of its checkpoint, but for the epochs that are asked for.
+
+    Raises:
+        UsageError: the configuration differs from it (C2A004), or fewer epochs are asked for than are done (C2A001).
+    """
+    for field in fields(Recipe):
+        ours, theirs = getattr(configured, field.name), getattr(stored, field.name)
+        if ours != theirs and (field.name, ours) != ("epochs", epochs):
+            how = "--resume with --epochs goes on longer; for anything else start a new run."
+            found = f"configuration.json says {field.name}={ours!r}, and the checkpoint {field.name}={theirs!r}"
+            raise UsageError("C2A004", found, f"Put it back: {how}")
+    if epochs is not None and epochs < done:
+        raise UsageError("C2A001", f"epochs={epochs} is fewer than the {done} that are done")
+    return stored if epochs is None else replace(stored, epochs=epochs)
 
 
 @final
 class Training:
     """One process of a run: the network, its optimiser, the images and the progress."""
 
-    def __init__(self, run: Run, images: LabelledImages, worker: Worker, continued: bool):
-        self.run, self.recipe, self.worker = run, run.recipe, worker
-        self.images = images.first(self.recipe.images) if self.recipe.images else images
+    def __init__(self, run: Run, recipe: Recipe, images: LabelledImages, worker: Worker, state: dict[str, Any] | None):
+        self.run, self.recipe, self.worker = run, recipe, worker
+        self.images = images.first(self.recipe.images, self.recipe.test_images)
         self.mean, self.deviation = self.images.statistics()
         padding = self.images.shape[1] // 8 if self.recipe.crop_padding is None else self.recipe.crop_padding
         mirror = images.mirrors if self.recipe.mirror is None else self.recipe.mirror
@@ -83,8 +112,8 @@ class Training:
         half = self.recipe.precision == "float16"
         self.scaler = torch.amp.GradScaler(worker.device.type, enabled=half)
         self.progress = Progress(heads=[heads_of(self.network)])
-        if continued:
-            self.restore(run.read_checkpoint())
+        if state is not None:
+            self.restore(state)
         self.parallel: nn.Module = self.network
         if worker.size > 1:
             self.parallel = DistributedDataParallel(self.network)
@@ -105,8 +134,8 @@ class Training:
         steps = every * self.recipe.epochs
         last = steps if limit is None else min(steps, progress.step + limit)
         with (
-            scalar_writer(self.run.folder, progress.step, self.worker.leads) as scalars,
-            tqdm(total=steps, initial=progress.step, unit="step", disable=None if self.worker.leads else True) as bar,
+            scalar_writer(self.run.folder, progress.step, self.worker.leads, report) as scalars,
+            shown_progress(self.worker.leads) as shown,
         ):
             asked = 0.0
             while progress.step < last and not asked:
@@ -117,13 +146,12 @@ class Training:
                     raise UnsupportedError("C2A601", f"the loss of step {progress.step + 1} is {loss}")
                 progress.step += 1
                 progress.seconds += time.monotonic() - started
-                bar.update()
+                shown(progress.step + 1, steps, "steps")
                 if progress.step % every == 0:
                     row = self.end_epoch()
                     if self.worker.leads:
                         for name, value in row.items():
                             scalars.add_scalar(name, value, progress.step)
-                        bar.clear()
                         report(described(row, self.recipe.epochs))
             if self.worker.leads:
                 self.run.write_checkpoint(self.state())
@@ -146,7 +174,8 @@ class Training:
         labels = self.images.labels[chosen[place]].to(self.worker.device)
         torch.manual_seed(mixed(self.recipe.seed, DROPOUT, self.progress.step, self.worker.rank))
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.recipe, self.progress.step, self.steps_per_epoch * self.recipe.epochs)
+            rate = learning_rate(self.recipe, self.progress.step, self.steps_per_epoch * self.recipe.epochs)
+            group["lr"] = rate * group["rate"]
         self.parallel.train()
         with self.autocast():
             logits = self.parallel(inputs)
@@ -206,15 +235,22 @@ class Training:
         progress.heads.append(heads_of(self.network))
         progress.sums = [0.0, 0.0, 0.0]
         if self.worker.leads:
-            self.run.write_epoch(progress)
-            self.run.write_checkpoint(self.state())
-            self.network.eval()
-            save(self.network, self.run.network, force=True)
+            self.write_files()
         return row
+
+    def write_files(self) -> None:
+        """Writes the checkpoint, and all that follows from it."""
+        self.run.write_checkpoint(self.state())
+        if self.progress.rows:
+            self.run.write_epoch(self.progress)
+        if self.progress.rows and self.progress.step % self.steps_per_epoch == 0:
+            save(self.network.eval(), self.run.network, force=True)
 
     def state(self) -> dict[str, Any]:
         """The state from which a run continues."""
         return {
+            "recipe": self.recipe.to_dict(),
+            "images": self.images.digest(),
             "network": self.network.state_dict(),
             "widths": [width.detach() for width in self.widths.widths],
             "optimiser": self.optimiser.state_dict(),
@@ -223,7 +259,15 @@ class Training:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restores a stored state."""
+        """Restores a stored state.
+
+        Raises:
+            UsageError: the images are not those of it (C2A004).
+        """
+        if state["images"] != self.images.digest():
+            raise UsageError(
+                "C2A004", f"the images of {self.recipe.data} are not those of the checkpoint", "Start a new run."
+            )
         self.network.load_state_dict(state["network"])
         self.widths.load(state["widths"])
         self.optimiser.load_state_dict(state["optimiser"])

@@ -1,5 +1,8 @@
 """The network of a recipe, and the centres and precision matrices of its heads."""
 
+import os
+import warnings
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -7,11 +10,14 @@ from torch import Tensor, nn
 
 from conv2attn.attention import EngineName, GeneralisedEncoding, QuadraticEncoding, set_engine
 from conv2attn.checkpoints import load
-from conv2attn.errors import UsageError
+from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.experiments.data import LabelledImages
 from conv2attn.experiments.recipe import Recipe
-from conv2attn.models import attention_layers
+from conv2attn.models import attention_layers, convert, soften
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
+
+COPIES = 4
+"""Of each parameter in a training: itself, its gradient, and two averages."""
 
 
 def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
@@ -21,27 +27,68 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
         UsageError: the images do not fit the network (C2A007).
     """
     network = load(recipe.start).train() if recipe.start else fresh(recipe, images)
+    if recipe.convert:
+        network = hybrid(network, recipe.convert.split(","), recipe.alpha)
     if attention_layers(network):
         set_engine(network, cast(EngineName, recipe.engine))
     plan = getattr(network, "plan", None)
-    found = (plan.input_size, plan.classes) if isinstance(plan, ClassifierPlan | ResNetPlan) else None
-    if isinstance(plan, ResNetPlan):
-        fits = plan.channels == images.shape[0] and plan.classes == len(images.classes)
+    if isinstance(plan, ClassifierPlan):
+        fits = (plan.input_size, plan.classes) == (images.shape, len(images.classes))
     else:
-        fits = found == (images.shape, len(images.classes))
+        fits = classifies(network, images.shape, len(images.classes))
     if not fits:
         asked = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
         raise UsageError("C2A007", f"{recipe.start} is no classifier of such images: {asked}", "Start from another.")
     return network
 
 
+def hybrid(network: nn.Module, layers: Sequence[str], alpha: float) -> nn.Module:
+    """A copy of a network of which these convolutions are attention: heads of this sharpness, whose centres, sharpness
+    and content train, and whose content begins at nothing.
+
+    Raises:
+        UsageError: a pattern fits no convolution (C2A008).
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Conv2AttnWarning)  # C2A132: heads are softened next
+        attention = convert(network, trainable=True, content="silent", only=layers).requires_grad_()
+    return soften(attention, alpha=alpha).network
+
+
+@torch.no_grad()
+def classifies(network: nn.Module, shape: tuple[int, int, int], classes: int) -> bool:
+    """Whether a network makes as many logits as there are classes of an image of this shape."""
+    mode = network.training
+    try:
+        logits = network.eval()(next(network.parameters()).new_zeros(2, *shape))
+    except (RuntimeError, ValueError, TypeError):
+        return False
+    finally:
+        network.train(mode)
+    return isinstance(logits, Tensor) and logits.shape == (2, classes)
+
+
 def fresh(recipe: Recipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes, drawn with the recipe's seed.
 
     Raises:
+        UsageError: the images are not square, or no whole patches (C2A007), or the memory does not hold the parameters
+            (C2A001).
+    """
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in built(recipe, images).parameters())
+    if hasattr(os, "sysconf") and COPIES * 4 * size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise UsageError("C2A001", f"{size:,} parameters, their gradients and averages do not fit in the memory")
+    torch.manual_seed(recipe.seed)
+    return built(recipe, images)
+
+
+def built(recipe: Recipe, images: LabelledImages) -> nn.Module:
+    """The network of the recipe's kind and sizes.
+
+    Raises:
         UsageError: the images are not square, or no whole patches (C2A007).
     """
-    torch.manual_seed(recipe.seed)
     channels, rows, columns = images.shape
     if recipe.kind == "resnet":
         plan = ResNetPlan(width=recipe.classifier_width, classes=len(images.classes), channels=channels, stem="cifar")

@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import CenteredPositions, QuadraticEncoding
+from conv2attn.attention import CenteredPositions, MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.experiments.recipe import Recipe
 
 
@@ -44,15 +44,24 @@ class Widths:
 
 
 def optimiser_for(network: nn.Module, widths: Widths, recipe: Recipe) -> torch.optim.Optimizer:
-    """SGD or AdamW over all that is trained; centres and widths of heads do not decay."""
+    """SGD or AdamW over all that is trained; centres and widths of heads do not decay, and have a rate of their own, as
+    queries and keys do: `rate` of a group is the factor of the recipe's rate.
+    """
     positions = {p for m in network.modules() if isinstance(m, CenteredPositions) for p in m.parameters()}
+    layers = [m for m in network.modules() if isinstance(m, MultiHeadSelfAttention)]
+    content = {p for layer in layers for p in (layer.query, layer.key) if p is not None}
     decaying = [p for p in network.parameters() if p.requires_grad and p not in positions]
     steady = [p for p in positions if p.requires_grad and not any(p is alpha for alpha in widths.alphas)]
     order = {p: place for place, p in enumerate(network.parameters())}
     kept = [*sorted(steady, key=order.__getitem__), *widths.widths]
     groups: list[dict[str, Any]] = [
-        {"params": decaying, "weight_decay": recipe.weight_decay},
-        {"params": kept, "weight_decay": 0.0},
+        {"params": [p for p in decaying if p not in content], "weight_decay": recipe.weight_decay, "rate": 1.0},
+        {
+            "params": [p for p in decaying if p in content],
+            "weight_decay": recipe.weight_decay,
+            "rate": recipe.content_rate,
+        },
+        {"params": kept, "weight_decay": 0.0, "rate": recipe.position_rate},
     ]
     groups = [group for group in groups if group["params"]]
     if recipe.optimiser == "adamw":

@@ -57,6 +57,8 @@ def joined_workers(device: str) -> Iterator[Worker]:
     except (RuntimeError, AssertionError) as error:
         sentence = str(error).splitlines()[0]
         raise UsageError("C2A002", f"device {device!r} is not here ({sentence})", "Name another --device.") from error
+    if torch.device(device).type == "meta":
+        raise UsageError("C2A002", "device 'meta' computes nothing", "Name another --device.")
     if "TORCHELASTIC_RUN_ID" not in os.environ and "WORLD_SIZE" not in os.environ:
         yield Worker(0, 1, torch.device(device))
         return

@@ -28,7 +28,7 @@ COLUMNS = (
     "test_accuracy",
     "seconds",
 )
-FORMAT = "conv2attn.run/1"
+FORMAT = "conv2attn.run/2"
 
 Row = dict[str, float]
 Heads = dict[str, Tensor]
@@ -55,19 +55,24 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, recipe: Recipe) -> Self:
-        """A new folder with the configuration in it.
+        """A new folder with the configuration in it, or one that holds nothing but a configuration.
 
         Raises:
-            CheckpointError: the folder is there and not empty (C2A305), or cannot be made (C2A301).
+            CheckpointError: the folder holds something else (C2A305), or cannot be made (C2A301).
         """
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {CONFIGURATION}):
             raise CheckpointError("C2A305", f"{folder} exists", "Choose another folder, or continue it with --resume.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError("C2A301", f"{folder} cannot be made: {error.strerror}") from error
-        write_text_atomically(folder / CONFIGURATION, json.dumps(recipe.to_dict(), indent=2) + "\n")
-        return cls(folder)
+        run = cls(folder)
+        run.configure(recipe)
+        return run
+
+    def configure(self, recipe: Recipe) -> None:
+        """Writes the configuration."""
+        write_text_atomically(self.folder / CONFIGURATION, json.dumps(recipe.to_dict(), indent=2) + "\n", force=True)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -91,8 +96,9 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether its last epoch is done."""
-        return (self.folder / METRICS).is_file() and len(self.metrics()) == self.recipe.epochs
+        """Whether its last epoch is done, and its network written."""
+        done = (self.folder / METRICS).is_file() and len(self.metrics()) == self.recipe.epochs
+        return done and self.network.is_file()
 
     def metrics(self) -> list[Row]:
         """A row for each epoch.
@@ -142,6 +148,9 @@ class Run:
         Raises:
             CheckpointError: it is missing (C2A301), damaged (C2A302) or of another kind (C2A303).
         """
+        if not (self.folder / CHECKPOINT).is_file():
+            found = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
+            raise CheckpointError("C2A301", found, f"Start the run: train KIND -o {self.folder}.")
         content = dict(read(self.folder / CHECKPOINT))
         if content.pop("conv2attn", None) != FORMAT:
             raise CheckpointError("C2A303", f"{self.folder / CHECKPOINT} is not the checkpoint of a run")

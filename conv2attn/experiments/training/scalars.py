@@ -1,6 +1,6 @@
 """Metrics for TensorBoard, where it is installed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +21,11 @@ class Nowhere:
 
 
 @contextmanager
-def scalar_writer(folder: Path, step: int, wanted: bool) -> Iterator[ScalarWriter]:
-    """Writes event files into `folder`, in place of what they hold beyond `step`; nothing without tensorboard."""
+def scalar_writer(folder: Path, step: int, wanted: bool, report: Callable[[str], None]) -> Iterator[ScalarWriter]:
+    """Writes event files into `folder`, in place of what they hold beyond `step`; without tensorboard says so once."""
     if not wanted or find_spec("tensorboard") is None:
+        if wanted:
+            report("no event files: tensorboard is not installed (pip install 'conv2attn[train]')")
         yield Nowhere()
         return
     from torch.utils.tensorboard import SummaryWriter

@@ -109,7 +109,7 @@ def test_fashion_mnist_from_its_four_files(tmp_path):
         read_fashion_mnist(tmp_path)
 
 
-@pytest.mark.needs("/usr/share/datasets/fashion-mnist")
+@pytest.mark.needs("images")
 def test_the_packaged_fashion_mnist_has_its_published_sizes():
     images = read_images_of("fashion-mnist")
     assert (len(images.pixels), len(images.test_pixels), images.shape) == (60_000, 10_000, (1, 28, 28))

@@ -27,7 +27,7 @@ def row(kind):
     return re.search(rf"^\| {kind} \|(.*)\|$", TEXT, re.M)[1].split("|")
 
 
-@pytest.mark.needs("/usr/share/datasets/fashion-mnist")
+@pytest.mark.needs("images")
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_classifies_more_than_85_percent(kind):
     images = read_images_of("fashion-mnist")

@@ -7,11 +7,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 from experiments.cases import quiet, small
+from matplotlib.patches import Ellipse
 
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
 from conv2attn.experiments.data import normalised, read_images_of
+from conv2attn.experiments.figures import draw_figures
+from conv2attn.experiments.figures.drawing import centers_figure
 from conv2attn.experiments.figures.heads import attention_of_query, ellipse, mean_places, reading_order
 from conv2attn.experiments.training import train
 from conv2attn.models import attention_layers
@@ -93,6 +96,24 @@ def test_figures_are_written_for_every_kind(runs, tmp_path, kind, suffix):
     expected = {"quadratic": centers | attention, "learned": attention, "resnet": set()}[kind]
     assert names == {"accuracy"} | expected
     assert all(file.stat().st_size > 1000 for file in (tmp_path / "out").iterdir())
+
+
+def test_each_of_several_runs_has_its_heads(runs, tmp_path):
+    both = [runs["quadratic"], runs["learned"]]
+    names = {path.name for path in draw_figures(both, tmp_path / "out", average=1, examples=0)}
+    expected = {"quadratic-centers", "quadratic-centers-over-training", "quadratic-attention", "learned-attention"}
+    assert names == {f"{name}.png" for name in expected | {"accuracy"}}
+
+
+def test_circles_near_the_edge_are_whole():
+    centers = np.array([[5.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    figure = centers_figure([("layer", centers, np.tile(0.4 * np.eye(2), (3, 1, 1)), [0, 1, 2])], "heads")
+    panel = figure.axes[0]
+    low, high = sorted(panel.get_xlim())
+    for shape in (patch for patch in panel.patches if isinstance(patch, Ellipse)):
+        x, y = shape.center
+        assert low <= x - shape.width / 2 <= x + shape.width / 2 <= high
+        assert low <= y - shape.height / 2 <= y + shape.height / 2 <= high
 
 
 def test_figures_are_replaced_by_force_alone(runs, tmp_path):

@@ -22,7 +22,7 @@ def call(*arguments):
     [
         ([], "either a KIND or --resume"),
         (["quadratic", "--resume", "x"], "either a KIND or --resume"),
-        (["--resume", "x", "--epochs", "3"], "--epochs changes nothing beside --resume"),
+        (["--resume", "x", "--seed", "3"], "--seed changes nothing beside --resume"),
         (["--resume", "x"], "C2A301"),
         (["quadratic", "--epochs", "0"], "epochs=0 is not at least 1"),
         (["quadratic", "--dropout", "1"], "dropout=1.0 is not at least 0 and less than 1"),

@@ -45,6 +45,10 @@ def test_every_number_that_the_paper_prints_is_found_again(tables):
     assert {row.key for row in tables.rows} == {model.key for model in MODELS}
 
 
+def test_the_verdict_says_that_it_is_row_by_row(tables):
+    assert tables.summary == "holds: Tables 1 and 4, row by row; no single width gives both 12.3M and 29.5M"
+
+
 def test_a_changed_network_is_noticed(tables):
     for change in ({"parameters": 12_182_682}, {"weight_flops": 5_000_000_000}):
         wrong = replace(

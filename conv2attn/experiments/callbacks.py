@@ -1,0 +1,90 @@
+"""What heads become while a network trains, logged after each epoch: for Lightning, and for transformers' Trainer."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import UsageError
+from conv2attn.span import heads
+
+
+def head_numbers(network: nn.Module, inputs: Any, **options: Any) -> dict[str, float]:
+    """For each layer how many heads are of each kind, and the share of its map that the nearest convolution explains.
+
+    Args:
+        network: one that attends; it is run in evaluation mode, without gradients, and left as it was.
+        inputs, options: see `conv2attn.heads`.
+    Returns:
+        Numbers by the names `heads/LAYER/KIND` and `heads/LAYER/conv3`, or another kernel size; layers whose attention
+        is not read have none.
+    """
+    numbers: dict[str, float] = {}
+    for layer in heads(network, inputs, **options).layers:
+        counts = Counter(str(head.kind) for head in layer.heads)
+        numbers |= {f"heads/{layer.name}/{kind}": float(count) for kind, count in counts.items()}
+        numbers |= {f"heads/{layer.name}/conv{fact.kernel_size}": fact.share for fact in layer.convolutions}
+    return numbers
+
+
+def on_device(inputs: Any, device: torch.device) -> Any:
+    """Inputs with their tensors on a device."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if isinstance(inputs, Mapping):
+        return {name: on_device(value, device) for name, value in inputs.items()}
+    return tuple(on_device(value, device) for value in inputs) if isinstance(inputs, tuple) else inputs
+
+
+def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
+    """A callback for Lightning's Trainer that logs `head_numbers` at the end of each training epoch.
+
+    Args:
+        inputs: what the network takes, the same in every epoch.
+        network: name of the part of the module that attends; by default the module itself.
+    Raises:
+        UsageError: Lightning is not installed (C2A003).
+    """
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:
+        try:
+            from pytorch_lightning import Callback
+        except ImportError:
+            raise UsageError("C2A003", "Lightning is not installed", "Install it: pip install lightning.") from None
+
+    class HeadsPerEpoch(Callback):
+        """Logs what heads are."""
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            """Once an epoch, in the process that logs."""
+            if trainer.is_global_zero:
+                numbers = head_numbers(pl_module.get_submodule(network), on_device(inputs, pl_module.device), **options)
+                pl_module.log_dict(numbers, rank_zero_only=True)
+
+    return HeadsPerEpoch()
+
+
+def heads_in_trainer(trainer: Any, inputs: Any, network: str = "", **options: Any) -> None:
+    """Makes a Trainer of transformers log `head_numbers` at the end of each epoch, to all that it reports to.
+
+    Args:
+        trainer: a `transformers.Trainer`.
+        inputs: what the network takes, the same in every epoch.
+        network: name of the part of the model that attends; by default the model itself.
+    """
+    from transformers import TrainerCallback
+
+    class HeadsPerEpoch(TrainerCallback):
+        """Logs what heads are."""
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            """Once an epoch, in the process that logs."""
+            if state.is_world_process_zero:
+                part = model.get_submodule(network)
+                device = next(part.parameters()).device
+                trainer.log(head_numbers(part, on_device(inputs, device), **options))
+
+    trainer.add_callback(HeadsPerEpoch())

@@ -1,0 +1,49 @@
+"""A table of runs on disk: one row per run, appended as it ends, so that a restart skips what is there."""
+
+import csv
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from conv2attn.errors import CheckpointError
+
+Row = dict[str, str]
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
+    """The rows that are there.
+
+    Raises:
+        CheckpointError: the file has other columns (C2A303).
+    """
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if any(set(row) != set(columns) or None in row.values() for row in rows):
+        found = f"{path} is not a table with the columns {', '.join(columns)}"
+        raise CheckpointError("C2A303", found, "Name another file.")
+    return rows
+
+
+def add_row(path: Path, columns: Sequence[str], row: dict[str, Any]) -> None:
+    """Appends a row; the first one comes after the names of the columns."""
+    new = not path.is_file() or not path.stat().st_size
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def mean_and_error(values: Sequence[float], digits: int = 2) -> str:
+    """The mean and its standard error, where there are values and several.
+
+    >>> mean_and_error([1.0, 2.0, 3.0]), mean_and_error([1.0]), mean_and_error([])
+    ('2.00 +- 0.58', '1.00', '-')
+    """
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} +- {statistics.stdev(values) / len(values) ** 0.5:.{digits}f}"

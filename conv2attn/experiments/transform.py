@@ -1,0 +1,133 @@
+"""From a trained CNN to a network that attends: some convolutions become attention, and training goes on."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.checkpoints import load
+from conv2attn.experiments.data import normalised, read_images_of
+from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.training import train
+from conv2attn.experiments.training.networks import network_for
+from conv2attn.models import attention_layers
+from conv2attn.report import Document, Report, Table
+
+SCHEMA = "conv2attn.transform/1"
+SHOWN = 100
+"""Test images on which layers are looked at."""
+
+
+@final
+@dataclass(frozen=True)
+class TransformedLayer:
+    """One layer that became attention, after training.
+
+    Args:
+        alpha: mean sharpness of its heads.
+        moved: mean and largest distance of centres from where they began, in pixels.
+        content: the share of the attention that content moves: the mean total variation between the attention of a
+            head with and without its content.
+    """
+
+    layer: str
+    heads: int
+    alpha: float
+    moved: tuple[float, float]
+    content: float
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Transformation(Report):
+    """Accuracies on the test images, and what became of each converted layer."""
+
+    accuracies: tuple[tuple[str, float], ...]
+    layers: tuple[TransformedLayer, ...]
+    finished: bool
+
+    verdict = "holds"
+    exit_code = 0
+
+    def document(self, verbose: bool = False) -> Document:
+        """A row for each network and for each layer."""
+        said = "trained on as attention" if self.finished else "interrupted; --resume RUN continues"
+        shares = Table(("network", "accuracy"), tuple((name, f"{share:.4f}") for name, share in self.accuracies))
+        columns = ("layer", "heads", "alpha", "moved", "at most", "content")
+        rows = tuple((each.layer, each.heads, each.alpha, *each.moved, f"{each.content:.1%}") for each in self.layers)
+        return Document((said,), (shares, Table(columns, rows)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def transform(recipe: Recipe, folder: str | Path, **options: Any) -> Transformation:
+    """Trains as a recipe with `start` and `convert` says; `Run(folder).network` is the network.
+
+    Args:
+        options: see `train`.
+    Raises:
+        Conv2AttnError: see `train`.
+    """
+    images = read_images_of(recipe.data).first(recipe.images, recipe.test_images)
+    inputs = normalised(images.test_pixels, *images.statistics())
+    before = network_for(recipe, images).eval()
+    networks = {"transformed, before training": before}
+    if recipe.start:
+        networks = {"the CNN": load(recipe.start).eval(), **networks}
+    run = train(recipe, folder, **options)
+    after = load(run.network) if run.network.is_file() else before
+    networks["trained on"] = after.eval()
+    layers = transformed_layers(before, after, inputs[:SHOWN])
+    accuracies = tuple((name, accuracy(each, inputs, images.test_labels)) for name, each in networks.items())
+    return Transformation(accuracies, layers, run.finished)
+
+
+@torch.no_grad()
+def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """The share of images whose largest logit is their label's."""
+    right = [network(part).argmax(1) == truth for part, truth in zip(images.split(250), labels.split(250), strict=True)]
+    return torch.cat(right).double().mean().item()
+
+
+def transformed_layers(before: nn.Module, after: nn.Module, images: Tensor) -> tuple[TransformedLayer, ...]:
+    """What became of each layer that attends."""
+    started, read = attention_layers(before), contents(after, images)
+    rows = []
+    for name, layer in attention_layers(after).items():
+        first, last = started[name].encoding, layer.encoding
+        assert isinstance(first, QuadraticEncoding)
+        assert isinstance(last, QuadraticEncoding)
+        away = (last.center - first.center).detach().norm(dim=1)
+        moved = float(away.mean()), float(away.max())
+        rows.append(TransformedLayer(name, layer.heads, float(last.alpha.detach().mean()), moved, read[name]))
+    return tuple(rows)
+
+
+@torch.no_grad()
+def contents(network: nn.Module, images: Tensor) -> dict[str, float]:
+    """For each layer the mean total variation between its attention with and without content."""
+    found: dict[str, float] = {}
+
+    def compare(module: nn.Module, args: Any) -> None:
+        assert isinstance(module, MultiHeadSelfAttention)
+        found[names[module]] = 0.0
+        if module.key is not None:
+            reads, key = module.attention(args[0]), module.key.detach().clone()
+            module.key.data.zero_()
+            found[names[module]] = float((reads - module.attention(args[0])).abs().sum(-1).mean() / 2)
+            module.key.data.copy_(key)
+
+    layers = attention_layers(network)
+    names = {layer: name for name, layer in layers.items()}
+    hooks = [layer.register_forward_pre_hook(compare) for layer in layers.values()]
+    try:
+        network(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found

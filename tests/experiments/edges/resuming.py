@@ -1,0 +1,103 @@
+"""What a run's folder can be continued from: its checkpoint says all that it needs, and says what was changed."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+from experiments.cases import quiet, small
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.experiments.training import Run, loop, train
+
+DIVERGING = {"epochs": 30, "learning_rate": 1e30, "schedule": "constant", "warm_up": 0.0}
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, ["train", *map(str, arguments)])
+
+
+def test_a_run_that_fails_at_once_can_be_resumed_from_its_first_step(tmp_path):
+    with pytest.raises(UnsupportedError, match="C2A601"):
+        train(small("learned", **DIVERGING), tmp_path / "run", report=quiet)
+    assert Run(tmp_path / "run").read_checkpoint()["progress"]["step"] < 4
+    with pytest.raises(UnsupportedError, match="C2A601"):
+        train(None, tmp_path / "run", report=quiet)
+
+
+def test_a_folder_with_only_a_configuration_is_taken_over(tmp_path):
+    Run.create(tmp_path / "run", small("quadratic", seed=1))
+    run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
+    assert run.finished
+    assert run.recipe == small("quadratic", epochs=1)
+
+
+@pytest.mark.parametrize("lost", ["network.pt", "metrics.csv", "positions.npz"])
+def test_files_that_follow_from_the_checkpoint_are_written_again(tmp_path, lost):
+    run = train(small("quadratic", epochs=1), tmp_path / "run", report=quiet)
+    before = (run.folder / lost).read_bytes() if lost == "metrics.csv" else conv2attn.load(run.network).state_dict()
+    (run.folder / lost).unlink()
+    assert call("--resume", run.folder).exit_code == 0
+    after = (run.folder / lost).read_bytes() if lost == "metrics.csv" else conv2attn.load(run.network).state_dict()
+    assert run.positions()
+    if lost == "metrics.csv":
+        assert after == before
+    else:
+        assert all(torch.equal(after[key], before[key]) for key in before)
+
+
+@pytest.mark.parametrize(("field", "value"), [("seed", 7), ("learning_rate", 0.5), ("width", 24), ("images", 30)])
+def test_an_edited_configuration_is_refused_by_the_name_of_its_field(tmp_path, field, value):
+    run = train(small("quadratic"), tmp_path / "run", steps=2, report=quiet)
+    path = run.folder / "configuration.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    result = call("--resume", run.folder)
+    assert result.exit_code == 2
+    assert f"{field}={value!r}" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_other_images_under_the_same_name_are_refused(tmp_path, monkeypatch):
+    run = train(small("quadratic"), tmp_path / "run", steps=2, report=quiet)
+    images = loop.read_images_of("digits")
+    images.pixels[0, 0, 0, 0] ^= 1
+    monkeypatch.setattr(loop, "read_images_of", lambda source: images)
+    with pytest.raises(UsageError, match="digits are not those"):
+        train(None, run.folder, report=quiet)
+
+
+def test_a_run_goes_on_for_more_epochs(tmp_path):
+    run = train(small("quadratic", schedule="constant"), tmp_path / "run", report=quiet)
+    result = call("--resume", run.folder, "--epochs", 3)
+    assert result.exit_code == 0, result.output
+    again = Run(run.folder)
+    whole = train(small("quadratic", schedule="constant", epochs=3, warm_up=0.05), tmp_path / "whole", report=quiet)
+    assert [row["step"] for row in again.metrics()] == [row["step"] for row in whole.metrics()]
+    assert again.recipe.epochs == 3
+    assert call("--resume", run.folder, "--epochs", 2).exit_code == 2  # fewer than are done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["quadratic", "--data", "digits", "--width", "100000000"], "do not fit in the memory"),
+        (["quadratic", "--data", "digits", "--device", "meta"], "'meta' computes nothing"),
+        (["resnet", "--data", "digits", "--milestones", "-1"], "milestones"),
+        (["resnet", "--data", "digits", "--milestones", "3,2"], "milestones"),
+    ],
+)
+def test_what_no_machine_can_do_is_refused_in_a_sentence(tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert told in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_absent_tensorboard_is_said_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("conv2attn.experiments.training.scalars.find_spec", lambda name: None)
+    said = []
+    train(small("quadratic"), tmp_path / "run", report=said.append)
+    assert sum("no event files" in line for line in said) == 1

@@ -1,0 +1,102 @@
+"""The experiment on starts: its arms, what it says of heads, and a table that grows."""
+
+import pytest
+import torch
+from click.testing import CliRunner
+from experiments.cases import quiet
+
+from conv2attn.cli import main
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.experiments.starts import COLUMNS, Starts, plan, runs, table
+from conv2attn.experiments.starts.arms import begin
+from conv2attn.models.zoo import TransformerPlan, VisionTransformer
+
+
+def fresh(**sizes):
+    torch.manual_seed(0)
+    return VisionTransformer(TransformerPlan(**sizes))
+
+
+IMAGES = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+def test_mimetic_weights_have_the_published_products():
+    network = fresh(width=64, heads=2)
+    assert begin(network, "mimetic", 0, IMAGES) is None
+    for layer in network.layers:
+        query, key, value = layer.self_attn.in_proj_weight.detach().chunk(3)
+        product = layer.self_attn.out_proj.weight.detach() @ value
+        assert product.diagonal().mean() == pytest.approx(-0.4, abs=0.05)
+        assert (product - product.diagonal().diag()).std() == pytest.approx(0.4 / 8, rel=0.1)
+        for rows in (slice(0, 32), slice(32, 64)):
+            assert (query[rows].T @ key[rows]).diagonal().mean() > 0.35  # half of the rank of 0.7 (Z + I)
+
+
+def test_the_ablation_leaves_the_rows_that_write_as_drawn():
+    plain, written, positions = fresh(), fresh(), fresh()
+    start = begin(written, "written", 0, IMAGES)
+    begin(positions, "positions", 0, IMAGES)
+    for name, value in plain.named_parameters():
+        same = [torch.equal(value, dict(other.named_parameters())[name]) for other in (written, positions)]
+        read, written_to = "in_proj" in name, name.startswith("embed") or "linear2" in name or "out_proj" in name
+        assert same[0] == (not (read and "weight" in name) and name != "positions")
+        assert same[1] == (not (written_to and value.any()) and name != "positions")
+    assert len(start.silenced) == 9
+    with pytest.raises(UsageError, match="'nothing' is not one of"):
+        begin(plain, "nothing", 0, IMAGES)
+
+
+def test_displacements_are_means_over_queries_whose_key_is_there():
+    network = fresh(layers=1)
+    start = begin(network, "shift-3-4", 0, IMAGES)
+    maps = runs.displacements(network, IMAGES)
+    assert maps.shape == (1, 8, 13, 13)
+    for head in start.heads:
+        down, right = head.offset
+        assert maps[0, head.head].argmax() == (down + 6) * 13 + right + 6
+        assert maps[0, head.head, down + 6, right + 6] == pytest.approx(head.mass, abs=0.1)
+    became = runs.heads_became(start, maps, torch.ones_like(maps) / 49)
+    assert (became["heads"], became["shifts_before"], became["shifts_after"]) == (8, 8, 0)
+    assert became["mass_before"] > 0.5
+    assert became["kept"] == sum(head.offset == (-2, -2) for head in start.heads)
+
+
+def row(key, accuracy):
+    return {**dict.fromkeys(COLUMNS, "0"), **dict(zip(COLUMNS, key.text, strict=False)), "accuracy": accuracy}
+
+
+def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "SIZES", (plan.Size("digits", 500, 10, ("default", "mimetic")),))
+    done = []
+
+    def run(key):
+        done.append(key)
+        best = {"default": 0.01, "mimetic": 0.005}[key.arm]
+        return row(
+            key, 0.6 + 0.01 * key.seed + (0.2 if key.rate == best else 0) + (0.05 if key.arm != "default" else 0)
+        )
+
+    monkeypatch.setattr(table, "run", run)
+    path = tmp_path / "rows.csv"
+    report = table.complete(path, quiet, part=0, parts=1)
+    assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
+    assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
+    assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
+    (default, mimetic), *_ = [report.document().tables[0].rows]
+    assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
+    assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
+    table.complete(path, quiet)
+    assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(CheckpointError, match="C2A303"):
+        table.complete(path, quiet)
+    assert CliRunner().invoke(main, ["reproduce", "starts", str(path), "--show"]).exit_code == 2
+
+
+def test_one_run_is_one_row():
+    key = runs.RunKey("digits", 100, 1, "shift-3-2/torch", 0.005, 0)
+    found = runs.run(key)
+    assert set(found) == set(COLUMNS)
+    assert 0 <= found["accuracy"] <= 1
+    assert runs.run(key)["accuracy"] == found["accuracy"]
+    assert len(Starts((found,)).to_dict()["rows"]) == 1

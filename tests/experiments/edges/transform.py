@@ -1,0 +1,121 @@
+"""From a CNN to a hybrid by one command, and the rates of its parts."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+from experiments.cases import quiet, small
+from torch import nn
+
+import conv2attn
+from conv2attn.cli import main
+from conv2attn.errors import UsageError
+from conv2attn.experiments import hybrids
+from conv2attn.experiments.data import read_images_of
+from conv2attn.experiments.training import train
+from conv2attn.experiments.training.networks import classifies, hybrid
+from conv2attn.experiments.transform import contents
+from conv2attn.models import attention_layers
+
+RECIPE = ["--data", "digits", "--images", "40", "--batch", "10", "--epochs", "2", "--test-images", "20"]
+
+
+@pytest.fixture(scope="module")
+def cnn(tmp_path_factory):
+    """The file of a small CNN that was trained for an epoch."""
+    return train(small("resnet", width=4, epochs=1), tmp_path_factory.mktemp("cnn") / "run", report=quiet).network
+
+
+def test_one_command_goes_on_from_a_cnn(cnn, tmp_path):
+    output = tmp_path / "hybrid.pt"
+    arguments = ["transform", str(cnn), "-o", str(output), *RECIPE, "--format", "json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert [name for name, _ in report["accuracies"]] == ["the CNN", "transformed, before training", "trained on"]
+    assert {layer["layer"].split(".")[0] for layer in report["layers"]} == {"layer4"}
+    assert all(layer["moved"][0] > 0 and layer["content"] > 0 for layer in report["layers"])
+    network = conv2attn.load(output)
+    assert set(attention_layers(network)) == {layer["layer"] for layer in report["layers"]}
+    assert network(torch.randn(1, 1, 8, 8)).shape == (1, 10)
+    before = output.read_bytes()
+    assert CliRunner().invoke(main, arguments).exit_code == 2  # nothing is overwritten
+    assert output.read_bytes() == before
+    run = CliRunner().invoke(main, ["train", "--resume", str(tmp_path / "hybrid"), "--epochs", "3"])
+    assert run.exit_code == 0, run.output
+
+
+def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):
+    original = conv2attn.load(cnn)
+    network = hybrid(original, ["layer4.*"], 128.0).eval()
+    images = torch.randn(3, 1, 8, 8)
+    torch.testing.assert_close(network(images), original(images), rtol=1e-4, atol=1e-5)
+    assert set(contents(network, images).values()) == {0.0}
+    layer = attention_layers(network)["layer4.0.conv1"]
+    layer.key.data.normal_()
+    key = layer.key.detach().clone()
+    assert contents(network, images)["layer4.0.conv1"] > 0.01
+    assert torch.equal(layer.key, key)
+    with pytest.raises(UsageError, match="layer9"):
+        hybrid(original, ["layer9.*"], 2.0)
+
+
+@pytest.mark.parametrize("still", ["position_rate", "content_rate"])
+def test_parts_have_rates_of_their_own(cnn, tmp_path, still):
+    recipe = small(
+        "resnet",
+        start=str(cnn),
+        convert="layer4.*",
+        optimiser="adamw",
+        weight_decay=0.0,
+        learning_rate=1e-2,
+        **{still: 0},
+    )
+    first = attention_layers(hybrid(conv2attn.load(cnn), ["layer4.*"], 2.0))
+    last = attention_layers(conv2attn.load(train(recipe, tmp_path / "run", report=quiet).network))
+    for name, layer in last.items():
+        moved = not torch.equal(layer.encoding.center, first[name].encoding.center)
+        opened = bool(layer.key.any())
+        assert (moved, opened) == (still != "position_rate", still != "content_rate")
+
+
+def test_a_network_fits_if_it_makes_as_many_logits_as_there_are_classes():
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+    assert classifies(network, (1, 8, 8), 10)
+    assert network.training
+    for shape, classes in (((1, 8, 8), 3), ((3, 8, 8), 10), ((1, 2, 2), 10)):
+        assert not classifies(network, shape, classes)
+
+
+def test_changed_images_are_shifted_noisy_and_occluded():
+    images = read_images_of("fashion-mnist").first(100, 40)
+    clean, shifted, noisy, occluded = hybrids.changed(images).values()
+    black = clean.min()
+    ways = [(2, 0), (-2, 0), (0, 2), (0, -2)]
+    for before, after in zip(clean, shifted, strict=True):
+        moved = [before.roll(way, (1, 2)) for way in ways]
+        assert any(torch.equal(after[:, 2:-2, 2:-2], each[:, 2:-2, 2:-2]) for each in moved)
+    hidden = (occluded != clean).flatten(1).sum(1)
+    assert hidden.max() <= 64
+    assert (occluded[occluded != clean] == black).all()
+    assert 0.02 < (noisy - clean).std() < 0.5
+
+
+def test_rows_that_are_there_are_not_run_again(tmp_path, monkeypatch):
+    done = []
+
+    def row(arm, seed, folder, report):
+        done.append((arm, seed))
+        return {"arm": arm, "seed": seed, **dict.fromkeys(hybrids.TESTS, 0.5 + 0.1 * seed), "seconds": 1}
+
+    monkeypatch.setattr(hybrids, "run_of", row)
+    path = tmp_path / "rows.csv"
+    path.write_text(",".join(hybrids.COLUMNS) + "\ncnn,0,0.5,0.5,0.5,0.5,,,,,1\n")
+    report = hybrids.complete(path, tmp_path, quiet)
+    assert len(done) == 11
+    assert ("cnn", 0) not in done
+    assert report.summary == "12 of 12 runs are done; accuracies in per cent"
+    assert "60.00 +- 5.77 (0.00 +- 0.00)" in report.to_text()
+    hybrids.complete(path, tmp_path, quiet)
+    assert len(done) == 11

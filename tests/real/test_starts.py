@@ -1,0 +1,135 @@
+"""Starts of transformers as timm, torchvision and transformers build them: no part is named."""
+
+import pytest
+import timm
+import torch
+import transformers
+from timm.models.beit import Beit
+from timm.models.eva import Eva
+from timm.models.swin_transformer import SwinTransformer
+from timm.models.vision_transformer import VisionTransformer
+from torchvision.models import swin_transformer, vision_transformer
+
+import conv2attn
+from conv2attn.errors import UnsupportedError
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+IMAGE = {"image_size": 28, "patch_size": 4, "num_channels": 1}
+TIMM = {"img_size": 28, "patch_size": 4, "in_chans": 1, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 3}
+
+
+def of_transformers(name, **more):
+    config = getattr(transformers, f"{name}Config")(**SMALL, **IMAGE, **more)
+    return getattr(transformers, f"{name}Model")(config)
+
+
+VITS = {
+    "timm": lambda: VisionTransformer(**TIMM),
+    "timm, mean of tokens": lambda: VisionTransformer(**TIMM, class_token=False, global_pool="avg"),
+    "timm, registers and layer scale": lambda: VisionTransformer(
+        **{**TIMM, "img_size": (24, 32)}, reg_tokens=3, init_values=0.1, qkv_bias=False, mlp_ratio=1.0
+    ),
+    "timm, distilled": lambda: timm.create_model("deit_tiny_distilled_patch16_224", depth=1),
+    "torchvision": lambda: vision_transformer.VisionTransformer(32, 8, 2, 4, 32, 48, num_classes=3),
+    "ViT": lambda: of_transformers("ViT"),
+    "DeiT": lambda: of_transformers("DeiT"),
+    "DINOv2": lambda: of_transformers("Dinov2"),
+    "DINOv2, registers": lambda: of_transformers("Dinov2WithRegisters"),
+    "CLIP": lambda: of_transformers("CLIPVision"),
+    "SigLIP": lambda: of_transformers("SiglipVision"),
+}
+
+
+@pytest.mark.parametrize("kind", VITS)
+def test_heads_of_a_stock_transformer_begin_as_shifts(kind):
+    torch.manual_seed(0)
+    network = VITS[kind]()
+    start = conv2attn.start_at_convolution(network, alpha=2.0)
+    assert len(start.heads) in (3, 8)
+    for row in start.heads:
+        assert row.quadratic - row.bound <= row.mass + 1e-9
+        assert row.mass > 0.4  # of 49 tokens; each would have 0.02
+
+
+def test_biases_in_windows_are_exact():
+    sizes = {"image_size": 56, "embed_dim": 24, "depths": [2, 2], "num_heads": [3, 6]}
+    networks = [
+        SwinTransformer(img_size=56, embed_dim=24, depths=(2, 2), num_heads=(3, 6)),
+        swin_transformer.SwinTransformer([4, 4], 24, [2, 2], [3, 6], [7, 7]),
+        transformers.SwinModel(transformers.SwinConfig(**sizes)),
+    ]
+    for network in networks:
+        start = conv2attn.start_at_convolution(network, alpha=1.5, example_input=torch.randn(1, 3, 56, 56))
+        assert len(start.heads) == 18
+        assert all(row.mass == pytest.approx(row.quadratic, abs=1e-5) for row in start.heads)
+
+
+def of_beit(**more):
+    return transformers.BeitModel(transformers.BeitConfig(**SMALL, **IMAGE, **more))
+
+
+BEITS = {
+    "timm": lambda: Beit(**{**TIMM, "img_size": (28, 36)}, use_abs_pos_emb=False, use_rel_pos_bias=True),
+    "transformers": lambda: of_beit(use_relative_position_bias=True),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", BEITS)
+def test_biases_on_the_whole_grid_are_exact_beside_a_class_token(kind):
+    torch.manual_seed(0)
+    network = BEITS[kind]()
+    for name, parameter in network.named_parameters():
+        if name.endswith(("q_bias", "q_proj.bias")):
+            parameter.normal_()  # content that queries would bring by their biases
+    start = conv2attn.start_at_convolution(network, alpha=1.5)
+    sides = (7, 9) if kind == "timm" else (7, 7)
+    images = torch.randn(3, 1, *(4 * side for side in sides))
+    maps = conv2attn.capture(network, images)
+    assert len(start.heads) == 8
+    for row in start.heads:
+        places = torch.cartesian_prod(*(torch.arange(float(side)) for side in sides))
+        scores = -1.5 * (places - places[:, None] - torch.tensor(row.offset)).square().sum(-1)
+        with_class = torch.cat([torch.full_like(scores[:, :1], -10.0), scores], 1)  # below 1e-4 where a target is there
+        attention = maps[row.layer][:, row.head, 1:]
+        torch.testing.assert_close(attention, with_class.softmax(-1).expand(3, -1, -1), atol=1e-5, rtol=0)
+
+
+def test_masked_autoencoders_start_where_their_tokens_stay_in_place():
+    sizes = {
+        **SMALL,
+        **IMAGE,
+        "decoder_hidden_size": 16,
+        "decoder_num_hidden_layers": 1,
+        "decoder_intermediate_size": 16,
+    }
+    network = transformers.ViTMAEForPreTraining(
+        transformers.ViTMAEConfig(**sizes, mask_ratio=0.0, decoder_num_attention_heads=2)
+    )
+    with pytest.raises(UnsupportedError, match="drops or shuffles tokens"):
+        conv2attn.start_at_convolution(network)
+    inputs = {"pixel_values": torch.randn(2, 1, 28, 28), "noise": torch.arange(49.0).expand(2, -1)}
+    start = conv2attn.start_at_convolution(network, example_input=inputs)
+    assert len(start.heads) == 8
+    assert "decoder.decoder_layers.0.attention is left alone: it asks from 50x16 numbers" in start.notes
+
+
+def test_words_stand_on_a_line():
+    sizes = {"max_position_embeddings": 49, "vocab_size": 100}
+    network = transformers.BertModel(transformers.BertConfig(**SMALL, **sizes))
+    start = conv2attn.start_at_convolution(network, example_input=torch.randint(0, 100, (2, 49)))
+    assert {len(row.offset) for row in start.heads} == {1}
+    assert all(row.mass > 0.6 for row in start.heads)
+
+
+def test_rotary_positions_are_refused():
+    rotary = timm.create_model("eva02_tiny_patch14_224", depth=1, img_size=56)
+    with pytest.raises(UnsupportedError, match="attends elsewhere than its queries and keys"):
+        conv2attn.start_at_convolution(rotary)
+    sizes = {"img_size": 28, "patch_size": 7, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    alone = Eva(**sizes, use_abs_pos_emb=False, use_rot_pos_emb=True)
+    with pytest.raises(UnsupportedError, match="its positions are rotary"):
+        conv2attn.start_at_convolution(alone)
+    shared = of_beit(use_shared_relative_position_bias=True)
+    with pytest.raises(UnsupportedError, match="2 layers add the same table of biases"):
+        conv2attn.start_at_convolution(shared)
