@@ -3,48 +3,60 @@
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
 #   make docs     the documentation site, in site/
+#   make attack   10,000 random statements put to the core that decides the claims
+#   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
 #   make clean    remove what make made
 # PYTHON=python3.12 chooses an interpreter. pip obeys its own variables: without a GPU, PIP_EXTRA_INDEX_URL set to
-# PyTorch's index of CPU wheels saves a large download.
+# PyTorch's index of CPU wheels saves a large download. CONSTRAINTS=other.txt pins other versions.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_WORKERS ?= 2
+CONSTRAINTS ?= constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test docs proofs bench zoo mutants clean
+.PHONY: demo test docs proofs attack bench zoo mutants release clean
 
 demo: .venv/.installed
-	$(BIN)/conv2attn demo -o resnet18.attn.pt --force
+	$(BIN)/conv2attn demo
 
 test: .venv/.installed-dev
+	@.ci/install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(PYTEST_WORKERS)
 
-COQ := coq libcoq-mathcomp-algebra libcoq-coquelicot libcoq-flocq libcoq-interval ocaml-findlib libzarith-ocaml-dev
-
 proofs: .venv/.installed
-	@command -v coqc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y $(COQ); } \
-		|| echo 'not run: the formal layer, for want of coqc and the right to install it: apt-get install $(COQ)'
+	@.ci/install coqc
 	$(BIN)/conv2attn prove $$(command -v coqc >/dev/null && echo --formal)
-	@if command -v coqchk >/dev/null; then $(BIN)/python -m proofs.formal.independent; \
-		else echo 'not run: the independent checker of proofs, for want of coqchk'; fi
-	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; \
-		else echo 'not run: the proved checker of certificates, for want of coqc, ocamlfind and Zarith'; fi
+	@if command -v coqchk >/dev/null; then $(BIN)/python -m proofs.formal.independent; fi
+	@if command -v coqc >/dev/null && command -v ocamlfind >/dev/null; then $(BIN)/python -m proofs.formal.extraction; fi
+
+attack: .venv/.installed-dev
+	CONV2ATTN_ATTACK=10000 $(BIN)/pytest -q tests/proofs/edges/core_attack.py
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutants: .venv/.installed-dev
-	$(BIN)/pytest -q tests/test_domain_mutants.py
+	CONV2ATTN_MUTANTS=1 $(BIN)/pytest -q tests/test_domain_mutants.py tests/licences/laws.py -k "mutant or generated"
 
 bench: .venv/.installed
 	$(BIN)/python -m benchmarks
 
 zoo: .venv/.installed-dev
 	$(BIN)/python -m benchmarks.zoo
+
+release: .venv/.installed-dev
+	@test -n "$(VERSION)" || { echo 'Say which: make release VERSION=0.3.0' >&2; exit 1; }
+	$(BIN)/python .ci/release.py $(VERSION)
+	$(MAKE) demo test proofs docs
+	$(BIN)/pip install -q build twine
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python .ci/release.py $(VERSION) --remaining
 
 clean:
 	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -57,11 +69,11 @@ clean:
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/.installed: .venv/.created pyproject.toml constraints.txt
-	$(BIN)/pip install -qq -c constraints.txt -e .
+.venv/.installed: .venv/.created pyproject.toml $(CONSTRAINTS)
+	$(BIN)/pip install -c $(CONSTRAINTS) -e .
 	touch $@
 
 .venv/.installed-dev: .venv/.installed tests/requirements-real.txt
-	$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install -qq --no-deps -r tests/requirements-real.txt
+	$(BIN)/pip install -q -c $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/pip install -q --no-deps -r tests/requirements-real.txt
 	touch $@

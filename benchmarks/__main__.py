@@ -1,24 +1,30 @@
-"""`python -m benchmarks [--quick] [--output FOLDER]`: times everything, prints the tables and writes them."""
+"""`python -m benchmarks [--quick] [--output FOLDER] [PAGE ...]`: measures everything and writes every page.
 
-import json
+Each page is what `python -m benchmarks.PAGE` prints in a fresh process on one thread; beside it stands a hash of the
+files that it measured, so that a page older than the code is known.
+"""
+
+import hashlib
 import os
 import platform
+import subprocess
 import sys
-from dataclasses import asdict
+import time
 from pathlib import Path
-from typing import Any
 
 import click
-import numpy as np
 import torch
-from torch import nn
 
-from benchmarks.layers import ALL_PAIRS, LayerCase, layer_cases, on, time_layer, time_network
-from benchmarks.memory import peak
-from benchmarks.report import markdown
-from benchmarks.timing import interleave
-
-THREADS = 2
+ROOT = Path(__file__).parent
+PAGES = {
+    "engines": "the engines beside the convolution: networks, layers, steps, compiled",
+    "training": "training steps of the paper's network, generalised heads, silent content, patches",
+    "spans": "check-span against the grid",
+    "tightness": "bounds beside the worst differences found",
+    "graphs": "graph layers beside torch_geometric",
+    "certificates": "certificates",
+}
+ALONE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def processor() -> str:
@@ -29,90 +35,51 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def layers(sides: int, seconds: float) -> list[dict[str, Any]]:
-    """One row a kind of layer: timings, and the expected seconds of what was not run."""
-    rows: list[dict[str, Any]] = []
-    for case in layer_cases(sides):
-        click.echo(f"{case.name} ...", err=True)
-        timings = {way: asdict(timing) for way, timing in time_layer(case, seconds).items()}
-        found = {"name": case.name, "signature": case.signature, "count": case.count, "scores": case.scores()}
-        rows.append({**found, "timings": timings})
-    largest = max((row for row in rows if "dense" in row["timings"]), key=lambda row: row["scores"])
-    for row in rows:
-        missing = [way for way in ALL_PAIRS if way not in row["timings"]]
-        scale = row["scores"] / largest["scores"] / 1e3
-        row["expected_seconds"] = {way: scale * largest["timings"][way]["median"] for way in missing}
-    return rows
+def code_hash(page: str) -> str:
+    """A hash of the package and of the page's own program: of what its figures speak of."""
+    files = [*sorted((ROOT.parent / "conv2attn").rglob("*.py")), ROOT / f"{page}.py"]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def growth(sides: tuple[int, ...], seconds: float) -> dict[str, Any]:
-    """How the time of separable grows with the tokens: a power fitted by least squares."""
-    layer = LayerCase("", nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.empty(0), 1).attention("separable")
-    functions = {str(side): on(layer, torch.randn(1, 64, side, side)) for side in sides}
-    points = [
-        {"side": int(side), "tokens": int(side) ** 2, "median": t.median, "per_token": 1e6 * t.median / int(side) ** 2}
-        for side, t in interleave(functions, seconds, 3).items()
-    ]
-    tokens, times = (np.log([p[key] for p in points]) for key in ("tokens", "median"))
-    return {"points": points, "exponent": float(np.polyfit(tokens, times, 1)[0])}
+def measured(page: str, quick: bool) -> str:
+    """The page, with the machine and the hash."""
+    load, start = os.getloadavg()[0], time.monotonic()
+    command = [sys.executable, "-m", f"benchmarks.{page}", *(["--quick"] if quick else [])]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **ALONE})
+    machine = f"{processor()}, torch {torch.__version__}, one thread, load {load:.1f} when measuring began"
+    title, _, rest = (
+        done.stdout.partition("\n") if done.stdout.startswith("#") else (f"# {page.title()}", "", done.stdout)
+    )
+    note = f"Written by `python -m benchmarks {page}` in {time.monotonic() - start:.0f} s: {machine}."
+    return f"{title}\n\n{note} Code measured: `{code_hash(page)}`.\n\n{rest.strip()}\n"
 
 
-def soft_layer(side: int, seconds: float) -> dict[str, float]:
-    """Separable against dense for a 3x3 layer with 64 channels."""
-    case = LayerCase("", nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.randn(1, 64, side, side), 1)
-    timings = interleave({e: on(case.attention(e), case.image) for e in ("separable", "dense")}, seconds)
-    sizes = [peak("3x3", way, side, THREADS).mebibytes for way in ("separable", "dense unchunked")]
-    return {
-        "side": side,
-        "faster": timings["dense"].ratio,
-        "smaller": sizes[1] / sizes[0],
-        "separable_mebibytes": sizes[0],
-        "unchunked_mebibytes": sizes[1],
-    }
+def index() -> str:
+    """README.md of this folder."""
+    rows = "\n".join(f"| [{page}]({page}.md) | {text} |" for page, text in PAGES.items())
+    return f"""# Speed, memory and tightness
 
+`python -m benchmarks` measures everything and writes every page again; `python -m benchmarks PAGE` writes one.
+A page names the hash of the code that it measured.
 
-def measure(quick: bool) -> dict[str, Any]:
-    """Everything, as plain data; `quick` takes a small image and hardly any time."""
-    sides, seconds = (16, 0.0) if quick else (224, 2.0)
-    load = os.getloadavg()[0]
-    torch.set_num_threads(THREADS)
-    with torch.inference_mode():
-        timed_network = {way: asdict(timing) for way, timing in time_network(sides, 10 * seconds).items()}
-        rows = layers(sides, seconds)
-        soft = soft_layer(sides // 4, seconds)
-        tokens = growth((16, 32) if quick else (56, 112, 224, 448), 2 * seconds)
-    click.echo("memory ...", err=True)
-    engines = ("conv", "gather", "separable", "sdpa", "dense")
-    return {
-        "schema": "conv2attn-benchmarks-1",
-        "sides": sides,
-        "machine": {
-            "processor": processor(),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "load": load,
-        },
-        "network": timed_network,
-        "layers": rows,
-        "soft_layer": soft,
-        "tokens": tokens,
-        "stem_memory": [{"way": way, **vars(peak("stem", way, sides, THREADS))} for way in engines],
-        "stem_attention_gibibytes": 4 * rows[0]["scores"] / 2**30,
-    }
+| page | what is measured |
+| --- | --- |
+{rows}
+
+[Networks of torchvision and timm](../docs/zoo.md) have a command of their own, `make zoo`.
+"""
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A small image and few rounds: whether it runs, not how fast.")
-@click.option("--output", type=click.Path(path_type=Path), default=Path(__file__).parent, help="Folder to write into.")
-def main(quick: bool, output: Path) -> None:
-    """Speed and memory of the engines beside native convolutions."""
-    data = measure(quick)
-    text = markdown(data)
-    (output / "results").mkdir(parents=True, exist_ok=True)
-    (output / "results" / "cpu.json").write_text(json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
-    (output / "README.md").write_text(text)
-    sys.stdout.write(text)
+@click.argument("pages", nargs=-1, type=click.Choice(list(PAGES)))
+@click.option("--quick", is_flag=True, help="Small sizes: whether it runs, not how fast.")
+@click.option("--output", type=click.Path(path_type=Path), default=ROOT, help="Folder to write into.")
+def main(pages: tuple[str, ...], quick: bool, output: Path) -> None:
+    """Speed and memory of attention beside what it replaces."""
+    for page in pages or PAGES:
+        click.echo(f"{page} ...", err=True)
+        (output / f"{page}.md").write_text(measured(page, quick))
+    (output / "README.md").write_text(index())
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def measure(case: str, way: str, sides: int, threads: int) -> Peak:
         before, start = peak_bytes(), time.perf_counter()
         if case == "stem" and way == "dense":
             question = layer.question(layer.basis(), image)
-            keys = layer.padding.pad(image)
+            keys = layer.image_padding.pad(image)
             for queries, attention in islice(
                 dense.attention_chunks(question.basis, keys, dense.queries_per_chunk(question)), CHUNKS
             ):

@@ -62,7 +62,7 @@ def measure(kind: str, side: int) -> dict[str, Any]:
     before, began, busy = peak_bytes(), time.perf_counter(), time.process_time()
     report: Any = asks(given, grid=(shape["side"], shape["side"]))
     spent, worked = time.perf_counter() - began, time.process_time() - busy
-    queries = side**2 if asks is heads else report.rows[0].conditions[1].queries
+    queries = side**2 if asks is heads else report.rows[0].deciding.queries
     found = {"queries": queries, "verdict": report.verdict.value if asks is check_span else "-", **shape}
     return {**found, "seconds": spent, "processor": worked, "mebibytes": (peak_bytes() - before) / MIB}
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from conv2attn import convert, set_engine
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.bases import Pair
-from conv2attn.equivalence.error_analysis import difference_bounds
+from conv2attn.basis import Weights
+from conv2attn.equivalence.bases import Pair, comparable_basis
+from conv2attn.equivalence.rounding import difference_bounds
 from conv2attn.report.markup import markdown_table
 
 SHORT = 500  # terms up to which the median ratio is held under 100
@@ -67,10 +68,9 @@ def shuffled(attention: MultiHeadSelfAttention, generator: torch.Generator) -> M
     order = torch.randperm(attention.heads, generator=generator)
     for parameter in (attention.encoding.center, attention.encoding.alpha):
         parameter.data = parameter.data[order]
-    for factor in (attention.value, attention.output):
-        if factor is not None:
-            factor.data = factor.data[..., order]
-    return attention
+    weights = attention.weights
+    value, output = (None if factor is None else factor[order] for factor in (weights.value, weights.output))
+    return attention.hold(Weights(value, output, weights.bias, weights.groups))
 
 
 @torch.no_grad()
@@ -104,7 +104,7 @@ def measure(channels: int, size: int, alpha: float, count: int, seed: int = 0) -
     orders = [set_engine(convert(layer, alpha=alpha), "separable")]
     orders += [set_engine(shuffled(convert(layer, alpha=alpha), generator), "separable") for _ in range(3)]
     sides = (2 * size + 2, 2 * size + 3)
-    bounds = difference_bounds(Pair.of(layer, orders[0]), 1.0, sides)
+    bounds = difference_bounds(Pair(comparable_basis(layer), comparable_basis(orders[0])), 1.0, sides)
     assert bounds is not None
     return Tightness(channels * size**2, alpha, max(bounds), worst_difference(layer, orders, count, seed))
 

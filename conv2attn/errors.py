@@ -1,11 +1,18 @@
 """Every error that a user can meet: one base class, one code per rule, one sentence that says what to do."""
 
+import re
 from dataclasses import dataclass
-from typing import final
+from operator import index
+from typing import Any, final
+
+OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
+"""An option of the command line, in the advice of an error."""
 
 
 class Conv2AttnError(Exception):
     """A rule was broken. Shown as `CODE what was found. What to do.`
+
+    Advice names arguments as options of the command line, `--input-size`, which Python shows as `input_size`.
 
     Args:
         code: a key of `RULES`.
@@ -17,7 +24,7 @@ class Conv2AttnError(Exception):
 
     def __init__(self, code: str, found: str, remedy: str | None = None):
         self.code, self.found, self.remedy = code, found, remedy or RULES[code].remedy
-        super().__init__(f"{code} {found.rstrip('.')}. {self.remedy}".strip())
+        super().__init__(f"{code} {found.rstrip('.')}. {in_python(self.remedy)}".strip())
 
     def __reduce__(self):
         return type(self), (self.code, self.found, self.remedy)
@@ -28,7 +35,12 @@ class Conv2AttnWarning(UserWarning):
 
     def __init__(self, code: str, found: str):
         self.code = code
-        super().__init__(f"{code} {found}. {RULES[code].remedy}")
+        super().__init__(f"{code} {found}. {in_python(RULES[code].remedy)}")
+
+
+def in_python(advice: str) -> str:
+    """Advice with the names of arguments in Python; a command to type stays as it is."""
+    return advice if "conv2attn " in advice else OPTION.sub(lambda option: option[1].replace("-", "_"), advice)
 
 
 class UsageError(Conv2AttnError, ValueError):
@@ -75,17 +87,17 @@ RULES: dict[str, Rule] = {
     "C2A001": Rule(
         "argument out of range",
         "A number is smaller, larger or less exact than the call allows.",
-        "See what it takes: --help on the command line, help() in Python.",
+        "Pass a number within these limits.",
     ),
     "C2A002": Rule(
         "unknown name",
         "The call knows a fixed set of names, of engines, encodings or architectures for instance, and this is none.",
-        "Pass one of the names that --help or help() lists.",
+        "Pass one of the names that are known.",
     ),
     "C2A003": Rule(
         "package not installed",
         "Some calls use a package that does not come with conv2attn.",
-        "Install it: pip install 'conv2attn[all]' holds every one.",
+        "Install it with pip.",
     ),
     "C2A004": Rule(
         "arguments contradict each other",
@@ -95,12 +107,12 @@ RULES: dict[str, Rule] = {
     "C2A005": Rule(
         "image size unknown",
         "Neither the call nor the network says how large the images are.",
-        "Pass an input size, or images.",
+        "Pass --input-size, such as 3x224x224, or --images.",
     ),
     "C2A006": Rule(
         "argument not understood",
         "A text cannot be read as what the option takes, or an object is of another type.",
-        "See what it takes: --help on the command line, help() in Python.",
+        "Pass it in the form that is named here.",
     ),
     "C2A007": Rule(
         "sizes do not agree",
@@ -116,6 +128,12 @@ RULES: dict[str, Rule] = {
         "network fails",
         "The network, or the function that builds it, raises an error on what it is given.",
         "Pass images that the network takes, and arguments that its class takes.",
+    ),
+    "C2A010": Rule(
+        "torch is compiling",
+        "torch.export and torch.compile keep state in the process. While it is set, networks run in another way, and "
+        "what they compute then says nothing about later calls.",
+        "Call it outside torch.compile and torch.export, or in a new process.",
     ),
     "C2A101": Rule(
         "not a convolution",
@@ -147,17 +165,18 @@ RULES: dict[str, Rule] = {
     ),
     "C2A106": Rule(
         "forward of its own",
-        "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes.",
+        "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes; "
+        "and what has a name that attention needs, or computes a weight that would have to go, stays a convolution.",
         "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
     ),
     "C2A107": Rule(
         "functional convolution not converted",
         "torch.nn.functional.conv*d was called outside a convolution layer and could not be replaced.",
-        "Pass example_input, or wrap the call in an nn.Conv layer.",
+        "Wrap the call in an nn.Conv layer.",
     ),
     "C2A108": Rule(
         "network needs the convolution itself",
-        "The network's own code reads an attribute, such as weight, of a layer that is attention now.",
+        "The network's own code asks a layer that is attention now for what only torch's convolutions have.",
         "Leave that layer unconverted with skip.",
     ),
     "C2A109": Rule(
@@ -330,7 +349,7 @@ RULES: dict[str, Rule] = {
     "C2A503": Rule(
         "grid unknown",
         "Offsets are counted in pixels, so the sides of the grid of tokens must be known.",
-        "Pass its sides with grid (--grid HxW), and the number of leading class tokens with extra_tokens.",
+        "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
     ),
     "C2A504": Rule(
         "offsets do not fit the grid",
@@ -358,9 +377,41 @@ RULES: dict[str, Rule] = {
         "Only quadratic heads have a sharpness that can be lowered, and only from where they are precise enough.",
         "Convert with encoding='quadratic' and alpha='auto' first.",
     ),
+    "C2A604": Rule(
+        "heads cannot begin as shifts",
+        "A start needs a table of positions that is added to the tokens, heads with two numbers per axis and wave, "
+        "and layers whose queries and keys are linear in normed tokens that nothing else writes positions into.",
+        "Name the parts with parts=Parts(positions=..., writers=[...]), or take another network.",
+    ),
     "C2A406": Rule(
         "convolution not reached",
         "No input reached this convolution, or the first network has attention in its place, so it was not compared.",
         "Name images that reach it with --images, and pass the original network first.",
     ),
 }
+
+
+def whole_number(value: Any, name: str) -> int:
+    """An argument as an int, whatever library its number is of.
+
+    Raises:
+        UsageError: it is no whole number (C2A001).
+    """
+    try:
+        return index(value)
+    except TypeError:
+        raise UsageError("C2A001", f"{name}={value!r} is not a whole number") from None
+
+
+def real_number(value: Any, name: str) -> float:
+    """An argument as a float, whatever library its number is of.
+
+    Raises:
+        UsageError: it is no number, or too large for a float (C2A001).
+    """
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise UsageError("C2A001", f"{name}={value!r} is not a number")

@@ -2,6 +2,7 @@
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
 - `docs/*.schema.json`, from the types of the JSON documents;
+- the tables in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
 
@@ -14,14 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from conv2attn.cli.code_examples import EXAMPLES
-from conv2attn.equivalence.stored import StoredCertificate
+from conv2attn.equivalence import Certificate
 from conv2attn.errors import RULES
+from conv2attn.experiments import hybrids, starts
+from conv2attn.experiments.hybrids import Hybrids
+from conv2attn.experiments.rows import read_rows
+from conv2attn.experiments.starts import Starts
 from conv2attn.report.stored import schema_of
-from conv2attn.span.stored import StoredSpan
+from conv2attn.span.facts import StoredHeads
+from conv2attn.span.results import StoredSpan
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-SCHEMAS = {"certificate": StoredCertificate, "span": StoredSpan}
+SCHEMAS = {"certificate": Certificate, "heads": StoredHeads, "span": StoredSpan}
 KINDS = {
     "0": "Arguments",
     "1": "Convolutions and layers",
@@ -92,11 +98,29 @@ def notebook_of(guide: Path) -> Path:
     return ROOT / "examples" / f"{guide.stem}.ipynb"
 
 
+def table(name: str) -> str:
+    """The table of an experiment, from its rows."""
+    path = ROOT / "docs" / "experiments" / f"{name}.csv"
+    kind, columns = {"starts": (Starts, starts.COLUMNS), "hybrids": (Hybrids, hybrids.COLUMNS)}[name]
+    return kind(tuple(read_rows(path, columns))).to_markdown()
+
+
+def with_tables(page: str) -> str:
+    """A page with the tables of the experiments between their marks."""
+    for name in ("starts", "hybrids"):
+        first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = page.partition(first)
+        page = before + first + "\n" + table(name).strip() + "\n\n" + last + rest.partition(last)[2]
+    return page
+
+
 def main() -> None:
     """Writes all of it."""
     (ROOT / "docs" / "errors.md").write_text(error_codes())
     for name in SCHEMAS:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))
+    page = ROOT / "docs" / "experiments.md"
+    page.write_text(with_tables(page.read_text()))
     for guide in GUIDES:
         notebook_of(guide).write_text(notebook(guide, outputs(guide)))
         print(f"wrote {notebook_of(guide).relative_to(ROOT)}", file=sys.stderr)

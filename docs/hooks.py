@@ -2,11 +2,15 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:proofs|examples|benchmarks|tests|README|CONTRIBUTING)[^)]*)\)")
+FORMAL = ROOT / "proofs" / "formal"
+CLAIMS = re.compile(r"(?<=\| )[\w, ]+(?= \|$)", re.M)
 BLOCK = re.compile(r"```python\n.*?```\n", re.S)
 
 
@@ -14,6 +18,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links that leave `docs/` become the path in the repository; a guide shows the outputs of its notebook."""
     linked = OUTSIDE.sub(lambda found: f"{found[1]} (`{found[2]}`)", markdown)
     guide = Path(page.file.src_uri)
+    if guide.name == "proofs.md" and shutil.which("coqdoc"):
+        linked = CLAIMS.sub(lambda claims: re.sub(r"\w+", formal_page, claims[0]), linked)
     return with_outputs(linked, guide.stem) if guide.parent.name == "guides" else linked
 
 
@@ -24,3 +30,21 @@ def with_outputs(markdown: str, guide: str) -> str:
     return BLOCK.sub(
         lambda block: f"{block[0]}\n```text\n{text}```\n" if (text := next(printed)) else block[0], markdown
     )
+
+
+def formal_page(claim: re.Match[str]) -> str:
+    """The name of a claim as a link to its theorem in Coq, where it has one."""
+    has_one = (FORMAL / f"{claim[0]}.v").exists()
+    return f'<a href="../formal/C2A.{claim[0]}.html">{claim[0]}</a>' if has_one else claim[0]
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """The formal layer as pages in formal/, where there is coqdoc."""
+    if not shutil.which("coqdoc"):
+        print("not made: the pages of the formal layer, for want of coqdoc")
+        return
+    pages = Path(config["site_dir"]) / "formal"
+    pages.mkdir(exist_ok=True)
+    command = ["coqdoc", "--quiet", "--html", "--utf8", "--lib-subtitles", "-Q", ".", "C2A", "-d", str(pages)]
+    files = sorted(path.name for path in FORMAL.glob("*.v"))
+    subprocess.run([*command, *files], cwd=FORMAL, check=True, capture_output=True)

@@ -8,6 +8,8 @@ from conv2attn.attention import QuadraticEncoding
 
 OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 LINE = [(-1,), (0,), (1,)]
+EVERY = ("per-query", "joint", "interior")
+"""Conditions, of which the first decides."""
 
 
 def hard(sides, offsets):

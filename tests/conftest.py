@@ -19,17 +19,24 @@ settings.register_profile(
 settings.register_profile("thorough", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("CONV2ATTN_PROFILE", "ci"))
 
-SYSTEM_PACKAGES = {
-    "coqc": "apt-get install coq libcoq-mathcomp-algebra libcoq-coquelicot libcoq-flocq libcoq-interval",
-    "chromium": "apt-get install chromium chromium-driver",
-    "g++": "apt-get install g++ python3-dev",
-    "/usr/share/datasets/fashion-mnist": "apt-get install dataset-fashion-mnist",
-}
+
+def system_packages() -> dict[str, tuple[list[str], str]]:
+    """What tests need beside Python: by name, the programs and paths that must all be there, and the packages."""
+    lines = (Path(__file__).parent.parent / ".ci" / "packages.txt").read_text().splitlines()
+    parts = [[part.strip() for part in line.split("|")] for line in lines if line and line[0] != "#"]
+    return {name: (commands.split(), packages) for name, commands, packages in parts}
+
+
+SYSTEM_PACKAGES = system_packages()
 
 
 def absent_packages() -> dict[str, str]:
-    """Programs and folders of `SYSTEM_PACKAGES` that this machine lacks, each with the command that installs it."""
-    return {need: how for need, how in SYSTEM_PACKAGES.items() if not (shutil.which(need) or Path(need).exists())}
+    """Names of `SYSTEM_PACKAGES` of which a program or path is not on this machine, each with what installs it."""
+    return {
+        name: f"apt-get install {packages}"
+        for name, (commands, packages) in SYSTEM_PACKAGES.items()
+        if not all(shutil.which(each) or Path(each).exists() for each in commands)
+    }
 
 
 def pytest_addoption(parser):
@@ -45,7 +52,7 @@ def pytest_collection_modifyitems(config, items):
     package is absent; the summary names them."""
     needs = {item: {mark.args[0] for mark in item.iter_markers("needs")} for item in items}
     if unknown := set().union(*needs.values()) - SYSTEM_PACKAGES.keys():
-        raise pytest.UsageError(f"tests need {unknown}, which tests/conftest.py does not know how to install")
+        raise pytest.UsageError(f"tests need {unknown}, which .ci/packages.txt does not name")
     absent = absent_packages().keys()
     config.hook.pytest_deselected(items=[item for item in items if needs[item] & absent])
     items[:] = sorted(

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from conv2attn.bounds import convolution_bound, soft_mixing_bound
+from conv2attn.bounds import convolution_bound, softmax_error
 
 
 def convolve(conv, image, dtype=None):
@@ -39,11 +39,12 @@ def soft_allowed(layer, image, extra=0.0):
 
     `extra` is an error of the scores beside their own rounding.
     """
-    axes, keys = layer.dimensions, math.prod(layer.padding.sides(tuple(image.shape[2:])))
-    reach = max(layer.padding.sides(tuple(image.shape[2:]))) + layer.encoding.center.abs().max().item()
+    axes, keys = layer.dimensions, math.prod(layer.image_padding.sides(tuple(image.shape[2:])))
+    reach = max(layer.image_padding.sides(tuple(image.shape[2:]))) + layer.encoding.center.abs().max().item()
     score_error = extra + 8 * 2.0**-53 * layer.encoding.alpha.abs().max().item() * axes * reach**2
-    mixing = soft_mixing_bound(keys, "float64", score_error)
-    read = (1 + axes) * (mixing.factor * image.abs().max().item() + mixing.absolute)
+    off, mean = softmax_error(keys, "float64", score_error), convolution_bound(keys, "float64", bias=False)
+    mixing = off + (1 + off) * mean.factor
+    read = (1 + axes) * (mixing * image.abs().max().item() + mean.absolute)
     taps = layer.weights.taps().detach()
     weight = taps.abs().sum((0, 2)).max().item()
     rounding = convolution_bound(taps[:, 0].numel() + 1, "float64").factor

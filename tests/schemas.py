@@ -3,7 +3,8 @@
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
 UNDERSTOOD = {
     *("$schema", "$defs", "$ref", "title", "type", "required", "additionalProperties", "properties", "items"),
-    *("anyOf", "enum", "description", "discriminator"),
+    *("anyOf", "enum", "description", "discriminator", "default"),
+    *("prefixItems", "minItems", "maxItems"),
 }
 
 
@@ -23,7 +24,11 @@ def complaints(value, schema, root=None, where="report"):
     if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
         return [f"{where} is no {kind}"]
     if kind == "array":
-        parts = [complaints(item, schema["items"], root, f"{where}[{i}]") for i, item in enumerate(value)]
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+            return [f"{where} has {len(value)} items"]
+        kinds = schema.get("prefixItems") or [schema["items"]] * len(value)
+        pairs = enumerate(zip(value, kinds, strict=True))
+        parts = [complaints(item, each, root, f"{where}[{i}]") for i, (item, each) in pairs]
         return [each for part in parts for each in part]
     found = []
     if kind == "object":

@@ -2,20 +2,20 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
 
-import benchmarks.__main__ as engines
-from benchmarks import certificates, spans, training
-from benchmarks.memory import MIB, measure, peak
+import benchmarks.__main__ as everything
+from benchmarks import certificates, engines, spans, training
+from benchmarks.memory import MIB, peak
 from benchmarks.processes import apart
 from benchmarks.timing import interleave
 
 ROOT = Path(__file__).parent.parent
-ENGINES = {"conv", "gather", "separable", "sdpa", "dense"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,31 +26,26 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The folder that a quick run writes, and its output. Memory is measured in this process, and so means nothing."""
-    folder = tmp_path_factory.mktemp("benchmarks")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("benchmarks.__main__.peak", measure)
-        done = CliRunner().invoke(engines.main, ["--quick", "--output", str(folder)], catch_exceptions=False)
-    return folder, done.stdout
+def test_every_engine_has_its_price_and_what_to_take_instead(capsys):
+    engines.main(quick=True)
+    printed = capsys.readouterr().out
+    assert len(tables_in(printed)) == 3
+    for way in ("conv", "gather", "separable, one-hot", "alpha 46", "trained centres"):
+        assert f"| {way} |" in printed
 
 
-def test_quick_run_measures_every_layer_and_engine(written):
-    data = json.loads((written[0] / "results" / "cpu.json").read_text())
-    assert sum(row["count"] for row in data["layers"]) == 20
-    assert all(set(row["timings"]) | set(row["expected_seconds"]) > ENGINES for row in data["layers"])
-    assert {row["way"] for row in data["stem_memory"]} == ENGINES
-    assert set(data["network"]) == {"native", "conv", "gather", "separable"}
-    assert data["machine"].keys() == {"processor", "threads", "torch", "python", "load"}
-
-
-def test_tables_are_well_formed_and_name_no_place_of_this_machine(written):
-    folder, printed = written
-    text = (folder / "README.md").read_text()
-    assert printed == text
-    assert len(tables_in(text)) == 6
-    assert str(ROOT) not in text + (folder / "results" / "cpu.json").read_text()
+def test_one_command_writes_pages_that_name_the_code_they_measured(tmp_path, monkeypatch):
+    """A page whose program changes has another hash."""
+    printed = subprocess.CompletedProcess([], 0, stdout="# Title\n\n| a |\n| --- |\n")
+    monkeypatch.setattr(everything.subprocess, "run", lambda *_, **__: printed)
+    done = CliRunner().invoke(everything.main, ["spans", "--output", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    text = (tmp_path / "spans.md").read_text()
+    assert text.startswith("# Title")
+    assert everything.code_hash("spans") in text
+    assert everything.code_hash("spans") != everything.code_hash("graphs")
+    assert str(ROOT) not in text + (tmp_path / "README.md").read_text()
+    assert all((ROOT / "benchmarks" / f"{page}.py").exists() for page in everything.PAGES)
 
 
 def test_functions_take_turns():

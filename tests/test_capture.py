@@ -134,7 +134,7 @@ def test_each_module_is_left_in_the_mode_that_it_had(fails):
     network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(9), nn.TransformerEncoderLayer(4, 2, 8, batch_first=True))
     network[1].eval()
     modes = [module.training for module in network.modules()]
-    with pytest.raises(RuntimeError) if fails else nullcontext():
+    with pytest.raises(UsageError, match="C2A009") if fails else nullcontext():
         capture(network, torch.randn(2, 9, 3 if fails else 4))
     assert [module.training for module in network.modules()] == modes
 

@@ -95,3 +95,10 @@ def test_what_cannot_be_read_is_one_sentence(folder, arguments, match):
     torch.save({"weight": torch.zeros(2, 2)}, "some.pt")
     np.save("odd.npy", np.zeros((1, 1, 9, 9), dtype=np.float32))
     refused("check-span", *arguments, match=match)
+
+
+def test_conditions_that_are_shown_together_are_named(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    np.save("heads.npy", HEADS)
+    shown = call("check-span", "heads.npy", "--grid", "5x6", "--condition", "joint", "--condition", "interior", "-v")
+    assert all(name in shown.stdout.split("not shown")[0] for name in ("joint *", "interior"))

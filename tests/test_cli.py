@@ -4,8 +4,10 @@ import io
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from torch import nn
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.cli.network_files import counted
-from conv2attn.cli.progress import progress
+from conv2attn.cli.paths import Written, check_paths
+from conv2attn.report.progress import progress
 
 NETWORK = nn.Sequential(
     OrderedDict(stem=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), body=nn.Conv2d(4, 3, 3, stride=2), flat=nn.Flatten())
@@ -38,7 +41,7 @@ def test_convert_then_verify(tmp_path, monkeypatch):
     assert converted.exit_code == 0
     assert f"holds (proved); layers: {LAYERS} holds, 0 refuted, 0 undecided, 0 unsupported\n" in converted.stdout
     report = json.loads((tmp_path / "report.json").read_text())
-    assert (report["verdict"], report["strength"], len(report["layers"])) == ("holds", "proved", LAYERS)
+    assert (report["verdict"], report["strength"], len(report["rows"])) == ("holds", "proved", LAYERS)
     verified = call("verify", "net.pt", "net.attn.pt", *SIZE, "--format", "json")
     assert verified.exit_code == 0
     assert json.loads(verified.stdout)["verdict"] == "holds"
@@ -100,9 +103,9 @@ def test_existing_files_are_kept(folder):
         (["--input-range", "0"], "C2A001"),
         (["--input-range", "1e39", *SIZE], "C2A001 an input range of 1e+39 is beyond torch.float32"),
         (["--report", "no/such/report.json"], "C2A301"),
-        (["--report", "net.attn.pt"], "C2A004 net.attn.pt is to hold both"),
-        (["--report", "net.attn.pt", "--force"], "C2A004 net.attn.pt is to hold both"),
-        (["--report", "net.pt"], "C2A004 net.pt is read by this call"),
+        (["--report", "net.svg", "--plot", "net.svg"], "C2A004 net.svg is to hold both"),
+        (["--report", "net.svg", "--plot", "net.svg", "--force"], "C2A004 net.svg is to hold both"),
+        (["-o", "net.pt", "--force"], "C2A004 net.pt is read by this call"),
     ],
 )
 def test_wrong_options_are_one_sentence(folder, arguments, match):
@@ -149,13 +152,22 @@ def test_files_without_images_are_refused(folder, name, content, match):
     refused("verify", "net.pt", "net.pt", "--images", name, match=match)
 
 
-def test_demo(tmp_path):
+def test_demo_ends_with_three_commands_that_can_be_typed(tmp_path):
     result = call("demo", "-o", tmp_path / "kept.pt")
     assert result.exit_code == 0
     assert "same top-1 class: 10 of 10" in result.stdout
-    assert result.stderr == f"wrote {tmp_path / 'kept.pt'}\n"
+    written, *following = result.stderr.splitlines()
+    assert written == f"wrote {tmp_path / 'kept.pt'}"
     assert len(conv2attn.conversion_of(conv2attn.load(tmp_path / "kept.pt")).rows) == 20
     refused("demo", "-o", tmp_path / "kept.pt", match="C2A305")
+    commands = [shlex.split(line) for line in following if line.startswith("  ")]
+    assert [command[1] for command in commands] == ["convert", "verify", "explore"]
+    for program, name, *arguments in commands:
+        assert program == "conv2attn"
+        assert Path(arguments[0]).is_file()
+        made = [tmp_path / word if word[0] not in "-." and word != arguments[0] else word for word in arguments]
+        if name != "verify":
+            check_paths(main.commands[name].make_context(name, [*map(str, made)]))
 
 
 def test_prove_from_the_command_line(tmp_path):
@@ -254,7 +266,39 @@ def test_a_report_is_written_in_the_form_that_its_suffix_names(folder, suffix):
     shown = call("inspect", "net.pt", "--format", form, "--report", f"report.{suffix}", "--wide")
     assert shown.exit_code == 0
     assert shown.stdout == (folder / f"report.{suffix}").read_text()
-    refused("inspect", "net.pt", "--report", "report.doc", match="C2A308 --report report.doc names no form")
+
+
+WRITING = [
+    (name, option) for name, each in main.commands.items() for option in each.params if isinstance(option.type, Written)
+]
+
+
+@pytest.mark.parametrize(("name", "option"), WRITING, ids=lambda each: each if isinstance(each, str) else each.name)
+def test_every_file_that_is_written_has_a_suffix_of_its_option(folder, name, option):
+    """Also where it begins with a suffix of another kind: `explore -o page.png` wrote HTML."""
+    asked = [*shlex.split(main.commands[name].example)[2:], option.opts[0], "made.doc"]
+    for word in asked:
+        if word.endswith((".pt", ".json", ".toml")) and not (folder / word).exists():
+            (folder / word).touch()
+    refused(name, *asked, "--force", match=f"C2A308 {option.opts[0]} made.doc has none of the suffixes .")
+    assert not (folder / "made.doc").exists()
+
+
+def test_a_file_without_convolutions_is_refused_by_its_cause(folder):
+    conv = nn.Conv2d(3, 3, 3)
+    torch.export.save(torch.export.export(nn.Sequential(conv, conv), (torch.ones(1, 3, 9, 9),)), "net.pt2")
+    refused("convert", "net.pt2", match="whose 2 convolutions are operators and not layers")
+    conv2attn.save(conv2attn.convert(conv), "layer.attn.pt")
+    refused("convert", "layer.attn.pt", "-o", "twice.pt", match="1 of its layers are attention of conv2attn already")
+    torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
+    refused("convert", "linear.pt", match="nothing in Sequential is or calls one. Ask what its attention does")
+
+
+def test_files_are_checked_before_torch_is_imported(folder):
+    for asked in ("convert missing.pt", "verify net.pt missing.pt", "explore net.pt -o page.png"):
+        run = f"from conv2attn.cli import main\ntry: main({asked.split()})\nexcept SystemExit as end: code = end.code"
+        probe = f"{run}\nimport sys; assert code == 2 and 'torch' not in sys.modules"
+        subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
 
 
 def test_quiet_says_the_verdict_alone_and_verbose_says_more(folder):

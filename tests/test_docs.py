@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,11 @@ def test_the_page_of_codes_is_that_of_the_rules():
     assert (DOCS / "errors.md").read_text() == GENERATE.error_codes()
 
 
+def test_the_tables_of_the_experiments_are_those_of_their_rows():
+    page = (DOCS / "experiments.md").read_text()
+    assert GENERATE.with_tables(page) == page
+
+
 @pytest.mark.parametrize("name", GENERATE.SCHEMAS)
 def test_schemas_are_those_of_the_types(name):
     assert (DOCS / f"{name}.schema.json").read_text() == GENERATE.schema(name)
@@ -109,3 +115,20 @@ def test_pages_of_the_site_name_paths_and_show_outputs():
     assert page("heads.md", links) == "see L1 (`proofs/L1.py`) and [x](heads.md)"
     shown = page("guides/cnn-as-attention.md", (DOCS / "guides" / "cnn-as-attention.md").read_text())
     assert "```\n\n```text\n49 heads for a 7x7 kernel\n```\n" in shown
+
+
+def test_the_page_on_proofs_links_the_theorems_in_coq(monkeypatch):
+    hooks = module(DOCS / "hooks.py")
+    monkeypatch.setattr(hooks.shutil, "which", lambda program: f"/usr/bin/{program}")
+    row = "| statement | claims |\n| one head per tap | L1, COUNT |\n"
+    shown = hooks.on_page_markdown(row, SimpleNamespace(file=SimpleNamespace(src_uri="proofs.md")))
+    assert shown == row.replace("L1", '<a href="../formal/C2A.L1.html">L1</a>')
+
+
+@pytest.mark.skipif(not shutil.which("coqdoc"), reason="the pages of the formal layer need coqdoc")
+def test_every_formal_file_has_a_page(tmp_path):
+    hooks = module(DOCS / "hooks.py")
+    hooks.on_post_build({"site_dir": str(tmp_path)})
+    pages = {page.stem for page in (tmp_path / "formal").glob("C2A.*.html")}
+    assert pages == {f"C2A.{path.stem}" for path in hooks.FORMAL.glob("*.v")}
+    assert "Lemma 1" in (tmp_path / "formal" / "C2A.L1.html").read_text()

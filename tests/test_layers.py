@@ -18,10 +18,12 @@ LAYERS = [
     {"theorem", "recover", "express"},
     {"framework"},
     {"attention"},
+    {"proofs"},
     {"bounds"},
     {"basis"},
     {"report"},
-    {"verdicts", "errors"},
+    {"arguments"},
+    {"verdicts", "errors", "suffixes"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 

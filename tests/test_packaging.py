@@ -1,5 +1,6 @@
 """An installed copy is quick to import, typed, and complete."""
 
+import importlib.util
 import json
 import os
 import re
@@ -78,7 +79,7 @@ def wheel(tmp_path_factory):
 def test_wheel_is_complete(wheel):
     held = set(zipfile.ZipFile(wheel).namelist())
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "conv2attn").rglob("*.py")}
-    claims = {file.relative_to(ROOT).as_posix() for file in (ROOT / "proofs").rglob("*.py")}
+    claims = {f"conv2attn/{file.relative_to(ROOT).as_posix()}" for file in (ROOT / "proofs").rglob("*.py")}
     others = {"conv2attn/py.typed", "conv2attn/examples/resnet18.pt", "conv2attn/examples/images.npz"}
     page = {f"conv2attn/explore/{name}" for name in ("page.html", "style.css", "attention.js", "page.js")}
     docs = {f"conv2attn/docs/{name}.schema.json" for name in ("certificate", "span")} | {
@@ -86,13 +87,15 @@ def test_wheel_is_complete(wheel):
     }
     assert modules | claims | others | page | docs <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
-    assert [name for name in held if name.startswith("tests/") or "__pycache__" in name] == []
+    assert {name.partition("/")[0] for name in held if ".dist-info/" not in name} == {"conv2attn"}
+    assert [name for name in held if "__pycache__" in name] == []
 
 
 def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
+    (tmp_path / "proofs.py").write_text("raise ImportError('a module of the same name, of somebody else')")
     code = (
-        "from conv2attn.checkpoints.examples import demo_files; import proofs\n"
+        "from conv2attn.checkpoints.examples import demo_files; from conv2attn import proofs\n"
         "print(demo_files().model, proofs.__file__, proofs.decide('L2a').status, sep='\\n')"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -100,17 +103,60 @@ def test_installed_copy_has_its_examples_and_proofs(wheel, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     package = tmp_path / "conv2attn"
-    places = [str(package / "examples" / "resnet18.pt"), str(tmp_path / "proofs" / "__init__.py")]
+    places = [str(package / "examples" / "resnet18.pt"), str(package / "proofs" / "__init__.py")]
     assert run.stdout.split() == [*places, "proved"]
 
 
-def test_one_version_is_told_everywhere():
-    import conv2attn
+def script(path):
+    """A program of the repository that is in no package, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    version = PROJECT["version"]
-    assert conv2attn.__version__ == version
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+def test_a_release_writes_its_version_everywhere_once():
+    release = script(".ci/release.py")
+    texts = {name: (ROOT / name).read_text() for name in release.FILES}
+    assert re.search(r'__version__ = "\d+\.\d+\.\d+\.dev0"', texts["conv2attn/__init__.py"])
+    written = release.released("7.8.9", "2030-01-02", texts)
+    assert '__version__ = "7.8.9"' in written["conv2attn/__init__.py"]
+    assert "\nversion: 7.8.9\ndate-released: 2030-01-02\n" in written["CITATION.cff"]
+    assert "\n## Unreleased\n\n## 7.8.9\n" in written["CHANGELOG.md"]
+    again = release.released("7.9.0", "2030-02-03", written)
+    assert "\nversion: 7.9.0\ndate-released: 2030-02-03\nlicense" in again["CITATION.cff"]
+    for version, broken in (("7.8", texts), ("7.8.9", {**texts, "CHANGELOG.md": "# Changelog\n"})):
+        with pytest.raises(SystemExit):
+            release.released(version, "2030-01-02", broken)
+    assert "Repository" in release.remaining("7.8.9", {})[0]
+    assert "pypi.org" in release.remaining("7.8.9", {"Repository": "https://example.org/x"})[0]
+
+
+def test_links_of_the_readme_are_absolute_once_the_address_is_filled_in():
+    absolute, readme = script("hatch_build.py").absolute, (ROOT / "README.md").read_text()
+    assert absolute(readme, None) == readme
+    links = re.findall(r"\]\(([^)]+)\)", absolute(readme, "https://example.org/x/"))
+    assert len(links) == len(re.findall(r"\]\(([^)]+)\)", readme))
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert "https://example.org/x/raw/main/docs/heads.svg" in links
+
+
+def test_the_wheel_is_small_and_has_the_readme_in_it(wheel):
+    assert wheel.stat().st_size <= 5e6
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
+    assert (ROOT / "README.md").read_text() in metadata
+
+
+def test_what_tests_need_is_named_where_it_cannot_be_installed(tmp_path):
+    """A need is met when all its programs are there: chromium without its driver is not."""
+    for program in ("sh", "id", "dirname", "chromium"):
+        (tmp_path / program).symlink_to(shutil.which(program) or "/bin/sh")
+    run = [tmp_path / "sh", ROOT / ".ci" / "install", "chromium", "coqc"]
+    told = subprocess.run(run, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True).stdout
+    assert [line.partition(" (")[0] for line in told.splitlines()] == [
+        f"not run: what needs {each}" for each in ("coqc", "chromium")
+    ]
 
 
 def test_the_package_says_what_it_needs():
@@ -134,7 +180,10 @@ def test_pinned_versions_are_those_of_what_is_declared():
     assert names - pinned == set()
 
 
-def test_others_run_the_same_two_commands():
-    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+def test_others_run_the_same_two_commands_with_pinned_actions():
+    folder = ROOT / ".github"
+    workflow = (folder / "workflows" / "test.yml").read_text()
     assert [f"run: make {target}" in workflow for target in ("demo", "test")] == [True, True]
-    assert {"bug.yml", "false-verdict.yml"} <= {each.name for each in (ROOT / ".github" / "ISSUE_TEMPLATE").iterdir()}
+    used = [use for file in (folder / "workflows").iterdir() for use in re.findall(r"uses: (.*)", file.read_text())]
+    assert [use for use in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", use)] == []
+    assert {"bug.yml", "false-verdict.yml"} <= {each.name for each in (folder / "ISSUE_TEMPLATE").iterdir()}

@@ -71,7 +71,10 @@ def test_arrays_are_drawn_without_their_extra_tokens(tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "missing", "match"),
-    [("heads.gif", False, "does not end in .png, .svg, .pdf"), ("heads.png", True, "pip install 'conv2attn[plot]'")],
+    [
+        ("heads.gif", False, "has none of the suffixes .png, .svg, .pdf"),
+        ("heads.png", True, "pip install 'conv2attn[plot]'"),
+    ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, file, missing, match):
     if missing:

@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_model_of_the_user_s_is_read_and_what_cannot_be_read_is_named(file):
     asked = [file, "--arch", f"{__name__}:gated", "--position-only", "--grid", "4x4"]
     report = json.loads(call("check-span", *asked, "--format", "json", "--plot", "heads.png").stdout)
-    assert [(layer["name"], layer["verdict"]) for layer in report["layers"]] == [
+    assert [(layer["name"], layer["conditions"][0]["verdict"]) for layer in report["layers"]] == [
         ("0", "refuted"),
         ("1", "unsupported"),
     ]

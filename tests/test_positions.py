@@ -62,7 +62,7 @@ def test_a_layer_that_reads_content_does_by_position_what_it_does_in_an_image_of
 
 
 def test_padded_keys_are_those_of_the_layer():
-    layer = layer_with_content(conv2attn.convert(nn.Conv2d(1, 1, 3, padding=1)).padding)
+    layer = layer_with_content(conv2attn.convert(nn.Conv2d(1, 1, 3, padding=1)).image_padding)
     report = check_span(layer, position_only=True, grid=(3, 4))
     assert [row.grid for row in report.rows] == [(5, 6)]
     with pytest.raises(UsageError, match=r"C2A502.*ask for positions alone"):

@@ -45,7 +45,7 @@ def weights(dtype):
     """Weights of another kind."""
 
     def change(content):
-        content["state_dict"]["conv1.output"] = content["state_dict"]["conv1.output"].to(dtype)
+        content["state_dict"]["conv1.weight"] = content["state_dict"]["conv1.weight"].to(dtype)
 
     return change
 
@@ -64,10 +64,10 @@ FALSE = {
     "another width": (planned("d_out", to=17), "C2A303"),
     "an unknown engine": (planned("engine", to="evil"), UNFIT),
     "more heads than memory": (planned("positions", to=[10**30, 2]), UNFIT),
-    "complex weights": (weights(torch.complex64), "conv1.output is torch.complex64"),
-    "whole weights": (weights(torch.int64), "conv1.output is torch.int64"),
+    "complex weights": (weights(torch.complex64), "conv1.weight is torch.complex64"),
+    "whole weights": (weights(torch.int64), "conv1.weight is torch.int64"),
     "a tensor of another name": (
-        lambda content: content["state_dict"].update(outputs=content["state_dict"].pop("conv1.output")),
+        lambda content: content["state_dict"].update(outputs=content["state_dict"].pop("conv1.weight")),
         "C2A303",
     ),
     "a tensor that is missing": (lambda content: content["state_dict"].pop("fc.weight"), "C2A303"),

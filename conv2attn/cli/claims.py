@@ -22,10 +22,9 @@ def prove(claims: tuple[str, ...], formal: bool, showing: Showing) -> None:
     Without CLAIM, all are checked. Every claim has false variants (mutants), which must be refuted. As latex or
     markdown, the report gives the steps of each proof.
     """
-    from proofs import report
+    from conv2attn import proofs
 
-    showing.check()
-    result = report(claims, formal=formal)
+    result = proofs.report(claims, formal=formal)
     showing.finish(result)
     sys.exit(result.exit_code)
 

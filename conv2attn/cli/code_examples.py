@@ -3,13 +3,16 @@
 EXAMPLES = {
     "C2A001": "$ conv2attn convert resnet18.pt --input-range -1",
     "C2A002": '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
-    "C2A003": "$ conv2attn convert weights.pt --arch monai:unet",
+    "C2A003": "$ conv2attn convert resnet18.pt --arch monai:unet",
     "C2A004": ">>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3)), alpha=5, max_difference=0.1)",
     "C2A005": ">>> conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))",
     "C2A006": "$ conv2attn verify resnet18.pt resnet18.pt --input-size 3,224,224",
     "C2A007": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=(2, 2, 2))",
     "C2A008": '>>> conv2attn.set_engine(nn.Linear(3, 4), "conv")',
     "C2A009": "$ conv2attn verify resnet18.pt resnet18.pt --input-size 5x224x224",
+    "C2A010": ">>> conv = nn.Conv2d(3, 4, 3); "
+    "conv.register_forward_hook(lambda *_: conv2attn.certify(conv, conv, input_size=(3, 9, 9))); "
+    "torch.export.export(conv, (torch.zeros(1, 3, 9, 9),), strict=False)",
     "C2A101": "$ conv2attn convert layer.pt -o twice.pt",
     "C2A102": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3, dtype=torch.complex64))",
     "C2A103": ">>> conv2attn.convert(nn.LazyConv2d(4, 3))",
@@ -17,11 +20,12 @@ EXAMPLES = {
     "C2A105": ">>> conv2attn.convert(nn.Conv2d(8, 8, 3), d_head=2)",
     "C2A106": '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
     "conv2attn.convert(scaled(3, 4, 3))",
-    "C2A107": ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, torch.ones(1, 3, 1, 1)); "
-    "print(conv2attn.conversion_of(conv2attn.convert(net)).rows)",
+    "C2A107": ">>> net = nn.Identity(); "
+    "net.register_forward_hook(lambda net, args, y: nn.functional.conv2d(y, torch.ones(1, 3, 1, 1))); "
+    "print(conv2attn.conversion_of(conv2attn.convert(net, torch.ones(1, 3, 9, 9))).rows)",
     "C2A108": '>>> net = type("Net", (nn.Sequential,), '
-    '{"forward": lambda self, x: self[0].weight if [*self[1].children()] else x})'
-    "(conv2attn.convert(nn.Conv2d(3, 3, 1)), nn.Conv2d(3, 3, 1)); conv2attn.convert(net, torch.ones(1, 3, 9, 9))",
+    '{"forward": lambda self, x: self[0]._conv_forward(x, self[0].weight, None)})(nn.Conv2d(3, 3, 1)); '
+    "conv2attn.convert(net, torch.ones(1, 3, 9, 9))",
     "C2A109": ">>> conv2attn.convert(nn.Linear(3, 4))",
     "C2A110": ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
     "C2A111": ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
@@ -67,8 +71,8 @@ EXAMPLES = {
     "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))",
     "C2A409": ">>> conv = nn.Conv2d(3, 4, 3); "
     "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9), tolerance=1e-6))",
-    "C2A410": ">>> first, second = (nn.Sequential(nn.Conv2d(3, 4, 3), after) for after in (nn.Tanh(), nn.ReLU())); "
-    "print(conv2attn.certify(first, second, input_size=(3, 9, 9)))",
+    "C2A410": ">>> conv = nn.Conv2d(3, 4, 3); "
+    "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.LeakyReLU(1.0)), input_size=(3, 9, 9)))",
     "C2A501": ">>> conv2attn.heads(nn.Linear(3, 4), torch.ones(1, 3))",
     "C2A502": ">>> conv2attn.check_span(-torch.ones(9, 25, 25), grid=(5, 5))",
     "C2A503": ">>> conv2attn.check_span(torch.full((9, 26, 26), 1 / 26))",
@@ -77,4 +81,5 @@ EXAMPLES = {
     "C2A601": "$ conv2attn train quadratic --data digits --layers 1 --width 9 --heads 1 --learning-rate 1e30",
     "C2A602": "$ conv2attn prune resnet18.pt -o smaller.pt",
     "C2A603": '>>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="enumerated"), alpha=5)',
+    "C2A604": ">>> conv2attn.start_at_convolution(nn.TransformerEncoderLayer(8, 2), example_input=torch.ones(4, 1, 8))",
 }

@@ -1,7 +1,8 @@
 """The commands on the paper's experiments: train, reproduce, figures, prune, soften."""
 
 import sys
-from dataclasses import MISSING, fields
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from click.core import ParameterSource
 
 from conv2attn.cli.group import Command, main
 from conv2attn.cli.options import reporting
+from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing
 from conv2attn.errors import UsageError
-from conv2attn.experiments.recipe import CHOICES, KINDS, Recipe
+from conv2attn.experiments.recipe import CHOICES, KINDS, TRANSFORM, Recipe
+from conv2attn.suffixes import NETWORK
 
 HELP = {
     "data": "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
@@ -27,6 +30,8 @@ HELP = {
     "learning_rate": "Highest learning rate.",
     "momentum": "Momentum of sgd, or the first beta of adamw.",
     "weight_decay": "Weight decay; not applied to the centres and widths of heads.",
+    "position_rate": "Factor of the learning rate for the centres and widths of heads.",
+    "content_rate": "Factor of the learning rate for queries and keys.",
     "batch": "Images per step, over all processes.",
     "epochs": "Number of passes over the training images.",
     "schedule": "Schedule of the learning rate.  [default: cosine; steps for resnet]",
@@ -38,27 +43,36 @@ HELP = {
     "images": "Train only on this many images, the first ones.",
     "precision": "Precision of matrix products; below float32, autocast is used.",
     "engine": "Engine that computes the attention.",
+    "test_images": "Evaluate only on this many test images, the first ones.",
+    "convert": "Convolutions of the network that become attention: patterns of names, comma-separated.",
+    "alpha": "Sharpness of the heads of converted layers.",
     "start": "File with a network to start from, instead of random weights.",
     "seed": "Seed of all random numbers.",
 }
-TYPES: dict[str, Any] = {"milestones": str, "data": str, "engine": str, "start": click.Path()}
+TYPES: dict[str, Any] = {"milestones": str, "data": str, "engine": str, "start": Read(), "convert": str}
 
 
-def recipe_options(command: Any) -> Any:
-    """An option for each field of a recipe but its kind."""
-    for field in reversed(fields(Recipe)):
-        if field.name == "kind":
-            continue
-        option = "--" + field.name.replace("_", "-")
-        shown = field.default not in (None, MISSING)
-        default: Any = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
-        if field.name == "mirror":
-            command = click.option(f"{option}/--no-mirror", default=None, help=HELP[field.name])(command)
-            continue
-        kind = click.Choice(CHOICES[field.name]) if field.name in CHOICES else TYPES.get(field.name)
-        kind = kind or (int if "int" in str(field.type) else float)
-        command = click.option(option, type=kind, default=default, show_default=shown, help=HELP[field.name])(command)
-    return command
+def recipe_options(*left_out: str, **defaults: Any) -> Callable[[Any], Any]:
+    """A decorator that adds an option for each field of a recipe but those left out, some with other defaults."""
+
+    def add(command: Any) -> Any:
+        for field in reversed(fields(Recipe)):
+            if field.name not in left_out:
+                command = recipe_option(field, defaults.get(field.name, field.default))(command)
+        return command
+
+    return add
+
+
+def recipe_option(field: Field[Any], default: Any) -> Any:
+    """The option of one field of a recipe."""
+    option, shown = "--" + field.name.replace("_", "-"), default not in (None, MISSING)
+    if field.name == "mirror":
+        return click.option(f"{option}/--no-mirror", default=None, help=HELP[field.name])
+    kind = click.Choice(CHOICES[field.name]) if field.name in CHOICES else TYPES.get(field.name)
+    kind = kind or (int if "int" in str(field.type) else float)
+    default = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return click.option(option, type=kind, default=default, show_default=shown, help=HELP[field.name])
 
 
 @main.command(example="conv2attn train quadratic --data digits --epochs 2")
@@ -66,7 +80,7 @@ def recipe_options(command: Any) -> Any:
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run; by default runs/KIND-DATA.")
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
 @click.option("--device", default="cpu", show_default=True, help="Device to run on.")
-@recipe_options
+@recipe_options("kind")
 @click.pass_context
 def train(
     context: click.Context, kind: str | None, output: str | None, resume: str | None, device: str, **given: Any
@@ -74,12 +88,12 @@ def train(
     """Train an attention network of the paper, or its ResNet18.
 
     The defaults are those of Table 2. Under torchrun the processes share each batch. Ctrl-C writes a checkpoint and
-    exits with 130.
+    exits with 130. --resume FOLDER --epochs N goes on until epoch N; nothing else of a run can be changed.
     """
     if (kind is None) == (resume is None):
         raise UsageError("C2A004", "train takes either a KIND or --resume FOLDER", "Name one of them.")
     if resume is not None:
-        for name in ("output", *given):
+        for name in ("output", *(given.keys() - {"epochs"})):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 option = "--" + name.replace("_", "-")
                 raise UsageError("C2A004", f"{option} changes nothing beside --resume", "Leave out one of both.")
@@ -87,12 +101,52 @@ def train(
     folder = resume or output or f"runs/{kind}-{Path(given['data']).name}"
     from conv2attn.experiments.training import train as run_training
 
-    run = run_training(recipe, folder, device=device)
+    longer = context.get_parameter_source("epochs") is ParameterSource.COMMANDLINE and resume is not None
+    run = run_training(recipe, folder, device=device, epochs=given["epochs"] if longer else None)
     sys.exit(0 if run.finished else 130)
 
 
+@main.command(example="conv2attn transform cnn.pt -o hybrid.pt --data fashion-mnist")
+@click.argument("model", type=Read())
+@click.option(
+    "-o", "--output", type=Written(NETWORK), metavar="FILE", required=True, help="Where to write the network."
+)
+@click.option("--run", "folder", type=click.Path(), help="Folder of the run; by default OUTPUT without its suffix.")
+@click.option("--device", default="cpu", show_default=True, help="Device to run on.")
+@reporting
+@recipe_options("kind", "width", "heads", "layers", "hidden", "patch", "positions", "dropout", "start", **TRANSFORM)
+@click.pass_context
+def transform(
+    context: click.Context,
+    model: str,
+    output: str,
+    folder: str | None,
+    device: str,
+    showing: Showing,
+    milestones: str,
+    **given: Any,
+) -> None:
+    """Go on from the CNN in MODEL as attention: convert its last stage, soften the heads, and train.
+
+    Heads begin as the taps of the convolutions and may move; content begins at nothing and may open. The report has
+    the accuracies, and for each layer how far heads moved and how much content counts.
+    """
+    from conv2attn.checkpoints import load, save
+    from conv2attn.experiments.training import Run
+    from conv2attn.experiments.transform import transform as go_on
+
+    place = folder or str(Path(output).with_suffix(""))
+    recipe = Recipe("resnet", start=model, milestones=whole_numbers(milestones), **given)
+    found = go_on(recipe, place, device=device)
+    if found.finished:
+        save(load(Run(Path(place)).network), output, force=showing.force)
+        showing.say(f"wrote {output}")
+    showing.finish(found)
+    sys.exit(0 if found.finished else 130)
+
+
 @main.command(example="conv2attn figures runs/quadratic-digits -o figures")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path())
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=Read())
 @click.option("-o", "--output", type=click.Path(), required=True, help="Folder to write the figures to.")
 @click.option(
     "--suffix",
@@ -119,7 +173,7 @@ def train(
 def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, zoom: int, **given: Any) -> None:
     """Draw the figures of the paper from training runs.
 
-    These are the learning curves of all runs, and the heads and the attention of the first run.
+    These are the learning curves of all runs, and the heads and the attention of each.
     """
     from conv2attn.experiments.figures import draw_figures
     from conv2attn.experiments.training import Run
@@ -134,9 +188,9 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
 
 
 @main.command(example="conv2attn prune generalised.pt -o smaller.pt")
-@click.argument("model", type=click.Path())
+@click.argument("model", type=Read())
 @click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="Where to write the smaller network."
+    "-o", "--output", type=Written(NETWORK), metavar="FILE", required=True, help="Where to write the smaller network."
 )
 @click.option(
     "--smallest",
@@ -158,7 +212,6 @@ def prune(model: str, output: str, showing: Showing, **thresholds: float) -> Non
     from conv2attn.checkpoints import load, save
     from conv2attn.experiments.pruning import prune_degenerate
 
-    showing.check(output, read=(model,))
     smaller, found = prune_degenerate(load(model), **thresholds)
     save(smaller, output, force=showing.force)
     showing.finish(found)
@@ -167,9 +220,9 @@ def prune(model: str, output: str, showing: Showing, **thresholds: float) -> Non
 
 
 @main.command(example="conv2attn soften resnet18.attn.pt -o soft.pt --alpha 5")
-@click.argument("model", type=click.Path())
+@click.argument("model", type=Read())
 @click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="Where to write the softened network."
+    "-o", "--output", type=Written(NETWORK), metavar="FILE", required=True, help="Where to write the softened network."
 )
 @click.option("--alpha", type=float, help="Sharpness of every head; gradients reach the centres from about 5 down.")
 @click.option(
@@ -187,7 +240,6 @@ def soften(model: str, output: str, showing: Showing, alpha: float | None, **giv
     from conv2attn.checkpoints import load, save
     from conv2attn.models import soften as lower_sharpness
 
-    showing.check(output, read=(model,))
     softening = lower_sharpness(load(model), alpha=alpha, max_difference=given["max_difference"])
     save(softening.network, output, force=showing.force)
     showing.finish(softening)
@@ -197,7 +249,7 @@ def soften(model: str, output: str, showing: Showing, alpha: float | None, **giv
 
 @main.group()
 def reproduce() -> None:
-    """Compute the tables of the paper again."""
+    """Compute the tables of the paper, and those of docs/experiments.md, again."""
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce tables")
@@ -212,12 +264,56 @@ def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
     from conv2attn.experiments.tables import reproduce_tables
     from conv2attn.experiments.training import Run
 
-    showing.check()
     if any("=" not in run for run in runs):
         raise UsageError("C2A006", "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar")
     found = reproduce_tables({run.partition("=")[0]: Run(Path(run.partition("=")[2])) for run in runs}, engine)
     showing.finish(found)
     sys.exit(found.exit_code)
+
+
+@reproduce.command(cls=Command, example="conv2attn reproduce starts starts.csv")
+@click.argument("table", type=click.Path())
+@click.option("--part", default="1/1", show_default=True, help="Do the k-th of n shares of the runs, such as 1/2.")
+@click.option("--show", is_flag=True, help="Only show the rows that are there.")
+@reporting
+def starts(table: str, part: str, show: bool, showing: Showing) -> None:
+    """Train the runs of the experiment on starts that TABLE, a CSV file, lacks.
+
+    Each run appends its row as it ends; a restart skips what is there.
+    """
+    import torch
+
+    from conv2attn.experiments.rows import read_rows
+    from conv2attn.experiments.starts import COLUMNS, Starts, complete
+
+    if show:
+        showing.finish(Starts(tuple(read_rows(Path(table), COLUMNS))))
+        return
+    share = whole_numbers(part.replace("/", ","))
+    if len(share) != 2 or not 1 <= share[0] <= share[1]:
+        raise UsageError("C2A006", f"--part {part} is not one of several shares, such as 1/2")
+    torch.set_num_threads(1)
+    showing.finish(complete(Path(table), showing.say, share[0] - 1, share[1]))
+
+
+@reproduce.command(cls=Command, example="conv2attn reproduce hybrids hybrids.csv")
+@click.argument("table", type=click.Path())
+@click.option("--runs", default="runs/hybrids", show_default=True, type=click.Path(), help="Folder of the runs.")
+@click.option("--show", is_flag=True, help="Only show the rows that are there.")
+@reporting
+def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
+    """Train the runs of the experiment on transformed CNNs that TABLE, a CSV file, lacks.
+
+    Each run appends its row as it ends; an interrupted run continues.
+    """
+    import torch
+
+    from conv2attn.experiments.hybrids import COLUMNS, Hybrids, complete
+    from conv2attn.experiments.rows import read_rows
+
+    torch.set_num_threads(1)
+    rows = tuple(read_rows(Path(table), COLUMNS))
+    showing.finish(Hybrids(rows) if show else complete(Path(table), Path(runs), showing.say))
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:

@@ -4,27 +4,38 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import reading_images
-from conv2attn.cli.reports import check_free
+from conv2attn.cli.paths import Read, Written
+from conv2attn.suffixes import PAGE
 
 
 @main.command(example="conv2attn explore resnet18.pt -o page.html")
-@click.argument("model", type=click.Path())
+@click.argument("model", type=Read())
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=Written(PAGE),
     metavar="FILE",
     required=True,
     help="Where to write the page (.html) or the picture (.svg).",
 )
-@click.option("--image", type=click.Path(), help="The image to show: a PNG, JPEG, folder, .npy, .npz or .pt file.")
+@click.option("--image", type=Read(), help="The image to show: a PNG, JPEG, folder, .npy, .npz or .pt file.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Show only layers whose name matches; repeatable.")
+@click.option("--input-size", metavar="CxHxW", help="Size of the image; the network's own by default.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @reading_images
-def explore(model: str, output: str, image: str | None, only: tuple[str, ...], force: bool, reading: object) -> None:
+def explore(
+    model: str,
+    output: str,
+    image: str | None,
+    only: tuple[str, ...],
+    input_size: str | None,
+    force: bool,
+    reading: object,
+) -> None:
     """Write one offline page that shows where each head looks.
 
-    Convolutions are shown as the attention that they convert to. Attention of other libraries is shown as it runs.
+    Attention is shown as it runs, of whatever library. Where nothing attends, convolutions are shown as the attention
+    that they convert to.
     Without --image, the page shows the first example image of this project. Of several images, it shows the first.
 
     With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer that --only names, as
@@ -32,6 +43,5 @@ def explore(model: str, output: str, image: str | None, only: tuple[str, ...], f
     """
     from conv2attn.cli.explored import explore_file
 
-    check_free(force, output, read=(model, image))
-    for told in explore_file(model, output, image, only, reading, force):  # type: ignore[arg-type]
+    for told in explore_file(model, output, image, only, reading, force, input_size):  # type: ignore[arg-type]
         click.echo(told, err=True)

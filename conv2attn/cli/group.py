@@ -1,16 +1,19 @@
 """The group that all commands are in: their help, and what becomes of their errors."""
 
+import os
+import re
 import sys
 from typing import Any
 
 import click
 
-from conv2attn.errors import Conv2AttnError
+from conv2attn.cli.paths import check_paths
+from conv2attn.errors import OPTION, Conv2AttnError
 
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "recheck", "replay"),
-    "See what attention does": ("heads", "explore", "check-span", "recover"),
+    "See what attention does": ("heads", "explore", "atlas", "check-span", "recover"),
     "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }
@@ -46,6 +49,16 @@ class Command(click.Command):
     def __init__(self, *args: Any, example: str, **given: Any):
         super().__init__(*args, **given)
         self.example = example
+
+    def invoke(self, context: click.Context) -> Any:
+        """Checks the files that the call names, and runs the command."""
+        try:
+            check_paths(context)
+        except Conv2AttnError as error:
+            if os.environ.get("RANK", "0") != "0":  # each process of torchrun reads the same words; one says so
+                sys.exit(error.exit_code)
+            raise
+        return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options, those of no group first."""
@@ -86,7 +99,9 @@ class Group(click.Group):
         try:
             return super().invoke(context)
         except Conv2AttnError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(
+                f"error: {error.code} {error.found.rstrip('.')}. {advice(error, invoked(self, context))}", err=True
+            )
             sys.exit(error.exit_code)
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "conv2attn"
@@ -102,6 +117,30 @@ class Group(click.Group):
                 raise
             click.echo(f"internal error: {type(error).__name__}: {error}; --debug shows where", err=True)
             sys.exit(70)
+
+
+def invoked(group: click.Group, context: click.Context) -> click.Command:
+    """The command of a call, or the group itself where there is none."""
+    return group.commands.get(str(context.invoked_subcommand), group)
+
+
+def advice(error: Conv2AttnError, command: click.Command) -> str:
+    """What to do, where an option that `command` has not is named with the command that has it."""
+    if "conv2attn " in error.remedy:
+        return error.remedy
+    own = options_of(command)
+
+    def placed(option: re.Match[str]) -> str:
+        others = (name for name, each in main.commands.items() if option[0] in options_of(each))
+        other = None if option[0] in own else next(others, None)
+        return f"{option[0]} of {other}" if other else option[0]
+
+    return OPTION.sub(placed, error.remedy)
+
+
+def options_of(command: click.Command) -> set[str]:
+    """The options of a command."""
+    return {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
 
 
 @click.group("conv2attn", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

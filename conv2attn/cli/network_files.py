@@ -2,13 +2,13 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import asdict, replace
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
@@ -16,16 +16,19 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.folders import sha256
+from conv2attn.checkpoints.kinds import Kind, kind_of_path
+from conv2attn.checkpoints.onnx_models import onnx_operators
 from conv2attn.checkpoints.options import Reading
+from conv2attn.checkpoints.programs import parts
 from conv2attn.checkpoints.reading import read
-from conv2attn.checkpoints.saving import PROGRAMS, SUFFIXES
+from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.checkpoints.writing import write_atomically
-from conv2attn.cli.progress import progress
 from conv2attn.equivalence import Certificate, Replay, certify, replay
-from conv2attn.equivalence.rechecking import architecture_in
+from conv2attn.equivalence.rechecking import MOVED, Recheck, is_regular, read_certificate, recheck
 from conv2attn.equivalence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
-from conv2attn.models import conversion_of, convert
+from conv2attn.models import attention_layers, conversion_of, convert
+from conv2attn.report.progress import progress
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
 
@@ -53,7 +56,7 @@ def convert_file(
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
         network = convert(original, only=only, skip=skip, **options)
     if not conversion_of(network).rows and not isinstance(original, STOCK):
-        raise UsageError("C2A101", f"{model} holds no convolution to convert", "See what it is with verify.")
+        raise nothing_to_convert(model, original)
     with counted(original, network):
         certificate = certify(original, network, **inputs(running, original, reading))
     refuted = certificate.verdict is Verdict.REFUTED
@@ -61,6 +64,29 @@ def convert_file(
         about = program_options(destination, engine, certificate, running)
         save(network.cpu(), destination, force=force, refuted=refuted, **about)
     return certificate, not refuted or keep_refuted
+
+
+def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
+    """Why the network in a file has no convolution to convert, and what to do."""
+    if count := convolutions_of_program(path):
+        found = f"{path} is a program, whose {count} convolutions are operators and not layers"
+        return UsageError("C2A101", found, "Convert the network that it was exported from.")
+    if count := len(attention_layers(network)):
+        found = f"{path} holds no convolution: {count} of its layers are attention of conv2attn already"
+        return UsageError("C2A101", found, f"Compare it with its original: conv2attn verify ORIGINAL {path}.")
+    found = f"{path} holds no convolution: nothing in {type(network).__name__} is or calls one"
+    return UsageError("C2A101", found, f"Ask what its attention does, if it has any: conv2attn heads {path}.")
+
+
+def convolutions_of_program(path: str) -> int:
+    """The number of convolutions in a .pt2 or .onnx file; 0 for other files."""
+    file = Path(path)
+    match None if file.is_dir() else kind_of_path(file):
+        case Kind.EXPORT:
+            return sum(".conv" in name or "convolution" in name for name in parts(file)[1])
+        case Kind.ONNX:
+            return sum(name.startswith("Conv") for name in onnx_operators(file))
+    return 0
 
 
 def program_options(
@@ -97,18 +123,61 @@ def verify_files(
     **running: Any,
 ) -> Certificate:
     """The certificate of the networks in two files; inputs that show what is refuted are kept in `save_witness`."""
-    first, second = (prepared(reading.load(path), running) for path in (original, converted))
+    networks = tuple(prepared(reading.load(path), running) for path in (original, converted))
     files = {"original": original, "converted": converted}
     hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
-    named = {f"{key} architecture": text for key, path in files.items() if (text := architecture_in(path))}
-    told = [*files.items(), *hashes.items(), *named.items(), ("command", command)]
-    with counted(first, second):
-        found = certify(first, second, **inputs(running, first, reading), tolerance=tolerance, circumstances=told)
-    if save_witness and found.witnesses:
-        kept = [{**vars(witness), "image": witness.image.cpu()} for witness in found.witnesses]
+    found = certified(networks, tolerance, [*files.items(), *hashes.items(), ("command", command)], reading, running)
+    if save_witness and found.counterexamples:
+        kept = [{**asdict(each), "image": each.image.cpu()} for each in found.counterexamples]
         write_atomically(save_witness, {"witnesses": kept}, force)
-        found = replace(found, circumstances=(*found.circumstances, ("repeat", repeat)))
+        found = replace(found, circumstances={**found.circumstances, "repeat": repeat})
     return found
+
+
+def certified(
+    networks: Any, tolerance: float | None, told: Sequence[tuple[str, str]], reading: Reading, running: dict[str, Any]
+) -> Certificate:
+    """The certificate of two networks, on what the options on running say."""
+    with counted(*networks):
+        asked = inputs(running, networks[0], reading)
+        return certify(*networks, **asked, tolerance=tolerance, circumstances=told)
+
+
+def recheck_file(
+    certificate: str,
+    paths: tuple[str | None, str | None],
+    reading: Reading,
+    parsed: Callable[[str], tuple[str, dict[str, Any]]],
+) -> Recheck:
+    """Derives the certificate in a file anew, as the command in it says, and compares.
+
+    How files are read is not taken from a certificate: that may run code.
+
+    Args:
+        paths: the two files, where they are not at the paths in the certificate.
+        parsed: the command in its usual form, and its options by name.
+    Raises:
+        UsageError: it is no certificate of two files (C2A303), or the files were read in another way then (C2A004).
+        CheckpointError: a file is missing (C2A301), or cannot be read.
+    """
+    body = read_certificate(certificate)
+    told, (command, options) = body["circumstances"], parsed(body["circumstances"]["command"])
+    files = {key: path or told[key] for key, path in zip(("original", "converted"), paths, strict=True)}
+    for path in files.values():
+        if not is_regular(path, folder=True):
+            raise CheckpointError("C2A301", f"{path[-80:]}, which the certificate is of, is not there", MOVED)
+    hashes = {f"{key} sha256": sha256(Path(path)) for key, path in files.items()}
+    changed = [files[key] for key in files if hashes[f"{key} sha256"] != told[f"{key} sha256"]]
+    if changed:
+        return Recheck(certificate, body["verdict"], 0, tuple(f"{path} changed since then" for path in changed))
+    then = Reading(**{name: options.pop(name) for name in vars(reading)})
+    if then != reading:
+        found = f"{certificate} was written with other options on reading its files: {command}"
+        raise UsageError("C2A004", found, "Give recheck the same: --arch and what else it names.")
+    networks = tuple(prepared(reading.load(path), options) for path in files.values())
+    known = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
+    anew = certified(networks, options.pop("tolerance"), known, reading, options)
+    return recheck(certificate, body, (networks[0], networks[1]), anew)
 
 
 def replay_file(
@@ -145,14 +214,6 @@ def demonstrate(output: str | None, force: bool) -> tuple[Certificate, bool]:
         return certificate, False
     save(network, output, force=force)
     return certificate, True
-
-
-def check_plot(plot: str | None) -> None:
-    """Refuses, before any work is done, a picture that could not be made; see `plots.check_drawable`."""
-    if plot is not None:
-        from conv2attn import plots
-
-        plots.check_drawable(plot)
 
 
 def draw(certificate: Certificate, plot: str | None, force: bool) -> None:
@@ -234,11 +295,3 @@ def number_or_auto(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def beside(model: Path) -> Path:
-    """Where the converted network goes by default: beside the file, .attn before a suffix under which we write."""
-    suffix = model.suffix if model.suffix in SUFFIXES else ".pt"
-    return (
-        model.with_suffix(f".attn{suffix}") if not model.is_dir() else model.parent / f"{model.resolve().name}.attn.pt"
-    )

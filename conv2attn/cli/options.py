@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing
+from conv2attn.suffixes import PICTURE, REPORT
 
 FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
 
@@ -44,7 +46,7 @@ def reporting(command: Any) -> Any:
         ),
         click.option(
             "--report",
-            type=click.Path(),
+            type=Written(REPORT),
             metavar="FILE",
             help="Also write the report to a .json, .md, .html, .svg, .tex, .csv or .txt file.",
         ),
@@ -124,7 +126,7 @@ running = options(
     ),
     click.option(
         "--images",
-        type=click.Path(),
+        type=Read(),
         help="Run both networks on these images: a PNG, JPEG, folder, .npy, .npz or .pt file.",
     ),
     click.option(
@@ -135,19 +137,30 @@ running = options(
 
 
 plotting = click.option(
-    "--plot", type=click.Path(), metavar="FILE", help="Draw each layer's error beside its bound: .png, .svg or .pdf."
+    "--plot",
+    type=Written(PICTURE),
+    metavar="FILE",
+    help="Draw each layer's error beside its bound.",
 )
 
 
 def command_line(context: click.Context) -> str:
     """The command for this result: arguments, and the options that are not as by default."""
-    words = ["conv2attn", str(context.info_name)]
-    for parameter in context.command.params:
+    arguments = (each for each in context.command.params if isinstance(each, click.Argument))
+    given = (context.params.get(str(each.name)) for each in arguments)
+    files = [str(each) for each in given if each is not None]
+    return shlex.join(["conv2attn", str(context.info_name), *files, *said(context, context.command)])
+
+
+def said(context: click.Context, command: click.Command) -> list[str]:
+    """The options of `command` that are not as by default in a call, without those that write."""
+    words = list[str]()
+    for parameter in command.params:
         value = context.params.get(str(parameter.name))
-        if isinstance(parameter, click.Argument):
-            words += [] if value is None else [str(value)]
-        elif parameter.name in WRITING:
-            continue
-        elif value is not None and value is not False and value not in ((), parameter.get_default(context)):
-            words += [parameter.opts[0], str(value)]
-    return shlex.join(words)
+        if isinstance(parameter, click.Option) and parameter.name not in WRITING:
+            default = value in (None, (), parameter.get_default(context))
+            values: tuple[Any, ...] = () if default else value if isinstance(value, tuple) else (value,)
+            words += [
+                word for each in values for word in (parameter.opts[0], *([] if parameter.is_flag else [str(each)]))
+            ]
+    return words

@@ -1,28 +1,64 @@
-"""The work of `check-span`, between its options and the report."""
+"""The work of `check-span`, and of `recheck` on its certificates, between their options and the report."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor, nn
 
 from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Sides
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
-from conv2attn.cli.progress import progress
-from conv2attn.cli.span_files import Part, arrays, attention_in, network_in, positions_in
-from conv2attn.errors import UsageError
+from conv2attn.cli.span_files import arrays, inputs_for, needs_inputs, network_in, numbers, told_of
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.models.provenance import assumed_of
-from conv2attn.span import SpanReport, SpanRow, check_span
-from conv2attn.span.certificate import certificates
-from conv2attn.span.questions import rows_of
-from conv2attn.span.sources.reading import MEMORY_LIMIT
+from conv2attn.report.progress import progress
+from conv2attn.span import SpanReport, check_span
+from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck
+from conv2attn.span.reading import OnGrid, layers_of, read_one
+from conv2attn.span.rows import AttentionRows
 
-ON_PIXELS = MultiHeadSelfAttention | PositionAttention | Unread
+ON_PIXELS = MultiHeadSelfAttention | PositionAttention | OnGrid
 """Kinds of layers whose tokens are all pixels."""
+BEGINNING = 2**20
+"""Bytes of a file in which a certificate of `check-span` begins."""
+LARGEST = 2**30
+"""Bytes of certificates that are read: a thousand times those of a layer of 256 tokens that is refuted."""
+
+
+def attention_in(
+    path: str,
+    grid: tuple[int, ...] | None,
+    inputs: str | None,
+    input_size: str | None,
+    reading: Reading,
+    only: Sequence[str] = (),
+    position_only: bool = False,
+) -> tuple[NamedAttention, nn.Module | None]:
+    """All attention in a file by name, and its network, if it is one.
+
+    Raises:
+        UsageError: content-dependent attention without inputs, or positions alone of arrays or inputs (C2A004).
+    """
+    network = None if position_only and inputs else network_in(path, inputs, reading)
+    if position_only and network is None:
+        found = "--inputs" if inputs else "an array"
+        raise UsageError("C2A004", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
+    if network is None:
+        return layers_of(arrays(path), only=only), None
+    if not inputs and not position_only:
+        needs_inputs(network, path)
+    images: Tensor | None = inputs_for(network, inputs, input_size, reading)[0] if inputs else None
+    with told_of(network, images) if images is not None else nullcontext():
+        found_layers = layers_of(network, images, grid, only, position_only)
+    unplaced = [each for each in found_layers.values() if isinstance(each, MultiHeadSelfAttention)]
+    if unplaced and grid is None:
+        raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
+    return found_layers, network
 
 
 def check_file(
@@ -33,6 +69,7 @@ def check_file(
     offsets: str | None,
     grid: str | None,
     inputs: str | None,
+    input_size: str | None,
     reading: Reading,
     extra_tokens: int | None = None,
     position_only: bool = False,
@@ -42,84 +79,98 @@ def check_file(
     force: bool = False,
     **limits: Any,
 ) -> SpanReport:
-    """The report on all attention in a file, and a picture of it in the file `plot`, if any.
+    """The report on all attention in a file, a picture of it in the file `plot`, and certificates, if asked for.
 
     Raises:
-        UsageError: content-dependent attention without inputs (C2A004), an option that cannot be read (C2A006), or no
-            matplotlib for a picture (C2A003).
+        UsageError: an option that cannot be read (C2A006), or no matplotlib for a picture (C2A003).
         CheckpointError: the file cannot be read, or the picture cannot be written.
     """
-    if plot:
-        plots.check_drawable(plot)
-    sizes = numbers(kernel_size, "--kernel-size")
+    sizes, sides = numbers(kernel_size, "--kernel-size"), numbers(grid, "--grid") if grid else None
     asked = {
         "kernel_size": sizes[0] if len(sizes) == 1 else sizes,
         "dilation": dilation,
         "offsets": None if offsets is None else parse_offsets(offsets),
         **limits,
     }
-    sides = numbers(grid, "--grid") if grid else None
-    network = None if position_only and inputs else network_in(path, inputs, reading)
-    if position_only and network is None:
-        found = "--inputs" if inputs else "an array"
-        raise UsageError("C2A004", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
-    if network is None:
-        parts = [Part(NamedAttention(arrays(path)), sides)]
-    else:
-        parts = positions_in(network, sides) if position_only else attention_in(network, path, sides, inputs, reading)
-    parts = [replace(part, layers=chosen(part.layers, only)) for part in parts]
-    if not any(part.layers for part in parts):
-        raise UsageError("C2A008", f"--only {' '.join(only)} fits no layer of {path}")
-    ours = [name for part in parts for name, given in part.layers.items() if isinstance(given, ON_PIXELS)]
-    if extra_tokens and ours:
-        raise UsageError("C2A004", f"{ours[0]} attends to pixels alone", "Leave out --extra-tokens.")
-    if extra_tokens is not None:
-        parts = [replace(part, extra=dict.fromkeys(part.layers, extra_tokens)) for part in parts]
+    layers, network = attention_in(path, sides, inputs, input_size, reading, only, position_only)
+    if extra_tokens and (alone := [name for name, each in layers.items() if isinstance(each, ON_PIXELS)]):
+        raise UsageError("C2A004", f"{alone[0]} attends to pixels alone", "Leave out --extra-tokens.")
     with progress() as shown:
-        reports = [
-            check_span(part.layers, grid=part.sides, extra_tokens=part.extra, progress=shown, **asked) for part in parts
-        ]
-    read = [(part, row) for report, part in zip(reports, parts, strict=True) for row in report.rows if row.heads]
+        report = check_span(layers, grid=sides, extra_tokens=extra_tokens, progress=shown, **asked)
+    read = rows_in(layers, sides, extra_tokens, [row.name for row in report.rows if row.heads], **limits)
     if plot:
-        layers = [
-            plots.heads_around(row.name, part.layers[row.name], sides_of(part, row), part.extra.get(row.name, 0))
-            for part, row in read
+        drawn = [
+            plots.heads_around(name, layers[name], sides if ours(layers[name]) else rows.grid.keys, rows.extra)
+            for name, rows in read.items()
         ]
-        plots.write(plots.draw(layers), plot, force)
+        plots.write(plots.draw(drawn), plot, force)
     if certificate:
-        memory, exact = limits.get("memory_limit", MEMORY_LIMIT), bool(limits.get("exact"))
-        texts = []
-        for part, row in read:
-            given = (part.layers[row.name], sides_of(part, row), len(row.grid), part.extra.get(row.name, 0))
-            texts.append(certificates(row, rows_of(row.name, *given, memory, None, exact)))
-        write_text_atomically(certificate, "".join(texts), force)
-    rows = tuple(row for report in reports for row in report.rows)
+        text = certificates(report, read, limits.get("eps"), limits.get("max_phi"))
+        write_text_atomically(certificate, text, force)
     assumed = assumed_of(network)
-    return SpanReport(rows, reports[0].asked + (f"; network {assumed}" if assumed else ""))
+    return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""), report.witnesses)
 
 
-def sides_of(part: Part, row: SpanRow) -> Sides:
-    """The grid on which a row was judged, as `check_span` takes it: of a layer of this project that of its input."""
-    ours = isinstance(part.layers[row.name], MultiHeadSelfAttention)
-    return part.sides if ours and part.sides is not None else row.grid
+def ours(layer: Any) -> bool:
+    """Whether a layer says itself what its keys are."""
+    return isinstance(layer, MultiHeadSelfAttention)
 
 
-def chosen(part: NamedAttention, only: Sequence[str]) -> NamedAttention:
-    """The layers whose names fit a pattern, all without one."""
-    kept = {name: held for name, held in part.items() if not only or any(fnmatchcase(name, each) for each in only)}
-    return NamedAttention(kept, part.notes)
+def rows_in(
+    layers: NamedAttention,
+    sides: tuple[int, ...] | None,
+    extra_tokens: int | None,
+    names: Sequence[str],
+    memory_limit: int = 2**29,
+    exact: bool = False,
+    **_: Any,
+) -> dict[str, AttentionRows]:
+    """The rows of these layers."""
+    found = {}
+    for name in names:
+        read = read_one(name, layers[name], layers, sides, extra_tokens, memory_limit, exact=exact)
+        if not isinstance(read, Unread):
+            found[name] = read[0]
+    return found
 
 
-def numbers(text: str, option: str) -> tuple[int, ...]:
-    """`14x14` as numbers; one number stands alone.
+def is_span_certificate(path: str) -> bool:
+    """Whether a regular file holds certificates of `check-span`, and not of `verify`."""
+    try:
+        if not Path(path).is_file():
+            return False
+        with Path(path).open("rb") as file:
+            return any(line.startswith(MARK.encode()) for line in file.read(BEGINNING).splitlines())
+    except (OSError, ValueError):
+        return False
+
+
+def recheck_file(
+    path: str,
+    model: str | None,
+    *,
+    grid: str | None,
+    inputs: str | None,
+    input_size: str | None,
+    reading: Reading,
+    extra_tokens: int | None,
+    position_only: bool,
+    exact: bool,
+) -> Rechecked:
+    """The certificates of `check-span` in a file against the model or array that they speak of.
 
     Raises:
-        UsageError: they are not positive integers with an x between them (C2A006).
+        UsageError: no such file is named (C2A004).
+        CheckpointError: one cannot be read, or the certificates are larger than `LARGEST` (C2A307).
     """
-    parts = text.lower().split("x")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError("C2A006", f"{option} {text} is not positive integers with an x between them")
-    return tuple(int(part) for part in parts)
+    if (size := Path(path).stat().st_size) > LARGEST:
+        raise CheckpointError("C2A307", f"{path} has {size:,} bytes, more than {LARGEST:,}")
+    if model is None:
+        raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
+    sides = numbers(grid, "--grid") if grid else None
+    layers, _ = attention_in(model, sides, inputs, input_size, reading, (), position_only)
+    read = rows_in(layers, sides, extra_tokens, list(layers), exact=exact)
+    return recheck(Path(path).read_text(encoding="utf-8"), read)
 
 
 def parse_offsets(text: str) -> list[tuple[int, ...]]:

@@ -7,11 +7,19 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import options, reading_images, reporting
-from conv2attn.cli.reports import Showing
+from conv2attn.cli.paths import Read, Written
+from conv2attn.cli.reports import Showing, columns
+from conv2attn.suffixes import INTEGERS, PICTURE, TENSORS
+
+INPUT_SIZE = click.option(
+    "--input-size",
+    metavar="CxHxW",
+    help="Size of the images; the network's own by default.",
+)
 
 
 @main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
-@click.argument("model", type=click.Path())
+@click.argument("model", type=Read())
 @click.option(
     "--kernel-size", default="3", show_default=True, metavar="K", help="Kernel size of the convolution: 3, or 1x7."
 )
@@ -20,9 +28,10 @@ from conv2attn.cli.reports import Showing
 @click.option("--grid", metavar="HxW", help="Grid of tokens, where the file does not say it.")
 @click.option(
     "--inputs",
-    type=click.Path(),
+    type=Read(),
     help="Images, needed where attention depends on content: PNG, JPEG, folder, .npy, .npz or .pt.",
 )
+@INPUT_SIZE
 @click.option("--only", multiple=True, metavar="GLOB", help="Check only layers whose name matches; repeatable.")
 @click.option(
     "--position-only",
@@ -31,10 +40,12 @@ from conv2attn.cli.reports import Showing
 )
 @click.option(
     "--condition",
-    type=click.Choice(["per-query", "joint", "interior"]),
-    default="interior",
+    type=click.Choice(["per-query", "per-image", "joint", "interior"]),
+    default=("interior",),
     show_default=True,
-    help="Which condition decides: a mixing for each query, one for all, or one for all whose taps are on the grid.",
+    multiple=True,
+    help="Which queries share a mixing: each its own, those of an image, all, or all whose taps are on the grid. "
+    "Repeatable: the first decides.",
 )
 @click.option(
     "--eps",
@@ -61,10 +72,10 @@ from conv2attn.cli.reports import Showing
 @click.option(
     "--exact", is_flag=True, help="Treat the arrays as exact: floats as rationals, integers as weights to normalise."
 )
-@click.option("--plot", type=click.Path(), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
+@click.option("--plot", type=Written(PICTURE), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
 @click.option(
     "--certificate",
-    type=click.Path(),
+    type=Written(INTEGERS),
     metavar="FILE",
     help="Write a certificate in integers, which a short program can check.",
 )
@@ -82,11 +93,9 @@ def check_span(
     This is the condition of Lemma 3, for each attention layer in MODEL.
     """
     from conv2attn.cli.span_checks import check_file
-    from conv2attn.span.conditions.sharing import processes_of_torchrun
+    from conv2attn.span.sharing import processes_of_torchrun
 
     def checked(speaks: bool) -> int:
-        if speaks:
-            showing.check(plot, certificate)
         drawn, kept = (plot, certificate) if speaks else (None, None)
         result = check_file(model, plot=drawn, certificate=kept, force=showing.force, **given)
         if speaks:
@@ -99,13 +108,14 @@ def check_span(
 
 
 FACTS = options(
-    click.argument("model", type=click.Path()),
+    click.argument("model", type=Read(), required=False),
     click.option(
         "--inputs",
-        type=click.Path(),
+        type=Read(),
         help="Images: PNG, JPEG, folder, .npy, .npz or .pt; without them, only positions are read.",
     ),
-    click.option("--grid", metavar="HxW", help="Grid of tokens, where the file does not say it."),
+    INPUT_SIZE,
+    click.option("--grid", metavar="HxW", help="Grid of tokens, where neither the file nor the run says it."),
     click.option("--only", multiple=True, metavar="GLOB", help="Only layers whose name matches; repeatable."),
     reading_images,
 )
@@ -120,34 +130,55 @@ FACTS = options(
 )
 @click.option(
     "--plot",
-    type=click.Path(),
+    type=Written(PICTURE),
     metavar="FILE",
     help="Draw the mean attention at each displacement: .png, .svg or .pdf.",
 )
 @click.option(
-    "--curves", type=click.Path(), metavar="FILE", help="Draw the explained shares, layer by layer: .png, .svg or .pdf."
+    "--curves",
+    type=Written(PICTURE),
+    metavar="FILE",
+    help="Draw the explained shares, layer by layer.",
 )
 @click.option(
-    "--compare", type=click.Path(), metavar="MODEL", help="A second checkpoint to compare with, layer by layer."
+    "--compare",
+    type=Read(),
+    metavar="MODEL",
+    multiple=True,
+    help="Another checkpoint to compare with, layer by layer; repeatable, for steps of a training run.",
 )
+@click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
 @reporting
 def heads(
-    model: str, plot: str | None, curves: str | None, compare: str | None, showing: Showing, **given: Any
+    model: str | None,
+    plot: str | None,
+    curves: str | None,
+    compare: tuple[str, ...],
+    defined: bool,
+    showing: Showing,
+    **given: Any,
 ) -> None:
     """Measure what each head of MODEL does.
 
-    Where it looks, and how much of it positions and convolutions explain. With -v there is a line for each head, the
-    best kernel, and all nearest convolutions; as csv, a line for each head.
+    Where it looks, and how much of it positions, content and convolutions explain, with standard errors over the
+    images. With -v there is a line for each head and all nearest convolutions; as csv, a line for each head.
     """
     from conv2attn.cli.head_files import compared_in, facts_in
 
-    showing.check(plot, curves)
-    if compare is not None and plot is not None:
+    if defined:
+        from conv2attn.report.text import to_text
+        from conv2attn.span.facts_document import definitions
+
+        click.echo(to_text(definitions(), columns()), nl=False)
+        return
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL'")
+    if compare and plot is not None:
         raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
     found = (
-        facts_in(model, plot=plot, curves=curves, force=showing.force, **given)
-        if compare is None
-        else compared_in(model, compare, curves=curves, force=showing.force, **given)
+        compared_in(model, compare, curves=curves, force=showing.force, **given)
+        if compare
+        else facts_in(model, plot=plot, curves=curves, force=showing.force, **given)
     )
     showing.finish(found)
     sys.exit(found.exit_code)
@@ -156,7 +187,7 @@ def heads(
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")
 @FACTS
 @click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE", required=True, help="Where to write the convolutions."
+    "-o", "--output", type=Written(TENSORS), metavar="FILE", required=True, help="Where to write the convolutions."
 )
 @click.option(
     "--kernel-size",
@@ -166,14 +197,15 @@ def heads(
     help="Kernel size of the convolutions.",
 )
 @reporting
-def recover(model: str, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:
+def recover(model: str | None, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:
     """Write the convolution nearest to each attention layer of MODEL.
 
     Where a layer is a convolution, it is that one, bit for bit.
     """
     from conv2attn.cli.head_files import recovered_in
 
-    showing.check(output, read=(model, given["inputs"]))
+    if model is None:
+        raise click.UsageError("Missing argument 'MODEL'")
     found = recovered_in(model, output, kernel_size=int(kernel_size), force=showing.force, **given)
     showing.finish(found)
     showing.say(f"wrote {output}")

@@ -17,12 +17,16 @@ from conv2attn.cli.options import (
     reading_images,
     reporting,
     running,
+    said,
 )
+from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing
+from conv2attn.errors import UsageError
+from conv2attn.suffixes import TENSORS
 
 files = options(
-    click.argument("original", type=click.Path()),
-    click.argument("converted", type=click.Path()),
+    click.argument("original", type=Read()),
+    click.argument("converted", type=Read()),
 )
 tolerance = click.option(
     "--tolerance",
@@ -37,7 +41,7 @@ tolerance = click.option(
 @tolerance
 @click.option(
     "--save-witness",
-    type=click.Path(),
+    type=Written(TENSORS),
     metavar="FILE",
     help="Where to write inputs on which the networks differ, if any are found.",
 )
@@ -51,38 +55,47 @@ def verify(context: click.Context, plot: str | None, showing: Showing, **given: 
     from conv2attn.cli import network_files
 
     kept = given["save_witness"]
-    showing.check(kept, plot, read=(given["original"], given["converted"], given["images"]))
-    network_files.check_plot(plot)
     given["repeat"] = replay_line(context, str(kept))
     result = network_files.verify_files(**given, force=showing.force, command=command_line(context))
     showing.finish(result)
     network_files.draw(result, plot, showing.force)
     if kept:
-        shown = bool(result.witnesses)
+        shown = bool(result.counterexamples)
         showing.say(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference")
     sys.exit(result.exit_code)
 
 
 @main.command(example="conv2attn recheck certificate.json")
-@click.argument("certificate", type=click.Path())
-@click.argument("original", type=click.Path(), required=False)
-@click.argument("converted", type=click.Path(), required=False)
+@click.argument("certificate", type=Read())
+@click.argument("original", type=Read(), required=False)
+@click.argument("converted", type=Read(), required=False)
+@click.option("--inputs", type=Read(), help="Of a span certificate: what the network ran on.")
+@click.option("--input-size", metavar="CxHxW", help="Of a span certificate: the size of the images.")
+@click.option("--grid", metavar="HxW", help="Of a span certificate: the grid of tokens.")
+@click.option("--extra-tokens", type=click.IntRange(0), help="Of a span certificate: leading tokens, no pixels.")
+@click.option("--position-only", is_flag=True, help="Of a span certificate: positions were read from parameters.")
+@click.option("--exact", is_flag=True, help="Of a span certificate: the arrays were declared exact.")
+@reading_images
 @reporting
-def recheck(certificate: str, original: str | None, converted: str | None, showing: Showing) -> None:
-    """Check a stored JSON certificate against its two files again.
+def recheck(certificate: str, original: str | None, converted: str | None, showing: Showing, **given: Any) -> None:
+    """Check a stored certificate again, against the files that it speaks of.
 
-    The files are those that CERTIFICATE names, or ORIGINAL and CONVERTED.
+    A JSON certificate of verify is derived anew from its two files: those that it names, or ORIGINAL and CONVERTED. A
+    certificate of check-span is checked against the model or array ORIGINAL, read with the same options as then.
     """
-    from conv2attn.equivalence import recheck as check
+    from conv2attn.cli.network_files import recheck_file as recheck_networks
+    from conv2attn.cli.span_checks import is_span_certificate, recheck_file
 
-    showing.check(read=(certificate, original, converted))
-    result = check(certificate, original, converted)
+    if is_span_certificate(certificate):
+        result: Any = recheck_file(certificate, original, **given)
+    else:
+        result = recheck_networks(certificate, (original, converted), given["reading"], parsed)
     showing.finish(result)
     sys.exit(result.exit_code)
 
 
 @main.command(example="conv2attn replay witness.pt resnet18.pt resnet18.attn.pt")
-@click.argument("witness", type=click.Path())
+@click.argument("witness", type=Read())
 @files
 @tolerance
 @reading
@@ -92,22 +105,30 @@ def replay(witness: str, showing: Showing, **given: Any) -> None:
     """Run two networks again on the inputs that verify kept in WITNESS."""
     from conv2attn.cli.network_files import replay_file
 
-    showing.check(read=(witness, given["original"], given["converted"]))
     result = replay_file(witness, **given)
     showing.finish(result)
     sys.exit(result.exit_code)
 
 
+def parsed(command: str) -> tuple[str, dict[str, Any]]:
+    """A `verify` command in its usual form, and its options by name, without those that write.
+
+    Raises:
+        UsageError: it is none (C2A303).
+    """
+    try:
+        program, name, *words = shlex.split(command)
+        if (program, name) != ("conv2attn", "verify"):
+            raise ValueError(command)
+        with verify.make_context("verify", words) as context:
+            options = {name: value for name, value in context.params.items() if name not in WRITING}
+            return command_line(context), options
+    except (ValueError, click.ClickException, click.exceptions.Exit) as error:
+        found = f"the command in the certificate is no verify command: {command[:80]!r}"
+        raise UsageError("C2A303", found, "Run verify on the two files again.") from error
+
+
 def replay_line(context: click.Context, kept: str) -> str:
     """The command that shows again how the networks differ on the inputs in the file `kept`."""
     files = [str(context.params[name]) for name in ("original", "converted")]
-    words = ["conv2attn", "replay", kept, *files]
-    for parameter in main.commands["replay"].params:
-        value = context.params.get(str(parameter.name))
-        if isinstance(parameter, click.Option) and parameter.name not in WRITING:
-            default = value in (None, (), parameter.get_default(context))
-            values: tuple[Any, ...] = () if default else value if isinstance(value, tuple) else (value,)
-            words += [
-                word for each in values for word in (parameter.opts[0], *([] if parameter.is_flag else [str(each)]))
-            ]
-    return shlex.join(words)
+    return shlex.join(["conv2attn", "replay", kept, *files, *said(context, main.commands["replay"])])

@@ -2,11 +2,10 @@
 
 from conv2attn.plots.certificates import draw_certificate
 from conv2attn.plots.facts import draw_curves, draw_facts
-from conv2attn.plots.files import FORMATS, check_drawable, write
+from conv2attn.plots.files import check_drawable, write
 from conv2attn.plots.heads import HeadsAround, draw, heads_around, radius
 
 __all__ = [
-    "FORMATS",
     "HeadsAround",
     "check_drawable",
     "draw",

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from conv2attn.checkpoints.writing import write_bytes_atomically
 from conv2attn.errors import UsageError
+from conv2attn.suffixes import PICTURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_drawable(path: str | Path) -> None:
@@ -20,8 +19,8 @@ def check_drawable(path: str | Path) -> None:
     Raises:
         UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).
     """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise UsageError("C2A308", f"--plot {path} does not end in {', '.join(FORMATS)}")
+    if Path(path).suffix.lower() not in PICTURE:
+        raise UsageError("C2A308", f"--plot {path} does not end in {', '.join(PICTURE)}")
     if find_spec("matplotlib") is None:
         raise UsageError("C2A003", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Sides
-from conv2attn.span.questions import rows_of
+from conv2attn.span.reading import OnGrid, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,26 +40,24 @@ class HeadsAround:
     alpha: NDArray[np.float64] | None = None
 
 
-def heads_around(name: str, attention: Any, grid: Sides, extra_tokens: int = 0) -> HeadsAround:
-    """A layer, or an array, as check_span takes it, at the query in the middle of `grid`.
+def heads_around(name: str, attention: Any, grid: Sides | None, extra_tokens: int = 0) -> HeadsAround:
+    """A layer, or an array, as check_span takes it, at the query in the middle of the grid.
 
     Raises:
         UsageError: not attention (C2A502), or tokens that are not those of the grid (C2A503).
     """
-    rows = rows_of(name, attention, grid, len(grid), extra_tokens)
+    rows = rows_of(name, attention, grid, 2 if grid is None else len(grid), extra_tokens)
     middle = tuple(side // 2 for side in rows.grid.queries)
-    query = int(np.ravel_multi_index(middle, rows.grid.queries))
+    query = np.array([np.ravel_multi_index(middle, rows.grid.queries)])
     pixels = math.prod(rows.grid.keys)
-    total = np.zeros((rows.heads, pixels))
-    for _, queries, block in rows.pieces():
-        if queries.start <= query < queries.stop:
-            total += block[:, query - queries.start, :pixels]
-    seen = (total / rows.images).reshape(-1, *rows.grid.keys)
+    seen = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
-    if isinstance(attention, MultiHeadSelfAttention) and isinstance(attention.encoding, QuadraticEncoding):
-        numbers = (attention.encoding.center, attention.encoding.alpha)
-        return HeadsAround(name, seen, place, *(each.detach().double().cpu().numpy() for each in numbers))
-    return HeadsAround(name, seen, place)
+    layer = attention.layer if isinstance(attention, OnGrid) else attention
+    around = seen.reshape(-1, *rows.grid.keys)
+    if isinstance(layer, MultiHeadSelfAttention) and isinstance(layer.encoding, QuadraticEncoding):
+        numbers = (layer.encoding.center, layer.encoding.alpha)
+        return HeadsAround(name, around, place, *(each.detach().double().cpu().numpy() for each in numbers))
+    return HeadsAround(name, around, place)
 
 
 def radius(alpha: float, share: float) -> float:

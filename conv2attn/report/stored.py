@@ -1,12 +1,17 @@
 """JSON documents whose types are their schema: a report is checked against them before it is written."""
 
 import math
-from typing import Any, Literal
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-Number = float | Literal["inf", "-inf", "nan"]
-"""A number; those that JSON does not have are strings."""
+from conv2attn.report.result import Report
+
+if TYPE_CHECKING:
+    Number = float
+else:
+    Number = float | Literal["inf", "-inf", "nan"]  # those that JSON does not have are strings in a document
 
 
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +47,31 @@ def finite(item: Any) -> Any:
     return str(item) if isinstance(item, float) and not math.isfinite(item) else item
 
 
-def schema_of(kind: type[Stored]) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a document."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+    schema = msgspec.json.schema(kind, schema_hook=lambda _: {"type": "null"})
+    for each in schema["$defs"].values() if issubclass(kind, Result) else ():
+        if "properties" in each:
+            each["required"] = [*each["properties"]]  # a result writes all of its fields
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a result, as its document has it: the fields are the keys."""
+
+
+class ResultMeta(msgspec.StructMeta, ABCMeta):
+    """What makes a report a structure."""
+
+
+class Result(msgspec.Struct, Report, metaclass=ResultMeta, frozen=True, forbid_unknown_fields=True):
+    """A report whose fields are the keys of its document; tensors are kept apart and not in it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the fields."""
+        found: dict[str, Any] = finite(msgspec.to_builtins(self, enc_hook=left_out))
+        return found
+
+
+def left_out(item: Any) -> None:
+    """A tensor is no part of a document."""

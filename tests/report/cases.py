@@ -38,7 +38,7 @@ REPORTS: dict[str, Report] = {
         *("net.pt", "torch.save file", 2 * 2**20, "0" * 64, ("resnet18",), ("ReLU, from keys and shapes alone",), ()),
         tensors=(("conv1.weight", (16, 3, 7, 7), "float32"), ("fc.bias", (10,), "float32")),
     ),
-    "softening": Softening(None, (SoftenedLayer("conv1", 128.0, 5.0, 0.0265, 0.053),)),
+    "softening": Softening(None, (SoftenedLayer("conv1", 128.0, 5.0, 0.0265, 0.053, 3.1e-6),)),
     "pruning": Pruning({"layers.0": (1, 4)}, {"layers.0": 7}, 1e-5, 1e5, (1000, 900), (20000, 18000)),
     "tables": reproduce_tables(),
 }

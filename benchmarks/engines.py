@@ -1,0 +1,192 @@
+"""`python -m benchmarks.engines [--quick]`: what attention costs beside the convolution that it is.
+
+One thread, float32, batch 1, milliseconds of the processor, the functions of a row in turn; a ratio is that of the
+medians.
+"""
+
+import copy
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.timing import interleave
+from conv2attn.attention import MultiHeadSelfAttention, set_engine
+from conv2attn.models import convert
+from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.report.markup import markdown_table
+
+ALPHAS = (1.0, 5.0, 46.0)
+OFF_PIXEL = 0.3
+SOFT = {(14, 256): 1.6, (28, 128): 1.8, (56, 64): 2.2, (112, 32): 3.0, (224, 16): 4.0}
+STEPS = {(14, 256): 1.6, (28, 128): 1.9, (56, 64): 2.1, (112, 32): 3.0, (224, 16): 4.4}
+QUICKEST, DEPLOYED = "the convolution", "`to_torch`, then the convolution"
+Way = tuple[str, str, nn.Module, float | None]
+"""What it is, what a user would take instead, the network or layer, and the ratio wanted."""
+
+
+def attention_of(module: nn.Module, engine: str, alpha: float | None = None, apart: float = 0.0, **options: Any) -> Any:
+    """The module as attention by one engine, its centres moved by up to `apart` pixels."""
+    network = set_engine(convert(module, **({} if alpha is None else {"alpha": alpha}), **options), engine)
+    generator = torch.Generator().manual_seed(0)
+    for layer in network.modules():
+        if isinstance(layer, MultiHeadSelfAttention) and apart:
+            center = layer.encoding.center
+            with torch.no_grad():
+                center += apart * (2 * torch.rand(center.shape, generator=generator) - 1)
+    return network
+
+
+def networks(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
+    """Whole networks: ResNet-18 by each engine, MobileNetV2 and ConvNeXt-Tiny where torchvision is installed."""
+    side = 32 if quick else 224
+    image = torch.randn(1, 3, side, side)
+    torch.manual_seed(0)
+    model = build(ResNetPlan()).eval()
+    ways: list[Way] = [
+        ("conv", "itself", attention_of(model, "conv"), 1.03),
+        ("gather", QUICKEST, attention_of(model, "gather"), 1.4),
+        ("separable, one-hot", QUICKEST, attention_of(model, "separable"), 1.65),
+        *((f"separable, alpha {alpha:g}", DEPLOYED, attention_of(model, "separable", alpha), 1.8) for alpha in ALPHAS),
+        ("separable, centres off the grid", DEPLOYED, attention_of(model, "separable", 5.0, OFF_PIXEL), 2.6),
+    ]
+    yield "ResNet-18", image, model, ways
+    try:
+        from torchvision.models import convnext_tiny, mobilenet_v2
+    except (ImportError, RuntimeError):  # absent, or built for another torch
+        return
+    for name, builder in (("MobileNetV2", mobilenet_v2), ("ConvNeXt-Tiny", convnext_tiny)):
+        model = builder(weights=None).eval()
+        soft = attention_of(model, "separable", 5.0)
+        yield (
+            name,
+            image,
+            model,
+            [
+                ("auto, one-hot", "itself", attention_of(model, "auto"), 1.05),
+                ("separable, alpha 5", DEPLOYED, soft, 4.0),
+            ],
+        )
+
+
+def layers(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
+    """Single soft layers, plain and depthwise."""
+    for (side, channels), wanted in list(SOFT.items())[: 1 if quick else None]:
+        conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        ways: list[Way] = [
+            (f"alpha {alpha:g}", DEPLOYED, attention_of(conv, "separable", alpha), wanted) for alpha in ALPHAS
+        ]
+        yield f"{channels} channels, k3 at {side}", torch.randn(1, channels, side, side), conv, ways
+    for channels, kernel, wanted in ((144, 3, 3.0), (96, 7, 5.0)):
+        conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels, bias=False)
+        depthwise: list[Way] = [
+            (f"alpha {alpha:g}", DEPLOYED, attention_of(conv, "separable", alpha), wanted) for alpha in ALPHAS
+        ]
+        depthwise.append(("one-hot, gather", QUICKEST, attention_of(conv, "gather"), None))
+        yield f"depthwise, {channels} channels, k{kernel} at 56", torch.randn(1, channels, 56, 56), conv, depthwise
+    conv = nn.Conv2d(8, 8, 3, padding=1)
+    small: list[Way] = [
+        ("one-hot, auto", "itself", attention_of(conv, "auto"), None),
+        ("alpha 5", DEPLOYED, attention_of(conv, "separable", 5.0), None),
+    ]
+    yield "a call: 8 channels, k3 at 8", torch.randn(1, 8, 8, 8), conv, small
+
+
+def steps(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
+    """Training steps of soft layers: forward and backward, of the image too."""
+    for (side, channels), wanted in list(STEPS.items())[: 1 if quick else None]:
+        conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        image = torch.randn(1, channels, side, side, requires_grad=True)
+        trained = attention_of(conv, "separable", 5.0, OFF_PIXEL, trainable=True)
+        ways: list[Way] = [
+            ("frozen heads, alpha 5", QUICKEST, attention_of(conv, "separable", 5.0), wanted),
+            ("trained centres", "nothing: only attention has centres", trained, 6.0 if side == 56 else None),
+        ]
+        yield f"a step: {channels} channels, k3 at {side}", image, conv, ways
+
+
+def forward(module: nn.Module, image: Tensor) -> Callable[[], Any]:
+    """`module` called on `image`."""
+
+    def run() -> None:
+        with torch.inference_mode():
+            module(image)
+
+    return run
+
+
+def step(module: nn.Module, image: Tensor) -> Callable[[], Any]:
+    """A training step without the optimiser."""
+
+    def run() -> None:
+        module.zero_grad()
+        module(image).square().mean().backward()
+
+    return run
+
+
+def compiled(quick: bool, seconds: float) -> list[tuple[Any, ...]]:
+    """The converted ResNet-18 compiled, against the native one compiled; with the seconds that compiling took."""
+    torch.manual_seed(0)
+    model, image = build(ResNetPlan()).eval(), torch.randn(1, 3, 224, 224)
+    ways = {"native": (model, None), "conv": (attention_of(model, "conv"), 1.03)}
+    ways["separable, alpha 5"] = (attention_of(model, "separable", 5.0), 1.8)
+    functions, took = {}, {}
+    for name, (way, _) in ways.items():
+        start = time.process_time()
+        functions[name] = forward(torch.compile(way, backend="eager" if quick else "inductor"), image)
+        functions[name]()
+        took[name] = time.process_time() - start
+    found = interleave(functions, seconds, 3, time.process_time)
+    return [
+        (
+            "ResNet-18",
+            f"{name}, compiled in {took[name]:.0f} s",
+            f"{t.median:.2f}",
+            f"{t.ratio:.2f}",
+            ways[name][1] or "",
+            "",
+        )
+        for name, t in found.items()
+    ]
+
+
+def rows_of(name: str, image: Tensor, native: nn.Module, ways: list[Way], run: Any, seconds: float) -> Iterator[Any]:
+    """One row per way, each with its ratio to the native module."""
+    functions = {"native": run(copy.deepcopy(native), image)} | {way: run(module, image) for way, _, module, _ in ways}
+    timings = interleave(functions, seconds, 5, time.process_time)
+    yield name, "native", f"{timings['native'].median:.3g}", "1", "", ""
+    for way, instead, _, wanted in ways:
+        timing = timings[way]
+        yield name, way, f"{timing.median:.3g}", f"{timing.ratio:.2f}", "" if wanted is None else str(wanted), instead
+
+
+HEAD = ("work", "way", "median, ms", "ratio to native", "wanted at most", "what a user would take instead")
+
+
+def table(cases: Any, run: Any, seconds: float) -> str:
+    """A Markdown table of all cases."""
+    return markdown_table(HEAD, [row for case in cases for row in rows_of(*case, run, seconds)])
+
+
+def main(quick: bool) -> None:
+    """Prints the page."""
+    torch.set_num_threads(1)
+    seconds = 0.0 if quick else 6.0
+    sections = {
+        "Whole networks": table(networks(quick), forward, 2 * seconds),
+        "Single layers": table(layers(quick), forward, seconds / 2),
+        "Training steps": table(steps(quick), step, seconds),
+    }
+    if "--compiled" in sys.argv:
+        sections["Compiled"] = markdown_table(HEAD, compiled(quick, seconds))
+    print("# What attention costs\n\nA step of frozen or trained heads is forward and backward.")
+    for title, text in sections.items():
+        print(f"\n## {title}\n\n{text.strip()}")
+
+
+if __name__ == "__main__":
+    main("--quick" in sys.argv)

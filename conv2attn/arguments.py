@@ -1,0 +1,115 @@
+"""The kinds of arguments of public names: a wrong one is refused in a sentence, whatever would fail on it later."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.errors import Conv2AttnError, UsageError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
+
+
+def check_network(given: Any, name: str = "network") -> None:
+    """Refuses what is not a network.
+
+    Raises:
+        UsageError: it is not an `nn.Module` (C2A006).
+    """
+    if isinstance(given, nn.Module):
+        return
+    if isinstance(given, str | os.PathLike):
+        remedy = f"Load it first: conv2attn.load({os.fspath(given)!r})."
+        raise UsageError("C2A006", f"{name} is the name {os.fspath(given)!r}, not a torch.nn.Module", remedy)
+    found = f"{name} is of class {type(given).__name__}, not a torch.nn.Module"
+    raise UsageError("C2A006", found, "Pass the network itself.")
+
+
+def as_inputs(network: nn.Module, example_input: Any) -> Any:
+    """What a network is called with: a tensor, positional or named arguments; of a size, seeded noise in [-1, 1].
+
+    Args:
+        example_input: whole numbers, (channels, *sides), are the size of one image.
+    Raises:
+        UsageError: it is text or a number (C2A006), or not a positive size (C2A001).
+    """
+    if isinstance(example_input, str | os.PathLike | bytes | int | float):
+        found = f"example_input is {example_input!r}, not a tensor"
+        raise UsageError("C2A006", found, "Pass a tensor, or the size of an image such as (3, 224, 224).")
+    sized = isinstance(example_input, Sequence) and all(type(each) is int for each in example_input)
+    if not sized or not len(example_input):
+        return example_input
+    if min(example_input) < 1:
+        raise UsageError("C2A001", f"example_input={tuple(example_input)} has a side below 1", "Pass positive sides.")
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(1, *example_input, generator=generator) * 2 - 1
+    like = first_weight(network)
+    return noise if like is None else noise.to(like)
+
+
+def first_weight(network: nn.Module) -> Tensor | None:
+    """The first floating-point parameter of a network."""
+    return next((each for each in network.parameters() if each.is_floating_point()), None)
+
+
+@contextmanager
+def running(network: nn.Module, inputs: Any) -> Iterator[None]:
+    """Refuses inputs on which a network raises an error, in a sentence that says what they are.
+
+    Raises:
+        UsageError: it raises one (C2A009).
+    """
+    try:
+        yield
+    except Conv2AttnError:
+        raise
+    except FAILURES as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        found = f"{type(network).__name__} does not run on {described(inputs)} ({reason})"
+        raise UsageError("C2A009", found, remedy_for(network, inputs)) from error
+
+
+def tensors_in(inputs: Any) -> list[Tensor]:
+    """The tensors of a call."""
+    each = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]
+    return [tensor for tensor in each if isinstance(tensor, Tensor)]
+
+
+def described(inputs: Any) -> str:
+    """Inputs in words: shapes and dtypes."""
+    tensors = tensors_in(inputs)
+    shapes = [f"{'x'.join(map(str, each.shape))} numbers of {each.dtype}" for each in tensors]
+    return "images of " + " and ".join(shapes) if shapes else f"inputs of class {type(inputs).__name__}"
+
+
+def remedy_for(network: nn.Module, inputs: Any) -> str:
+    """What to pass instead: another dtype, if that of the images is not that of the network."""
+    like = first_weight(network)
+    images = [each for each in tensors_in(inputs) if each.ndim > 2 and like is not None and each.dtype != like.dtype]
+    if like is not None and images:
+        return f"Pass images of {like.dtype}, as the network has its weights: images.to({like.dtype})."
+    return "Pass what its forward takes."
+
+
+def renamed(**names: str) -> Callable[[Function], Function]:
+    """Takes arguments by their names of the release before as well, with a warning that says the name of today."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def called(*args: Any, **options: Any) -> Any:
+            for old, new in names.items():
+                if old in options:
+                    told = f"{function.__name__}: {old} is {new} now, and the name {old} goes with the next release"
+                    warnings.warn(told, DeprecationWarning, stacklevel=2)
+                    options[new] = options.pop(old)
+            return function(*args, **options)
+
+        return cast(Function, called)
+
+    return decorate

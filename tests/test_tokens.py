@@ -1,0 +1,210 @@
+"""What the tokens of a layer are, read from the run: grids, leading tokens, text, sound, channels, windows, heads."""
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+from torch.nn import functional as F
+
+import conv2attn
+from conv2attn import capture, check_span, heads
+from conv2attn.cli import main
+from conv2attn.models.positions import Unread
+from conv2attn.verdicts import Verdict
+
+
+def attention(tokens, count=4, causal=False):
+    """Self-attention of tokens (batch, tokens, channels), by torch's fused function."""
+    parts = tokens.unflatten(-1, (count, -1)).transpose(1, 2)
+    return F.scaled_dot_product_attention(parts, parts, parts, is_causal=causal).transpose(1, 2).flatten(2)
+
+
+class Layer(nn.Module):
+    def __init__(self, causal=False):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, tokens):
+        return tokens + attention(tokens, causal=self.causal)
+
+
+class Patches(nn.Module):
+    """A patch embedding, so many leading tokens, and a layer; `merging` halves the grid for a second one."""
+
+    def __init__(self, leading=0, merging=False, linear=False):
+        super().__init__()
+        self.leading, self.merging, self.linear = leading, merging, linear
+        self.patch, self.first, self.second = nn.Conv2d(3, 16, 4, 4), Layer(), Layer()
+
+    def forward(self, image):
+        if self.linear:
+            tokens = image.unfold(2, 4, 4).unfold(3, 4, 4).movedim(1, -1).flatten(1, 2).flatten(2)[..., :16]
+        else:
+            tokens = self.patch(image).flatten(2).mT
+        tokens = self.first(torch.cat([tokens.new_ones(len(tokens), self.leading, 16), tokens], 1))
+        return self.second(tokens[:, self.leading :][:, ::4] if self.merging else tokens)
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places, self.layer = nn.Embedding(99, 16), nn.Embedding(99, 16), Layer(causal=True)
+
+    def forward(self, ids):
+        return self.layer(self.words(ids) + self.places(torch.arange(ids.shape[1])[None]))
+
+
+class Sound(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frames, self.layer = nn.Conv1d(8, 16, 3, 2, 1), Layer()
+
+    def forward(self, waves):
+        return self.layer(self.frames(waves).mT)
+
+
+class Channels(nn.Module):
+    """XCiT: the channels of each head attend to each other."""
+
+    num_heads = 2
+
+    def forward(self, tokens):
+        parts = tokens.unflatten(-1, (2, -1)).permute(0, 2, 3, 1)
+        found = torch.softmax(F.normalize(parts, dim=-1) @ F.normalize(parts, dim=-1).mT, -1) @ parts
+        return found.permute(0, 3, 1, 2).flatten(2)
+
+
+CASES = {
+    "patches": (Patches(), torch.randn(2, 3, 24, 32), [((6, 8), 0)] * 2),
+    "class token": (Patches(1), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
+    "registers": (Patches(5), torch.randn(2, 3, 64, 64), [((16, 16), 5)] * 2),
+    "merged": (Patches(0, True), torch.randn(2, 3, 32, 32), [((8, 8), 0), ((4, 4), 0)]),
+    "no convolution": (Patches(1, linear=True), torch.randn(2, 3, 24, 32), [((6, 8), 1)] * 2),
+    "words": (Words(), torch.randint(0, 99, (2, 64)), [((64,), 0)]),
+    "sound": (Sound(), torch.randn(2, 8, 50), [((25,), 0)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_run_tells_the_grid_and_the_leading_tokens(name):
+    network, inputs, expected = CASES[name]
+    seen = capture(network.eval(), inputs)
+    assert [(each.sides, each.leading) for each in seen.tokens.values()] == expected
+    report = heads(network, inputs)
+    assert [layer.grid for layer in report.layers] == [sides for sides, _ in expected]
+    spans = check_span(network, example_input=inputs, offsets=[(0,) * len(expected[0][0])])
+    assert [row.grid for row in spans.rows] == [sides for sides, _ in expected]
+
+
+@pytest.mark.parametrize("count", [20, 64])
+def test_attention_between_channels_is_named_and_refused(count):
+    network, tokens = nn.Sequential(Channels()), torch.randn(2, count, 128)
+    (seen,) = capture(network, tokens).values()
+    assert isinstance(seen, Unread)
+    assert "64 channels of each head" in seen.reason
+    report = check_span(network, example_input=tokens)
+    assert (report.verdict, report.exit_code) == (Verdict.UNSUPPORTED, 3)
+    assert isinstance(capture(nn.Sequential(Layer()), torch.randn(2, 4, 16))["0"], torch.Tensor)
+
+
+def test_one_head_without_a_batch_and_tokens_before_the_batch():
+    class Alone(nn.Module):
+        def forward(self, tokens):
+            return torch.softmax(tokens @ tokens.T, -1) @ tokens
+
+    class First(nn.Module):
+        """Tokens come first, and heads share an axis with the batch."""
+
+        def forward(self, tokens):
+            parts = tokens.unflatten(-1, (4, -1)).flatten(1, 2).transpose(0, 1)
+            return (torch.softmax(parts @ parts.mT, -1) @ parts).transpose(0, 1).unflatten(1, (-1, 4)).flatten(2)
+
+    assert capture(nn.Sequential(Alone()), torch.randn(9, 4))["0"].shape == (1, 1, 9, 9)
+    assert capture(nn.Sequential(First()), torch.randn(10, 2, 16))["0"].shape == (2, 4, 10, 10)
+    with pytest.raises(conv2attn.errors.UsageError, match="C2A501"):
+        capture(nn.Softmax(-1), torch.randn(9, 9))
+
+
+class Windowed(nn.Module):
+    """Swin's layer by positions alone: a bias in windows of 4x4, shifted by 2 with masks across the border."""
+
+    def __init__(self, shift, content=0.0):
+        super().__init__()
+        self.shift, self.content, self.num_heads = shift, content, 2
+        self.patch, self.norm, self.weight = nn.Conv2d(3, 8, 2, 2), nn.LayerNorm(8), nn.Linear(8, 8)
+        torch.manual_seed(0)
+        self.bias = torch.randn(2, 16, 16)
+
+    def forward(self, image):
+        tokens = self.norm(self.patch(image).movedim(1, -1))
+        batch, rows, columns, _ = tokens.shape
+        moved = tokens.roll((-self.shift, -self.shift), (1, 2))
+        cut = moved.unfold(1, 4, 4).unfold(2, 4, 4).movedim(3, -1).flatten(1, 2).flatten(2, 3).flatten(0, 1)
+        value = self.weight(cut).unflatten(-1, (2, 4)).transpose(1, 2)
+        regions = torch.zeros(rows, columns)
+        for n, part in enumerate(
+            (slice(0, rows - 4), slice(rows - 4, rows - self.shift), slice(rows - self.shift, rows))
+        ):
+            regions[part] += n
+            regions[:, part] += 3 * n
+        places = regions.unfold(0, 4, 4).unfold(1, 4, 4).flatten(0, 1).flatten(1)
+        mask = -100.0 * (places[:, :, None] != places[:, None]) if self.shift else torch.zeros(len(places), 16, 16)
+        scores = self.bias + mask[:, None] + self.content * (value @ value.mT).unflatten(0, (batch, -1))
+        return torch.softmax(scores.flatten(0, 1), -1) @ value
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+def test_a_windowed_layer_that_reads_no_content_has_none(shift):
+    images = torch.randn(4, 3, 24, 24)
+    (layer,) = heads(Windowed(shift).eval(), images).layers
+    assert (layer.grid, layer.images) == ((12, 12), 4)
+    for head in layer.heads:
+        assert abs(head.content) <= max(3 * head.errors.content, 1e-6)
+    (read,) = heads(Windowed(shift, 3.0).eval(), images).layers
+    assert all(head.content > 0.05 for head in read.heads)
+    places = capture(Windowed(shift).eval(), images).tokens[""].windows.places
+    first = [i * 12 + j for i in range(shift, shift + 4) for j in range(shift, shift + 4)]
+    assert places[0].tolist() == first
+
+
+def photos(folder):
+    """Two pictures of different shapes."""
+    from PIL import Image
+
+    folder.mkdir()
+    drawn = np.random.default_rng(0)
+    for name, shape in (("a.png", (40, 60, 3)), ("b.png", (60, 40, 3))):
+        Image.fromarray(drawn.integers(0, 255, shape, np.uint8)).save(folder / name)
+
+
+def made():
+    """The factory that the commands call."""
+    return Patches(1)
+
+
+@pytest.mark.parametrize("command", ["heads", "check-span", "recover", "explore"])
+def test_a_folder_of_photos_needs_options_that_the_command_has(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "photos")
+    torch.save(made().state_dict(), "model.pt")
+    option = "--image" if command == "explore" else "--inputs"
+    written = {"recover": ["-o", "found.pt"], "explore": ["-o", "page.html"]}.get(command, [])
+    asked = [command, "model.pt", "--arch", f"{__file__}:made", option, "photos", *written]
+    if command != "explore":
+        refused = CliRunner().invoke(main, asked)
+        assert refused.exit_code == 2
+        assert "C2A005" in refused.stderr
+        known = {name for parameter in main.commands[command].params for name in parameter.opts}
+        named = {word.rstrip(".,") for word in refused.stderr.split() if word.startswith("--")}
+        assert named
+        assert named <= known
+    done = CliRunner().invoke(main, [*asked, "--input-size", "3x32x32"])
+    unread = command == "recover"  # the values of this layer are its tokens: no weights tell them
+    assert done.exit_code == {"heads": 0, "check-span": 1, "recover": 2, "explore": 0}[command], done.output
+    assert ("C2A505" in done.stderr) is unread
+
+
+def test_a_page_is_not_written_into_a_picture(tmp_path):
+    refused = CliRunner().invoke(main, ["explore", "model.pt", "-o", str(tmp_path / "page.png")])
+    assert (refused.exit_code, "C2A308 -o" in refused.stderr) == (2, True)
