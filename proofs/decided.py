@@ -66,6 +66,7 @@ class DecidedClaim:
     def content(self) -> dict[str, Any]:
         """The words of the claim and what was decided, for JSON."""
         words = {each.name: getattr(self.claim, each.name) for each in fields(Claim)}
+        words["licenses"] = {name: str(domain) for name, domain in self.claim.licenses.items()}
         decided = {"steps": [s.content() for s in self.steps], "mutants": [m.content() for m in self.mutants]}
         return words | decided | {"verdict": self.verdict, "broken": self.broken}
 

@@ -206,5 +206,6 @@ def test_a_folder_of_photos_needs_options_that_the_command_has(command, tmp_path
 
 
 def test_a_page_is_not_written_into_a_picture(tmp_path):
-    refused = CliRunner().invoke(main, ["explore", "model.pt", "-o", str(tmp_path / "page.png")])
+    (tmp_path / "model.pt").touch()
+    refused = CliRunner().invoke(main, ["explore", str(tmp_path / "model.pt"), "-o", str(tmp_path / "page.png")])
     assert (refused.exit_code, "C2A308 -o" in refused.stderr) == (2, True)

@@ -223,7 +223,7 @@ def test_missing_files_are_refused_and_others_can_be_named():
         Path(name).rename(f"moved-{name}")
     refused("recheck", "c.json", *ARCH, match="a.pt, which the certificate is of, is not there")
     assert again(None, "moved-a.pt", "moved-b.pt")[0] == 0
-    refused("recheck", "none", match="none is not a regular file")
+    refused("recheck", "none", match="none does not exist")
 
 
 def test_a_certificate_says_not_how_files_are_read():
