@@ -11,7 +11,7 @@ from conv2attn import plots
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
-from conv2attn.cli.span_files import arrays, inputs_for, needs_inputs, network_in, numbers, told_of
+from conv2attn.cli.span_files import arrays, inputs_for, network_in, numbers, told_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import PositionAttention, Unread
@@ -19,7 +19,7 @@ from conv2attn.models.provenance import assumed_of
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck
-from conv2attn.span.reading import OnGrid, layers_of, read_one
+from conv2attn.span.reading import OnGrid, layers_of, needs_inputs, read_one
 from conv2attn.span.rows import AttentionRows
 
 ON_PIXELS = MultiHeadSelfAttention | PositionAttention | OnGrid
@@ -42,7 +42,8 @@ def attention_in(
     """All attention in a file by name, and its network, if it is one.
 
     Raises:
-        UsageError: content-dependent attention without inputs, or positions alone of arrays or inputs (C2A004).
+        UsageError: attention that depends on inputs, without them (C2A502), or positions alone of arrays or inputs
+            (C2A004).
     """
     network = None if position_only and inputs else network_in(path, inputs, reading)
     if position_only and network is None:
@@ -51,7 +52,7 @@ def attention_in(
     if network is None:
         return layers_of(arrays(path), only=only), None
     if not inputs and not position_only:
-        needs_inputs(network, path)
+        needs_inputs(network)
     images: Tensor | None = inputs_for(network, inputs, input_size, reading)[0] if inputs else None
     with told_of(network, images) if images is not None else nullcontext():
         found_layers = layers_of(network, images, grid, only, position_only)

@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from conv2attn.checkpoints.arrays import holds_arrays, stored
 from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models import attention_layers
-from conv2attn.models.positions.reading import ATTENDS
-from conv2attn.span.reading import own_alone
 
 
 def network_in(path: str, inputs: str | None, reading: Reading) -> nn.Module | None:
@@ -44,22 +41,6 @@ def inputs_for(network: nn.Module, inputs: str, size: str | None, reading: Readi
     if not bool(images.isfinite().all()):
         raise CheckpointError("C2A303", f"{inputs} holds numbers that are not finite", "Pass images.")
     return images, told
-
-
-def needs_inputs(network: nn.Module, path: str) -> None:
-    """Refuses a network whose attention depends on its content.
-
-    Raises:
-        UsageError: it does (C2A004), or nothing is known to attend (C2A501).
-    """
-    own = attention_layers(network)
-    if own and own_alone(network):
-        return
-    if not own and not any(ATTENDS.search(type(module).__name__) for module in network.modules()):
-        found = f"{type(network).__name__} has no layer that is known to attend"
-        raise UsageError("C2A501", found, "Pass --inputs if it attends nevertheless.")
-    remedy = "Pass images with --inputs, or --position-only."
-    raise UsageError("C2A004", f"attention in {path} depends on the content", remedy)
 
 
 @contextmanager

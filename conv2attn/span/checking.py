@@ -18,7 +18,7 @@ from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.conditions import Found, check
 from conv2attn.span.kernel import as_convolution, check_kernel
 from conv2attn.span.limits import MOST_PHI, Limits, limits_for
-from conv2attn.span.reading import OnGrid, layers_of, own_alone, read_one
+from conv2attn.span.reading import OnGrid, layers_of, needs_inputs, read_one
 from conv2attn.span.results import Condition, Name, SpanReport, SpanRow, Witness
 from conv2attn.span.sharing import shared_out
 from conv2attn.span.targets import operators_of, shifts
@@ -107,15 +107,8 @@ def check_span(
             known = ", ".join(CONDITIONS)
             raise UsageError("C2A002", f"condition {each!r} is not one of {known}, the last for a given convolution")
     check_numbers(eps, max_phi, memory_limit)
-    own = isinstance(attention, MultiHeadSelfAttention)
-    if (
-        isinstance(attention, nn.Module)
-        and example_input is None
-        and not (position_only or own or own_alone(attention))
-    ):
-        remedy = "Pass an example input too, or ask for positions alone with --position-only."
-        found = f"attention is a {type(attention).__name__}, which attends to its inputs"
-        raise UsageError("C2A502", found, remedy)
+    if isinstance(attention, nn.Module) and example_input is None and not position_only:
+        needs_inputs(attention)
     given = layers_of(attention, example_input, grid, only, position_only)
     asked: dict[str, tuple[Offset, ...]] = {}
 

@@ -60,11 +60,11 @@ def rows_of(
     if isinstance(attention, MultiHeadSelfAttention):
         sides = as_sides(grid, attention.dimensions)
         if sides is None:
-            raise UsageError("C2A503", f"{name}: a layer attends on every grid")
+            raise UsageError("C2A503", f"{name}: a layer attends on every grid", "Pass the sides of its input as grid.")
         return read_layer(name, attention, sides, memory_limit)
     if isinstance(attention, nn.Module):
-        remedy = "Pass an example input too, or ask for positions alone with --position-only."
-        raise UsageError("C2A502", f"{name} is a {type(attention).__name__}, which attends to its inputs", remedy)
+        found = f"{name} is a {type(attention).__name__}, a network and not the attention of one layer"
+        raise UsageError("C2A502", found, "Pass one layer, or what conv2attn.capture returns for it.")
     reads = read_exact if exact or str(getattr(attention, "dtype", "")) == "object" else read_array
     return reads(
         name,
@@ -186,6 +186,25 @@ def own_alone(model: nn.Module) -> bool:
         if not any(name.startswith(f"{each}.") for each in own)
     ]
     return bool(own) and not named and not any(layer.has_content for layer in own.values())
+
+
+def needs_inputs(network: nn.Module) -> None:
+    """Refuses a network whose attention depends on its inputs.
+
+    Raises:
+        UsageError: it does (C2A502), or nothing in it is known to attend (C2A501).
+    """
+    own, kind = attention_layers(network), type(network).__name__
+    if own and own_alone(network):
+        return
+    if not own and not any(ATTENDS.search(type(module).__name__) for module in network.modules()):
+        remedy = "Pass inputs if it attends nevertheless."
+        raise UsageError("C2A501", f"{kind} has no layer that is known to attend", remedy)
+    raise UsageError(
+        "C2A502",
+        f"attention of the {kind} depends on its inputs",
+        "Pass inputs, or ask for positions alone with --position-only.",
+    )
 
 
 def on_grids(

@@ -247,6 +247,20 @@ def test_a_converted_network_is_read_as_what_it_is():
         torch.testing.assert_close(taps.float(), conv.weight)
 
 
+def test_converted_layers_in_a_container_are_read_from_their_parameters():
+    layers = [conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)), nn.ReLU(), conv2attn.convert(nn.Conv2d(3, 2, (1, 3)))]
+    network = nn.Sequential(*layers, nn.Sequential(conv2attn.convert(nn.Conv2d(2, 2, 3, stride=2))))
+    for given in ({"grid": (8, 9)}, {"example_input": torch.randn(2, 2, 8, 9)}):
+        report = conv2attn.check_span(network, **given)
+        assert [(row.name, row.grid) for row in report.rows] == [("0", (10, 11)), ("2", (8, 9)), ("3.0", (8, 7))]
+        assert [row.verdict.value for row in report.rows] == ["holds", "refuted", "holds"]
+        assert all("from parameters, positions alone" in " ".join(row.notes) for row in report.rows)
+    with pytest.raises(conv2attn.errors.UsageError, match=r"C2A503 0: .* every grid. Pass the sides"):
+        conv2attn.check_span(network)
+    with pytest.raises(conv2attn.errors.UsageError, match="C2A502 first is a Sequential, a network"):
+        conv2attn.check_span({"first": network}, grid=(8, 9))
+
+
 def test_attention_as_networks_return_it():
     for returned in (tuple, list):
         report = heads(returned([hard((5, 6), OFFSETS), soft((5, 6), 1.0)]), grid=(5, 6))

@@ -45,6 +45,7 @@ def test_numbers_of_any_library(attention, options):
     [
         (EYE.tolist(), {}, "C2A502 layer 0 is a list, neither a layer, array nor tensor"),
         (None, {}, "C2A502 attention is a NoneType"),
+        (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer that is known to attend"),
         (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
         (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
         (EYE, {"kernel_size": "3x3"}, "C2A006 '3x3' is neither"),
