@@ -57,7 +57,8 @@ class Recorder(TorchFunctionMode):
     def ask(self, layer: nn.Module) -> type:
         """The class of a layer; notes the network's own code that asks whether it is of another one."""
         frame = inspect.currentframe()
-        caller = frame and frame.f_back and frame.f_back.f_locals.get("self")
+        asking = frame and frame.f_back
+        caller = asking and asking.f_locals.get(next(iter(asking.f_code.co_varnames), ""))  # a method's own object
         if isinstance(caller, nn.Module) and caller in self.names and caller is not layer:
             self.asked[self.names[layer]] = type(caller).__name__
         return MultiHeadSelfAttention

@@ -77,16 +77,20 @@ def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
     held = {*vars(module), *module._parameters, *module._buffers, *module._modules} - SHARED
     if clash := sorted(held & {*attributes, *parameters, *layer._modules, *OF_ATTENTION}):
         raise UnsupportedError("C2A106", f"{kind_of(module)} has a {clash[0]} of its own", "Give it another name.")
+    extras = additions_of(type(module))
+    if layer.weight is None and "weight" not in module._parameters:
+        found = f"{kind_of(module)} computes its weight, which value and output would replace"
+        raise UnsupportedError("C2A106", found, "Leave d_head and max_error unset, or make its weight plain.")
+    try:
+        module.__class__ = attending_class(module)
+    except TypeError as error:  # slots
+        found = f"{kind_of(module)} keeps attributes in slots, which attention has not"
+        raise UnsupportedError("C2A106", found, "Leave __slots__ out of its class.") from error
     if layer.weight is None:
-        if "weight" not in module._parameters:
-            found = f"{kind_of(module)} computes its weight, which value and output would replace"
-            raise UnsupportedError("C2A106", found, "Leave d_head and max_error unset, or make its weight plain.")
         del module._parameters["weight"]
         vars(module)["weight"] = None
     else:
         vars(module)["kernel_size"] = layer.kernel_size
-    extras = additions_of(type(module))
-    module.__class__ = attending_class(module)
     vars(module).update(attributes, _known=layer._known, _engine=layer.engine)
     vars(module).setdefault("name", layer.name)
     module._parameters.update(parameters)

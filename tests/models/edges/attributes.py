@@ -57,6 +57,20 @@ def test_a_convolution_with_a_name_that_attention_needs_stays_and_says_so(name):
         assert dict(network.state_dict()).keys() == dict(model.state_dict()).keys()
 
 
+class Slotted(nn.Conv2d):
+    """A convolution whose objects are laid out otherwise than torch's."""
+
+    __slots__ = ("gain",)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_error": 0.5}])
+def test_a_convolution_with_slots_stays_as_it_is(options):
+    model = whole(nn.Sequential(Slotted(3, 4, 3)))
+    network = convert(model, **options)
+    assert "in slots" in conversion_of(network).remaining[0].reason
+    assert_equal(model, network, IMAGE)
+
+
 def test_a_name_of_its_own_stays():
     model = whole(nn.Sequential(nn.Conv2d(3, 4, 3)))
     model[0].name = "stem"

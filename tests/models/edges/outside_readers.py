@@ -123,8 +123,8 @@ def test_what_is_read_of_a_convolution_its_attention_has(body, example):
 class Asking(Reader):
     """Skips what is no convolution."""
 
-    def body(self, image):
-        for step in (self.conv, self.other):
+    def body(network, image):
+        for step in (network.conv, network.other):
             image = step(image) if isinstance(step, nn.Conv2d) else image
         return image
 
