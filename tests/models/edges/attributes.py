@@ -65,7 +65,7 @@ class Slotted(nn.Conv2d):
 
 @pytest.mark.parametrize("options", [{}, {"max_error": 0.5}])
 def test_a_convolution_with_slots_stays_as_it_is(options):
-    model = whole(nn.Sequential(Slotted(3, 4, 3)))
+    model = whole(nn.Sequential(Slotted(3, 4, 3), nn.Conv2d(4, 4, 3)))
     network = convert(model, **options)
     assert "in slots" in conversion_of(network).remaining[0].reason
     assert_equal(model, network, IMAGE)
