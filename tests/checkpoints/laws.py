@@ -129,10 +129,15 @@ def test_the_old_file_is_whole_whenever_the_writer_is_killed(tmp_path):
     write_atomically(path, old)
     seen = set()
     for kill in range(40):
+        written, write = os.pipe()
         child = os.fork()
         if not child:
             while True:
                 write_atomically(path, new if kill % 2 else old, force=True)
+                os.write(write, b".")
+        os.read(written, 1)
+        os.close(written)
+        os.close(write)
         time.sleep(0.002 * (kill % 20))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -112,6 +112,7 @@ def test_a_missing_coqc_is_said(monkeypatch, capsys):
 if COQC:
 
     @pytest.mark.slow
+    @pytest.mark.timeout(1500)
     def test_every_claim_holds_and_the_independent_checker_agrees(tmp_path):
         rows = checker.check(formal=formal_claims(), build=tmp_path)
         assert [row for row in rows if not row.holds] == []
