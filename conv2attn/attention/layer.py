@@ -260,19 +260,22 @@ class MultiHeadSelfAttention(nn.Module):
             raise UsageError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
         if readable(image):
             basis = unstacked(basis, self.name)
-        known = self.known(basis, image)
         if not readable(image):
             question = self.question(basis, image)
-            run = recipe_for(self.engine, question)
+            recipe = recipe_for(self.engine, question, image)
             if not question.free:
-                known.assert_current(basis.operators)
-            return run(basis, image)
+                question.known.assert_current(basis.operators)
+            return recipe.run(basis, image)
+        return self.recipe(basis, image).run(basis, image)
+
+    def recipe(self, basis: Basis, image: Tensor) -> Recipe:
+        """The recipe for images of this shape: the one that is kept, where it was decided for the present values."""
+        known = self.known(basis, image)
         key = (self.engine, image.shape, self.memory_limit, torch.is_grad_enabled())
         recipe = known.recipes.get(key)
         if recipe is None or recipe.padding is not basis.padding or recipe.sites is not basis.sites:
-            run = recipe_for(self.engine, self.question(basis, image))
-            recipe = known.recipes[key] = Recipe(basis.padding, basis.sites, run)
-        return recipe.run(basis, image)
+            recipe = known.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
+        return recipe
 
     def known(self, basis: Basis, image: Tensor) -> Known:
         """Facts read off the operators; read again where that is possible and the values have changed."""
@@ -381,8 +384,11 @@ class MultiHeadSelfAttention(nn.Module):
         return checked
 
     def which_engine(self, image: Tensor) -> str:
-        """The engine that `auto` takes for `image`."""
-        return choose_engine(self.question(self.basis(), self.batched(image)))
+        """The engine that `auto` takes for `image`; of a layer set to `measured`, the fastest one that was timed."""
+        image, basis = self.batched(image), self.basis()
+        if self.engine == "measured" and readable(image):
+            return self.recipe(basis, image).engine
+        return choose_engine(self.question(basis, image))
 
     def why_engine(self, image: Tensor) -> dict[str, str]:
         """For each engine, cheapest first: "exact", or why it is not for `image` and the present parameters."""

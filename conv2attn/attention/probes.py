@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -56,16 +56,20 @@ def backend_flags(device: str) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=64)
 def spread_of_kernels(dtype: torch.dtype, device: str, flags: tuple[Any, ...]) -> float:
-    """`spread_of_spike` for a 3x3 layer and a batch for which Winograd algorithms are known to be chosen."""
+    """`spread_of_spike` for a 3x3 layer and a batch for which Winograd algorithms are known to be chosen.
+
+    The larger one of the convolution's and of the transposed convolution's.
+    """
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         weight = torch.randn(16, 16, 3, 3).to(device, dtype)
     ones: tuple[int, ...] = (1, 1)
 
-    def layer(image: Tensor) -> Tensor:
-        return torch.convolution(image, weight, None, ones, ones, ones, False, (0, 0), 1)
+    def layer(transposed: bool, image: Tensor) -> Tensor:
+        return torch.convolution(image, weight, None, ones, ones, ones, transposed, (0, 0), 1)
 
-    return spread_of_spike(layer, torch.Size((16, 16, 24, 24)), dtype, device, (slice(11, 14), slice(11, 14)))
+    shape, seen = torch.Size((16, 16, 24, 24)), (slice(11, 14), slice(11, 14))
+    return max(spread_of_spike(partial(layer, kind), shape, dtype, device, seen) for kind in (False, True))
 
 
 def spread_of_spike(

@@ -28,11 +28,15 @@ Run = Callable[[Basis, Tensor], Tensor]
 @final
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How a layer of this padding and these queries is evaluated: a function of its basis and an image alone."""
+    """How a layer of this padding and these queries is evaluated: a function of its basis and an image alone.
+
+    `engine` is the name of the engine that evaluates it.
+    """
 
     padding: Padding
     sites: Sites
     run: Run
+    engine: str
 
 
 @final

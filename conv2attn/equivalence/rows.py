@@ -151,7 +151,7 @@ class LayerPair:
     def refusal(self) -> str:
         """Why the engine that attention is set to refuses inputs like those met; empty where it takes them."""
         layer, seen = self.second.module, self.measured
-        if not isinstance(layer, MultiHeadSelfAttention) or layer.engine == "auto" or seen.like is None:
+        if not isinstance(layer, MultiHeadSelfAttention) or layer.engine in ("auto", "measured") or seen.like is None:
             return ""
         if self.second.function is not None:  # the attention has no weights of its own to ask with
             return ""

@@ -1,6 +1,8 @@
-"""Hard heads whose offsets form a lattice, compiled back to the convolution of torch."""
+"""Hard heads whose offsets form a lattice, compiled back to the convolution of torch, transposed or not."""
 
+from dataclasses import dataclass
 from functools import partial
+from typing import final
 
 import torch
 from torch import Tensor
@@ -8,7 +10,23 @@ from torch import Tensor
 from conv2attn.attention.engines.channels import with_flat_positions
 from conv2attn.attention.lattice import Lattice
 from conv2attn.attention.recipe import Question, Run
-from conv2attn.basis import Basis, Offset
+from conv2attn.basis import Basis, Offset, turned
+
+
+@final
+@dataclass(frozen=True)
+class Frame:
+    """The amounts with which torch computes a layer from its image: zeros to add, or, transposed, outputs to leave out.
+
+    Args:
+        before: on both sides of each axis; transposed, of the outputs too.
+        behind: outputs that the end of each axis keeps of those, transposed; otherwise 0.
+        transposed: whether it is a transposed convolution, whose stride is the spacing of the pixels.
+    """
+
+    before: Offset
+    behind: Offset
+    transposed: bool
 
 
 def decide(question: Question) -> Run | str:
@@ -20,21 +38,25 @@ def decide(question: Question) -> Run | str:
         return "its offsets do not form a lattice, each point once"
     if stray := question.stray(offsets):
         return stray
-    return partial(run, points=question.known.lattice, amount=amount_of_zeros(question.basis, question.known.lattice))
+    return partial(run, points=question.known.lattice, frame=frame_of(question.basis, question.known.lattice))
 
 
-def run(basis: Basis, image: Tensor, points: Lattice, amount: Offset | None) -> Tensor:
-    """The layer as one convolution; zeros that the convolution can add itself are left to it."""
+def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Tensor:
+    """The layer as one convolution; zeros that the convolution can add itself, and stuffed ones, are left to it."""
     taps = basis.weights.taps()
     if not points.in_order:
         taps = torch.stack([taps[head] for head in points.order])
-    kernel = plainly_stored(taps.permute(1, 2, 0).reshape(*taps.shape[1:], *points.kernel_size))
+    kernel = taps.permute(1, 2, 0).reshape(*taps.shape[1:], *points.kernel_size)
     none = (0,) * len(points.first)
-    if amount is None:
-        image, amount = cropped(basis, image, points), none
+    if frame is None:
+        image, frame = cropped(basis, image, points), Frame(none, none, False)
     stride, bias, groups = basis.sites.stride, basis.weights.bias, basis.weights.groups
-    image = plainly_stored(image)
-    result = torch.convolution(image, kernel, bias, stride, amount, points.dilation, False, none, groups)
+    if frame.transposed:
+        kernel, stride = turned(kernel, groups), basis.padding.spacing
+    image, kernel = plainly_stored(image), plainly_stored(kernel)
+    result = torch.convolution(
+        image, kernel, bias, stride, frame.before, points.dilation, frame.transposed, frame.behind, groups
+    )
     return with_flat_positions(result, basis.operators)
 
 
@@ -57,12 +79,33 @@ def spans_and_starts(basis: Basis, points: Lattice) -> tuple[list[int], list[int
     return spans, [b + first for b, first in zip(basis.sites.before, points.first, strict=True)]
 
 
-def amount_of_zeros(basis: Basis, points: Lattice) -> Offset | None:
-    """The symmetric amount of zeros with which a convolution pads by itself, or None where the keys are to be built."""
+def frame_of(basis: Basis, points: Lattice) -> Frame | None:
+    """How torch frames the layer on its image, or None where the keys are to be built."""
     (spans, starts), padding, sites = spans_and_starts(basis, points), basis.padding, basis.sites
+    none = (0,) * len(spans)
+    if padding.mode == "zeros" and max(padding.spacing) > 1:
+        return transposed_frame(basis, spans, starts) if max(sites.stride) == 1 else None
     whole = not any(starts) and all(span == b + a for span, b, a in zip(spans, sites.before, sites.after, strict=True))
-    plain = padding.mode == "zeros" and max(padding.spacing) == 1 and min(padding.before) >= 0
-    return padding.before if whole and plain and padding.before == padding.after else None
+    plain = padding.mode == "zeros" and min(padding.before) >= 0 and padding.before == padding.after
+    return Frame(padding.before, none, False) if whole and plain else None
+
+
+def transposed_frame(basis: Basis, spans: list[int], starts: list[int]) -> Frame | None:
+    """The frame of zero-stuffed keys: at output o tap t reads key `o + start + d t`, pixel i is key `before + s i`.
+
+    So output o is the one at `o + start - before + d (K - 1)` of all that `s i + d t` reach.
+    """
+    padding, sites = basis.padding, basis.sites
+    front = [start - before + span for start, before, span in zip(starts, padding.before, spans, strict=True)]
+    back = [
+        span - before - after + s_before + s_after - f
+        for span, before, after, s_before, s_after, f in zip(
+            spans, padding.before, padding.after, sites.before, sites.after, front, strict=True
+        )
+    ]
+    behind = [f - b for f, b in zip(front, back, strict=True)]
+    fits = min(front) >= 0 and all(0 <= e < s for e, s in zip(behind, padding.spacing, strict=True))
+    return Frame(tuple(front), tuple(behind), True) if fits else None
 
 
 def cropped(basis: Basis, image: Tensor, points: Lattice) -> Tensor:
