@@ -3,10 +3,12 @@
 import io
 import json
 import re
+import resource
 import shlex
 import subprocess
 import sys
 from collections import OrderedDict
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,8 @@ import conv2attn
 from conv2attn.cli import main
 from conv2attn.cli.network_files import counted
 from conv2attn.cli.paths import Written, check_paths
+from conv2attn.errors import CheckpointError
+from conv2attn.experiments.rows import add_row
 from conv2attn.report.progress import progress
 
 NETWORK = nn.Sequential(
@@ -111,6 +115,36 @@ def test_existing_files_are_kept(folder):
 def test_wrong_options_are_one_sentence(folder, arguments, match):
     refused("convert", "net.pt", *arguments, match=match)
     assert [path.name for path in folder.iterdir()] == ["net.pt"]
+
+
+@contextmanager
+def full_disk(most=2000):
+    """Files take so many bytes, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("output", ["new.pt", "new.safetensors", "new.pt2", "new.onnx"])
+def test_a_full_disk_is_one_sentence(folder, output):
+    with full_disk():
+        refused("convert", "net.pt", *SIZE, "-o", output, match=f"C2A301 {output} cannot be written: ")
+    assert [path.name for path in folder.iterdir()] == ["net.pt"]
+
+
+def test_a_report_or_a_row_that_a_full_disk_cuts_leaves_what_was_there(folder):
+    with full_disk(most=100):
+        cut = call("inspect", "net.pt", "--report", "report.html")
+        assert cut.exit_code == 2
+        assert "C2A301 report.html cannot be written: " in cut.stderr
+        add_row(folder / "rows.csv", ("name",), {"name": "first"})
+        with pytest.raises(CheckpointError, match=r"C2A301 .*rows\.csv cannot be written"):
+            add_row(folder / "rows.csv", ("name",), {"name": "x" * 200})
+    assert (folder / "rows.csv").read_text() == "name\nfirst\n"
+    assert not (folder / "report.html").exists()
 
 
 def test_skipped_layers_do_not_count(folder):

@@ -16,6 +16,7 @@ from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.onnx_attention import OPERATOR, attention_nodes, with_whole_layers
 from conv2attn.checkpoints.onnx_models import needed, opened_session
+from conv2attn.checkpoints.writing import opened
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import input_size_of, provenance_of
@@ -132,7 +133,7 @@ def described(network: nn.Module) -> dict[str, str]:
 
 def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
     """Writes a .pt2 file and loads it back."""
-    with path.open("wb") as file:
+    with opened(path) as file:
         torch.export.save(program, file, extra_files={"conv2attn.json": json.dumps(dict(notes), sort_keys=True)})
     with path.open("rb") as file:
         loaded: Any = torch.export.load(file).module()
@@ -157,6 +158,8 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
         found.model.metadata_props.update(notes)
         found.save(str(path), external_data=False)
         session = opened_session(str(path))
+    except OSError:
+        raise
     except Exception as error:
         raise CheckpointError("C2A309", f"torch.onnx does not export it ({first_line(error)[:200]})") from error
     name = session.get_inputs()[0].name

@@ -1,15 +1,19 @@
 """Files that are written whole or not at all, and never over another without being asked."""
 
+import io
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, final
 
 import torch
 from safetensors import SafetensorError
 
 from conv2attn.errors import CheckpointError
+
+ROOM = "Choose another folder, or make room in this one."
 
 
 def write_atomically(path: str | os.PathLike[str], payload: object, force: bool = False) -> None:
@@ -24,9 +28,40 @@ def write_atomically(path: str | os.PathLike[str], payload: object, force: bool 
 
 
 def write_torch(path: Path, payload: object) -> None:
-    """`torch.save` to an open file, where a full disk is an OSError and not a RuntimeError."""
-    with path.open("wb") as file:
+    """`torch.save` to a file."""
+    with opened(path) as file:
         torch.save(payload, file)
+
+
+@final
+class Patient(io.FileIO):
+    """A file to write that keeps its first error: torch's writers abort the process when they meet one."""
+
+    error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """Writes all of it, unless a write has failed."""
+        rest = memoryview(content).cast("B")
+        size = len(rest)
+        try:
+            while rest and self.error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = error
+        return size
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Patient]:
+    """A file for one of torch's writers.
+
+    Raises:
+        OSError: not all of it could be written, as on a full disk.
+    """
+    with Patient(path, "wb") as file:
+        yield file
+    if file.error is not None:
+        raise file.error
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
@@ -58,7 +93,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
         os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
         told = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise CheckpointError("C2A301", f"{path} cannot be written: {told}") from error
+        raise CheckpointError("C2A301", f"{path} cannot be written: {told}", ROOM) from error
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()

@@ -1,5 +1,6 @@
 """The group that all commands are in: their help, and what becomes of their errors."""
 
+import errno
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ import click
 from conv2attn.cli.paths import check_paths
 from conv2attn.errors import OPTION, Conv2AttnError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "recheck", "replay"),
@@ -113,6 +115,11 @@ class Group(click.Group):
         except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                place = error.filename or "what this call writes"
+                how = "Make room, or choose another folder."
+                click.echo(f"error: C2A301 {place} cannot be written: {error.strerror}. {how}", err=True)
+                sys.exit(2)
             if context.params.get("debug"):
                 raise
             click.echo(f"internal error: {type(error).__name__}: {error}; --debug shows where", err=True)

@@ -66,7 +66,7 @@ class Recipe:
         alpha: the sharpness of the heads of these layers.
         seed: of everything that is drawn.
     Raises:
-        UsageError: a value out of range (C2A001), or none of the choices (C2A002).
+        UsageError: a value out of range (C2A001), none of the choices (C2A002), or an empty pattern (C2A006).
     Source: Cordonnier et al. 2020, Table 2; He et al. 2016 for the steps of a ResNet.
     """
 
@@ -115,6 +115,9 @@ class Recipe:
                 raise UsageError("C2A001", f"{name}={value!r} is not {limits}")
         if not 0 < self.alpha < math.inf:
             raise UsageError("C2A001", f"alpha={self.alpha!r} is not a positive finite number")
+        if self.convert is not None and not all(part.strip() for part in self.convert.split(",")):
+            found = f"convert={self.convert!r} has an empty pattern"
+            raise UsageError("C2A006", found, "Name the layers, as in 'layer3.*,layer4.*'.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
             raise UsageError("C2A001", f"milestones={self.milestones} are not epochs from 1 on in rising order")
 

@@ -1,11 +1,15 @@
 """A table of runs on disk: one row per run, appended as it ends, so that a restart skips what is there."""
 
 import csv
+import errno
+import io
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from conv2attn.checkpoints.writing import ROOM
 from conv2attn.errors import CheckpointError
 
 Row = dict[str, str]
@@ -28,13 +32,26 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
 
 
 def add_row(path: Path, columns: Sequence[str], row: dict[str, Any]) -> None:
-    """Appends a row; the first one comes after the names of the columns."""
-    new = not path.is_file() or not path.stat().st_size
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+    """Appends a row; the first one comes after the names of the columns.
+
+    Raises:
+        CheckpointError: it cannot be written (C2A301); the file is then as it was.
+    """
+    size = path.stat().st_size if path.is_file() else 0
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    if not size:
+        writer.writeheader()
+    writer.writerow(row)
+    try:
+        with path.open("ab", buffering=0) as file:
+            content = text.getvalue().encode()
+            if file.write(content) < len(content):
+                file.truncate(size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        found = f"{path} cannot be written: {error.strerror}"
+        raise CheckpointError("C2A301", found, ROOM) from error
 
 
 def mean_and_error(values: Sequence[float], digits: int = 2) -> str:

@@ -12,7 +12,7 @@ from conv2attn.checkpoints import load
 from conv2attn.experiments.data import normalised, read_images_of
 from conv2attn.experiments.recipe import Recipe
 from conv2attn.experiments.training import train
-from conv2attn.experiments.training.networks import network_for
+from conv2attn.experiments.training.networks import dtype_of, network_for
 from conv2attn.models import attention_layers
 from conv2attn.report import Document, Report, Table
 
@@ -74,11 +74,12 @@ def transform(recipe: Recipe, folder: str | Path, **options: Any) -> Transformat
         Conv2AttnError: see `train`.
     """
     images = read_images_of(recipe.data).first(recipe.images, recipe.test_images)
-    inputs = normalised(images.test_pixels, *images.statistics())
+    dtype = dtype_of(recipe)
+    inputs = normalised(images.test_pixels, *images.statistics()).to(dtype)
     before = network_for(recipe, images).eval()
     networks = {"transformed, before training": before}
     if recipe.start:
-        networks = {"the CNN": load(recipe.start).eval(), **networks}
+        networks = {"the CNN": load(recipe.start).to(dtype).eval(), **networks}
     run = train(recipe, folder, **options)
     after = load(run.network) if run.network.is_file() else before
     networks["trained on"] = after.eval()

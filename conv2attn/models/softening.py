@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from numbers import Real
+from threading import Lock
 from typing import Any, Generic, TypeVar, final
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -25,6 +28,9 @@ LOWEST = 0.05
 """The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
 it no gradient of a centre is larger."""
 HALVINGS = 60  # of an interval of alpha in the search for the smallest one
+ENTERING = Lock()
+SOFT: WeakSet[nn.Module] = WeakSet()
+"""The encodings that a block of `softened` holds now."""
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -97,9 +103,9 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
     check_network(network)
     if (alpha is None) == (max_difference is None):
         raise UsageError("C2A004", "soften takes either alpha or max_difference")
-    if alpha is not None and not 0 < alpha < math.inf:
-        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
-    if max_difference is not None and not 0 < max_difference < math.inf:
+    if alpha is not None:
+        check_sharpness(alpha)
+    if max_difference is not None and not is_positive(max_difference):
         raise UsageError("C2A001", f"max_difference={max_difference!r} is not a positive finite number")
     softened = copy.deepcopy(network)
     layers = attention_layers(softened)
@@ -107,6 +113,17 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
         raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
     rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in layers.items())
     return Softening(softened, rows)
+
+
+def is_positive(number: Any) -> bool:
+    """Whether this is a positive finite number."""
+    return isinstance(number, Real) and not isinstance(number, bool) and 0 < float(number) < math.inf
+
+
+def check_sharpness(alpha: Any) -> None:
+    """Raises: AlphaError: alpha is not a positive finite number (C2A130)."""
+    if not is_positive(alpha):
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
 
 
 def softened_layer(
@@ -191,10 +208,12 @@ def smallest_alpha(most: float, centers: list[tuple[float, ...]], effect: float)
 def softened(network: Network, alpha: float) -> Iterator[Network]:
     """Within the block every quadratic head of `network` has this sharpness; afterwards the one that it had.
 
-    Weights and centres may be trained within the block, and keep what they learn.
+    Weights and centres may be trained within the block, and keep what they learn. What other threads compute with the
+    network meanwhile, they compute with soft heads.
 
     Raises:
-        UsageError: no attention layer (C2A008).
+        UsageError: no attention layer (C2A008), or another block, in this thread or another one, has softened a layer
+            and has not ended (C2A004).
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads have no sharpness (C2A603).
     Examples:
@@ -207,8 +226,7 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         128.0
     """
     check_network(network)
-    if not 0 < alpha < math.inf:
-        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
+    check_sharpness(alpha)
     layers = attention_layers(network)
     if not layers:
         raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
@@ -217,6 +235,11 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         if not isinstance(layer.encoding, QuadraticEncoding):
             raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
         encodings[layer] = layer.encoding
+    with ENTERING:
+        if any(encoding in SOFT for encoding in encodings.values()):
+            found = f"{type(network).__name__} is within another block that softens it"
+            raise UsageError("C2A004", found, "Let that block end first, or soften a copy.")
+        SOFT.update(encodings.values())
     before = {layer: encoding.alpha.detach().clone() for layer, encoding in encodings.items()}
     try:
         for layer, encoding in encodings.items():
@@ -227,6 +250,7 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         for layer, encoding in encodings.items():
             encoding.alpha.data.copy_(before[layer])
             layer.prepare()
+            SOFT.discard(encoding)
 
 
 @final

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from conv2attn.arguments import FAILURES
 from conv2attn.checkpoints import save
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.experiments.data import Augmentation, LabelledImages, normalised, read_images_of
 from conv2attn.experiments.recipe import Recipe, learning_rate
 from conv2attn.experiments.training.interruption import Interruption
-from conv2attn.experiments.training.networks import heads_of, network_for
+from conv2attn.experiments.training.networks import dtype_of, heads_of, network_for
 from conv2attn.experiments.training.optimisation import Widths, optimiser_for
 from conv2attn.experiments.training.processes import Worker, joined_workers
 from conv2attn.experiments.training.run_folder import Progress, Run
@@ -105,8 +106,8 @@ class Training:
         padding = self.images.shape[1] // 8 if self.recipe.crop_padding is None else self.recipe.crop_padding
         mirror = images.mirrors if self.recipe.mirror is None else self.recipe.mirror
         self.augment = Augmentation(padding, mirror)
-        self.dtype = torch.float64 if self.recipe.precision == "float64" else torch.float32
-        self.network = network_for(self.recipe, images).to(worker.device, self.dtype)
+        self.dtype = dtype_of(recipe)
+        self.network = network_for(recipe, images).to(worker.device)
         self.widths = Widths(self.network)
         self.optimiser = optimiser_for(self.network, self.widths, self.recipe)
         half = self.recipe.precision == "float16"
@@ -263,15 +264,19 @@ class Training:
 
         Raises:
             UsageError: the images are not those of it (C2A004).
+            CheckpointError: a part of it does not fit the network (C2A302).
         """
         if state["images"] != self.images.digest():
             raise UsageError(
                 "C2A004", f"the images of {self.recipe.data} are not those of the checkpoint", "Start a new run."
             )
-        self.network.load_state_dict(state["network"])
-        self.widths.load(state["widths"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.scaler.load_state_dict(state["scaler"])
+        parts: dict[str, Callable[[Any], Any]] = {"network": self.network.load_state_dict, "widths": self.widths.load}
+        parts |= {"optimiser": self.optimiser.load_state_dict, "scaler": self.scaler.load_state_dict}
+        for part, load in parts.items():
+            try:
+                load(state[part])
+            except FAILURES as error:
+                raise self.run.incomplete(part) from error
         self.progress = Progress(**state["progress"])
 
 

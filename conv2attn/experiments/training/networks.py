@@ -20,8 +20,13 @@ COPIES = 4
 """Of each parameter in a training: itself, its gradient, and two averages."""
 
 
+def dtype_of(recipe: Recipe) -> torch.dtype:
+    """The dtype of the weights."""
+    return torch.float64 if recipe.precision == "float64" else torch.float32
+
+
 def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
-    """A fresh network in training mode, or the one that the recipe starts from.
+    """A fresh network in training mode, or the one that the recipe starts from, in the dtype of the recipe.
 
     Raises:
         UsageError: the images do not fit the network (C2A007).
@@ -39,7 +44,7 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
     if not fits:
         asked = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
         raise UsageError("C2A007", f"{recipe.start} is no classifier of such images: {asked}", "Start from another.")
-    return network
+    return network.to(dtype_of(recipe))
 
 
 def hybrid(network: nn.Module, layers: Sequence[str], alpha: float) -> nn.Module:

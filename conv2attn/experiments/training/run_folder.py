@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, final
@@ -29,6 +29,16 @@ COLUMNS = (
     "seconds",
 )
 FORMAT = "conv2attn.run/2"
+STATE = {
+    "recipe": dict,
+    "images": str,
+    "network": dict,
+    "widths": list,
+    "optimiser": dict,
+    "scaler": dict,
+    "progress": dict,
+}
+"""The parts of a checkpoint, and their types."""
 
 Row = dict[str, float]
 Heads = dict[str, Tensor]
@@ -146,12 +156,23 @@ class Run:
         """The state that `write_checkpoint` wrote.
 
         Raises:
-            CheckpointError: it is missing (C2A301), damaged (C2A302) or of another kind (C2A303).
+            CheckpointError: it is missing (C2A301), damaged or incomplete (C2A302) or of another kind (C2A303).
         """
         if not (self.folder / CHECKPOINT).is_file():
             found = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
             raise CheckpointError("C2A301", found, f"Start the run: train KIND -o {self.folder}.")
         content = dict(read(self.folder / CHECKPOINT))
         if content.pop("conv2attn", None) != FORMAT:
-            raise CheckpointError("C2A303", f"{self.folder / CHECKPOINT} is not the checkpoint of a run")
+            found = f"{self.folder / CHECKPOINT} is not the checkpoint of a run"
+            raise CheckpointError("C2A303", found, "Start a new run.")
+        for name, kind in STATE.items():
+            if not isinstance(content.get(name), kind):
+                raise self.incomplete(name)
+        if content["progress"].keys() != {part.name for part in fields(Progress)}:
+            raise self.incomplete("progress")
         return content
+
+    def incomplete(self, part: str) -> CheckpointError:
+        """The refusal of a checkpoint that lacks a part, or whose part does not fit the run."""
+        found = f"{self.folder / CHECKPOINT} is incomplete: its {part} is missing, or is not that of this run"
+        return CheckpointError("C2A302", found, "Start a new run.")

@@ -1,6 +1,8 @@
 """What a run's folder can be continued from: its checkpoint says all that it needs, and says what was changed."""
 
+import copy
 import json
+import shutil
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.experiments.training import Run, loop, train
+from conv2attn.experiments.training.run_folder import STATE
 
 DIVERGING = {"epochs": 30, "learning_rate": 1e30, "schedule": "constant", "warm_up": 0.0}
 
@@ -57,6 +60,47 @@ def test_an_edited_configuration_is_refused_by_the_name_of_its_field(tmp_path, f
     assert result.exit_code == 2
     assert f"{field}={value!r}" in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The folder of a run that stopped after two steps."""
+    return train(small("quadratic"), tmp_path_factory.mktemp("stopped") / "run", steps=2, report=quiet).folder
+
+
+def without(content, *names):
+    """A checkpoint that lacks an entry."""
+    content = copy.deepcopy(content)
+    *outer, last = names
+    inner = content
+    for name in outer:
+        inner = inner[name]
+    inner.pop(last)
+    return content
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        *((part,) for part in STATE),
+        ("recipe", "kind"),
+        ("network", "a weight"),
+        ("optimiser", "state"),
+        ("progress", "step"),
+        ("widths", 0),
+    ],
+)
+def test_an_incomplete_checkpoint_is_refused_in_a_sentence(checkpoint, tmp_path, lost):
+    folder = shutil.copytree(checkpoint, tmp_path / "run")
+    content = torch.load(folder / "checkpoint.pt", weights_only=False)
+    lost = (lost[0], next(iter(content["network"]))) if lost[-1] == "a weight" else lost
+    torch.save(without(content, *lost), folder / "checkpoint.pt")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = call("--resume", folder)
+    assert result.exit_code == 2
+    assert "C2A302" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_other_images_under_the_same_name_are_refused(tmp_path, monkeypatch):

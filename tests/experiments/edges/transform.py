@@ -46,6 +46,24 @@ def test_one_command_goes_on_from_a_cnn(cnn, tmp_path):
     assert run.exit_code == 0, run.output
 
 
+def test_float64_trains_and_evaluates_in_float64(cnn, tmp_path):
+    output = tmp_path / "hybrid.pt"
+    arguments = ["transform", str(cnn), "-o", str(output), *RECIPE, "--epochs", "1", "--precision", "float64"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert {each.dtype for each in conv2attn.load(output).parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize("convert", ["", " ", "layer4.*,"])
+def test_an_empty_pattern_is_refused(cnn, tmp_path, convert):
+    """It converted nothing, and the report said "trained on as attention"."""
+    arguments = ["transform", str(cnn), "-o", str(tmp_path / "hybrid.pt"), *RECIPE, "--convert", convert]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert f"C2A006 convert={convert!r} has an empty pattern" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):
     original = conv2attn.load(cnn)
     network = hybrid(original, ["layer4.*"], 128.0).eval()

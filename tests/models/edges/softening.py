@@ -1,5 +1,7 @@
 """Training from a convolution: silent content, softened heads within their bound, and a sharpness that falls."""
 
+import threading
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -172,6 +174,40 @@ def test_within_a_block_heads_are_soft_and_afterwards_as_before():
             pass
     with pytest.raises(UsageError, match="no attention layer"), conv2attn.softened(nn.Linear(2, 2), alpha=1.0):
         pass
+
+
+@pytest.mark.parametrize("wrong", ["5", True, None, torch.tensor(5.0), [5.0]])
+def test_a_sharpness_that_is_no_number_is_refused(wrong):
+    network = conv2attn.convert(small_network())
+    with pytest.raises(AlphaError, match=r"C2A130 alpha=.* is not a positive finite number"):
+        conv2attn.softened(network, alpha=wrong).__enter__()
+    if wrong is not None:
+        with pytest.raises(AlphaError, match="C2A130"):
+            conv2attn.soften(network, alpha=wrong)
+        with pytest.raises(UsageError, match="C2A001 max_difference="):
+            conv2attn.soften(network, max_difference=wrong)
+
+
+def test_a_network_is_softened_by_one_block_at_a_time():
+    """Two threads whose blocks overlap would leave the sharpness of the one to the other."""
+    network = conv2attn.convert(small_network(), alpha=64.0)
+    within, may_end = threading.Event(), threading.Event()
+
+    def other():
+        with conv2attn.softened(network, alpha=3.0):
+            within.set()
+            may_end.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert within.wait(60)
+    with pytest.raises(UsageError, match="C2A004 ResNet is within another block"):
+        conv2attn.softened(network, alpha=5.0).__enter__()
+    may_end.set()
+    thread.join()
+    with conv2attn.softened(network, alpha=5.0):
+        pass
+    assert {float(layer.encoding.alpha.min()) for layer in attention_layers(network).values()} == {64.0}
 
 
 def test_sharpness_falls_geometrically_and_keeps_differences():
