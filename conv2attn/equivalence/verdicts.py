@@ -150,7 +150,7 @@ class Verdicts:
         original, network = self.comparison.networks
         compared = [*rows, *(pair.second.label for name, pair in self.pairs.items() if name in rows)]
         rows |= {row.name: row for row in rows_of_the_rest(network, compared)}
-        return rows | {row.name: row for row in rows_of_the_unmet(original, network, rows)}
+        return rows | {row.name: row for row in rows_of_the_unmet(original, network, [*rows, *compared])}
 
     @cached_property
     def unseen(self) -> bool:
@@ -467,7 +467,7 @@ def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
             yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))
 
 
-def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Mapping[str, Row]) -> Iterator[Row]:
+def rows_of_the_unmet(original: nn.Module, network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
     """A row for each module of either network that attends to functional convolutions, if none has a row yet."""
     theirs = "attention to functional convolutions is read in the second network only"
     for side, sentence in ((network, "no input met it, so it was not compared"), (original, theirs)):

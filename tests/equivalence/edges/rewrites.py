@@ -282,3 +282,21 @@ def test_a_folded_batch_norm_is_within_a_tolerance():
     folded = nn.Sequential(nn.utils.fuse_conv_bn_eval(plain[0], plain[1]), nn.ReLU())
     assert certify(plain, folded, images=IMAGES, tolerance=1e-4).verdict is Verdict.HOLDS
     assert certify(plain, folded, images=IMAGES).verdict is not Verdict.HOLDS
+
+
+class Called(Written):
+    """As Written, its convolutions called as functions of their weights."""
+
+    def forward(self, image):
+        first = F.conv2d(image, self.conv.weight, self.conv.bias, padding=1)
+        return self.function(self, first, F.conv2d(image, self.other.weight, self.other.bias))
+
+
+@pytest.mark.parametrize("function", [lambda n, x, y: x + y, lambda n, x, y: x])
+def test_layers_hold_as_attention_to_functions_of_their_weights(function):
+    network = conv2attn.convert(Called(function).eval(), IMAGES)
+    found = certify(Written(function).eval(), network, images=IMAGES)
+    assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.PROVED), found.to_text()
+    with torch.no_grad():
+        network.conv.weight[0, 0, 0, 0] += 0.1
+    assert certify(Written(function).eval(), network, images=IMAGES).verdict is Verdict.REFUTED
