@@ -1,7 +1,7 @@
 """What follows from two networks run beside each other: rows, findings, bounds, counterexamples, the claim."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final

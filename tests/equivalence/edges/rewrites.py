@@ -284,7 +284,7 @@ def test_a_folded_batch_norm_is_within_a_tolerance():
     assert certify(plain, folded, images=IMAGES).verdict is not Verdict.HOLDS
 
 
-class Called(Written):
+class BothCalled(Written):
     """As Written, its convolutions called as functions of their weights."""
 
     def forward(self, image):
@@ -294,7 +294,7 @@ class Called(Written):
 
 @pytest.mark.parametrize("function", [lambda n, x, y: x + y, lambda n, x, y: x])
 def test_layers_hold_as_attention_to_functions_of_their_weights(function):
-    network = conv2attn.convert(Called(function).eval(), IMAGES)
+    network = conv2attn.convert(BothCalled(function).eval(), IMAGES)
     found = certify(Written(function).eval(), network, images=IMAGES)
     assert (found.verdict, found.strength) == (Verdict.HOLDS, Strength.PROVED), found.to_text()
     with torch.no_grad():
