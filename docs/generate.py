@@ -22,12 +22,11 @@ from conv2attn.experiments.hybrids import Hybrids
 from conv2attn.experiments.rows import read_rows
 from conv2attn.experiments.starts import Starts
 from conv2attn.report.stored import schema_of
-from conv2attn.span.facts import StoredHeads
-from conv2attn.span.results import StoredSpan
+from conv2attn.span import HeadsReport, SpanReport
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
-SCHEMAS = {"certificate": Certificate, "heads": StoredHeads, "span": StoredSpan}
+SCHEMAS = {"certificate": Certificate, "heads": HeadsReport, "span": SpanReport}
 KINDS = {
     "0": "Arguments",
     "1": "Convolutions and layers",

@@ -1,11 +1,11 @@
-"""Every witness of a condition handed to the independent checker, with the attention in exact numbers."""
+"""All evidence of a condition handed to the independent checker, with the attention in exact numbers."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 
 from conv2attn.span import checker
 from conv2attn.span.limits import Limits
-from conv2attn.span.results import Condition, Witness
+from conv2attn.span.results import Condition
 from conv2attn.span.rows import AttentionRows
 from conv2attn.span.targets import Targets
 from conv2attn.verdicts import Verdict
@@ -15,27 +15,27 @@ Table = list[list[Sequence[float | Fraction]]]
 
 def confirm(
     condition: Condition,
-    witnesses: Sequence[Witness | None],
     attention: AttentionRows,
     targets: Targets,
     limits: Limits,
 ) -> bool:
-    """Whether the checker confirms a verdict by all its witnesses, and they are as many as it takes.
+    """Whether the checker confirms a verdict by all its evidence, and it is as much as it takes.
 
-    For small problems: it counts in Fractions. False for an undecided condition, which has no witness.
+    For small problems: it counts in Fractions. False for an undecided condition, which has none.
     """
     if condition.verdict is Verdict.UNDECIDED:
         return False
     table = rows_of(attention)
     bounds = {"eps": Fraction(limits.eps), "bound": Fraction(limits.max_phi), "per_norm": Fraction(limits.per_norm)}
     results = []
-    for target, (found, witness) in enumerate(zip(condition.targets, witnesses, strict=True)):
-        if found.verdict is not condition.verdict or witness is None:
+    for target, found in enumerate(condition.targets):
+        evidence = found.evidence
+        if found.verdict is not condition.verdict or evidence is None:
             continue
         asked = asked_of(targets, target, attention.images)
-        if witness.dual is not None:
-            results.append(checker.confirms_dual(table, asked, witness.dual, **bounds))
-        for group, weights in zip(witness.groups, witness.mixings, strict=True):
+        if evidence.dual is not None:
+            results.append(checker.confirms_dual(table, asked, evidence.dual, **bounds))
+        for group, weights in zip(evidence.groups, evidence.mixings, strict=True):
             queries = [int(q) for q in group]
             results.append(checker.confirms_holds(table, asked, weights, queries=queries, **bounds))
     if condition.counting is not None and condition.verdict is Verdict.REFUTED:

@@ -1,9 +1,9 @@
 """The work of `heads` and `recover`, between their options and the report."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from torch import nn
 
 from conv2attn import plots
@@ -16,10 +16,10 @@ from conv2attn.models import attention_layers
 from conv2attn.models.provenance import assumed_of
 from conv2attn.report.progress import progress
 from conv2attn.span import recover
-from conv2attn.span.comparison import HeadsComparison
-from conv2attn.span.facts import HeadsReport, LayerFacts, LayerMaps, heads
-from conv2attn.span.measures import NearestConvolution
-from conv2attn.span.recover import convolution_near
+from conv2attn.span.facts import Compared, HeadsComparison, HeadsReport
+from conv2attn.span.facts_document import numbers_of
+from conv2attn.span.measuring import heads
+from conv2attn.span.recover import Recovered, nearest_in
 
 RECOVERED = "conv2attn.recovered/1"
 
@@ -42,7 +42,7 @@ def facts_in(
         UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
     """
     found, network = facts_of_file(path, grid, inputs, input_size, reading, only, extra_tokens)
-    if plot and found.maps:
+    if plot and any(layer.heads for layer in found.layers):
         plots.write(plots.draw_facts(found), plot, force)
     if curves:
         plots.write(plots.draw_curves([found]), curves, force)
@@ -84,7 +84,7 @@ def compared_in(
     reports = [facts_in(each, reading=reading, **given) for each in (path, *others)]
     if curves:
         plots.write(plots.draw_curves(reports), curves, force)
-    return HeadsComparison(tuple(reports))
+    return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
 
 
 def recovered_in(
@@ -110,33 +110,24 @@ def recovered_in(
     """
     report, network = facts_of_file(path, grid, inputs, input_size, reading, only, None)
     own = {} if network is None else attention_layers(network)
-    held: dict[str, Any] = {}
+    found, written = nearest_in(report, kernel_size), {}
     for layer in report.layers:
-        ours = own.get(layer.name, own.get(""))
-        maps = report.maps.get(layer.name)
-        found = next((each for each in maps.convolutions if each.size == kernel_size), None) if maps else None
+        ours, fact = own.get(layer.name, own.get("")), layer.convolution(kernel_size)
         if isinstance(ours, MultiHeadSelfAttention) and not ours.has_content:
-            held[layer.name] = of_own(ours, kernel_size, layer.grid)
-        elif maps is not None and found is not None:
-            held[layer.name] = of_layer(layer, maps, found)
-    if not held:
+            padding = ours.image_padding
+            sides = [k - b - a for k, b, a in zip(layer.grid, padding.before, padding.after, strict=True)]
+            written[layer.name] = in_words(recover(ours, kernel_size=kernel_size, grid=sides))
+        elif fact is not None:
+            written[layer.name] = in_words(found[layer.name]) | {"error": fact.error}
+    if not written:
         raise UsageError("C2A505", f"no layer of {path} has values and outputs that are read")
-    write_atomically(output, {"format": RECOVERED, "layers": held}, force)
+    write_atomically(output, {"format": RECOVERED, "layers": written}, force)
     return replace(report, read_as=assumed_of(network))
 
 
-def of_own(layer: MultiHeadSelfAttention, kernel_size: int, keys: tuple[int, ...]) -> dict[str, Any]:
-    """The convolution that a layer of this project is or is nearest to, as a module in words and its tensors."""
-    padding = layer.image_padding
-    sides = tuple(k - b - a for k, b, a in zip(keys, padding.before, padding.after, strict=True))
-    found = recover(layer, kernel_size=kernel_size, grid=sides)
+def in_words(found: Recovered) -> dict[str, Any]:
+    """A convolution as a module in words, and its tensors."""
+    parts = list(found.module) if isinstance(found.module, nn.Sequential) else []
+    words = f"Sequential({', '.join(map(repr, parts))})" if parts else repr(found.module)
     tensors = {name: tensor.detach().clone() for name, tensor in found.module.state_dict().items()}
-    return {"module": repr(found.module), "state": tensors, "share": found.share}
-
-
-def of_layer(layer: LayerFacts, maps: LayerMaps, found: NearestConvolution) -> dict[str, Any]:
-    """The nearest convolution of a layer, as a module in words and its tensors."""
-    module = convolution_near(layer, maps, found)
-    parts = list(module) if isinstance(module, nn.Sequential) else []
-    words = f"Sequential({', '.join(map(repr, parts))})" if parts else repr(module)
-    return {"module": words, "state": module.state_dict(), "share": found.share, "error": found.error}
+    return {"module": words, "state": tensors, "share": found.share}

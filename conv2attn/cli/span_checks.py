@@ -109,7 +109,7 @@ def check_file(
         text = certificates(report, read, limits.get("eps"), limits.get("max_phi"))
         write_text_atomically(certificate, text, force)
     assumed = assumed_of(network)
-    return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""), report.witnesses)
+    return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""))
 
 
 def ours(layer: Any) -> bool:

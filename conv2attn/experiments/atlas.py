@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.span.facts import heads
+from conv2attn.span import heads
 
 SCHEMA = "conv2attn.atlas/1"
 NEEDED = {"name", "kind", "source"}

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.facts import facts_of
 from conv2attn.span.measures import spanned
+from conv2attn.span.measuring import facts_of
 from conv2attn.span.reading import rows_of
 from conv2attn.span.sums import Sums, kernel, sums_of
 
@@ -25,7 +25,7 @@ def facts_of_heads(name: str, layer: Any, sides: tuple[int, ...], extra: int = 0
         extra: leading tokens that are no pixels.
     """
     rows = rows_of(name, layer, sides, len(sides), extra, MEMORY_LIMIT)
-    found, _ = facts_of(rows, None, None)
+    found = facts_of(rows, None, None)
     fits = len(sides) == 2 and min(rows.grid.keys) >= 3
     whole = reduce(Sums.__add__, sums_of(rows))
     return {

@@ -30,7 +30,7 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
     """
     from matplotlib.figure import Figure
 
-    layers = [layer for layer in report.layers if layer.name in report.maps]
+    layers = [layer for layer in report.layers if layer.mass is not None]
     columns = max(len(layer.heads) for layer in layers)
     size = (MARGIN + INCHES * columns, 0.7 + (INCHES + 0.3) * len(layers))
     figure = Figure(figsize=size, layout="constrained")
@@ -40,7 +40,8 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
         for panel in line[len(layer.heads) :]:
             panel.remove()
         for head, panel in zip(layer.heads, line, strict=False):
-            draw_panel(panel, plane_of(report.maps[layer.name].mass[head.head]), kernel_size)
+            if layer.mass is not None:
+                draw_panel(panel, plane_of(layer.mass[head.head]), kernel_size)
             panel.set_title(f"{head.head} {head.kind}\nmax {head.peak_mass:.2g}", fontsize=6)
     shares = [found.share for layer in layers if (found := layer.convolution(kernel_size)) is not None]
     asked = f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)?"

@@ -1,4 +1,4 @@
-"""JSON documents whose types are their schema: a report is checked against them before it is written."""
+"""Reports whose fields are their JSON documents, so that the schema follows from the type."""
 
 import math
 from abc import ABCMeta
@@ -14,30 +14,6 @@ else:
     Number = float | Literal["inf", "-inf", "nan"]  # those that JSON does not have are strings in a document
 
 
-class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A JSON object with exactly these keys."""
-
-
-def checked(body: dict[str, Any], kind: type[Stored]) -> dict[str, Any]:
-    """The body of a report, if it is of its kind.
-
-    Raises:
-        ValueError: it is not, which is an error of this program.
-    """
-    msgspec.convert(body, kind)
-    return body
-
-
-def written(body: dict[str, Any], kind: type[Stored]) -> dict[str, Any]:
-    """The plain data of a report, whose parts are read off the attributes that its kind names.
-
-    Raises:
-        ValueError: it is not of its kind, which is an error of this program.
-    """
-    found: dict[str, Any] = finite(msgspec.to_builtins(msgspec.convert(body, kind, from_attributes=True)))
-    return found
-
-
 def finite(item: Any) -> Any:
     """Plain data in which the numbers that JSON does not have are strings."""
     if isinstance(item, dict):
@@ -50,7 +26,7 @@ def finite(item: Any) -> Any:
 def schema_of(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a document."""
     schema = msgspec.json.schema(kind, schema_hook=lambda _: {"type": "null"})
-    for each in schema["$defs"].values() if issubclass(kind, Result) else ():
+    for each in schema["$defs"].values():
         if "properties" in each:
             each["required"] = [*each["properties"]]  # a result writes all of its fields
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
@@ -66,6 +42,8 @@ class ResultMeta(msgspec.StructMeta, ABCMeta):
 
 class Result(msgspec.Struct, Report, metaclass=ResultMeta, frozen=True, forbid_unknown_fields=True):
     """A report whose fields are the keys of its document; tensors are kept apart and not in it."""
+
+    __repr__ = Report.__repr__
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the fields."""

@@ -2,9 +2,9 @@
 
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.express import Expression, Fit, express, expression
-from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, LayerMaps, SpanFact, heads
+from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
 from conv2attn.span.fewest import FewestHeads, fewest_heads
-from conv2attn.span.measures import NearestConvolution
+from conv2attn.span.measuring import heads
 from conv2attn.span.questions import (
     HeadReading,
     Pattern,
@@ -16,13 +16,14 @@ from conv2attn.span.questions import (
     redundant_heads,
 )
 from conv2attn.span.recover import Recovered, recover
-from conv2attn.span.results import Condition, Counting, SpanReport, SpanRow, Target, Witness
+from conv2attn.span.results import Condition, Counting, Evidence, SpanReport, SpanRow, Target
 
 __all__ = [
     "CONDITIONS",
     "Condition",
     "ConvolutionFact",
     "Counting",
+    "Evidence",
     "Expression",
     "FewestHeads",
     "Fit",
@@ -30,8 +31,6 @@ __all__ = [
     "HeadReading",
     "HeadsReport",
     "LayerFacts",
-    "LayerMaps",
-    "NearestConvolution",
     "Pattern",
     "Profiles",
     "Recovered",
@@ -40,7 +39,6 @@ __all__ = [
     "SpanReport",
     "SpanRow",
     "Target",
-    "Witness",
     "check_span",
     "express",
     "expression",

@@ -4,25 +4,25 @@
 JSON, so that `recheck` can derive limits, offsets, queries and rows anew from the model or array, and compare.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import Annotated, Any, Literal, final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from conv2attn.errors import CheckpointError
-from conv2attn.report import Document, Notes, Report, Table
-from conv2attn.report.stored import Stored
+from conv2attn.report import Document, Notes, Table
+from conv2attn.report.stored import Part, Result
 from conv2attn.span.arguments import FARTHEST, MOST_OFFSETS
 from conv2attn.span.conditions import groups_of
 from conv2attn.span.limits import MOST_PHI, Limits, limits_for
-from conv2attn.span.results import SpanReport, Target, Witness
+from conv2attn.span.results import Name, SpanReport
 from conv2attn.span.rows import AttentionRows
 from conv2attn.span.targets import Targets, shifts
 from conv2attn.span.weighing import exact_rows
-from conv2attn.verdicts import Strength, Verdict, worst_verdict
+from conv2attn.verdicts import Verdict, worst_verdict
 
 VERSION = 1
 Rows = tuple[int, ...]
@@ -31,12 +31,12 @@ MARK = "#! "
 Offset = tuple[Annotated[int, msgspec.Meta(gt=-FARTHEST, lt=FARTHEST)], ...]
 
 
-class About(Stored, frozen=True):
+class About(Part, frozen=True):
     """What one certificate is about: `offset` is one of the `offsets` that were asked for of a layer under a condition,
     with this `eps` and largest norm, None for the default ones; `rows` are its `image * queries + query`."""
 
     layer: str
-    condition: Literal["per-query", "per-image", "joint", "interior"]
+    condition: Name
     offset: Offset
     offsets: Annotated[tuple[Offset, ...], msgspec.Meta(max_length=MOST_OFFSETS)]
     rows: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
@@ -54,56 +54,29 @@ def certificates(
     """
     parts = []
     for row in report.rows:
-        found, attention = row.deciding, read.get(row.name)
-        if attention is None or not found.targets or any(target.offset is None for target in found.targets):
+        condition, attention = row.deciding, read.get(row.name)
+        offsets = tuple(target.offset for target in condition.targets if target.offset is not None)
+        if attention is None or not offsets or len(offsets) < len(condition.targets):
             parts.append(f"# {row.name}: nothing was checked\n")
             continue
-        targets = shifts(attention.grid, [target.offset for target in found.targets if target.offset is not None])
-        for j, (target, witness) in enumerate(zip(found.targets, report.witnesses[row.name, found.name], strict=True)):
-            about = msgspec.convert(
-                {
-                    "layer": row.name,
-                    "condition": found.name,
-                    "offset": targets.offsets[j],
-                    "offsets": targets.offsets,
-                    "rows": (),
-                    "eps": eps,
-                    "max_phi": max_phi,
-                },
-                About,
-            )
-            parts += of_target(about, j, target, witness, attention, targets, row.limits)
+        targets = shifts(attention.grid, offsets)
+        for j, target in enumerate(condition.targets):
+            title = f"# {row.name}, {condition.name}, offset {target.label}: {target.verdict.value}"
+            evidence = target.evidence
+            parts.append(f"{title}{'' if evidence else ', without a certificate of this format'}\n")
+            if evidence is None:
+                continue
+            duals = [] if evidence.dual is None else [(sorted(evidence.dual), {"dual": evidence.dual})]
+            mixings = zip(evidence.groups, evidence.mixings, strict=True)
+            shown: list[tuple[list[int], Any]] = [
+                *duals,
+                *((group.tolist(), {"weights": phi}) for group, phi in mixings),
+            ]
+            for rows, numbers in shown:
+                about = About(row.name, condition.name, offsets[j], offsets, tuple(rows), eps, max_phi)
+                parts.append(f"{MARK}{msgspec.json.encode(about).decode()}\n")
+                parts.append(written(attention, targets, j, rows, row.limits, **numbers))
     return "".join(parts)
-
-
-def of_target(
-    about: About,
-    j: int,
-    target: Target,
-    witness: Witness | None,
-    attention: AttentionRows,
-    targets: Targets,
-    limits: Limits,
-) -> Iterator[str]:
-    """The certificates of one offset."""
-    title = f"# {about.layer}, {about.condition}, offset {target.label}: {target.verdict.value}"
-    if witness is None:
-        yield f"{title}, without a certificate of this format\n"
-        return
-    yield f"{title}\n"
-    if witness.dual is not None:
-        rows = sorted(witness.dual)
-        yield line_of(about, rows)
-        yield written(attention, targets, j, rows, limits, dual=witness.dual)
-    for group, weights in zip(witness.groups, witness.mixings, strict=True):
-        rows = [int(row) for row in group]
-        yield line_of(about, rows)
-        yield written(attention, targets, j, rows, limits, weights=weights)
-
-
-def line_of(about: About, rows: Sequence[int]) -> str:
-    """The comment in front of a certificate."""
-    return f"{MARK}{msgspec.json.encode(msgspec.structs.replace(about, rows=tuple(rows))).decode()}\n"
 
 
 def written(
@@ -141,40 +114,38 @@ def written(
 
 
 @final
-@dataclass(frozen=True, repr=False)
-class Rechecked(Report):
-    """What became of each certificate: (layer, condition, offset, what was found, verdict)."""
+class Confirmation(Part, frozen=True):
+    """What became of one certificate, in words; or of an offset some of whose queries have none."""
 
-    found: tuple[tuple[str, str, str, str, Verdict], ...]
+    layer: str
+    condition: str
+    offset: str
+    found: str
+    verdict: Verdict
 
-    @property
-    def verdict(self) -> Verdict:
-        """Holds where every certificate is of this attention and right; undecided where there is none."""
-        return worst_verdict(each[-1] for each in self.found)
 
-    @property
-    def strength(self) -> Strength:
-        """Integers decide."""
-        return Strength.PROVED
+@final
+class Rechecked(Result, frozen=True):
+    """Holds where every certificate is of this attention and right; undecided where there is none."""
 
-    @property
-    def exit_code(self) -> int:
-        """0, 1 or 3, as the verdict says."""
-        return self.verdict.exit_code
+    certificates: tuple[Confirmation, ...]
+    verdict: Verdict = Verdict.UNDECIDED
+    exit_code: Literal[0, 1, 3] = 3
+    schema: Literal["conv2attn.span-rechecked/2"] = "conv2attn.span-rechecked/2"
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "verdict", worst_verdict(each.verdict for each in self.certificates))
+        force_setattr(self, "exit_code", self.verdict.exit_code)
 
     def document(self, verbose: bool = False) -> Document:
         """A line for each certificate."""
-        right = sum(each[-1] is Verdict.HOLDS for each in self.found)
-        answer = f"{self.verdict.value}: {right} of {len(self.found)} certificates are of this attention and right"
-        table = Table(("layer", "condition", "offset", "found", "verdict"), self.found)
+        right = sum(each.verdict is Verdict.HOLDS for each in self.certificates)
+        answer = (
+            f"{self.verdict.value}: {right} of {len(self.certificates)} certificates are of this attention and right"
+        )
+        lines = tuple(msgspec.structs.astuple(each) for each in self.certificates)
         notes = Notes(("limits, offsets, queries and rows were derived anew; only the numbers of Phi or y are read",))
-        return Document((answer,), (table, notes), self.verdict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        names = ("layer", "condition", "offset", "found", "verdict")
-        rows = [dict(zip(names, (*each[:-1], each[-1].value), strict=True)) for each in self.found]
-        return {"schema": "conv2attn.span-rechecked/1", "exit_code": self.exit_code, "certificates": rows}
+        return Document((answer,), (Table(Confirmation.__struct_fields__, lines), notes), self.verdict)
 
 
 def parts_of(text: str) -> list[tuple[About, list[int]]]:
@@ -209,13 +180,13 @@ def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
     """
     from conv2attn import proofs
 
-    found: list[tuple[str, str, str, str, Verdict]] = []
+    found: list[Confirmation] = []
     held: dict[tuple[str, str], tuple[set[Rows], set[Rows]]] = {}
     for about, numbers in parts_of(text):
         said = (about.layer, about.condition, ",".join(map(str, about.offset)))
         attention = read.get(about.layer)
         if attention is None:
-            found.append((*said, "no such layer here", Verdict.UNDECIDED))
+            found.append(Confirmation(*said, "no such layer here", Verdict.UNDECIDED))
             continue
         reason, plain, groups = compared(about, numbers, attention)
         if reason is None and not proofs.certificates.answers(plain)[0]:
@@ -223,12 +194,13 @@ def recheck(text: str, read: Mapping[str, AttentionRows]) -> Rechecked:
         asked = {"eps": about.eps, "max_phi": about.max_phi}
         limits = "".join(f", {name}={value:g}" for name, value in asked.items() if value is not None)
         claim = f"{'refuted' if len(numbers) > 1 and numbers[1] else 'holds'}, confirmed{limits}"
-        found.append((*said, reason or claim, Verdict.HOLDS if reason is None else Verdict.REFUTED))
+        found.append(Confirmation(*said, reason or claim, Verdict.HOLDS if reason is None else Verdict.REFUTED))
         if reason is None and not numbers[1]:
             held.setdefault(said[::2], (groups, set()))[1].add(tuple(sorted(about.rows)))
     for (name, label), (groups, confirmed) in held.items():
         if not groups <= confirmed:
-            found.append((name, "", label, f"{len(groups - confirmed)} groups of queries are missing", Verdict.REFUTED))
+            missing = f"{len(groups - confirmed)} groups of queries are missing"
+            found.append(Confirmation(name, "", label, missing, Verdict.REFUTED))
     return Rechecked(tuple(found))
 
 

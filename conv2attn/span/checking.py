@@ -15,11 +15,11 @@ from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.conditions import Found, check
+from conv2attn.span.conditions import check
 from conv2attn.span.kernel import as_convolution, check_kernel
 from conv2attn.span.limits import MOST_PHI, Limits, limits_for
 from conv2attn.span.reading import OnGrid, layers_of, needs_inputs, read_one
-from conv2attn.span.results import Condition, Name, SpanReport, SpanRow, Witness
+from conv2attn.span.results import Condition, Name, SpanReport, SpanRow
 from conv2attn.span.sharing import shared_out
 from conv2attn.span.targets import operators_of, shifts
 from conv2attn.theorem import Convolution
@@ -112,7 +112,7 @@ def check_span(
     given = layers_of(attention, example_input, grid, only, position_only)
     asked: dict[str, tuple[Offset, ...]] = {}
 
-    def check_layer(place: int, name: str) -> tuple[SpanRow, Witnesses]:
+    def check_layer(place: int, name: str) -> SpanRow:
         if progress is not None:
             progress(place + 1, len(given), name)
         tokens = given.tokens.get(name)
@@ -124,7 +124,7 @@ def check_span(
         options = {"sampled": sampled, "exact": exact, "dimensions": dimensions}
         read = read_one(name, given[name], given, grid, extra_tokens, memory_limit, **options)
         if isinstance(read, Unread):
-            return unread_row(name, read, names[0]), {}
+            return unread_row(name, read, names[0])
         attention_rows = read[0]
         notes = [*attention_rows.notes, *([given.notes[name]] if name in given.notes else [])]
         own = isinstance(given[name], MultiHeadSelfAttention | OnGrid)
@@ -138,28 +138,21 @@ def check_span(
             taps = read_as.offsets if read_as is not None and offsets is None else None
             asked[name] = taps or offsets_of(dimensions, kernel_size, dilation, offsets)
             targets = shifts(attention_rows.grid, asked[name])
-        found: dict[Name, Found] = {}
-        for each in dict.fromkeys(names):
-            if each == "kernel" and read_as is not None:
-                found[each] = check_kernel(attention_rows, read_as, limits)
-            else:
-                found[each] = check(each, attention_rows, targets, limits)
-        conditions = tuple(result for result, _ in found.values())
+        conditions = tuple(
+            check_kernel(attention_rows, read_as, limits)
+            if each == "kernel" and read_as is not None
+            else check(each, attention_rows, targets, limits)
+            for each in dict.fromkeys(names)
+        )
         shape = (attention_rows.heads, attention_rows.images, attention_rows.grid.keys)
-        witnesses: Witnesses = {(name, each): witness for each, (_, witness) in found.items()}
-        return SpanRow(name, *shape, limits, conditions, tuple(notes)), witnesses
+        return SpanRow(name, *shape, limits, conditions, tuple(notes))
 
-    results = shared_out([partial(check_layer, place, name) for place, name in enumerate(given)])
-    rows = tuple(row for row, _ in results)
-    witnesses = {key: witness for _, part in results for key, witness in part.items()}
+    rows = tuple(shared_out([partial(check_layer, place, name) for place, name in enumerate(given)]))
     if structure is not None:
         said = f"asked: the operators of a {type(structure).__name__}, {terms(structure)} of them"
-        return SpanReport(rows, said, witnesses)
+        return SpanReport(rows, said)
     told = {" ".join("(" + ",".join(map(str, t.offset or ())) + ")" for t in row.deciding.targets) for row in rows}
-    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(told - {""})), witnesses)
-
-
-Witnesses = dict[tuple[str, str], tuple[Witness | None, ...]]
+    return SpanReport(rows, "asked: offsets " + "; ".join(sorted(told - {""})))
 
 
 def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -> None:

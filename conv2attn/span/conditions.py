@@ -11,7 +11,7 @@ from conv2attn.span.least_squares import Factors, factored, split, triangular, w
 from conv2attn.span.limits import Limits
 from conv2attn.span.patterns import Portion, portions
 from conv2attn.span.planes import CANDIDATES, rounded_up
-from conv2attn.span.results import Condition, Counting, Name, Target, Witness
+from conv2attn.span.results import Condition, Counting, Evidence, Name, Target
 from conv2attn.span.rows import Array, AttentionRows, Whole
 from conv2attn.span.solver import Decision, decide
 from conv2attn.span.targets import Targets
@@ -21,7 +21,6 @@ AFFORDABLE = 1000
 """Groups of a target that are decided one by one, worst first."""
 OPEN = 20
 """Groups of a target that may stay undecided before no more are tried."""
-Found = tuple[Condition, tuple[Witness | None, ...]]
 Ranked = tuple[int | None, tuple[float | None, float | None], float | None]
 
 
@@ -39,7 +38,7 @@ def groups_of(name: Name, attention: AttentionRows, targets: Targets) -> list[Wh
             return [np.concatenate(images)] if len(chosen) else []
 
 
-def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits) -> Found:
+def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits) -> Condition:
     """Whether each group of a condition has a Phi of its own that serves all targets.
 
     *holds*: a Phi within the norm was found whose residual, with all rounding, counts as none. *refuted*: exactly for
@@ -49,24 +48,23 @@ def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits
     groups = groups_of(name, attention, targets)
     if not groups or not len(targets):
         why = "no query has its whole neighbourhood on the grid: nothing was checked" if len(targets) else "no taps"
-        return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why), ()
+        return Condition(name, Verdict.UNDECIDED, Strength.PROVED, sentence=why)
     factors: Factors | None = None
     ranked: Ranked = (None, (None, None), None)
     if len(groups) == 1:
         (group,) = groups
         decided, factors = decide(attention, targets, group, limits, range(len(targets)))
-        results = [merged(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
+        found = [merged(targets, j, groups, [decided[j]], factors) for j in range(len(targets))]
         threshold = 64 * 2.0**-52 * float(factors.singular[0])
         above, below = factors.singular[factors.kept], factors.singular[~factors.kept]
         around = (float(above[-1]) if len(above) else None, float(below[0]) if len(below) else None)
         ranked = (int(factors.kept.sum()), around, threshold)
     else:
-        results = in_groups(attention, targets, groups, limits)
-    found = [target for target, _ in results]
+        found = in_groups(attention, targets, groups, limits)
     counting = count(attention, targets, groups, limits)
     verdict = Verdict.REFUTED if counting else worst_verdict(target.verdict for target in found)
     strength = strength_of(verdict, found, counting, attention.sampled)
-    condition = Condition(
+    return Condition(
         name,
         verdict,
         strength,
@@ -78,17 +76,19 @@ def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits
         attention.sampled,
         None if factors is None else factors.explained,
     )
-    return condition, tuple(witness for _, witness in results)
 
 
 def merged(
     targets: Targets, j: int, groups: Sequence[Whole], decisions: Sequence[Decision], factors: Factors | None
-) -> tuple[Target, Witness | None]:
+) -> Target:
     """A target over its groups: the last decision is the worst."""
     worst = decisions[-1]
     strength = Strength.PROVED if all(each.proved for each in decisions) else Strength.BOUNDED
     alone = len(groups) == 1
-    target = Target(
+    evidence = Evidence(dual=worst.dual) if worst.verdict is Verdict.REFUTED else None
+    if worst.verdict is Verdict.HOLDS:
+        evidence = Evidence(tuple(groups), tuple(each.mixing for each in decisions))
+    return Target(
         targets.labels[j],
         worst.verdict,
         strength,
@@ -101,15 +101,11 @@ def merged(
         None if factors is None else float(factors.distance[j]),
         worst.excluded,
         worst.stability,
+        evidence,
     )
-    if worst.verdict is Verdict.HOLDS:
-        return target, Witness(tuple(groups), tuple(each.mixing for each in decisions))
-    return target, Witness(dual=worst.dual) if worst.verdict is Verdict.REFUTED else None
 
 
-def in_groups(
-    attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits
-) -> list[tuple[Target, Witness | None]]:
+def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole], limits: Limits) -> list[Target]:
     """Each target over several groups: least squares serves most, the others are decided one by one, worst first."""
     trusted = not attention.exact or attention.one_hot
     single = all(len(group) == 1 for group in groups)
@@ -224,7 +220,7 @@ def said(found: Sequence[Target], counting: Counting | None, limits: Limits, fac
 
 def why_open(target: Target, limits: Limits) -> str:
     """Why a target stays undecided, and what would decide it."""
-    ends = f"the least residual lies within {float(target.floor):.2g} to {float(target.residual):.2g}"
+    ends = f"the least residual lies within {target.floor:.2g} to {target.residual:.2g}"
     reach = float(target.excluded or 0.0)
     if limits.per_norm and 0 < reach < limits.max_phi:
         lets = limits.allowed(limits.max_phi)

@@ -3,14 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 from conv2attn.basis import Offset
 from conv2attn.report import Cell, Document, Notes, Table, Verbatim, counted, gathered, show
+from conv2attn.span.results import Condition, SpanReport, SpanRow, Target
 from conv2attn.verdicts import Strength, Verdict
-
-if TYPE_CHECKING:
-    from conv2attn.span.results import Condition, SpanReport, SpanRow, Target
 
 HEADER = (
     *("layer", "grid", "images", "heads", "condition", "queries", "targets", "rank", "singular values around"),
@@ -24,7 +21,7 @@ LEVELS = ((1e-6, ","), (1e-4, ":"), (1e-2, "-"), (0.1, "+"), (0.5, "*"), (float(
 LEGEND = "residual: . at most eps, then up to , 1e-6  : 1e-4  - 0.01  + 0.1  * 0.5  # more"
 
 
-def document(report: "SpanReport", verbose: bool = False) -> Document:
+def document(report: SpanReport, verbose: bool = False) -> Document:
     """The answer, a row for each layer, and notes; with all conditions and a picture of each layer where `verbose`."""
     rows = tuple(
         tuple(cells(row, each)) for row in report.rows for each in (row.conditions if verbose else [row.deciding])
@@ -37,7 +34,7 @@ def document(report: "SpanReport", verbose: bool = False) -> Document:
     return Document(tuple(answer(report)), parts, report.verdict)
 
 
-def answer(report: "SpanReport") -> list[str]:
+def answer(report: SpanReport) -> list[str]:
     """The answer in four lines at most: the verdict, the taps formed, the spans' reach, and what convolutions explain.
 
     R^2 is 1 less the squared distance of a shift from the span, over its square: of the centre where it is asked for,
@@ -52,10 +49,10 @@ def answer(report: "SpanReport") -> list[str]:
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
     span = f"{min(formed)}" if min(formed) == max(formed) else f"{min(formed)} to {max(formed)}"
     lines.append(f"taps formed: {span} of {max(len(each.targets) for each in checked)} in each layer")
-    reached = [[1 - float(t.distance) ** 2 for t in each.targets if t.distance is not None] for each in checked]
+    reached = [[1 - t.distance**2 for t in each.targets if t.distance is not None] for each in checked]
     if all(reached):
         centers = [
-            1 - float(t.distance) ** 2
+            1 - t.distance**2
             for each in checked
             for t in each.targets
             if t.distance is not None and not any(t.offset or (1,))
@@ -71,7 +68,7 @@ def answer(report: "SpanReport") -> list[str]:
     return lines
 
 
-def cells(row: "SpanRow", condition: "Condition") -> list[Cell]:
+def cells(row: SpanRow, condition: Condition) -> list[Cell]:
     """One line of the table; the condition that decides has a star."""
     name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
     around = None
@@ -94,13 +91,13 @@ def cells(row: "SpanRow", condition: "Condition") -> list[Cell]:
     return [row.name, "x".join(map(str, row.grid)), row.images, row.heads, name, *figures]
 
 
-def in_pictures(row: "SpanRow") -> list[str]:
+def in_pictures(row: SpanRow) -> list[str]:
     """The residual of every offset for the condition that decides."""
     lines = picture(row.deciding.targets, row.limits.allowed(1.0))
     return [f"{row.name}, {row.deciding.name}: residual and distance of every offset", *lines, ""] if lines else []
 
 
-def remarks(report: "SpanReport", verbose: bool) -> list[str]:
+def remarks(report: SpanReport, verbose: bool) -> list[str]:
     """Notes beyond the figures, of the conditions that decide, or of all where `verbose`."""
     said: list[tuple[str, str]] = []
     for row in report.rows:
@@ -119,7 +116,7 @@ def remarks(report: "SpanReport", verbose: bool) -> list[str]:
     return gathered(said, None) if verbose else gathered(dict.fromkeys(named))
 
 
-def totals(report: "SpanReport") -> list[str]:
+def totals(report: SpanReport) -> list[str]:
     """The limits, and the count of all four verdicts."""
     bounds = sorted({(row.limits.eps, row.limits.max_phi, row.limits.per_norm) for row in report.rows if row.heads})
     lines = []
@@ -135,16 +132,16 @@ def totals(report: "SpanReport") -> list[str]:
     return [*lines, f"{tally}: {report.verdict.value}"]
 
 
-def picture(targets: Sequence["Target"], eps: float) -> list[str]:
+def picture(targets: Sequence[Target], eps: float) -> list[str]:
     """One character an offset; planes of a three-dimensional kernel follow each other.
 
     On the left the certified residual of the worst query, on the right the least-squares distance over all queries,
     where there is one. Empty where the targets are not offsets.
     """
     there = [target for target in targets if target.offset is not None]
-    held = [0.0 if target.verdict is Verdict.HOLDS else float(target.residual) for target in there]
+    held = [0.0 if target.verdict is Verdict.HOLDS else target.residual for target in there]
     left = layout({t.offset: value for t, value in zip(there, held, strict=True) if t.offset is not None}, eps)
-    right = layout({t.offset: float(t.distance) for t in there if t.offset is not None and t.distance is not None}, eps)
+    right = layout({t.offset: t.distance for t in there if t.offset is not None and t.distance is not None}, eps)
     width = max(map(len, left), default=0)
     return [f"  {a.ljust(width)}     {b}".rstrip() for a, b in zip(left, right or [""] * len(left), strict=True)]
 

@@ -106,7 +106,7 @@ def fit(given: Convolution, attention: AttentionRows) -> Fit:
     limits = limits_for(attention, None, None)
     combined = kernel_targets(attention, given, ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])
     for targets in (shifts(attention.grid, combined.offsets), combined):
-        found, _ = check("kernel", attention, targets, limits)
+        found = check("kernel", attention, targets, limits)
         if found.verdict is Verdict.HOLDS:
             break
     mixing = mixing_of(found, attention, targets, limits)

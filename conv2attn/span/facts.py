@@ -1,45 +1,19 @@
-"""Facts of each head of any attention, in numbers: `conv2attn.heads`."""
+"""Facts of heads as types: the JSON document and its schema follow from them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from torch import nn
+from msgspec.structs import force_setattr
 
-from conv2attn.arguments import renamed
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.models.capture import NamedAttention
-from conv2attn.models.positions import Unread
-from conv2attn.models.response import matrices_by_response
-from conv2attn.models.tokens import Windows
-from conv2attn.models.values import matrices_of
-from conv2attn.report import Document, Report
-from conv2attn.report.stored import Stored, written
-from conv2attn.span import facts_document
-from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.kinds import Kind, kind_of
-from conv2attn.span.measures import (
-    DILATIONS,
-    KERNELS,
-    NearestConvolution,
-    error_of,
-    estimated,
-    nearest_convolutions,
-    number,
-    shares,
-    spanned,
-)
-from conv2attn.span.reading import OnGrid, layers_of, read_one
-from conv2attn.span.rows import Array, AttentionRows
-from conv2attn.span.sums import Sums, kernel, sums_of
+from conv2attn.report import Document
+from conv2attn.report.stored import Part, Result
+from conv2attn.span.facts_document import Kind
+from conv2attn.span.rows import Array
 from conv2attn.verdicts import Strength, Verdict
 
-SCHEMA = "conv2attn.heads/2"
 
-
-class Shares(Stored, frozen=True):
+class Shares(Part, frozen=True):
     """Shares of relative position, of other position, and of content; None where the images do not tell them."""
 
     relative: float | None = None
@@ -47,7 +21,7 @@ class Shares(Stored, frozen=True):
     content: float | None = None
 
 
-class Errors(Stored, frozen=True):
+class Errors(Part, frozen=True):
     """Standard errors over the images; None where the images do not tell them."""
 
     relative: float | None = None
@@ -56,7 +30,7 @@ class Errors(Stored, frozen=True):
     peak_mass: float | None = None
 
 
-class HeadFacts(Stored, frozen=True):
+class HeadFacts(Part, frozen=True):
     """One head: see `COLUMNS` of `facts_document` for the definition and the source of each number.
 
     `relative`, `absolute` and `content` are shares of its energy about the mean over the keys that a query may read;
@@ -84,7 +58,7 @@ class HeadFacts(Stored, frozen=True):
     errors: Errors = Errors()
 
 
-class SpanFact(Stored, frozen=True):
+class SpanFact(Part, frozen=True):
     """R^2 of the heads' span over the offsets of a kernel: of its centre, their mean and the best one."""
 
     kernel_size: int
@@ -95,21 +69,29 @@ class SpanFact(Stored, frozen=True):
     error: float | None = None
 
 
-class ConvolutionFact(Stored, frozen=True):
-    """What the nearest convolution explains of a layer's map, and the norms of what it leaves and of the layer."""
+class ConvolutionFact(Part, frozen=True, eq=False):
+    """The zero-padded convolution nearest to the map `x -> sum_h A_h x M_h^T` of a layer, over all queries and images.
+
+    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, estimated
+    without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|`, with the Frobenius norm
+    of a key's matrix, and `norm` the same of the layer: where no token is longer than r, an output of the layer is no
+    longer than `norm r`, and that of the convolution no farther from it than `error r`. The document has no taps.
+    """
 
     kernel_size: int
     share: float
     share_error: float | None
     error: float | None
     norm: float | None
+    taps: Array
 
 
-class LayerFacts(Stored, frozen=True):
+class LayerFacts(Part, frozen=True, eq=False):
     """One layer: its heads, what their span reaches, and the convolutions nearest to it, where its weights are read.
 
     `grid` is that of the keys. A layer that is `unread` has none of it. `means` and `errors` are those of the shares
-    over its heads.
+    over its heads. The document has neither `mass`, attention by displacement as a mean over queries and images (heads,
+    *(2 side - 1)), nor the layer's `bias`, where its weights are read.
     """
 
     name: str
@@ -123,6 +105,8 @@ class LayerFacts(Stored, frozen=True):
     errors: Errors = Errors()
     unread: str = ""
     notes: tuple[str, ...] = ()
+    mass: Array | None = None
+    bias: Array | None = None
 
     def mean(self, name: str) -> float | None:
         """The mean of a number over the heads; None where a head has none."""
@@ -141,63 +125,30 @@ class LayerFacts(Stored, frozen=True):
         return next((each for each in self.convolutions if each.kernel_size == size), None)
 
 
-class StoredHeads(Stored, frozen=True):
-    """Facts of all layers as a document."""
+class HeadsReport(Result, frozen=True, eq=False):
+    """Facts of the heads of each layer: numbers, no verdict of a claim. It holds where every layer was read, is
+    unsupported where one was not, and undecided where there is none.
 
-    schema: str
-    verdict: Verdict
-    exit_code: int
-    layers: tuple[LayerFacts, ...]
-    read_as: str
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class LayerMaps:
-    """Arrays of a layer beside its facts: `mass` is attention by displacement, a mean over queries and images, (heads,
-    *(2 side - 1)); the nearest convolutions with their taps; and the layer's bias, where its weights are read."""
-
-    mass: Array
-    convolutions: tuple[NearestConvolution, ...] = ()
-    bias: Array | None = None
-
-
-@final
-@dataclass(frozen=True, repr=False)
-class HeadsReport(Report):
-    """Facts of the heads of each layer: numbers, no verdict of a claim; `holds` where every layer was read.
-
-    `maps` has the arrays of each layer by its name; `read_as` is what was assumed of the file of the network, in words.
+    `read_as` is what was assumed of the file of the network, in words.
     """
 
     layers: tuple[LayerFacts, ...]
-    maps: Mapping[str, LayerMaps]
     read_as: str = ""
+    verdict: Verdict = Verdict.UNDECIDED
+    strength: Strength = Strength.SAMPLED
+    exit_code: Literal[0, 3] = 3
+    schema: Literal["conv2attn.heads/3"] = "conv2attn.heads/3"
 
-    @property
-    def verdict(self) -> Verdict:
-        """Unsupported where a layer was not read, undecided where there is none."""
-        if not self.layers:
-            return Verdict.UNDECIDED
-        return Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
-
-    @property
-    def strength(self) -> Strength:
-        """Facts about the images given are samples."""
-        return Strength.SAMPLED
-
-    @property
-    def exit_code(self) -> int:
-        """0 where every layer was read, otherwise 3."""
-        return self.verdict.exit_code
+    def __post_init__(self) -> None:
+        whole = Verdict.UNSUPPORTED if any(layer.unread for layer in self.layers) else Verdict.HOLDS
+        force_setattr(self, "verdict", whole if self.layers else Verdict.UNDECIDED)
+        force_setattr(self, "exit_code", self.verdict.exit_code)
 
     def document(self, verbose: bool = False) -> Document:
         """A line for each layer, and for each head where `verbose`."""
-        return facts_document.document(self, verbose)
+        from conv2attn.span.facts_document import document
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; its schema is docs/heads.schema.json. Taps of convolutions are left to `recover`."""
-        return written({"schema": SCHEMA, **{name: getattr(self, name) for name in BODY}}, StoredHeads)
+        return document(self, verbose)
 
     def records(self) -> list[dict[str, Any]]:
         """One record for each head of each layer."""
@@ -211,175 +162,37 @@ class HeadsReport(Report):
         return found
 
 
-BODY = ("verdict", "exit_code", "layers", "read_as")
+class Compared(Part, frozen=True):
+    """A number of a layer in one of several checkpoints, None where it has none."""
+
+    layer: str
+    number: str
+    checkpoint: int
+    value: float | None
 
 
-@renamed(inputs="example_input")
-def heads(
-    model: Any,
-    example_input: Any = None,
-    *,
-    grid: Sequence[int] | int | None = None,
-    extra_tokens: int | Mapping[str, int] | None = None,
-    only: Sequence[str] = (),
-    memory_limit: int = MEMORY_LIMIT,
-    progress: Callable[[int, int, str], None] | None = None,
-) -> HeadsReport:
-    """Graded facts of each head of each layer, from one run of the network and one pass over its attention.
+class HeadsComparison(Result, frozen=True):
+    """Facts of several checkpoints, such as steps of a training run, layers of the same name side by side.
 
-    Shares are estimated without bias over the images, with standard errors; what one image cannot tell is None.
-
-    Args:
-        model: a network, whose attention on `example_input` is captured, or without one read by position alone; a layer
-            of this project; an array (images, heads, queries, keys), or without the first one or two axes; a list, or
-            a mapping of names, of these.
-        example_input: what the network takes, a size for one image of noise, or a loader of such batches, whose images
-            count together.
-        grid: sides of the tokens, behind the leading ones. As the run of the network says by default, else inferred
-            where they are a square, or where layers of a network have as many times fewer along each axis as one that
-            has these.
-        extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
-        only: patterns of names of layers; nothing is computed of others.
-        memory_limit: bytes of temporary arrays.
-        progress: called before each layer with its number from 1, the number of layers, and its name.
-    Raises:
-        UsageError: not attention (C2A502), nothing attends (C2A501) or no layer of such a name (C2A008), or no grid
-            (C2A503).
-    Examples:
-        >>> import conv2attn, torch
-        >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
-        >>> facts = conv2attn.heads(layer, grid=(6, 7)).layers[0]
-        >>> facts.heads[0].kind, facts.heads[0].peak, facts.heads[0].peak_mass
-        ('shift', (-1, -1), 1.0)
+    It holds where every layer of one was read in all, and otherwise is unsupported.
     """
-    network = model if isinstance(model, nn.Module) else None
-    found = layers_of(model, example_input, grid, only)
-    facts, maps = [], {}
-    for place, (name, given) in enumerate(found.items(), 1):
-        if progress is not None:
-            progress(place, len(found), name)
-        read = read_one(name, given, found, grid, extra_tokens, memory_limit)
-        if isinstance(read, Unread):
-            facts.append(LayerFacts(name, unread=read.reason))
-            continue
-        rows, windows = read
-        matrices, notes = matrices_for(name, given, network, found, rows.heads)
-        noted = [*rows.notes, *notes, *([found.notes[name]] if name in found.notes else [])]
-        layer, maps[name] = facts_of(rows, windows, matrices)
-        facts.append(msgspec.structs.replace(layer, notes=tuple(noted)))
-    return HeadsReport(tuple(facts), maps)
 
+    numbers: tuple[Compared, ...]
+    verdict: Verdict = Verdict.UNSUPPORTED
+    exit_code: Literal[0, 3] = 3
+    schema: Literal["conv2attn.heads-compared/3"] = "conv2attn.heads-compared/3"
 
-def matrices_for(
-    name: str, given: Any, network: nn.Module | None, found: NamedAttention, heads: int
-) -> tuple[tuple[Array, Array | None] | None, list[str]]:
-    """`W_out W_val` of each head and the bias of a layer, from its weights or its response, and notes on them."""
-    own = given.layer if isinstance(given, OnGrid) else given
-    if network is None or isinstance(own, MultiHeadSelfAttention):
-        read = matrices_of(own, "") if isinstance(own, MultiHeadSelfAttention) else None
-    else:
-        read = matrices_of(network, name)
-    notes = []
-    if read is None and network is not None and name in found.calls:
-        read = matrices_by_response(network, name, found.calls[name], heads)
-        notes = [] if read is None else ["its values and outputs were read by its response"]
-    if read is None:
-        return None, ["its values and outputs were not read: no nearest convolution"]
-    return (read[0].numpy(), None if read[1] is None else read[1].numpy()), notes
+    def __post_init__(self) -> None:
+        read = [each.value is not None for each in self.numbers if each.number == "dist"]
+        force_setattr(self, "verdict", Verdict.HOLDS if read and all(read) else Verdict.UNSUPPORTED)
+        force_setattr(self, "exit_code", self.verdict.exit_code)
 
+    def document(self, verbose: bool = False) -> Document:
+        """A line for each layer, each number in the order of the checkpoints."""
+        from conv2attn.span.facts_document import side_by_side
 
-def facts_of(
-    rows: AttentionRows, windows: Windows | None, matrices: tuple[Array, Array | None] | None
-) -> tuple[LayerFacts, LayerMaps]:
-    """The facts of one layer."""
-    grid = rows.grid if windows is None else windows.grid
-    parts = sums_of(rows, windows)
-    whole = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
-    told = estimated(parts, lambda sums, out: shares(sums, out, rows.known))
-    peaks = whole.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
-    masses = estimated(parts, lambda sums, out: mass_at(sums, out, peaks))
-    of_heads = (error_of(told), error_of(masses))
-    found = tuple(head_facts(head, whole, told[0], int(peaks[head]), of_heads) for head in range(rows.heads))
-    means = told.mean(-1)
-    errors = error_of(means)
-    convolutions: tuple[NearestConvolution, ...] = ()
-    if matrices is not None:
-        convolutions = nearest_convolutions(rows, parts, matrices[0], windows)
-    layer = LayerFacts(
-        rows.name,
-        grid.keys,
-        whole.images,
-        grid.queries,
-        found,
-        span_facts(parts),
-        tuple(ConvolutionFact(c.size, c.share, c.share_error, c.error, c.norm) for c in convolutions),
-        Shares(*map(number, means[0])),
-        Errors(*(() if errors is None else map(number, errors))),
-    )
-    mass = whole.mass.mean(0) / whole.queries
-    return layer, LayerMaps(mass, convolutions, None if matrices is None else matrices[1])
+        return side_by_side(self)
 
-
-def mass_at(sums: Sums, left_out: int | None, places: Array) -> Array:
-    """The attention of each head to one displacement of its own, a mean over queries and images."""
-    mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
-    return np.asarray((mass if left_out is None else np.delete(mass, left_out, 0)).mean(0) / sums.queries)
-
-
-def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Array | None, Array | None]) -> HeadFacts:
-    """The facts of one head."""
-    count, shape = sums.images * sums.queries, sums.having.shape
-    mass = sums.mass[:, head].sum(0) / count
-    middle = np.array(shape) // 2
-    at = np.array(np.unravel_index(peak, shape))
-    near = tuple(slice(max(0, x - 1), x + 2) for x in at)
-    lines = [float(mass.sum(tuple(a for a in range(len(shape)) if a != axis)).max()) for axis in range(len(shape))]
-    top = int(sums.argmax[head].argmax())
-    keys = np.exp(sums.entropy[:, head].sum() / count)
-    readers = np.maximum(sums.readers, 1)
-    own = [number(x) for x in told[:, head]]
-    numbers: dict[str, Any] = {
-        "peak_mass": float(mass.ravel()[peak]),
-        "argmax": float(sums.argmax[head].ravel()[top] / count),
-        "around": float(mass[near].sum()),
-        "bar": max(lines) if len(shape) > 1 else None,
-        "distance": float(sums.distance[:, head].sum() / count),
-        "keys_in_use": float(keys),
-        "evenness": float(np.exp(sums.entropy[:, head].sum() / count - sums.room / sums.queries)),
-        "largest": float(sums.largest[:, head].sum() / count),
-        "sink": float((sums.columns[head] / np.maximum(readers, readers.max() / 2)).max()),
-        "extra": float(sums.extra[:, head].sum() / count),
-        "relative": own[0],
-        "absolute": own[1],
-        "content": own[2],
-    }
-    kind, margin = kind_of(numbers.get)
-    one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
-    mass_error = None if errors[1] is None else number(errors[1][head])
-    places = [tuple(int(x) for x in np.unravel_index(place, shape) - middle) for place in (peak, top)]
-    return HeadFacts(
-        head=head,
-        kind=kind,
-        margin=margin,
-        peak=places[0],
-        argmax_at=places[1],
-        errors=Errors(one, two, three, mass_error),
-        **numbers,
-    )
-
-
-def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
-    """R^2 of every kernel that the grid holds."""
-    shape = parts[0].having.shape
-    asked = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
-    asked = [(size, step) for size, step in asked if all(step * (size // 2) <= side // 2 for side in shape)]
-    kernels = [kernel(size, step, len(shape)) for size, step in asked]
-    reached = estimated(parts, lambda sums, out: spanned(sums, out, kernels))
-    found, start = [], 0
-    for (size, step), offsets in zip(asked, kernels, strict=True):
-        mine = reached[:, start : start + len(offsets)]
-        start += len(offsets)
-        center = float(mine[0, offsets.index((0,) * len(shape))])
-        error = number(error_of(mine.mean(-1)))
-        found.append(SpanFact(size, step, center, float(mine[0].mean()), float(mine[0].max()), error))
-    return tuple(found)
+    def records(self) -> list[dict[str, Any]]:
+        """One record for each layer, number and checkpoint."""
+        return [msgspec.to_builtins(each) for each in self.numbers]

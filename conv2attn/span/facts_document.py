@@ -1,14 +1,49 @@
-"""The text of a report on heads; pure functions. `COLUMNS` defines every number, with its source."""
+"""The text of a report on heads. `RULES` defines the kinds of heads, `COLUMNS` every number, with its source."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, gathered
 from conv2attn.report.document import Part
-from conv2attn.span.kinds import RULES
 
 if TYPE_CHECKING:
-    from conv2attn.span.facts import HeadsReport, LayerFacts
+    from conv2attn.span.facts import HeadsComparison, HeadsReport, LayerFacts
+
+Kind = Literal["class token", "sink", "shift", "local", "bar", "uniform", "content", "mixed"]
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """A head is of this kind where `number` is at least `threshold`, and no rule before this one decides."""
+
+    kind: Kind
+    number: str
+    threshold: float
+    meaning: str
+
+
+RULES = (
+    Rule("class token", "extra", 0.5, "half of its attention goes to leading tokens that are no pixels"),
+    Rule("sink", "sink", 0.5, "one key has half of the attention of the queries that may read it"),
+    Rule("shift", "peak_mass", 0.5, "half of its attention goes to one displacement"),
+    Rule("local", "around", 0.5, "half of it goes to the displacements next to its peak, diagonals included"),
+    Rule("bar", "bar", 0.5, "half of it goes to displacements of one row, or of one column, of the grid"),
+    Rule("uniform", "evenness", 0.8, "exp of its entropy is four fifths of the keys that a query may read"),
+    Rule("content", "content", 0.5, "half of its energy about the mean varies over the images"),
+)
+"""Tried one after the other; a head that fits none is mixed."""
+
+
+def kind_of(number: Callable[[str], float | None]) -> tuple[Kind, float]:
+    """The kind of a head, and how far its number is above the threshold, or below the nearest one where it is mixed."""
+    known = [(rule, value) for rule in RULES if (value := number(rule.number)) is not None]
+    for rule, value in known:
+        if value >= rule.threshold:
+            return rule.kind, value - rule.threshold
+    return "mixed", min((rule.threshold - value for rule, value in known), default=0.0)
+
 
 LONG = ("layer", "head", "kind", "peak", "mass", "argmax", "dist", "keys", "sink", "extra", "rel", "abs", "cont", "se")
 SPARE = ("extra", "abs", "keys", "sink", "argmax", "dist", "cont", "se")
@@ -142,6 +177,32 @@ def remarks(layer: "LayerFacts") -> list[str]:
             said += f"; |layer - conv| is {found.error / found.norm:.0%} of |layer|, {found.norm:.3g}"
         lines.append(f"{layer.name}: {said}")
     return lines
+
+
+COMPARED = ("rel", "cont", "dist", "R2 3x3", "conv 3")
+
+
+def numbers_of(reports: Sequence["HeadsReport"]) -> list[tuple[str, str, int, float | None]]:
+    """For each layer of any report, and each number that is compared: it in each report, None where it has none."""
+    found = []
+    for name in dict.fromkeys(layer.name for report in reports for layer in report.layers):
+        each = [next((x for x in report.layers if x.name == name and x.heads), None) for report in reports]
+        for column in COMPARED:
+            found += [(name, column, i, None if x is None else FIGURES[column][0](x)) for i, x in enumerate(each)]
+    return found
+
+
+def side_by_side(report: "HeadsComparison") -> Document:
+    """A line for each layer, each number in the order of the checkpoints."""
+    lines: dict[str, dict[str, list[str]]] = {}
+    for each in report.numbers:
+        line = lines.setdefault(each.layer, {})
+        line.setdefault(each.number, []).append(shown(each.value, FIGURES[each.number][1]))
+    rows = tuple((name, *(" > ".join(line[column]) for column in COMPARED)) for name, line in lines.items())
+    many = f"{len({each.checkpoint for each in report.numbers})} checkpoints"
+    answer = f"{report.verdict.value}: {counted(len(lines), 'layer')} of {many} side by side"
+    legend = "one number for each checkpoint, in the order given; the columns are those of `conv2attn heads`"
+    return Document((answer,), (Table(("layer", *COMPARED), rows), Notes((legend,))), report.verdict)
 
 
 def definitions() -> Document:

@@ -8,8 +8,9 @@ import numpy as np
 from torch import nn
 
 from conv2attn.errors import UsageError
-from conv2attn.span.conditions import Found, check
+from conv2attn.span.conditions import check
 from conv2attn.span.limits import ROUNDOFF, Limits
+from conv2attn.span.results import Condition
 from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.span.targets import Targets, shifts
 from conv2attn.theorem import Convolution, read
@@ -65,24 +66,24 @@ def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff:
     return replace(one_for_each, coefficients=columns.T.copy(), labels=labels)
 
 
-def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits) -> Found:
+def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits) -> Condition:
     """Whether one Phi serves this convolution at its interior queries, in heads of the width that they have.
 
     Where the Phi that was found needs wider heads another might not, hence undecided (E7 of docs/errata.md).
     """
     roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
     targets = kernel_targets(attention, convolution, roundoff)
-    found, witnesses = check("kernel", attention, targets, limits)
+    found = check("kernel", attention, targets, limits)
     if found.verdict is not Verdict.HOLDS or attention.d_head is None:
-        return found, witnesses
+        return found
     mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in found.targets])
     width = widest(convolution, targets, mixing, roundoff)
     allowed = attention.d_head // convolution.groups
     if width <= allowed:
         sentence = f"the widest head has rank {width}, of {allowed} allowed"
-        return msgspec.structs.replace(found, sentence=sentence), witnesses
+        return msgspec.structs.replace(found, sentence=sentence)
     sentence = f"the Phi found needs a head of width {width}, and there are {allowed}"
-    return msgspec.structs.replace(found, verdict=Verdict.UNDECIDED, sentence=sentence), witnesses
+    return msgspec.structs.replace(found, verdict=Verdict.UNDECIDED, sentence=sentence)
 
 
 def head_taps(convolution: Convolution, targets: Targets, mixing: Array) -> Array:

@@ -3,7 +3,7 @@
 These are the numbers of `check_span` that had to be chosen, each with its reason; a report prints those that it used.
 """
 
-from conv2attn.report.stored import Stored
+from conv2attn.report.stored import Part
 from conv2attn.span.rows import AttentionRows
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -22,7 +22,7 @@ MOST_PHI = 1e100
 """The largest that can be asked for: float64 holds the square of it times all that is multiplied with it."""
 
 
-class Limits(Stored, frozen=True):
+class Limits(Part, frozen=True):
     """A residual of at most `eps + per_norm |phi|_1` counts as none; `|phi|_1`, the sum of the absolute values of a row
     of Phi, is at most `max_phi`."""
 

@@ -9,25 +9,18 @@ Source of the estimator: Hoeffding 1948 (U-statistics); of the errors: Efron and
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
-from typing import Any, final
+from functools import reduce
 
 import numpy as np
 
 from conv2attn.basis import Offset
-from conv2attn.models.tokens import Windows
-from conv2attn.span.patterns import portions
-from conv2attn.span.rows import Array, AttentionRows
-from conv2attn.span.sums import Sums, coordinates, kernel, list_of_pieces
-from conv2attn.span.targets import shifts
+from conv2attn.span.rows import Array
+from conv2attn.span.sums import Sums
 
 KERNELS = (1, 3, 5, 7)
 DILATIONS = (1, 2, 3)
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values of the heads below this share of the largest are rounding."""
-DENSE = 2**29
-"""Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
 LEVEL = 1e-12
 """Energy about the mean below this share of the whole is rounding: such a head attends evenly."""
 
@@ -123,147 +116,6 @@ def spanned(sums: Sums, left_out: int | None, kernels: Sequence[tuple[Offset, ..
     return np.asarray(np.divide(squares, count, out=np.zeros_like(squares), where=count > 0))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class NearestConvolution:
-    """The zero-padded convolution nearest to the map `x -> sum_h A_h x M_h^T` of a layer, over all queries and images.
-
-    `taps` (offsets, d_out, d_in) minimise `sum |L_q - C_q|^2`; `share` is 1 less that over `sum |L_q|^2`, estimated
-    without bias, and `share_error` its standard error. `error` is `max_q sum_k |L_qk - C_qk|`, with the Frobenius norm
-    of a key's matrix, and `norm` the same of the layer: where no token is longer than r, an output of the layer is no
-    longer than `norm r`, and that of the convolution no farther from it than `error r`.
-    """
-
-    size: int
-    offsets: tuple[Offset, ...]
-    taps: Array
-    share: float
-    share_error: float | None
-    error: float | None
-    norm: float | None
-
-
-def explained(sums: Sums, left_out: int | None, products: Array, size: int) -> Array:
-    """The share of a layer's map that the nearest convolution explains; `products` are those of the heads' matrices."""
-    mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
-    weights = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
-    turned = np.einsum("hg,ngo->nho", products, mass) * weights
-    own, every = (mass * turned).sum((1, 2)), turned.sum(0)
-    part = own[0]
-    if sums.images > 1:
-        part = crossed(own, (mass * every).sum((1, 2)), (mass.sum(0) * every).sum(), left_out)
-    gram = mean_of(np.einsum("nhi,nhj->nij", sums.factor, sums.factor), left_out)
-    whole = float((gram * products).sum())
-    return np.asarray(part / whole if whole > 0 else 1.0)
-
-
-def nearest_convolutions(
-    rows: AttentionRows,
-    parts: Sequence[Sums],
-    matrices: Array,
-    windows: Windows | None = None,
-    sizes: Sequence[int] = KERNELS,
-) -> tuple[NearestConvolution, ...]:
-    """The nearest convolution of each size, with what it leaves, in one more pass."""
-    grid = rows.grid if windows is None else windows.grid
-    fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
-    products = np.einsum("hoi,goi->hg", matrices, matrices)
-    whole, found = reduce(Sums.__add__, parts), []
-    for size in fitting:
-        offsets = kernel(size, 1, len(grid.keys))
-        mass, count = whole.at(offsets)
-        weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
-        share = estimated(parts, partial(explained, products=products, size=size))
-        found.append((size, offsets, weights, share))
-    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in found], products)
-    return tuple(
-        NearestConvolution(
-            size,
-            offsets,
-            np.einsum("ht,hoi->toi", weights, matrices),
-            float(share[0]),
-            number(error_of(share)),
-            error,
-            norm,
-        )
-        for (size, offsets, weights, share), error in zip(found, errors, strict=True)
-    )
-
-
 def number(value: Array | None) -> float | None:
     """A single number as Python's, or None for none."""
     return None if value is None or not np.isfinite(value) else float(value)
-
-
-def norms_left(
-    rows: AttentionRows,
-    windows: Windows | None,
-    fields: Sequence[tuple[tuple[Offset, ...], Array]],
-    products: Array,
-) -> tuple[float | None, list[float | None]]:
-    """`max_q sum_k |L_qk|` of the layer and of what each convolution leaves of it, rounded up.
-
-    The taps are combinations of the heads' matrices, whose products give every norm. Nothing is said of heads that are
-    only known axis by axis, and are not one-hot.
-    """
-    values, directions = np.linalg.eigh(products)
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * directions.T
-    largest, left = 0.0, [0.0] * len(fields)
-    if rows.hot is not None and windows is None:
-        pieces = hot_pieces(rows, fields)
-    elif rows.axes is not None and rows.heads * rows.grid.shape[0] * rows.width > DENSE:
-        return None, [None] * len(fields)
-    else:
-        pieces = read_pieces(rows, windows, fields)
-    for block, placed in pieces:
-        turned = np.einsum("gh,hqk->gqk", root, block)
-        lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
-        rowwise = lengths.sum(-1)
-        largest = max(largest, float(rowwise.max(initial=0.0)))
-        for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
-            rest = rowwise.copy()
-            taps = root @ weights
-            for tap, place in enumerate(places):
-                here = np.flatnonzero(place >= 0)
-                moved = turned[:, here, place[here]] - taps[:, tap, None]
-                rest[here] += np.sqrt((moved**2).sum(0)) - lengths[here, place[here]]
-                rest += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
-            left[at] = max(left[at], float(rest.max(initial=0.0)))
-    rounding = 1 + 1e-10
-    return largest * rounding, [each * rounding for each in left]
-
-
-Placed = tuple[Array, Array]
-
-
-def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """Attention in pieces, (heads, queries, keys); with, for each convolution, the keys of its taps among these keys,
-    -1 for none, and whether a tap is on the grid beyond them."""
-    grid = rows.grid if windows is None else windows.grid
-    for queries, keys, images in list_of_pieces(rows, windows):
-        real = queries >= 0
-        asked = queries[real]
-        index = np.full(grid.shape[1], -1)
-        index[keys[keys >= 0]] = np.flatnonzero(keys >= 0)
-        sites, placed = np.stack(coordinates(grid, asked), -1), []
-        for offsets, _ in fields:
-            at = sites[None] + np.array(offsets)[:, None]
-            inside = ((at >= 0) & (at < np.array(grid.keys))).all(-1)
-            flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], at, 0), -1, 0)), grid.keys)
-            place = np.where(inside, index[flat], -1)
-            placed.append((place, (inside & (place < 0)).astype(float)))
-        for image in images:
-            block = rows.read(image, queries if windows is None else np.arange(len(queries)))
-            yield block[:, real] if windows is not None else block, placed
-
-
-def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """The same of one-hot rows, each pattern of keys that are read or tapped once."""
-    together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
-    targets = shifts(rows.grid, together)
-    for portion in portions(rows, targets, np.ones(rows.grid.shape[0], bool)):
-        placed = []
-        for offsets, _ in fields:
-            places = portion.places[[together.index(offset) for offset in offsets]]
-            placed.append((places, np.zeros(places.shape)))
-        yield portion.attention, placed

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import sqrt
-from typing import Any, final, overload
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span.arguments import as_sides
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.facts import LayerFacts, LayerMaps, heads
+from conv2attn.span.facts import ConvolutionFact, HeadsReport, LayerFacts
 from conv2attn.span.layers import read_layer
-from conv2attn.span.measures import NearestConvolution
+from conv2attn.span.measures import KERNELS
+from conv2attn.span.measuring import heads
 from conv2attn.span.reading import OnGrid, layers_of, own_alone
 from conv2attn.span.rows import selected
 from conv2attn.span.targets import shifts
@@ -44,28 +45,6 @@ class Recovered:
     residual: float | None
 
 
-@overload
-def recover(
-    layer: MultiHeadSelfAttention,
-    *,
-    kernel_size: int | Sequence[int] = 3,
-    dilation: int | Sequence[int] = 1,
-    grid: Sequence[int] | int | None = None,
-    example_input: Any = None,
-) -> Recovered: ...
-
-
-@overload
-def recover(
-    layer: nn.Module,
-    *,
-    kernel_size: int | Sequence[int] = 3,
-    dilation: int | Sequence[int] = 1,
-    grid: Sequence[int] | int | None = None,
-    example_input: Any = None,
-) -> Recovered | dict[str, Recovered]: ...
-
-
 @renamed(inputs="example_input")
 def recover(
     layer: nn.Module,
@@ -74,13 +53,15 @@ def recover(
     dilation: int | Sequence[int] = 1,
     grid: Sequence[int] | int | None = None,
     example_input: Any = None,
-) -> "Recovered | dict[str, Recovered]":
+) -> Any:
     """The convolution that a hard attention layer is, or the one of this kernel that a soft layer is nearest to.
 
     Heads on one offset add up; offsets of the kernel without a head are zero taps. Heads or kernels that look beyond an
     unpadded grid read its border: replicate padding (E8 of docs/errata.md). Of a network, each layer that attends by
     name: ours as above, others by their attention on `example_input` (the zero-padded convolution of `heads`), where
     their values and outputs are read.
+
+    Returns a `Recovered`, or of a network one for each layer by its name.
 
     Args:
         layer: attention by position alone, or a network.
@@ -138,36 +119,37 @@ def recovered_in(
     Raises:
         UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
     """
-    given = {"kernel_size": kernel_size, "dilation": dilation}
-    plain = {name or "(root)": layer for name, layer in own.items() if not layer.has_content}
     places = {name: each.sides for name, each in layers_of(network, inputs, grid).items() if isinstance(each, OnGrid)}
-    found: dict[str, Recovered] = {
-        name: recover(layer, **given, grid=places.get(name, grid)) for name, layer in plain.items()
-    }
+    found: dict[str, Recovered] = {}
+    for name, layer in own.items():
+        if not layer.has_content:
+            sides = places.get(name or "(root)", grid)
+            found[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
     if inputs is not None and not own_alone(network):
-        if kernel_size not in (1, 3, 5, 7) or dilation != 1:
+        if kernel_size not in KERNELS or dilation != 1:
             raise UsageError("C2A001", f"kernel_size={kernel_size}, dilation={dilation} is not 1, 3, 5 or 7, undilated")
-        report = heads(network, inputs, grid=grid)
-        for facts in report.layers:
-            maps = report.maps.get(facts.name)
-            nearest = next((each for each in maps.convolutions if each.size == kernel_size), None) if maps else None
-            if maps is not None and nearest is not None and facts.name not in found:
-                found[facts.name] = Recovered(convolution_near(facts, maps, nearest), nearest.share, None)
+        found = nearest_in(heads(network, inputs, grid=grid), int(str(kernel_size))) | found
     if not found:
         raise UsageError("C2A505", f"no layer of the {type(network).__name__} has values and outputs that are read")
     return found
 
 
-def convolution_near(layer: LayerFacts, maps: LayerMaps, found: NearestConvolution) -> nn.Module:
+def nearest_in(report: HeadsReport, kernel_size: int) -> dict[str, Recovered]:
+    """The nearest convolution of each layer whose values and outputs were read."""
+    nearest = ((layer, layer.convolution(kernel_size)) for layer in report.layers)
+    return {layer.name: Recovered(convolution_near(layer, fact), fact.share, None) for layer, fact in nearest if fact}
+
+
+def convolution_near(layer: LayerFacts, fact: ConvolutionFact) -> nn.Module:
     """The nearest convolution of a layer as a module, zero-padded; of pooled keys, each output serves its cell."""
-    axes, cell = len(layer.grid), layer.queries[0] // layer.grid[0]
-    weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.size,) * axes).float()
+    axes, cell, size = len(layer.grid), layer.queries[0] // layer.grid[0], fact.kernel_size
+    weight = torch.from_numpy(fact.taps).permute(1, 2, 0).unflatten(-1, (size,) * axes).float()
     kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
     stride = 1 if cell else -(-layer.grid[0] // layer.queries[0])
-    made = kind(*weight.shape[1::-1], found.size, stride, found.size // 2, bias=maps.bias is not None)
+    made = kind(*weight.shape[1::-1], size, stride, size // 2, bias=layer.bias is not None)
     made.weight.data = weight.contiguous()
-    if maps.bias is not None:
-        made.bias.data = torch.from_numpy(maps.bias).float()
+    if layer.bias is not None:
+        made.bias.data = torch.from_numpy(layer.bias).float()
     return nn.Sequential(made, nn.Upsample(scale_factor=cell)) if cell > 1 else made
 
 

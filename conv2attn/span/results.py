@@ -1,23 +1,37 @@
-"""Results of check_span as types: the JSON document and its schema follow from them."""
+"""What check_span finds: the JSON document and its schema follow from these types."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, final
+from typing import Literal, final
 
-from conv2attn.report import Document, Report
-from conv2attn.report.stored import Number, Stored, written
-from conv2attn.span import document
+from msgspec import field
+from msgspec.structs import force_setattr
+
+from conv2attn.report import Document
+from conv2attn.report.stored import Number, Part, Result
 from conv2attn.span.limits import Limits
 from conv2attn.span.rows import Whole
 from conv2attn.span.weighing import Dyadic
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
-SCHEMA = "conv2attn.span/3"
 Name = Literal["per-query", "per-image", "joint", "interior", "kernel"]
 
 
-class Counting(Stored, frozen=True):
+@final
+class Evidence:
+    """What confirms the verdict on one target, apart from the document: a mixing for each group of rows
+    `image * queries + query`, or a dual at a few rows."""
+
+    def __init__(
+        self,
+        groups: tuple[Whole, ...] = (),
+        mixings: tuple[tuple[float | Fraction, ...], ...] = (),
+        dual: Dyadic | None = None,
+    ):
+        self.groups, self.mixings, self.dual = groups, mixings, dual
+
+
+@final
+class Counting(Part, frozen=True):
     """Fewer heads than orthogonal targets, each asked for at `queries` queries: one has a residual of this at least."""
 
     heads: int
@@ -25,7 +39,8 @@ class Counting(Stored, frozen=True):
     least_residual: float
 
 
-class Target(Stored, frozen=True):
+@final
+class Target(Part, frozen=True, eq=False):
     """One offset, or one combination of them, and what is known of it.
 
     `residual` is certified from above, for a mixing within the bound; `floor` from below, for all such mixings.
@@ -33,7 +48,7 @@ class Target(Stored, frozen=True):
     (image * queries + query) at which a dual refutes. `distance` is that of the least-squares mixing in the Frobenius
     norm, over the norm of the target: 0 to 1. `excluded` is the norm up to which no mixing at all leaves what counts as
     none; None for every norm. `stability` is how far every entry of the attention may move, as a share of itself,
-    before the dual fails.
+    before the dual fails. The numbers that confirm the verdict are its `evidence`, None where it is undecided.
     """
 
     label: str
@@ -48,9 +63,11 @@ class Target(Stored, frozen=True):
     distance: Number | None = None
     excluded: Number | None = 0.0
     stability: Number | None = None
+    evidence: Evidence | None = None
 
 
-class Condition(Stored, frozen=True):
+@final
+class Condition(Part, frozen=True, eq=False):
     """One of the conditions, decided: `verdict` is that of the worst target unless counting decides.
 
     `rank` counts the singular values above `threshold`; `around` are the last above it and the first below. `sentence`
@@ -74,20 +91,21 @@ class Condition(Stored, frozen=True):
     @property
     def residual(self) -> float | None:
         """The largest of all targets."""
-        return max((float(target.residual) for target in self.targets), default=None)
+        return max((target.residual for target in self.targets), default=None)
 
     @property
     def distance(self) -> float | None:
         """The largest of all targets, where it was computed."""
-        return max((float(t.distance) for t in self.targets if t.distance is not None), default=None)
+        return max((t.distance for t in self.targets if t.distance is not None), default=None)
 
     @property
     def norm(self) -> float | None:
         """The largest sum of absolute values of a row of Phi."""
-        return max((float(target.norm) for target in self.targets), default=None)
+        return max((target.norm for target in self.targets), default=None)
 
 
-class SpanRow(Stored, frozen=True):
+@final
+class SpanRow(Part, frozen=True, eq=False):
     """One layer: the first of its conditions decides."""
 
     name: str
@@ -113,63 +131,25 @@ class SpanRow(Stored, frozen=True):
         return next(condition for condition in self.conditions if condition.name == name)
 
 
-class StoredSpan(Stored, frozen=True):
-    """Whether attention can express the convolutions that were asked for."""
-
-    schema: Literal["conv2attn.span/3"]
-    asked: str
-    verdict: Verdict
-    strength: Strength
-    exit_code: Literal[0, 1, 3]
-    layers: tuple[SpanRow, ...]
-
-
 @final
-@dataclass(frozen=True, eq=False)
-class Witness:
-    """What confirms the verdict on one target: a mixing for each group of rows, or a dual at a few rows.
+class SpanReport(Result, frozen=True, eq=False):
+    """Whether attention can express the shifts of a kernel, layer by layer; the worst row decides, or undecided where
+    there is none."""
 
-    `groups` are of rows `image * queries + query`; `mixings` has one row for each group.
-    """
-
-    groups: tuple[Whole, ...] = ()
-    mixings: tuple[tuple[float | Fraction, ...], ...] = ()
-    dual: Dyadic | None = None
-
-
-@final
-@dataclass(frozen=True, repr=False)
-class SpanReport(Report):
-    """Whether attention can express the shifts of a kernel, layer by layer; the worst row decides.
-
-    `witnesses` has what confirms each target by the names of its layer and condition.
-    """
-
-    rows: tuple[SpanRow, ...]
+    rows: tuple[SpanRow, ...] = field(name="layers")
     asked: str
-    witnesses: Mapping[tuple[str, str], tuple[Witness | None, ...]]
+    verdict: Verdict = Verdict.UNDECIDED
+    strength: Strength = Strength.PROVED
+    exit_code: Literal[0, 1, 3] = 3
+    schema: Literal["conv2attn.span/4"] = "conv2attn.span/4"
 
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of all rows; undecided where there is none."""
-        return worst_verdict(row.verdict for row in self.rows)
-
-    @property
-    def strength(self) -> Strength:
-        """The weakest of all rows that decide."""
-        return weakest_strength(row.deciding.strength for row in self.rows)
-
-    @property
-    def exit_code(self) -> int:
-        """0 holds, 1 refuted, 3 undecided or nothing checked."""
-        return self.verdict.exit_code
+    def __post_init__(self) -> None:
+        force_setattr(self, "verdict", worst_verdict(row.verdict for row in self.rows))
+        force_setattr(self, "strength", weakest_strength(row.deciding.strength for row in self.rows))
+        force_setattr(self, "exit_code", self.verdict.exit_code)
 
     def document(self, verbose: bool = False) -> Document:
         """The answer, a row for each layer and notes; all conditions and a picture of each layer where `verbose`."""
-        return document.document(self, verbose)
+        from conv2attn.span.document import document
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; its schema is docs/span.schema.json."""
-        names = ("asked", "verdict", "strength", "exit_code")
-        body = {name: getattr(self, name) for name in names} | {"schema": SCHEMA, "layers": self.rows}
-        return written(body, StoredSpan)
+        return document(self, verbose)

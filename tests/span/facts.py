@@ -10,7 +10,7 @@ import conv2attn
 from conv2attn import heads
 from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import read_array
-from conv2attn.span.measures import nearest_convolutions
+from conv2attn.span.nearest import nearest_convolutions
 from conv2attn.span.sums import kernel, sums_of
 
 SIDES = (3, 4)
@@ -152,7 +152,7 @@ def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exac
     array = np.repeat(rng.dirichlet(np.ones(TOKENS), (1, 2, TOKENS)), 2, 0)
     matrices = rng.standard_normal((2, 3, 2))
     rows = read_array("random", array, grid=SIDES, dimensions=2, memory_limit=10**6)
-    found = next(c for c in nearest_convolutions(rows, sums_of(rows), matrices) if c.size == size)
+    found = next(c for c in nearest_convolutions(rows, sums_of(rows), matrices) if c.kernel_size == size)
     layer = np.einsum("hqk,hoi->qkoi", array[0], matrices)
     basis = np.zeros((size**2, TOKENS, TOKENS))
     for t, offset in enumerate(kernel(size, 1, 2)):
@@ -240,7 +240,7 @@ def test_a_converted_network_is_read_as_what_it_is():
         assert (report.exit_code, layer.grid) == (0, (8, 9))
         assert [head.peak for head in layer.heads] == OFFSETS
         assert [head.peak_mass for head in layer.heads] == [1.0] * 9
-        explained = next(each for each in report.maps[layer.name].convolutions if each.size == 3)
+        explained = layer.convolution(3)
         assert explained.share == pytest.approx(1)
         assert explained.error < 1e-5
         taps = torch.from_numpy(explained.taps).permute(1, 2, 0).unflatten(-1, (3, 3))

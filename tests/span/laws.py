@@ -15,7 +15,7 @@ from conv2attn.span import solver
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check
 from conv2attn.span.limits import Limits
-from conv2attn.span.results import Witness
+from conv2attn.span.results import Evidence
 from conv2attn.span.targets import shifts
 from conv2attn.verdicts import Strength, Verdict
 
@@ -91,7 +91,7 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monk
             best = max(optimum(attention[:, list(g)], asked[list(g)], bound) for g in groups)
             if best < 1e-5:
                 continue
-            found, _ = check(condition, rows, targets, Limits(best * (1 + margin), bound))
+            found = check(condition, rows, targets, Limits(best * (1 + margin), bound))
             (target,) = found.targets
             assert target.floor <= best * (1 + NEAR) + NEAR
             assert target.residual >= best * (1 - NEAR) - NEAR
@@ -101,12 +101,17 @@ def test_verdicts_at_the_border_are_those_of_an_independent_programme(part, monk
     assert undecided <= total / 1000
 
 
-def tampered(witness):
-    """Another witness, which shows nothing."""
-    if witness.dual is not None:
-        return Witness(dual={row: [-x for x in y] for row, y in witness.dual.items()})
-    (first, *others), *rest = witness.mixings
-    return Witness(witness.groups, ((first + Fraction(1, 10**6), *others), *rest))
+def tampered(target):
+    """The target with other evidence, which shows nothing."""
+    evidence = target.evidence
+    if evidence is None:
+        return target
+    if evidence.dual is not None:
+        turned = Evidence(dual={row: [-x for x in y] for row, y in evidence.dual.items()})
+    else:
+        (first, *others), *rest = evidence.mixings
+        turned = Evidence(evidence.groups, ((first + Fraction(1, 10**6), *others), *rest))
+    return msgspec.structs.replace(target, evidence=turned)
 
 
 OPEN = {"line 28.0": {"per-query", "joint", "interior"}}
@@ -126,11 +131,10 @@ def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, 
     assert found.verdict is case.verdicts[CONDITIONS.index(condition)]
     rows = rows_of(case.heads, case.grid, name)
     targets = shifts(rows.grid, case.offsets)
-    witnesses = report.witnesses["attention", condition]
-    assert confirm(found, witnesses, rows, targets, row.limits)
-    turned = [None if each is None else tampered(each) for each in witnesses]
+    assert confirm(found, rows, targets, row.limits)
+    turned = tuple(map(tampered, found.targets))
     counting = found.counting and msgspec.structs.replace(found.counting, heads=found.counting.heads + 1)
-    assert not confirm(msgspec.structs.replace(found, counting=counting), turned, rows, targets, row.limits)
+    assert not confirm(msgspec.structs.replace(found, counting=counting, targets=turned), rows, targets, row.limits)
     if rows.one_hot and rows.images == 1:
         assert found.strength is Strength.PROVED
 

@@ -113,5 +113,5 @@ def test_what_is_confirmed_of_a_certificate_with_one_number_changed_is_true(kept
         words[k] = str(int(words[k]) + 1)
         text = "\n".join([*lines[:n], " ".join(words), *lines[n + 1 :]]) + "\n"
         found = recheck(text, {"attention": rows})
-        held = [each[2:] for each in found.found if each[-1] is Verdict.HOLDS]
-        assert all(("holds" in said) is (offset == "0") for offset, said, _ in held)
+        held = [each for each in found.certificates if each.verdict is Verdict.HOLDS]
+        assert all(("holds" in each.found) is (each.offset == "0") for each in held)

@@ -44,9 +44,7 @@ def confirmed(report, given, grid, offsets):
     (row,) = report.rows
     attention = read_exact("exact", given, grid=grid, dimensions=len(grid), memory_limit=10**6)
     targets, limits = shifts(attention.grid, offsets), limits_for(attention, None, None)
-    return all(
-        confirm(each, report.witnesses["attention", each.name], attention, targets, limits) for each in row.conditions
-    )
+    return all(confirm(each, attention, targets, limits) for each in row.conditions)
 
 
 @pytest.mark.parametrize("form", [boxes, lambda: fractions(boxes())])

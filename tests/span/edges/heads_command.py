@@ -69,11 +69,11 @@ def test_what_is_recovered_of_other_layers_is_within_its_bound(folder, monkeypat
     report = conv2attn.heads(network := Attends().eval(), x := torch.randn(2, 9, 8))
     with torch.no_grad():
         left = network(x).mT.unflatten(-1, (3, 3))
-    maps = report.maps[report.layers[0].name]
-    for found in maps.convolutions:
-        weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.size,) * 2).float()
-        bias = torch.from_numpy(maps.bias).float()
-        made = nn.functional.conv2d(x.mT.unflatten(-1, (3, 3)), weight, bias, padding=found.size // 2)
+    (layer,) = report.layers
+    for found in layer.convolutions:
+        weight = torch.from_numpy(found.taps).permute(1, 2, 0).unflatten(-1, (found.kernel_size,) * 2).float()
+        bias = torch.from_numpy(layer.bias).float()
+        made = nn.functional.conv2d(x.mT.unflatten(-1, (3, 3)), weight, bias, padding=found.kernel_size // 2)
         assert (made - left).norm(dim=1).max() <= found.error * x.norm(dim=-1).max()
         assert found.error <= 1.5 * found.norm
 

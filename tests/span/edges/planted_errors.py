@@ -67,7 +67,7 @@ def test_layers_need_a_grid_and_no_content():
     with pytest.raises(UsageError, match="C2A503"):
         check_span(layer)
     layer.query = layer.key = torch.nn.Parameter(torch.zeros(9, 3, 1))
-    with pytest.raises(UsageError, match="depends on the image"):
+    with pytest.raises(UsageError, match="depends on its inputs"):
         check_span(layer, grid=(6, 6))
 
 
@@ -126,7 +126,7 @@ def test_chunks_change_no_verdict(attention, memory_limit):
     def decided(limit):
         rows = read_array("x", attention, grid=(5, 6), dimensions=2, memory_limit=limit)
         targets = shifts(rows.grid, OFFSETS)
-        return check("interior", rows, targets, limits_for(rows, None, None))[0]
+        return check("interior", rows, targets, limits_for(rows, None, None))
 
     found, whole = decided(memory_limit), decided(10**9)
     assert found.verdict is whole.verdict

@@ -60,12 +60,12 @@ def test_only_exact_scores_tell_the_nearest_key():
 
 def figures(found, name):
     """One number of all targets of all conditions."""
-    numbers = [getattr(target, name) for condition, _ in found for target in condition.targets]
+    numbers = [getattr(target, name) for condition in found for target in condition.targets]
     return np.array([np.nan if x is None else x for x in numbers], dtype=float)
 
 
 def verdicts(found):
-    return [(c.name, c.verdict, c.strength, c.rank, c.queries) for c, _ in found]
+    return [(c.name, c.verdict, c.strength, c.rank, c.queries) for c in found]
 
 
 def random_one_hot(seed):

@@ -9,9 +9,10 @@ from attentions import OFFSETS
 from torch import nn
 
 from conv2attn import check_span, heads
-from conv2attn.cli.head_files import of_layer
+from conv2attn.cli.head_files import in_words
 from conv2attn.models.capture import capture
 from conv2attn.models.values import matrices_of
+from conv2attn.span.recover import nearest_in
 from conv2attn.verdicts import Verdict
 
 
@@ -116,8 +117,7 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
         matrices, bias = matrices_of(network, "")
         made = torch.einsum("nhqk,nck,hoc->nqo", attention.double(), tokens.flatten(2).double(), matrices) + bias
     torch.testing.assert_close(made, computed, atol=1e-5, rtol=1e-5)
-    maps = report.maps[layer.name]
-    found = next(each for each in maps.convolutions if each.size == 3)
+    found = layer.convolution(3)
     unfolded = nn.functional.unfold(torch.eye(len(attention[0, 0, 0])).unflatten(1, keys)[:, None], 3, padding=1)
     taps = unfolded.unflatten(-1, keys).repeat_interleave(cell, 2).repeat_interleave(cell, 3)[..., ::stride, ::stride]
     taps = taps.flatten(2).permute(2, 0, 1).double()  # (queries, keys, taps)
@@ -130,7 +130,7 @@ def test_the_nearest_convolution_acts_on_the_keys_and_serves_every_query(cell, s
     assert found.norm == pytest.approx(float(squares.sqrt().sum(-1).max()))
     rest = left.unflatten(0, tuple(wanted.shape[:3])).square().sum(-1).sqrt().sum(-1)
     assert found.error == pytest.approx(float(rest.max()))
-    held = of_layer(layer, maps, found)
+    held = in_words(nearest_in(report, 3)[layer.name])
     module = eval(held["module"], vars(nn))
     module.load_state_dict(held["state"])
     expected = torch.einsum("qkt,nck,toc->nqo", taps, tokens.flatten(2).double(), torch.from_numpy(found.taps)) + bias

@@ -98,10 +98,10 @@ def test_the_checker_confirms_what_was_found():
         attention = rows_of("a", given, None, 1)
         targets, limits = operators_of(gcn(graph), attention.grid), limits_for(attention, None, None)
         report = check_span(given, structure=gcn(graph))
-        found, witnesses = report.rows[0].deciding, report.witnesses["attention", "joint"]
-        assert confirm(found, witnesses, attention, targets, limits)
+        found = report.rows[0].deciding
+        assert confirm(found, attention, targets, limits)
         moved = operators_of(gcn(graph, 1.5), attention.grid)
-        assert confirm(found, witnesses, attention, moved, limits) is (found.verdict is Verdict.REFUTED)
+        assert confirm(found, attention, moved, limits) is (found.verdict is Verdict.REFUTED)
 
 
 def test_exact_attention_is_decided_exactly():

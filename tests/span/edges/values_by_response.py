@@ -37,14 +37,13 @@ def test_the_nearest_convolution_is_that_of_the_weights(fused):
     report = heads(odd.train(), tokens, grid=(3, 3))
     assert odd.training
     (layer,) = report.layers
-    maps = report.maps[layer.name]
     value, outer = odd.theta[2].unflatten(1, (2, 3)), odd.theta[3].unflatten(0, (2, 3))
-    one = next(found for found in maps.convolutions if found.size == 1)
-    place = tuple(side // 2 for side in maps.mass.shape[1:])
-    weights = torch.from_numpy(maps.mass[(slice(None), *place)].copy()).float()
+    one = layer.convolution(1)
+    place = tuple(side // 2 for side in layer.mass.shape[1:])
+    weights = torch.from_numpy(layer.mass[(slice(None), *place)].copy()).float()
     expected = torch.einsum("h,ihc,hco->oi", weights, value, outer)
     torch.testing.assert_close(torch.from_numpy(one.taps[0]).float(), expected, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(torch.from_numpy(maps.bias).float(), odd.shift.detach(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(layer.bias).float(), odd.shift.detach(), rtol=1e-3, atol=1e-4)
     assert any("by its response" in note for note in layer.notes)
 
 

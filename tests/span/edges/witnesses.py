@@ -33,9 +33,9 @@ def test_what_rounding_explains_holds_and_no_more():
         rounded = rounded / rounded.sum(-1, keepdims=True)
         attention = rows_of(rounded, (40,))
         targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, None)
-        found, witnesses = check("interior", attention, targets, limits)
+        found = check("interior", attention, targets, limits)
         assert found.verdict is expected
-        assert confirm(found, witnesses, attention, targets, limits)
+        assert confirm(found, attention, targets, limits)
 
 
 def test_the_heads_of_e2_at_ln_2_are_decided_exactly():
@@ -44,8 +44,7 @@ def test_the_heads_of_e2_at_ln_2_are_decided_exactly():
     report = check_span(thirds, offsets=[(0,)], grid=(2,), exact=True, condition=("joint", "per-query"))
     joint, printed = report.rows[0].conditions
     assert (printed.verdict, joint.verdict, joint.strength) == (Verdict.HOLDS, Verdict.REFUTED, Strength.PROVED)
-    (witness,) = report.witnesses["attention", "per-query"]
-    assert witness.mixings == ((2, -1), (Fraction(-1, 2), Fraction(3, 2)))
+    assert printed.targets[0].evidence.mixings == ((2, -1), (Fraction(-1, 2), Fraction(3, 2)))
 
 
 def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal():
@@ -85,11 +84,11 @@ def test_what_refutes_a_query_is_confirmed_up_to_its_floor():
     close = 0.5 + np.array([[1, -1], [-1, 1]], dtype=np.float32) / 2**13
     attention = rows_of(np.stack([close, close[::-1]]), (2,))
     targets, bound = shifts(attention.grid, [(0,)]), 0.8 * 2**12
-    floor = check("per-query", attention, targets, Limits(1e-3, bound))[0].targets[0].floor
+    floor = check("per-query", attention, targets, Limits(1e-3, bound)).targets[0].floor
     limits = Limits(floor * (1 - 1e-9), bound)
-    found, witnesses = check("per-query", attention, targets, limits)
+    found = check("per-query", attention, targets, limits)
     assert found.verdict is Verdict.REFUTED
-    assert confirm(found, witnesses, attention, targets, limits)
+    assert confirm(found, attention, targets, limits)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -113,27 +112,27 @@ def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
     heads = soft((8,), alpha, LINE)
     attention = rows_of(heads, (8,))
     targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, None)
-    found, _ = check("interior", attention, targets, limits)
+    found = check("interior", attention, targets, limits)
     for target in found.targets:
         if target.excluded:
             within = Limits(limits.eps, min(float(target.excluded) * 0.99, limits.max_phi), limits.per_norm)
-            again, witnesses = check("interior", attention, targets, within)
+            again = check("interior", attention, targets, within)
             assert again.verdict is Verdict.REFUTED
-            assert confirm(again, witnesses, attention, targets, within)
+            assert confirm(again, attention, targets, within)
 
 
 def test_stability_is_how_far_entries_may_move():
     heads = soft((9,), 1.0, LINE)
     attention = rows_of(heads, (9,))
     targets, limits = shifts(attention.grid, LINE), limits_for(attention, None, 10.0)
-    found, witnesses = check("interior", attention, targets, limits)
-    for j, (target, witness) in enumerate(zip(found.targets, witnesses, strict=True)):
+    found = check("interior", attention, targets, limits)
+    for j, target in enumerate(found.targets):
         assert 0 < target.stability < 1
         for sign in (-1, 1):
             moved = heads * (1 + sign * 0.99 * target.stability * np.random.default_rng(0).choice([-1, 1], heads.shape))
             table = [{q: row.tolist() for q, row in enumerate(head)} for head in moved]
             asked = {q: {q + LINE[j][0]: 1} for q in range(1, 8)}
-            assert confirms_dual(table, asked, witness.dual, limits.eps, 10.0, limits.per_norm)
+            assert confirms_dual(table, asked, target.evidence.dual, limits.eps, 10.0, limits.per_norm)
 
 
 def test_the_checker_confirms_a_dual_up_to_its_floor_and_no_further():

@@ -1,0 +1,189 @@
+"""Facts of each head of any attention, in numbers: `conv2attn.heads`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from torch import nn
+
+from conv2attn.arguments import renamed
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.models.capture import NamedAttention
+from conv2attn.models.positions import Unread
+from conv2attn.models.response import matrices_by_response
+from conv2attn.models.tokens import Windows
+from conv2attn.models.values import matrices_of
+from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact
+from conv2attn.span.facts_document import kind_of
+from conv2attn.span.measures import DILATIONS, KERNELS, error_of, estimated, number, shares, spanned
+from conv2attn.span.nearest import nearest_convolutions
+from conv2attn.span.reading import OnGrid, layers_of, read_one
+from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.sums import Sums, kernel, sums_of
+
+
+@renamed(inputs="example_input")
+def heads(
+    model: Any,
+    example_input: Any = None,
+    *,
+    grid: Sequence[int] | int | None = None,
+    extra_tokens: int | Mapping[str, int] | None = None,
+    only: Sequence[str] = (),
+    memory_limit: int = MEMORY_LIMIT,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> HeadsReport:
+    """Graded facts of each head of each layer, from one run of the network and one pass over its attention.
+
+    Shares are estimated without bias over the images, with standard errors; what one image cannot tell is None.
+
+    Args:
+        model: a network, whose attention on `example_input` is captured, or without one read by position alone; a layer
+            of this project; an array (images, heads, queries, keys), or without the first one or two axes; a list, or
+            a mapping of names, of these.
+        example_input: what the network takes, a size for one image of noise, or a loader of such batches, whose images
+            count together.
+        grid: sides of the tokens, behind the leading ones. As the run of the network says by default, else inferred
+            where they are a square, or where layers of a network have as many times fewer along each axis as one that
+            has these.
+        extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
+        only: patterns of names of layers; nothing is computed of others.
+        memory_limit: bytes of temporary arrays.
+        progress: called before each layer with its number from 1, the number of layers, and its name.
+    Raises:
+        UsageError: not attention (C2A502), nothing attends (C2A501) or no layer of such a name (C2A008), or no grid
+            (C2A503).
+    Examples:
+        >>> import conv2attn, torch
+        >>> layer = conv2attn.convert(torch.nn.Conv2d(3, 4, 3, padding=1))
+        >>> facts = conv2attn.heads(layer, grid=(6, 7)).layers[0]
+        >>> facts.heads[0].kind, facts.heads[0].peak, facts.heads[0].peak_mass
+        ('shift', (-1, -1), 1.0)
+    """
+    network = model if isinstance(model, nn.Module) else None
+    found = layers_of(model, example_input, grid, only)
+    facts = []
+    for place, (name, given) in enumerate(found.items(), 1):
+        if progress is not None:
+            progress(place, len(found), name)
+        read = read_one(name, given, found, grid, extra_tokens, memory_limit)
+        if isinstance(read, Unread):
+            facts.append(LayerFacts(name, unread=read.reason))
+            continue
+        rows, windows = read
+        matrices, notes = matrices_for(name, given, network, found, rows.heads)
+        noted = [*rows.notes, *notes, *([found.notes[name]] if name in found.notes else [])]
+        facts.append(msgspec.structs.replace(facts_of(rows, windows, matrices), notes=tuple(noted)))
+    return HeadsReport(tuple(facts))
+
+
+def matrices_for(
+    name: str, given: Any, network: nn.Module | None, found: NamedAttention, heads: int
+) -> tuple[tuple[Array, Array | None] | None, list[str]]:
+    """`W_out W_val` of each head and the bias of a layer, from its weights or its response, and notes on them."""
+    own = given.layer if isinstance(given, OnGrid) else given
+    if network is None or isinstance(own, MultiHeadSelfAttention):
+        read = matrices_of(own, "") if isinstance(own, MultiHeadSelfAttention) else None
+    else:
+        read = matrices_of(network, name)
+    notes = []
+    if read is None and network is not None and name in found.calls:
+        read = matrices_by_response(network, name, found.calls[name], heads)
+        notes = [] if read is None else ["its values and outputs were read by its response"]
+    if read is None:
+        return None, ["its values and outputs were not read: no nearest convolution"]
+    return (read[0].numpy(), None if read[1] is None else read[1].numpy()), notes
+
+
+def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array, Array | None] | None) -> LayerFacts:
+    """The facts of one layer."""
+    grid = rows.grid if windows is None else windows.grid
+    parts = sums_of(rows, windows)
+    whole = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+    told = estimated(parts, lambda sums, out: shares(sums, out, rows.known))
+    peaks = whole.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
+    masses = estimated(parts, lambda sums, out: mass_at(sums, out, peaks))
+    of_heads = (error_of(told), error_of(masses))
+    found = tuple(head_facts(head, whole, told[0], int(peaks[head]), of_heads) for head in range(rows.heads))
+    means = told.mean(-1)
+    errors = error_of(means)
+    return LayerFacts(
+        rows.name,
+        grid.keys,
+        whole.images,
+        grid.queries,
+        found,
+        span_facts(parts),
+        () if matrices is None else nearest_convolutions(rows, parts, matrices[0], windows),
+        Shares(*map(number, means[0])),
+        Errors(*(() if errors is None else map(number, errors))),
+        mass=whole.mass.mean(0) / whole.queries,
+        bias=None if matrices is None else matrices[1],
+    )
+
+
+def mass_at(sums: Sums, left_out: int | None, places: Array) -> Array:
+    """The attention of each head to one displacement of its own, a mean over queries and images."""
+    mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
+    return np.asarray((mass if left_out is None else np.delete(mass, left_out, 0)).mean(0) / sums.queries)
+
+
+def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Array | None, Array | None]) -> HeadFacts:
+    """The facts of one head."""
+    count, shape = sums.images * sums.queries, sums.having.shape
+    mass = sums.mass[:, head].sum(0) / count
+    middle = np.array(shape) // 2
+    at = np.array(np.unravel_index(peak, shape))
+    near = tuple(slice(max(0, x - 1), x + 2) for x in at)
+    lines = [float(mass.sum(tuple(a for a in range(len(shape)) if a != axis)).max()) for axis in range(len(shape))]
+    top = int(sums.argmax[head].argmax())
+    keys = np.exp(sums.entropy[:, head].sum() / count)
+    readers = np.maximum(sums.readers, 1)
+    own = [number(x) for x in told[:, head]]
+    numbers: dict[str, Any] = {
+        "peak_mass": float(mass.ravel()[peak]),
+        "argmax": float(sums.argmax[head].ravel()[top] / count),
+        "around": float(mass[near].sum()),
+        "bar": max(lines) if len(shape) > 1 else None,
+        "distance": float(sums.distance[:, head].sum() / count),
+        "keys_in_use": float(keys),
+        "evenness": float(np.exp(sums.entropy[:, head].sum() / count - sums.room / sums.queries)),
+        "largest": float(sums.largest[:, head].sum() / count),
+        "sink": float((sums.columns[head] / np.maximum(readers, readers.max() / 2)).max()),
+        "extra": float(sums.extra[:, head].sum() / count),
+        "relative": own[0],
+        "absolute": own[1],
+        "content": own[2],
+    }
+    kind, margin = kind_of(numbers.get)
+    one, two, three = (None,) * 3 if errors[0] is None else map(number, errors[0][:, head])
+    mass_error = None if errors[1] is None else number(errors[1][head])
+    places = [tuple(int(x) for x in np.unravel_index(place, shape) - middle) for place in (peak, top)]
+    return HeadFacts(
+        head=head,
+        kind=kind,
+        margin=margin,
+        peak=places[0],
+        argmax_at=places[1],
+        errors=Errors(one, two, three, mass_error),
+        **numbers,
+    )
+
+
+def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
+    """R^2 of every kernel that the grid holds."""
+    shape = parts[0].having.shape
+    asked = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
+    asked = [(size, step) for size, step in asked if all(step * (size // 2) <= side // 2 for side in shape)]
+    kernels = [kernel(size, step, len(shape)) for size, step in asked]
+    reached = estimated(parts, lambda sums, out: spanned(sums, out, kernels))
+    found, start = [], 0
+    for (size, step), offsets in zip(asked, kernels, strict=True):
+        mine = reached[:, start : start + len(offsets)]
+        start += len(offsets)
+        center = float(mine[0, offsets.index((0,) * len(shape))])
+        error = number(error_of(mine.mean(-1)))
+        found.append(SpanFact(size, step, center, float(mine[0].mean()), float(mine[0].max()), error))
+    return tuple(found)

@@ -1,0 +1,134 @@
+"""The convolution nearest to what a layer computes, and what it leaves."""
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from conv2attn.basis import Offset
+from conv2attn.models.tokens import Windows
+from conv2attn.span.facts import ConvolutionFact
+from conv2attn.span.measures import KERNELS, crossed, error_of, estimated, mean_of, number
+from conv2attn.span.patterns import portions
+from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.sums import Sums, coordinates, kernel, list_of_pieces
+from conv2attn.span.targets import shifts
+
+DENSE = 2**29
+"""Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
+
+
+def explained(sums: Sums, left_out: int | None, products: Array, size: int) -> Array:
+    """The share of a layer's map that the nearest convolution explains; `products` are those of the heads' matrices."""
+    mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
+    weights = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
+    turned = np.einsum("hg,ngo->nho", products, mass) * weights
+    own, every = (mass * turned).sum((1, 2)), turned.sum(0)
+    part = own[0]
+    if sums.images > 1:
+        part = crossed(own, (mass * every).sum((1, 2)), (mass.sum(0) * every).sum(), left_out)
+    gram = mean_of(np.einsum("nhi,nhj->nij", sums.factor, sums.factor), left_out)
+    whole = float((gram * products).sum())
+    return np.asarray(part / whole if whole > 0 else 1.0)
+
+
+def nearest_convolutions(
+    rows: AttentionRows,
+    parts: Sequence[Sums],
+    matrices: Array,
+    windows: Windows | None = None,
+    sizes: Sequence[int] = KERNELS,
+) -> tuple[ConvolutionFact, ...]:
+    """The nearest convolution of each size, with what it leaves, in one more pass."""
+    grid = rows.grid if windows is None else windows.grid
+    fitting = [size for size in sizes if all(size <= 2 * side - 1 for side in grid.keys)]
+    products = np.einsum("hoi,goi->hg", matrices, matrices)
+    whole, found = reduce(Sums.__add__, parts), []
+    for size in fitting:
+        offsets = kernel(size, 1, len(grid.keys))
+        mass, count = whole.at(offsets)
+        weights = np.divide(mass.mean(0), count, out=np.zeros_like(mass[0]), where=count > 0)
+        share = estimated(parts, partial(explained, products=products, size=size))
+        found.append((size, offsets, weights, share))
+    norm, errors = norms_left(rows, windows, [(offsets, weights) for _, offsets, weights, _ in found], products)
+    return tuple(
+        ConvolutionFact(
+            size, float(share[0]), number(error_of(share)), error, norm, np.einsum("ht,hoi->toi", weights, matrices)
+        )
+        for (size, _, weights, share), error in zip(found, errors, strict=True)
+    )
+
+
+def norms_left(
+    rows: AttentionRows,
+    windows: Windows | None,
+    fields: Sequence[tuple[tuple[Offset, ...], Array]],
+    products: Array,
+) -> tuple[float | None, list[float | None]]:
+    """`max_q sum_k |L_qk|` of the layer and of what each convolution leaves of it, rounded up.
+
+    The taps are combinations of the heads' matrices, whose products give every norm. Nothing is said of heads that are
+    only known axis by axis, and are not one-hot.
+    """
+    values, directions = np.linalg.eigh(products)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * directions.T
+    largest, left = 0.0, [0.0] * len(fields)
+    if rows.hot is not None and windows is None:
+        pieces = hot_pieces(rows, fields)
+    elif rows.axes is not None and rows.heads * rows.grid.shape[0] * rows.width > DENSE:
+        return None, [None] * len(fields)
+    else:
+        pieces = read_pieces(rows, windows, fields)
+    for block, placed in pieces:
+        turned = np.einsum("gh,hqk->gqk", root, block)
+        lengths = np.sqrt(np.einsum("gqk,gqk->qk", turned, turned))
+        rowwise = lengths.sum(-1)
+        largest = max(largest, float(rowwise.max(initial=0.0)))
+        for at, ((_, weights), (places, beyond)) in enumerate(zip(fields, placed, strict=True)):
+            rest = rowwise.copy()
+            taps = root @ weights
+            for tap, place in enumerate(places):
+                here = np.flatnonzero(place >= 0)
+                moved = turned[:, here, place[here]] - taps[:, tap, None]
+                rest[here] += np.sqrt((moved**2).sum(0)) - lengths[here, place[here]]
+                rest += beyond[tap] * np.sqrt((taps[:, tap] ** 2).sum())
+            left[at] = max(left[at], float(rest.max(initial=0.0)))
+    rounding = 1 + 1e-10
+    return largest * rounding, [each * rounding for each in left]
+
+
+Placed = tuple[Array, Array]
+
+
+def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
+    """Attention in pieces, (heads, queries, keys); with, for each convolution, the keys of its taps among these keys,
+    -1 for none, and whether a tap is on the grid beyond them."""
+    grid = rows.grid if windows is None else windows.grid
+    for queries, keys, images in list_of_pieces(rows, windows):
+        real = queries >= 0
+        asked = queries[real]
+        index = np.full(grid.shape[1], -1)
+        index[keys[keys >= 0]] = np.flatnonzero(keys >= 0)
+        sites, placed = np.stack(coordinates(grid, asked), -1), []
+        for offsets, _ in fields:
+            at = sites[None] + np.array(offsets)[:, None]
+            inside = ((at >= 0) & (at < np.array(grid.keys))).all(-1)
+            flat = np.ravel_multi_index(tuple(np.moveaxis(np.where(inside[..., None], at, 0), -1, 0)), grid.keys)
+            place = np.where(inside, index[flat], -1)
+            placed.append((place, (inside & (place < 0)).astype(float)))
+        for image in images:
+            block = rows.read(image, queries if windows is None else np.arange(len(queries)))
+            yield block[:, real] if windows is not None else block, placed
+
+
+def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
+    """The same of one-hot rows, each pattern of keys that are read or tapped once."""
+    together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
+    targets = shifts(rows.grid, together)
+    for portion in portions(rows, targets, np.ones(rows.grid.shape[0], bool)):
+        placed = []
+        for offsets, _ in fields:
+            places = portion.places[[together.index(offset) for offset in offsets]]
+            placed.append((places, np.zeros(places.shape)))
+        yield portion.attention, placed
