@@ -10,8 +10,8 @@ from conv2attn.errors import UsageError
 from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import is_wanted
 from conv2attn.models.provenance import assumed_of
+from conv2attn.models.recorder import is_wanted
 
 
 def explore_file(

@@ -15,7 +15,7 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.explore.facts import SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import is_wanted
+from conv2attn.models.recorder import is_wanted
 
 MOST_HEADS = 256
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.models.capture import SOFTMAXES, Call
+from conv2attn.models.recorder import SOFTMAXES, Call
 
 MOST_DIFFERENCE = 1e-3
 """How far a response may be from the linear map that was read, as a share of its largest entry."""

@@ -13,9 +13,10 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
-from conv2attn.models.capture import NamedAttention, call, capture, is_wanted
+from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.reading import ATTENDS
+from conv2attn.models.recorder import call, is_wanted
 from conv2attn.models.tokens import Windows
 from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once

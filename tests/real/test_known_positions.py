@@ -15,8 +15,9 @@ from transformers import BertConfig, BertModel, SamVisionConfig, SamVisionModel,
 
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
-from conv2attn.models.capture import SOFTMAXES, call, capture
+from conv2attn.models.capture import capture
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
+from conv2attn.models.recorder import SOFTMAXES, call
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Strength, Verdict
 

@@ -11,7 +11,7 @@ from conv2attn.models.frontends.registry import relative
 from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread
 from conv2attn.models.positions.biases import dtype_of
 from conv2attn.models.positions.places import Place
-from conv2attn.models.windows import said_of_windows
+from conv2attn.models.tokens import said_of_windows
 
 HOW = "decomposed relative positions, met by queries that are their bias; q . k held at zero"
 

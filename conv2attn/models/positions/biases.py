@@ -11,7 +11,7 @@ from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.attention import UNIT, PositionAttention, Unread, leading
 from conv2attn.models.positions.places import Place
-from conv2attn.models.windows import said_of_windows
+from conv2attn.models.tokens import said_of_windows
 
 BIAS = "relative position bias, with q . k held at zero"
 

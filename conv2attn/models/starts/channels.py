@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.capture import call, capture
+from conv2attn.models.capture import capture
+from conv2attn.models.recorder import call
 from conv2attn.models.starts import kernel
 from conv2attn.models.starts.biases import Offsets
 from conv2attn.models.starts.parts import Layer, tokens_in

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.axes import HEADS
-from conv2attn.models.capture import call
+from conv2attn.models.recorder import call
 from conv2attn.models.values import OUTPUTS, first_linear, query_and_key
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)

@@ -1,0 +1,88 @@
+"""Torch's fused attentions with their softmax computed in the open: (batch, heads, queries, keys)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
+
+
+def attention_of_sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """The softmax inside scaled_dot_product_attention, in float64 or float32."""
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
+    scores = query.to(precise) @ key.to(precise).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return torch.softmax(scores, -1)
+
+
+def attention_of_flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Any = None,
+    block_mask: Any = None,
+    scale: Any = None,
+    **_: Any,
+) -> Tensor:
+    """The softmax inside flex_attention."""
+    batch, heads, queries, _width = query.shape
+    scores = query.float() @ key.float().mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    index = torch.meshgrid(*(torch.arange(n) for n in (batch, heads, queries, key.shape[-2])), indexing="ij")
+    if score_mod is not None:
+        scores = score_mod(scores, *index)
+    if block_mask is not None:
+        scores = scores.masked_fill(~block_mask.mask_mod(*index), -torch.inf)
+    return torch.softmax(scores, -1)
+
+
+@contextmanager
+def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator[None]:
+    """Meanwhile, flex_attention in the code of the network's modules computes, and keeps, its softmax in the open.
+
+    It is compiled as a whole, so that nothing inside it can be intercepted.
+    """
+
+    def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            attention = attention_of_flex(query, key, value, *arguments, **options)
+        keep(attention)
+        return attention.to(value.dtype) @ value
+
+    spaces = {id(space): space for module in network.modules() if (space := namespace(type(module))) is not None}
+    places = [(space, name) for space in spaces.values() for name, value in space.items() if is_flex(value)]
+    before = [space[name] for space, name in places]
+    for space, name in places:
+        space[name] = watched
+    try:
+        yield
+    finally:
+        for (space, name), value in zip(places, before, strict=True):
+            space[name] = value
+
+
+def namespace(kind: type[nn.Module]) -> dict[str, Any] | None:
+    """The global names that the forward of a class of modules sees."""
+    return getattr(getattr(kind, "forward", None), "__globals__", None)
+
+
+def is_flex(value: Any) -> bool:
+    """Whether `value` is flex_attention, plain or compiled."""
+    return value is flex_attention or getattr(value, "_torchdynamo_orig_callable", None) is flex_attention
