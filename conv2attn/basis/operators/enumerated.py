@@ -60,11 +60,6 @@ class EnumeratedSoftmax:
         t = self.enumeration(grid, queries).to(toward)
         return toward[..., :1] * t + toward[..., 1:] * t.square()
 
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v = alpha (2 t_center, -1)` on this grid: (heads, 2)."""
-        number = self.center_number(grid, self.center.dtype)
-        return self.alpha[:, None] * torch.stack([2 * number, -torch.ones_like(number)], -1)
-
 
 def radix(grid: AttentionGrid) -> list[int]:
     """Factors of the displacement's axes in t: each at least twice the range of all axes behind it."""

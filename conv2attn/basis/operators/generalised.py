@@ -71,13 +71,6 @@ class GeneralisedSoftmax:
             total = total + toward[..., axes + place, None] * outer(parts)
         return total
 
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v = (Sigma^{-1} center, -Sigma^{-1}_ii / 2, -Sigma^{-1}_ij)`: (heads, axes (axes + 3) / 2)."""
-        precision = self.precision()
-        linear = (precision @ self.center.double()[..., None])[..., 0]
-        squares = [-precision[:, i, j] / (2 if i == j else 1) for i, j in pairs(self.center.shape[1])]
-        return torch.cat([linear, torch.stack(squares, 1)], 1).to(self.center)
-
 
 def pairs(axes: int) -> list[tuple[int, int]]:
     """Pairs of axes, each once, an axis with itself included.

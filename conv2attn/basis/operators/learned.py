@@ -82,7 +82,3 @@ class LearnedSoftmax:
             each = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
             parts.append(each.gather(-1, shifts.expand(*each.shape[:-1], -1)))
         return additive_scores(parts)
-
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v` of each head: (heads, axes * width)."""
-        return self.bias.flatten(1)

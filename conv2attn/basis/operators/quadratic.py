@@ -67,10 +67,6 @@ class QuadraticSoftmax:
             [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
         )
 
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v = -alpha (1, -2 center)`: (heads, axes + 1)."""
-        return -self.alpha[:, None] * torch.cat([torch.ones_like(self.alpha[:, None]), -2 * self.center], -1)
-
 
 @apply.register
 def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:

@@ -57,10 +57,6 @@ class SinusoidalSoftmax:
         """`toward . r_delta` for toward (..., queries, axes * width): (..., queries, keys)."""
         return self.on(grid).directed_scores(toward, grid, queries)
 
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v` of each head: (heads, axes * width)."""
-        return self.bias.flatten(1)
-
 
 def sinusoids(places: Tensor, width: int) -> Tensor:
     """`(sin(p w_i), cos(p w_i))` with `w_i = 10000^(-2 i / width)`: float64, (*places.shape, width), sines first.

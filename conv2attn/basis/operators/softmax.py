@@ -49,10 +49,6 @@ class Positions(Softmax, Protocol):
         """
         ...
 
-    def position_bias(self, grid: AttentionGrid) -> Tensor:
-        """`W_hat_key^T v` of each head on a grid: (heads, d_position)."""
-        ...
-
 
 def cut_softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis in which no weight is subnormal: one that could be is exactly 0.

@@ -198,13 +198,6 @@ def redirect_owners(network: nn.Module, owners: Mapping[str, AttendingCalls]) ->
         leave_alone(each for each in network.modules() if isinstance(each, STOCK) and CHILD not in each._modules)
 
 
-def stop_attending(network: nn.Module) -> None:
-    """Makes the modules of `network` compute their functional convolutions as these are called."""
-    for module in network.modules():
-        if isinstance(module, AttendingCalls):
-            module.untouched = tuple(name for name, _ in FUNCTIONS.values())
-
-
 def leave_alone(modules: Iterable[nn.Module]) -> None:
     """Keeps redirections out of `modules`."""
     for module in modules:
