@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from conv2attn.span import checker
+import checker
+
 from conv2attn.span.limits import Limits
 from conv2attn.span.results import Condition
 from conv2attn.span.rows import AttentionRows

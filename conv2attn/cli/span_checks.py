@@ -19,10 +19,10 @@ from conv2attn.models.provenance import assumed_of
 from conv2attn.report.progress import progress
 from conv2attn.span import SpanReport, check_span
 from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck
-from conv2attn.span.reading import OnGrid, layers_of, needs_inputs, read_one
+from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.rows import AttentionRows
 
-ON_PIXELS = MultiHeadSelfAttention | PositionAttention | OnGrid
+ON_PIXELS = MultiHeadSelfAttention | PositionAttention
 """Kinds of layers whose tokens are all pixels."""
 BEGINNING = 2**20
 """Bytes of a file in which a certificate of `check-span` begins."""
@@ -56,8 +56,8 @@ def attention_in(
     images: Tensor | None = inputs_for(network, inputs, input_size, reading)[0] if inputs else None
     with told_of(network, images) if images is not None else nullcontext():
         found_layers = layers_of(network, images, grid, only, position_only)
-    unplaced = [each for each in found_layers.values() if isinstance(each, MultiHeadSelfAttention)]
-    if unplaced and grid is None:
+    own = {name for name, each in found_layers.items() if isinstance(each, MultiHeadSelfAttention)}
+    if grid is None and not own <= found_layers.tokens.keys():
         raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
     return found_layers, network
 
@@ -101,7 +101,7 @@ def check_file(
     read = rows_in(layers, sides, extra_tokens, [row.name for row in report.rows if row.heads], **limits)
     if plot:
         drawn = [
-            plots.heads_around(name, layers[name], sides if ours(layers[name]) else rows.grid.keys, rows.extra)
+            plots.heads_around(name, layers[name], sides_of(name, layers, sides) or rows.grid.keys, rows.extra)
             for name, rows in read.items()
         ]
         plots.write(plots.draw(drawn), plot, force)
@@ -112,9 +112,11 @@ def check_file(
     return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""))
 
 
-def ours(layer: Any) -> bool:
-    """Whether a layer says itself what its keys are."""
-    return isinstance(layer, MultiHeadSelfAttention)
+def sides_of(name: str, layers: NamedAttention, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The sides of the inputs of a layer of this project, whose keys may be padded; None of other attention."""
+    if not isinstance(layers[name], MultiHeadSelfAttention):
+        return None
+    return layers.tokens[name].sides if name in layers.tokens else grid
 
 
 def rows_in(

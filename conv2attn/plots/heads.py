@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Sides
-from conv2attn.span.reading import OnGrid, rows_of
+from conv2attn.span.reading import rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,10 +52,9 @@ def heads_around(name: str, attention: Any, grid: Sides | None, extra_tokens: in
     pixels = math.prod(rows.grid.keys)
     seen = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
-    layer = attention.layer if isinstance(attention, OnGrid) else attention
     around = seen.reshape(-1, *rows.grid.keys)
-    if isinstance(layer, MultiHeadSelfAttention) and isinstance(layer.encoding, QuadraticEncoding):
-        numbers = (layer.encoding.center, layer.encoding.alpha)
+    if isinstance(attention, MultiHeadSelfAttention) and isinstance(attention.encoding, QuadraticEncoding):
+        numbers = (attention.encoding.center, attention.encoding.alpha)
         return HeadsAround(name, around, place, *(each.detach().double().cpu().numpy() for each in numbers))
     return HeadsAround(name, around, place)
 

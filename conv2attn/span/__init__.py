@@ -1,7 +1,7 @@
 """Can this attention express a convolution? Lemma 3, tested on trained attention, and used."""
 
 from conv2attn.span.checking import CONDITIONS, check_span
-from conv2attn.span.express import Expression, Fit, express, expression
+from conv2attn.span.express import Expression, express, expression, fit_heads
 from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
 from conv2attn.span.fewest import FewestHeads, fewest_heads
 from conv2attn.span.measuring import heads
@@ -10,7 +10,6 @@ from conv2attn.span.questions import (
     Pattern,
     Profiles,
     Redundancy,
-    fit_heads,
     head_offsets,
     profiles,
     redundant_heads,
@@ -26,7 +25,6 @@ __all__ = [
     "Evidence",
     "Expression",
     "FewestHeads",
-    "Fit",
     "HeadFacts",
     "HeadReading",
     "HeadsReport",

@@ -1,6 +1,11 @@
-"""Attention as arrays: shapes, sums and grids checked, leading tokens put last, one-hot rows recognised."""
+"""Attention as arrays: shapes, sums and grids checked, leading tokens put last, one-hot rows recognised.
+
+An array may be declared exact: fractions, whole weights over their sums, or floats as the rationals that they are.
+"""
 
 from collections.abc import Callable
+from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -9,6 +14,7 @@ from numpy.typing import NDArray
 
 from conv2attn.basis import Sides
 from conv2attn.bounds import gamma
+from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
 from conv2attn.span.arguments import as_array
 from conv2attn.span.grids import grid_of, noted
@@ -23,6 +29,13 @@ CHUNK = 2**16
 """Entries of a chunk and head beyond which more speed nothing up."""
 
 
+NOTES = {
+    "f": "declared exact: its floats are the rational numbers that they are",
+    "O": "declared exact, in fractions",
+    "i": "declared exact: its whole numbers are weights, each row divided by its sum",
+}
+
+
 def read_array(
     name: str,
     given: Any,
@@ -32,40 +45,69 @@ def read_array(
     extra_tokens: int = 0,
     memory_limit: int,
     sampled: bool | None = None,
+    exact: bool = False,
 ) -> AttentionRows:
     """An array or tensor (images, heads, queries, keys), or without the first axes, every row checked.
 
+    Fractions are the operator itself, and so are all numbers where it is declared `exact`.
+
     Raises:
-        UsageError: it is not attention (C2A502), or its tokens are not those of the grid (C2A503).
+        UsageError: it is not attention, or not exactly (C2A502); its tokens are not those of the grid (C2A503).
     """
     array = as_array(name, given)
-    dtype = str(given.dtype).removeprefix("torch.")
-    if array.dtype.kind not in "fbiu":
+    kind = "i" if array.dtype.kind in "biu" else array.dtype.kind
+    if kind not in NOTES:
         raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
-    whole = stacked(name, array)
-    came_in = dtype_of(whole, dtype)
-    roundoff = ROUNDOFF[came_in]
-    check_rows(name, whole, roundoff)
-    notes = [] if came_in == dtype or dtype not in ROUNDOFF else [f"its numbers came in {came_in}, and count as such"]
+    whole, exact, roundoff = stacked(name, array), exact or kind == "O", 0.0
+    if exact:
+        check_exact(name, whole, kind)
+        notes, floats = [NOTES[kind]], whole.astype(np.float64)
+        floats = floats / floats.sum(-1, keepdims=True) if kind == "i" else floats
+    else:
+        dtype, floats = str(given.dtype).removeprefix("torch."), whole
+        came_in = dtype_of(whole, dtype)
+        roundoff = ROUNDOFF[came_in]
+        check_rows(name, whole, roundoff)
+        narrower = came_in != dtype and dtype in ROUNDOFF
+        notes = [f"its numbers came in {came_in}, and count as such"] if narrower else []
     on = grid_of(name, *pixels_of(name, whole, extra_tokens), grid, dimensions)
-    notes += [*leading(extra_tokens), *noted(on, grid is None)]
-    blocks = (block for image in whole for block in image)
-    one_hot = all(bool(((block == 0) | (block == 1)).all()) for block in blocks)
+    notes += [*leading(extra_tokens), *([] if exact else noted(on, grid is None))]
+    images, heads, _, keys = whole.shape
+    asking = whole[:, :, extra_tokens:]
+    blocks = (block for image in asking for block in image)
+    one_hot = all(
+        bool((block != 0).sum(-1).max() == 1) and (exact or bool((block.max(-1) == 1).all())) for block in blocks
+    )
     return AttentionRows(
         name,
-        whole.shape[1],
-        whole.shape[0],
+        heads,
+        images,
         on,
         roundoff,
-        0 if one_hot else ULPS,
-        reader(whole, extra_tokens),
-        rows_at_once(whole.shape[1], whole.shape[3], memory_limit),
+        0 if one_hot or exact else ULPS,
+        reader(floats, extra_tokens),
+        rows_at_once(heads, keys, memory_limit),
+        known=exact and images == 1,
         one_hot=one_hot,
+        rational=fractions_of(whole, extra_tokens) if exact else None,
         sampled=varies(whole) if sampled is None else sampled,
         notes=tuple(notes),
-        hot=(whole[:, :, extra_tokens:].argmax(-1) - extra_tokens) % whole.shape[3] if one_hot else None,
+        hot=((asking != 0).argmax(-1) - extra_tokens) % keys if one_hot else None,
         extra=extra_tokens,
     )
+
+
+def fractions_of(whole: NDArray[Any], leading: int) -> Callable[[int, int], list[Fraction]]:
+    """The exact attention of a head at `image * queries + query`: numbers over their sum, leading tokens last."""
+
+    def row(head: int, place: int) -> list[Fraction]:
+        image, query = divmod(place, whole.shape[2] - leading)
+        held = whole[image, head, leading + query].tolist()
+        numbers = [Fraction(x) for x in (*held[leading:], *held[:leading])]
+        total = sum(numbers, Fraction(0))
+        return numbers if total == 1 else [x / total for x in numbers]
+
+    return row
 
 
 def reader(whole: NDArray[Any], leading: int = 0) -> Callable[[int, Whole], Array]:
@@ -171,3 +213,32 @@ def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
     if not 0 <= extra < min(queries, keys):
         raise UsageError("C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}")
     return queries - extra, keys - extra
+
+
+def check_exact(name: str, whole: NDArray[Any], kind: str) -> None:
+    """Refuses what is not exactly attention.
+
+    Raises:
+        UsageError: an entry is not a rational number, or negative, or a row does not sum to 1, or to 0 (C2A502).
+    """
+    for (image, head), rows in ((at, whole[at]) for at in np.ndindex(*whole.shape[:2])):
+        where = f"{name}: image {image}, head {head}"
+        if kind == "O" and not all(isinstance(x, Rational) for x in rows.flat):
+            raise UsageError("C2A502", f"{where} has entries that are not Fraction or int")
+        if kind == "f" and not np.isfinite(rows).all():
+            raise UsageError("C2A502", f"{where} has entries that are not finite")
+        if (rows < 0).any():
+            raise UsageError("C2A502", f"{where} has a negative entry")
+        if kind == "i" and not (rows != 0).any(-1).all():
+            raise UsageError("C2A502", f"{name}: a query attends to nothing")
+        if kind == "i":
+            continue
+        one, numbers = over_power_of_two(rows.astype(np.float64)) if kind == "f" else (1, rows.tolist())
+        for query, row in enumerate(numbers):
+            if sum(row) != one:
+                miss = f"query {query} misses a sum of 1 by {float(Fraction(sum(row), one) - 1):.1e}"
+                raise UsageError(
+                    "C2A502",
+                    f"{where}, {miss}, and exact attention sums to 1 exactly",
+                    "Pass fractions or whole weights, or leave out --exact.",
+                )

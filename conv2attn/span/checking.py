@@ -18,7 +18,7 @@ from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.conditions import check
 from conv2attn.span.kernel import as_convolution, check_kernel
 from conv2attn.span.limits import MOST_PHI, Limits, limits_for
-from conv2attn.span.reading import OnGrid, layers_of, needs_inputs, read_one
+from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.results import Condition, Name, SpanReport, SpanRow
 from conv2attn.span.sharing import shared_out
 from conv2attn.span.targets import operators_of, shifts
@@ -119,16 +119,18 @@ def check_span(
         if structure is not None or isinstance(given[name], Unread):
             dimensions = axes_named(grid) or 1
         else:
-            told = len(tokens.sides) if tokens is not None and grid is None else None
-            dimensions = axes_of(given[name], kernel_size, offsets, grid, read_as, told)
-        options = {"sampled": sampled, "exact": exact, "dimensions": dimensions}
-        read = read_one(name, given[name], given, grid, extra_tokens, memory_limit, **options)
+            met = len(tokens.sides) if tokens is not None and grid is None else None
+            dimensions = axes_of(given[name], kernel_size, offsets, grid, read_as, met)
+        read = read_one(
+            name, given[name], given, grid, extra_tokens, memory_limit, dimensions, sampled=sampled, exact=exact
+        )
         if isinstance(read, Unread):
-            return unread_row(name, read, names[0])
+            told = Condition(names[0], Verdict.UNSUPPORTED, Strength.PROVED, sentence=f"not read: {read.reason}")
+            return SpanRow(name, 0, 0, (), Limits(0.0, 0.0), (told,))
         attention_rows = read[0]
         notes = [*attention_rows.notes, *([given.notes[name]] if name in given.notes else [])]
-        own = isinstance(given[name], MultiHeadSelfAttention | OnGrid)
         sides = (attention_rows.grid.keys, attention_rows.grid.queries)
+        own = isinstance(given[name], MultiHeadSelfAttention)
         if not own and isinstance(grid, Sequence) and tuple(grid) not in sides:
             notes.append(f"grid {'x'.join(map(str, sides[0]))} inferred from another layer's")
         limits = limits_for(attention_rows, eps, max_phi)
@@ -170,27 +172,22 @@ def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -
         raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
 
 
-def unread_row(name: str, layer: Unread, condition: Name) -> SpanRow:
-    """The row of a layer that could not be read, and so was not checked."""
-    told = Condition(condition, Verdict.UNSUPPORTED, Strength.PROVED, sentence=f"not read: {layer.reason}")
-    return SpanRow(name, 0, 0, (), Limits(0.0, 0.0), (told,))
-
-
 def axes_of(
-    given: Any,
+    layer: Any,
     kernel_size: int | Sequence[int],
     offsets: Sequence[Offset] | None,
     grid: Sequence[int] | int | None,
     convolution: Convolution | None,
-    tokens: int | None = None,
+    tokens: int | None,
 ) -> int:
     """Number of axes of the grid: as whatever names them says, otherwise two; `tokens` is what a run says.
 
     Raises:
         UsageError: what names them disagrees (C2A504).
     """
+    own = layer.dimensions if isinstance(layer, MultiHeadSelfAttention) else tokens
     told = {
-        "the layer": axes_of_layer(given) or tokens,
+        "the layer": len(layer.grid.keys) if isinstance(layer, PositionAttention) else own,
         "the convolution": None if convolution is None else len(convolution.kernel_size),
         "offsets": len(offsets[0]) if offsets else None,
         "kernel_size": axes_named(kernel_size),
@@ -203,15 +200,6 @@ def axes_of(
     if dimensions not in (1, 2, 3):
         raise UsageError("C2A504", f"a grid of {dimensions} axes is not a line, plane or space")
     return dimensions
-
-
-def axes_of_layer(given: Any) -> int | None:
-    """Number of axes of the grid of a layer; None of an array."""
-    if isinstance(given, OnGrid):
-        return given.layer.dimensions
-    if isinstance(given, PositionAttention):
-        return len(given.grid.keys)
-    return given.dimensions if isinstance(given, MultiHeadSelfAttention) else None
 
 
 def offsets_of(

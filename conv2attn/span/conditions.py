@@ -1,6 +1,7 @@
 """The conditions: each is a partition of the rows into groups, and every group needs a Phi of its own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -127,28 +128,25 @@ def in_groups(attention: AttentionRows, targets: Targets, groups: Sequence[Whole
     serves = (residuals <= limits.eps + limits.per_norm * norms) & (norms <= limits.max_phi) & trusted
     results = []
     for j in range(len(targets)):
-        served = [
-            Decision(Verdict.HOLDS, float(residuals[g, j]), 0.0, tuple(mixings[g, j].tolist()), attention.one_hot)
+        by_group = {
+            g: Decision(Verdict.HOLDS, float(residuals[g, j]), 0.0, tuple(mixings[g, j].tolist()), attention.one_hot)
             for g in np.flatnonzero(serves[:, j]).tolist()
-        ]
-        order = sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])
-        tried: list[tuple[int, Decision]] = []
-        for g in order[:AFFORDABLE]:
-            tried.append((g, decide(attention, targets, groups[g], limits, [j])[0][j]))
-            stays_open = sum(each.verdict is Verdict.UNDECIDED for _, each in tried)
-            if tried[-1][1].verdict is Verdict.REFUTED or stays_open >= OPEN:
+        }
+        tried: list[Decision] = []
+        stay_open: list[Decision] = []
+        for g in sorted(np.flatnonzero(~serves[:, j]).tolist(), key=lambda g: -residuals[g, j])[:AFFORDABLE]:
+            by_group[g] = decide(attention, targets, groups[g], limits, [j])[0][j]
+            tried.append(by_group[g])
+            stay_open += [by_group[g]] if by_group[g].verdict is Verdict.UNDECIDED else []
+            if by_group[g].verdict is Verdict.REFUTED or len(stay_open) >= OPEN:
                 break
-        if tried and tried[-1][1].verdict is Verdict.REFUTED:
-            results.append(merged(targets, j, groups, [*served, *(each for _, each in tried)], None))
-            continue
-        open_ones = [each for _, each in tried if each.verdict is Verdict.UNDECIDED]
-        if open_ones or len(tried) < len(order):
-            last = max(open_ones or [each for _, each in tried], key=lambda each: each.residual)
-            last = Decision(Verdict.UNDECIDED, last.residual, last.floor, last.mixing, last.proved, None, last.excluded)
-            results.append(merged(targets, j, groups, [*served, *(each for _, each in tried), last], None))
-            continue
-        by_group = dict(zip(np.flatnonzero(serves[:, j]).tolist(), served, strict=True)) | dict(tried)
-        results.append(merged(targets, j, groups, [by_group[g] for g in range(len(groups))], None))
+        decisions = [by_group[g] for g in sorted(by_group)]
+        if tried and tried[-1].verdict is Verdict.REFUTED:
+            decisions.append(tried[-1])
+        elif stay_open or len(by_group) < len(groups):
+            worst = max(stay_open or tried, key=lambda each: each.residual)
+            decisions.append(replace(worst, verdict=Verdict.UNDECIDED, dual=None, stability=None))
+        results.append(merged(targets, j, groups, decisions, None))
     return results
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
 from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.patterns import portions
+from conv2attn.span.reading import rows_of
 from conv2attn.span.results import Condition
 from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.span.targets import Targets, shifts
@@ -31,32 +32,19 @@ from conv2attn.verdicts import Verdict
 
 @final
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Expression:
     """`W_val`, `W_out` of each head with which given attention computes a convolution, as well as it can be.
 
-    `condition` is the verdict at the queries whose neighbourhood is on the grid: for the shifts of the convolution's
-    taps, or else for the combinations of them that it uses. Where it holds, the heads compute the convolution there to
-    its residual; otherwise `mixing` (targets, heads) is that of least squares.
+    `condition` is the verdict at the queries whose neighbourhood is on the (padded) grid: for the shifts of the taps,
+    or else for the combinations of them that the convolution uses. Where it holds, the heads compute the convolution
+    there to its residual; otherwise `mixing` (targets, heads) is that of least squares. `layer` has the weights, where
+    a layer was given.
     """
 
     weights: Weights
     condition: Condition
     mixing: Array
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Expression:
-    """A layer with the given heads whose values and outputs are those of the convolution, as well as they can be.
-
-    `condition` is the verdict at the queries whose neighbourhood is on the padded grid: for the shifts of its taps, or
-    else for the combinations of them that it uses. Where it holds, the layer is the convolution to its residual;
-    otherwise the mixing is that of least squares.
-    """
-
-    layer: MultiHeadSelfAttention
-    condition: Condition
-    mixing: Array
+    layer: MultiHeadSelfAttention | None = None
 
 
 def express(
@@ -72,7 +60,9 @@ def express(
         >>> torch.allclose(conv2attn.express(conv, layer, grid=(6, 7))(image), conv(image), atol=1e-5)
         True
     """
-    return expression(convolution, layer, grid=grid).layer
+    made = expression(convolution, layer, grid=grid).layer
+    assert made is not None
+    return made
 
 
 def expression(
@@ -98,10 +88,33 @@ def expression(
     nothing = weights_of(given, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
     attention = read_layer("expressed", with_weights(given, layer, nothing), sides, MEMORY_LIMIT)
     found = fit(given, attention)
-    return Expression(with_weights(given, layer, found.weights), found.condition, found.mixing)
+    return replace(found, layer=with_weights(given, layer, found.weights))
 
 
-def fit(given: Convolution, attention: AttentionRows) -> Fit:
+def fit_heads(
+    convolution: nn.Module | Convolution,
+    attention: Any,
+    *,
+    grid: Sequence[int] | int | None = None,
+    extra_tokens: int = 0,
+) -> Expression:
+    """The weights with which heads that attend so compute a convolution, as well as they can: one set for all images.
+
+    Where `attention` is a layer of conv2attn, `express` gives the layer.
+
+    Raises:
+        UsageError: the axes of the convolution and of the grid differ (C2A504), or it is no such attention (C2A502).
+    Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
+    """
+    given = as_convolution(convolution)
+    axes = len(given.kernel_size)
+    rows = rows_of("attention", attention, grid, axes, extra_tokens)
+    if len(rows.grid.keys) != axes:
+        raise UsageError("C2A504", f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}")
+    return fit(given, rows)
+
+
+def fit(given: Convolution, attention: AttentionRows) -> Expression:
     """The weights of heads that attend so with which they compute the convolution, as well as they can."""
     limits = limits_for(attention, None, None)
     combined = kernel_targets(attention, given, ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])
@@ -111,7 +124,7 @@ def fit(given: Convolution, attention: AttentionRows) -> Fit:
             break
     mixing = mixing_of(found, attention, targets, limits)
     taps = torch.from_numpy(head_taps(given, targets, mixing)).to(given.weight)
-    return Fit(weights_of(given, taps), found, mixing)
+    return Expression(weights_of(given, taps), found, mixing)
 
 
 def mixing_of(found: Condition, attention: AttentionRows, targets: Targets, limits: Limits) -> Array:

@@ -19,7 +19,7 @@ from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Sha
 from conv2attn.span.facts_document import kind_of
 from conv2attn.span.measures import DILATIONS, KERNELS, error_of, estimated, number, shares, spanned
 from conv2attn.span.nearest import nearest_convolutions
-from conv2attn.span.reading import OnGrid, layers_of, read_one
+from conv2attn.span.reading import layers_of, read_one
 from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.span.sums import Sums, kernel, sums_of
 
@@ -83,9 +83,8 @@ def matrices_for(
     name: str, given: Any, network: nn.Module | None, found: NamedAttention, heads: int
 ) -> tuple[tuple[Array, Array | None] | None, list[str]]:
     """`W_out W_val` of each head and the bias of a layer, from its weights or its response, and notes on them."""
-    own = given.layer if isinstance(given, OnGrid) else given
-    if network is None or isinstance(own, MultiHeadSelfAttention):
-        read = matrices_of(own, "") if isinstance(own, MultiHeadSelfAttention) else None
+    if network is None or isinstance(given, MultiHeadSelfAttention):
+        read = matrices_of(given, "") if isinstance(given, MultiHeadSelfAttention) else None
     else:
         read = matrices_of(network, name)
     notes = []

@@ -8,20 +8,15 @@ from math import prod
 from typing import Any, final
 
 import numpy as np
-from torch import nn
 
 from conv2attn.basis import Offset
-from conv2attn.errors import UsageError
-from conv2attn.span.express import Fit, fit
-from conv2attn.span.kernel import as_convolution
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.limits import limits_for
 from conv2attn.span.measures import shares
 from conv2attn.span.reading import axes, rows_of
-from conv2attn.span.rows import Array, AttentionRows
+from conv2attn.span.rows import Array
 from conv2attn.span.sums import Sums, sums_of
 from conv2attn.span.targets import shifts
-from conv2attn.theorem import Convolution
 
 LEAST_RELATIVE = 0.5
 """Share of the energy that displacement explains from which heads are read as convolutions: half of what they do."""
@@ -47,8 +42,12 @@ class HeadReading:
     offset: Offset | None
 
 
-def read_heads(attention: AttentionRows, eps: float) -> tuple[HeadReading, ...]:
-    """The reading of every head; `eps` is the residual that counts as none."""
+def head_offsets(
+    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
+) -> tuple[HeadReading, ...]:
+    """For each head its centre, spread and peak, and the offset that it implements if any."""
+    attention = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    eps = limits_for(attention, eps, None).allowed(1.0)
     seen = reduce(Sums.__add__, sums_of(attention))
     count = seen.queries * seen.images
     masses, shape = seen.mass.sum(0).reshape(attention.heads, -1), seen.having.shape
@@ -81,11 +80,15 @@ class Redundancy:
     removable: tuple[int, ...]
 
 
-def redundancy(attention: AttentionRows, eps: float) -> Redundancy:
+def redundant_heads(
+    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
+) -> Redundancy:
     """Which heads the span does not need: those at a distance of at most eps from the span of the ones that stay.
 
     Distances are computed in float64, also those of exact rows, and count as none up to what it cannot tell from 0.
     """
+    attention = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    eps = limits_for(attention, eps, None).allowed(1.0)
     factor = np.asarray(np.linalg.qr(np.concatenate(reduce(Sums.__add__, sums_of(attention)).factor), mode="r"))
     norms, cut = np.linalg.norm(factor, axis=0), max(NEGLIGIBLE, eps)
 
@@ -143,14 +146,16 @@ class Profiles:
         return "one convolution" if self.patterns[0].kernel else "one sparse convolution"
 
 
-def sort_into_patterns(attention: AttentionRows, tolerance: float) -> Profiles:
-    """The heads sorted into patterns, from their mean attention by displacement.
+def profiles(
+    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, tolerance: float = 0.05
+) -> Profiles:
+    """Which heads are translates of one pattern in their mean attention by displacement, and what the layer reads as.
 
     Two heads have one pattern if, moved by the difference of their peaks, they differ by at most `tolerance` of their
     mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
     """
-    parts = sums_of(attention)
-    seen = reduce(Sums.__add__, parts)
+    attention = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    seen = reduce(Sums.__add__, sums_of(attention))
     masses = seen.mass.sum(0)
     means = np.divide(masses, seen.having, out=np.zeros_like(masses), where=seen.having > 0)
     mass = means / means.sum(tuple(range(1, means.ndim)), keepdims=True)
@@ -179,49 +184,3 @@ def difference(first: Array, second: Array, shift: Offset) -> float:
     a, b = first[ours], second[theirs]
     mass = max(a.sum(), b.sum())
     return float(np.abs(a - b).sum() / (2 * mass)) if mass > 0 else 1.0
-
-
-def head_offsets(
-    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
-) -> tuple[HeadReading, ...]:
-    """For each head its centre, spread and peak, and the offset that it implements if any."""
-    rows = rows_of("attention", attention, grid, axes(grid), extra_tokens)
-    return read_heads(rows, limits_for(rows, eps, None).allowed(1.0))
-
-
-def redundant_heads(
-    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
-) -> Redundancy:
-    """Which heads the span does not need."""
-    rows = rows_of("attention", attention, grid, axes(grid), extra_tokens)
-    return redundancy(rows, limits_for(rows, eps, None).allowed(1.0))
-
-
-def profiles(
-    attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, tolerance: float = 0.05
-) -> Profiles:
-    """Which heads are translates of one pattern, and what the layer reads as."""
-    return sort_into_patterns(rows_of("attention", attention, grid, axes(grid), extra_tokens), tolerance)
-
-
-def fit_heads(
-    convolution: nn.Module | Convolution,
-    attention: Any,
-    *,
-    grid: Sequence[int] | int | None = None,
-    extra_tokens: int = 0,
-) -> Fit:
-    """The weights with which heads that attend so compute a convolution, as well as they can: one set for all images.
-
-    Where `attention` is a layer of conv2attn, `express` gives the layer.
-
-    Raises:
-        UsageError: the axes of the convolution and of the grid differ (C2A504), or it is no such attention (C2A502).
-    Source: Cordonnier et al. 2020, Lemma 3, with one Phi for all queries; claim L3' of proofs/.
-    """
-    given = as_convolution(convolution)
-    sides = len(given.kernel_size)
-    rows = rows_of("attention", attention, grid, sides, extra_tokens)
-    if len(rows.grid.keys) != sides:
-        raise UsageError("C2A504", f"a convolution of {sides} axes, attention of {len(rows.grid.keys)}")
-    return fit(given, rows)

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +16,12 @@ from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.reading import ATTENDS
 from conv2attn.models.recorder import call, is_wanted
-from conv2attn.models.tokens import Windows
+from conv2attn.models.tokens import Tokens, Windows
 from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.grids import apart, grid_of, sides_among
 from conv2attn.span.layers import read_layer
 from conv2attn.span.limits import ROUNDOFF, ULPS
-from conv2attn.span.rationals import read_exact
 from conv2attn.span.rows import AttentionRows
 
 MOST_ZEROS = 2**24
@@ -48,10 +46,8 @@ def rows_of(
         UsageError: not attention (C2A502), no grid (C2A503), or extra tokens where there are none, or a model that is
             declared exact (C2A004).
     """
-    if exact and isinstance(attention, nn.Module | PositionAttention | OnGrid):
+    if exact and isinstance(attention, nn.Module | PositionAttention):
         raise UsageError("C2A004", f"{name} is computed in floats: only arrays are exact", "Leave out --exact.")
-    if isinstance(attention, OnGrid):
-        return read_layer(name, attention.layer, attention.sides, memory_limit)
     if isinstance(attention, PositionAttention):
         if extra_tokens:
             raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
@@ -66,8 +62,7 @@ def rows_of(
     if isinstance(attention, nn.Module):
         found = f"{name} is a {type(attention).__name__}, a network and not the attention of one layer"
         raise UsageError("C2A502", found, "Pass one layer, or what conv2attn.capture returns for it.")
-    reads = read_exact if exact or str(getattr(attention, "dtype", "")) == "object" else read_array
-    return reads(
+    return read_array(
         name,
         attention,
         grid=as_sides(grid, dimensions),
@@ -75,6 +70,7 @@ def rows_of(
         extra_tokens=extra_tokens,
         memory_limit=memory_limit,
         sampled=sampled,
+        exact=exact,
     )
 
 
@@ -158,9 +154,9 @@ def layers_of(
         found = as_layers(model)
     elif isinstance(model, nn.Module):
         own = {n or "(root)": each for n, each in attention_layers(model).items() if not each.has_content}
-        seen = on_grids(model, own, grid) if own else {}
-        others = {} if seen and own_alone(model) else position_attention(model, as_sides(grid, 2))
-        found = NamedAttention({**others, **seen})
+        met = tokens_without_inputs(model, own, grid) if own else {}
+        others = {} if met and own_alone(model) else position_attention(model, as_sides(grid, 2))
+        found = NamedAttention({**others, **{name: own[name] for name in met}}, tokens=met)
     elif position_only:
         raise UsageError("C2A004", f"a {type(model).__name__} has no parameters to read positions from")
     elif inputs is not None:
@@ -208,11 +204,11 @@ def needs_inputs(network: nn.Module) -> None:
     )
 
 
-def on_grids(
+def tokens_without_inputs(
     model: nn.Module, own: Mapping[str, MultiHeadSelfAttention], grid: Sequence[int] | int | None
-) -> dict[str, Any]:
-    """Layers of this project on the grids that they meet where an image of zeros with these sides, or of the network's
-    own size, runs through the network; none where it does not run."""
+) -> dict[str, Tokens]:
+    """The tokens of layers of this project where an image of zeros with these sides, or of the network's own size, runs
+    through the network; none where it does not run."""
     first = next(iter(own.values()))
     sides = as_sides(grid, first.dimensions)
     size: Sides | None = getattr(getattr(model, "plan", None), "input_size", None)
@@ -220,11 +216,31 @@ def on_grids(
     shape = size if sides is None else (channels, *sides)
     if shape is None or math.prod(shape) > MOST_ZEROS:
         return {}
-    zeros = torch.zeros(1, *shape).to(next(model.parameters()))
     try:
-        return sides_seen(model, own, zeros)
+        return tokens_met(model, own, torch.zeros(1, *shape).to(next(model.parameters())))
     except (RuntimeError, ValueError, TypeError, IndexError, Conv2AttnError):
         return {}
+
+
+def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Tokens]:
+    """The tokens of the images that layers of this project meet on these inputs."""
+    if not layers:
+        return {}
+    found: dict[str, Tokens] = {}
+    names = {layer: name for name, layer in layers.items()}
+
+    def keep(layer: nn.Module, given: Any) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        found[names[layer]] = Tokens(tuple(given[0].shape[2:]))
+
+    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
+    try:
+        with torch.no_grad():
+            call(network, inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
 
 
 def captured(model: nn.Module, inputs: Any, only: Sequence[str] = ()) -> NamedAttention:
@@ -240,13 +256,13 @@ def captured(model: nn.Module, inputs: Any, only: Sequence[str] = ()) -> NamedAt
     if not batches:
         raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
     with running(model, batches[0]):
-        grids = sides_seen(model, own, batches[0])
+        met = tokens_met(model, own, batches[0])
     if own and own_alone(model):
-        return NamedAttention(grids)
+        return NamedAttention({name: own[name] for name in met}, tokens=met)
     seen = [capture(model, batch, only=only) for batch in batches]
-    together = {name: joined_over([each[name] for each in seen]) for name in seen[0]}
-    named = {name or "(root)": grids.get(name or "(root)", each) for name, each in together.items()}
-    return NamedAttention(named, rooted(seen[0].notes), rooted(seen[0].tokens), rooted(seen[0].calls))
+    named = rooted({name: joined_over([each[name] for each in seen]) for name in seen[0]})
+    named |= {name: own[name] for name in met if name in named}
+    return NamedAttention(named, rooted(seen[0].notes), rooted(seen[0].tokens) | met, rooted(seen[0].calls))
 
 
 def rooted(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,36 +279,6 @@ def joined_over(batches: Sequence[Any]) -> Any:
     return torch.cat(list(batches))
 
 
-def sides_seen(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], inputs: Any) -> dict[str, Any]:
-    """Layers of this project that read no content, with the sides of the images that they meet on these inputs."""
-    found: dict[str, Any] = {}
-    if not layers:
-        return found
-    names = {layer: name for name, layer in layers.items()}
-
-    def keep(layer: nn.Module, given: Any) -> None:
-        assert isinstance(layer, MultiHeadSelfAttention)
-        found[names[layer]] = OnGrid(layer, tuple(given[0].shape[2:]))
-
-    handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
-    try:
-        with torch.no_grad():
-            call(network, inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class OnGrid:
-    """A layer of this project that reads no content, on inputs with these sides."""
-
-    layer: MultiHeadSelfAttention
-    sides: Sides
-
-
 def read_one(
     name: str,
     given: Any,
@@ -307,10 +293,12 @@ def read_one(
     tokens = others.tokens.get(name)
     if isinstance(given, Unread):
         return given
-    if isinstance(given, OnGrid | PositionAttention | MultiHeadSelfAttention):
+    if isinstance(given, PositionAttention | MultiHeadSelfAttention):
         if extra_tokens and not isinstance(extra_tokens, Mapping):
             raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
-        sides = as_sides(grid, given.dimensions) if isinstance(given, MultiHeadSelfAttention) else None
+        sides = None if tokens is None else tokens.sides
+        if isinstance(given, MultiHeadSelfAttention) and sides is None:
+            sides = as_sides(grid, given.dimensions)
         return rows_of(name, given, sides, memory_limit=memory_limit, **options), None
     asked = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
     dimensions = dimensions or axes(grid)

@@ -22,7 +22,7 @@ from conv2attn.span.facts import ConvolutionFact, HeadsReport, LayerFacts
 from conv2attn.span.layers import read_layer
 from conv2attn.span.measures import KERNELS
 from conv2attn.span.measuring import heads
-from conv2attn.span.reading import OnGrid, layers_of, own_alone
+from conv2attn.span.reading import layers_of, own_alone
 from conv2attn.span.rows import selected
 from conv2attn.span.targets import shifts
 from conv2attn.theorem import convolution_of, module_of
@@ -119,11 +119,12 @@ def recovered_in(
     Raises:
         UsageError: another kernel than the nearest convolutions have (C2A001), or nothing to recover (C2A505).
     """
-    places = {name: each.sides for name, each in layers_of(network, inputs, grid).items() if isinstance(each, OnGrid)}
+    places = layers_of(network, inputs, grid).tokens
     found: dict[str, Recovered] = {}
     for name, layer in own.items():
         if not layer.has_content:
-            sides = places.get(name or "(root)", grid)
+            tokens = places.get(name or "(root)")
+            sides = grid if tokens is None else tokens.sides
             found[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
     if inputs is not None and not own_alone(network):
         if kernel_size not in KERNELS or dilation != 1:

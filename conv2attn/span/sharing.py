@@ -37,14 +37,6 @@ class Crew:
     rank: int = 0
     size: int = 1
 
-    def gathered(self, value: Result) -> list[Result]:
-        """The values of all processes, by rank, in each of them.
-
-        Raises:
-            Exception: what another process raised instead of having anything.
-        """
-        return self.exchanged((value, None)) if self.size > 1 else [value]
-
     def together(self, task: Callable[[], Result]) -> Result:
         """The result that a task has in the first process; an error in any is raised in all."""
         found = self.each(lambda: (task(), None)[self.rank > 0])
@@ -52,30 +44,28 @@ class Crew:
         return found[0]
 
     def each(self, task: Callable[[], Result]) -> list[Result]:
-        """The results of a task in all processes, which may exchange more in it; an error in any is raised in all."""
+        """The results of a task in all processes, by rank, which may exchange more in it; an error in any is raised in
+        all."""
+        if self.size == 1:
+            return [task()]
+        own: tuple[Any, Exception | None]
         try:
-            return self.gathered(task())
+            own = (task(), None)
         except Exception as error:
-            if self.size > 1 and not any(note.startswith((TOLD, LOST)) for note in getattr(error, "__notes__", ())):
-                self.exchanged((None, error))
-            raise
-
-    def exchanged(self, own: tuple[Any, Exception | None]) -> list[Any]:
-        """The values of all processes, by rank; the error of one, if there is any, is raised."""
+            if any(note.startswith((TOLD, LOST)) for note in getattr(error, "__notes__", ())):
+                raise
+            own = (None, sendable(error))
         everyone: list[Any] = [None] * self.size
         try:
-            dist.all_gather_object(everyone, (own[0], None if own[1] is None else sendable(own[1])))
+            dist.all_gather_object(everyone, own)
         except RuntimeError as lost:
             lost.add_note(LOST)
             raise
-        for rank, (_, error) in enumerate(everyone):
-            if error is not None:
-                error.add_note(f"{TOLD} process {rank}")
-                raise error
+        for rank, (_, failure) in enumerate(everyone):
+            if failure is not None:
+                failure.add_note(f"{TOLD} process {rank}")
+                raise failure
         return [value for value, _ in everyone]
-
-
-ALONE = Crew()
 
 
 def sendable(error: Exception) -> Exception:
@@ -89,7 +79,7 @@ def sendable(error: Exception) -> Exception:
 def all_processes() -> Crew:
     """The processes of torch.distributed, or this one alone."""
     if not (dist.is_available() and dist.is_initialized()):
-        return ALONE
+        return Crew()
     return Crew(dist.get_rank(), dist.get_world_size())
 
 

@@ -120,17 +120,15 @@ def exactly(
     left: float,
 ) -> Decision | None:
     """A target that exact rows decide within these limits; `left` is what the mixing of least squares leaves."""
-    known = spanned_exactly(rows, coefficients, target)
-    if known.weights is not None:
-        if known.norm > limits.max_phi:
-            return None
-        return Decision(Verdict.HOLDS, 0.0, 0.0, known.weights, True)
-    assert known.dual is not None
-    floor = known.dual.floor(Fraction(limits.max_phi))
+    weights, dual = spanned_exactly(rows, coefficients, target)
+    if dual is None:
+        within = sum(map(abs, weights), Fraction(0)) <= limits.max_phi
+        return Decision(Verdict.HOLDS, 0.0, 0.0, weights, True) if within else None
+    floor = dual.floor(Fraction(limits.max_phi))
     if floor <= Fraction(limits.eps) + Fraction(limits.per_norm) * Fraction(limits.max_phi):
         return None
-    dual, low = on_all_keys(known.dual, rows, attention.width), down(floor)
-    return Decision(Verdict.REFUTED, max(left, low), low, tuple(map(float, mixing)), True, dual, None)
+    values, low = on_all_keys(dual, rows, attention.width), down(floor)
+    return Decision(Verdict.REFUTED, max(left, low), low, tuple(map(float, mixing)), True, values, None)
 
 
 @final

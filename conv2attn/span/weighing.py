@@ -224,33 +224,22 @@ def pivots(matrix: Any) -> list[int]:
     return found
 
 
-@final
-@dataclass(frozen=True)
-class Exactly:
-    """Whether a target is spanned by exact rows, with Phi's row, or the dual that no row of Phi gets around."""
-
-    weights: tuple[Fraction, ...] | None
-    dual: Dual | None = None
-
-    @property
-    def norm(self) -> Fraction:
-        """Sum of the absolute values of the row."""
-        return sum(map(abs, self.weights or ()), Fraction(0))
-
-
-def spanned_exactly(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int) -> Exactly:
-    """Whether these rows, which are exact, span a target: it is, or is not, its own exact projection."""
+def spanned_exactly(
+    rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int
+) -> tuple[tuple[Fraction, ...], Dual | None]:
+    """Whether these rows, which are exact, span a target: it is its own exact projection, with Phi's row, or else the
+    rest is a dual that no row of Phi gets around."""
     asked: dict[int, list[int]] = {}
     for row, held in rows.items():
         asked[row] = [0] * held.heads.ncols()
         for key, number in coefficients.of(target, held).items():
             asked[row][key] = number
     if not any(map(any, asked.values())):
-        return Exactly((Fraction(0),) * next(iter(rows.values())).heads.nrows())
+        return (Fraction(0),) * next(iter(rows.values())).heads.nrows(), None
     phi, left = projected(rows, asked)
-    if not left:
-        return Exactly(tuple(x / (1 << coefficients.bits) for x in phi))
-    return Exactly(None, weighed(rows, coefficients, target, left))
+    if left:
+        return (), weighed(rows, coefficients, target, left)
+    return tuple(x / (1 << coefficients.bits) for x in phi), None
 
 
 def row_left(row: ExactRow, coefficients: Coefficients, target: int, weights: Sequence[float | Fraction]) -> Fraction:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from attentions import EVERY, LINE, OFFSETS, hard, mixed, soft
+from checker import confirms_dual
 from click.testing import CliRunner
 from confirmation import confirm
 
 from conv2attn import check_span, convert
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.span.checker import confirms_dual
+from conv2attn.span.arrays import read_array
 from conv2attn.span.limits import limits_for
-from conv2attn.span.rationals import read_exact
 from conv2attn.span.targets import shifts
 from conv2attn.verdicts import Strength, Verdict
 
@@ -42,7 +42,7 @@ def fractions(weights):
 def confirmed(report, given, grid, offsets):
     """Whether the independent checker confirms every condition of an array that was declared exact."""
     (row,) = report.rows
-    attention = read_exact("exact", given, grid=grid, dimensions=len(grid), memory_limit=10**6)
+    attention = read_array("exact", given, grid=grid, dimensions=len(grid), memory_limit=10**6, exact=True)
     targets, limits = shifts(attention.grid, offsets), limits_for(attention, None, None)
     return all(confirm(each, attention, targets, limits) for each in row.conditions)
 

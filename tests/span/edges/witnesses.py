@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from attentions import LINE, hard, mixed, soft
+from checker import confirms_counting, confirms_dual, confirms_holds
 from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention, check_span
 from conv2attn.attention import QuadraticEncoding
 from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.arrays import read_array
-from conv2attn.span.checker import confirms_counting, confirms_dual, confirms_holds
 from conv2attn.span.conditions import check
 from conv2attn.span.layers import read_layer
 from conv2attn.span.limits import Limits, limits_for
