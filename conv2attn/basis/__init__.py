@@ -42,11 +42,11 @@ from conv2attn.basis.operators import (
     terms,
     weighted_sum,
 )
-from conv2attn.basis.padding import PADDING_MODES, Padding
+from conv2attn.basis.padding import MODES, Padding
 from conv2attn.basis.weights import Weights, taps_of, turned
 
 __all__ = [
-    "PADDING_MODES",
+    "MODES",
     "AttentionGrid",
     "Basis",
     "Chebyshev",

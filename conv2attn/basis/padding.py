@@ -1,7 +1,7 @@
 """Padding as an explicit linear map in front of the keys: each padded position copies one pixel, or is zero."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -12,8 +12,38 @@ from torch.nn import functional as F
 from conv2attn.basis.grid import Sides
 from conv2attn.errors import GeometryError, UsageError
 
-PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 ZERO = -1
+
+
+@final
+@dataclass(frozen=True)
+class Mode:
+    """What stands beyond the pixels of an axis.
+
+    Args:
+        pixel: the pixel that is copied to each place, counted from the first one of an axis of a side; None for zeros.
+        short: the amount on either end is at most the pixels of the axis less this; None where any amount does.
+    """
+
+    pixel: Callable[[Tensor, int], Tensor] | None = None
+    short: int | None = None
+
+    def least_side(self, amount: int) -> int:
+        """The fewest pixels of an axis that is padded by `amount` on one end."""
+        return 1 if self.short is None else max(1, amount + self.short)
+
+    def most(self, side: int) -> float:
+        """The largest amount on one end of an axis."""
+        return math.inf if self.short is None else side - self.short
+
+
+MODES = {
+    "zeros": Mode(),
+    "reflect": Mode(lambda place, side: (side - 1) - ((side - 1) - place.abs()).abs(), 1),
+    "replicate": Mode(lambda place, side: place.clamp(0, side - 1)),
+    "circular": Mode(lambda place, side: place % side, 0),
+}
+"""Every padding mode that a convolution of torch can have."""
 
 
 @final
@@ -32,8 +62,8 @@ class Padding:
     def __post_init__(self) -> None:
         if not self.spacing:
             object.__setattr__(self, "spacing", (1,) * len(self.before))
-        if self.mode not in PADDING_MODES:
-            raise UsageError("C2A104", f"padding_mode={self.mode!r} is not one of {', '.join(PADDING_MODES)}")
+        if self.mode not in MODES:
+            raise UsageError("C2A104", f"padding_mode={self.mode!r} is not one of {', '.join(MODES)}")
         if self.mode != "zeros" and max(self.spacing) > 1:
             raise UsageError("C2A104", f"padding_mode={self.mode!r} of a zero-stuffed grid has no meaning")
 
@@ -64,22 +94,16 @@ class Padding:
             GeometryError: the mode needs more pixels than the axis has (C2A121).
         """
         before, after, spacing = self.before[axis], self.after[axis], self.spacing[axis]
-        longest = {"reflect": side - 1, "circular": side}.get(self.mode, math.inf)
-        if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > longest):
+        mode = MODES[self.mode]
+        if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > mode.most(side)):
             raise GeometryError(
                 "C2A121", f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels"
             )
         place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
-        match self.mode:
-            case "reflect":
-                return (side - 1) - ((side - 1) - place.abs()).abs()
-            case "replicate":
-                return place.clamp(0, side - 1)
-            case "circular":
-                return place % side
-            case _:
-                inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
-                return torch.where(inside, place // spacing, ZERO)
+        if mode.pixel is not None:
+            return mode.pixel(place, side)
+        inside = (place >= 0) & (place < (side - 1) * spacing + 1) & (place % spacing == 0)
+        return torch.where(inside, place // spacing, ZERO)
 
     def pad(self, image: Tensor) -> Tensor:
         """The padded image; the last `len(before)` axes of `image` are the grid."""

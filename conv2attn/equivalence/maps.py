@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.probes import exponential_underflows
-from conv2attn.basis import Basis, EnumeratedSoftmax, Offset, Padding, Shift, Sites, Weights, offsets
+from conv2attn.basis import MODES, Basis, EnumeratedSoftmax, Offset, Padding, Shift, Sites, Weights, offsets
 from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
 from conv2attn.bounds.dyadic import integer_matrix
 from conv2attn.equivalence.bases import (
@@ -107,7 +107,7 @@ def compare_places(original: Basis, converted: Basis, places: tuple[Offset, ...]
     used = starts_in_use(original)
     if any(start in used for start in out) and first.mode != second.mode:
         return refuted("geometry", "C2A401", f"beyond the pixels there is {second.mode} padding, not {first.mode}")
-    if first.mode in ("reflect", "circular") and out and (first.before, first.after) != (second.before, second.after):
+    if MODES[first.mode].short is not None and out and (first.before, first.after) != (second.before, second.after):
         sizes = f"{second.before} and {second.after}, not {first.before} and {first.after}"
         return undecided("geometry", "C2A401", f"{first.mode} padding is by {sizes}: other sizes of input fit it")
     return holds("geometry")
@@ -126,8 +126,8 @@ def smallest_side(basis: Basis, axis: int) -> int:
     """The fewest pixels along an axis that the padding accepts and that give an output."""
     padding, form = basis.padding, basis.form
     most = max(padding.before[axis], padding.after[axis])
-    needed = {"reflect": most + 1, "circular": most}.get(padding.mode, 1)
-    return max(1, needed, 1 + -(form.room[axis] // form.spacing[axis]) if form.room[axis] < 0 else 1)
+    room = -(form.room[axis] // form.spacing[axis]) if form.room[axis] < 0 else 0
+    return max(MODES[padding.mode].least_side(most), 1 + room)
 
 
 def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...], wrong: Tensor) -> Finding:

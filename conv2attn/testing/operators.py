@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from conv2attn.basis import (
-    PADDING_MODES,
+    MODES,
     Composition,
     Dense,
     Operator,
@@ -33,8 +33,8 @@ def grids(dimensions: int = 2, largest: int = 5) -> st.SearchStrategy[Sides]:
 @st.composite
 def paddings(draw: st.DrawFn, sides: Sides, largest: int = 3) -> Padding:
     """Paddings that a grid with these sides accepts: each mode, uneven amounts, crops, and stuffed zeros."""
-    mode = draw(st.sampled_from(PADDING_MODES))
-    most = [min(largest, {"reflect": side - 1, "circular": side}.get(mode, largest)) for side in sides]
+    mode = draw(st.sampled_from([*MODES]))
+    most = [int(min(largest, MODES[mode].most(side))) for side in sides]
     before, after = (tuple(draw(st.integers(0, limit)) for limit in most) for _ in range(2))
     if mode != "zeros":
         return Padding(before, after, mode)

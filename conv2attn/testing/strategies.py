@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.basis import PADDING_MODES, Sides
+from conv2attn.basis import MODES, Sides
 from conv2attn.testing.numbers import budget_of, integer_tensors, wide_tensors
 from conv2attn.testing.operators import tuples_of
 
@@ -63,7 +63,7 @@ def convolutions(
         options["output_padding"] = tuple(draw(st.integers(0, limit)) for limit in most)
     else:
         options["padding"] = draw(st.one_of(amounts, st.sampled_from(["valid", "same"])))
-        options["padding_mode"] = draw(st.sampled_from(PADDING_MODES))
+        options["padding_mode"] = draw(st.sampled_from([*MODES]))
         stride = (1,) * axes if options["padding"] == "same" else stride
     kind: Any = (TRANSPOSED if backwards else FORWARD)[axes]
     conv = kind(d_in, d_out, kernel_size, stride, **options).requires_grad_(False)
@@ -122,8 +122,5 @@ def smallest_sides(conv: Any) -> Sides:
     else:
         amounts = (0,) * len(spans) if conv.padding == "valid" else conv.padding
         around = [(2 * p, p) for p in amounts]
-    needed = {"reflect": 1, "circular": 0}.get(conv.padding_mode)
-    return tuple(
-        max(1, span - total, 1 if needed is None else most + needed)
-        for span, (total, most) in zip(spans, around, strict=True)
-    )
+    mode = MODES[conv.padding_mode]
+    return tuple(max(span - total, mode.least_side(most)) for span, (total, most) in zip(spans, around, strict=True))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from conv2attn.basis import Basis, Offset, Padding, Shift, Sites, Weights, as_basis, taps_of, turned
+from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, as_basis, taps_of, turned
 from conv2attn.errors import UnsupportedError, UsageError
 
 STOCK = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -138,7 +138,7 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     weight, bias = checked(module), module.bias
     kernel_size = tuple(weight.shape[2:])
     stride, dilation = (each_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
-    if module.padding_mode not in ("zeros", "reflect", "replicate", "circular"):
+    if module.padding_mode not in MODES:
         raise UsageError("C2A104", f"padding_mode={module.padding_mode!r} is not one that a convolution can have")
     amounts = resolve_padding(module.padding, kernel_size, dilation, stride)
     if module.padding_mode != "zeros":  # torch pads by what it was built with, last axis first
