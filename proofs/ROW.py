@@ -59,7 +59,9 @@ CLAIM = Claim(
     not_shown="That the numbers of a row are those of a layer and of a device; fused attention. The twin in Python, "
     "`bounds.row`, is compared with the program and not proved; the program trusts Coq's extraction, Zarith and the "
     "reading of digits.",
-    licenses={},
+    licenses={
+        "conv2attn.bounds.soft_mixing_bound": "alpha from 1/20 to 40, 1 to 3 axes, every format, centre and arithmetic",
+    },
     formal="whole",
     steps=(
         step("Products are rounded up, and so is 1 / (1 - x) ...", finite, PRODUCTS + INVERSES, not_less, count=19),

@@ -100,7 +100,6 @@ CLAIM = Claim(
                 "exp_ulps": ULPS,
             }
         ),
-        "conv2attn.bounds.soft_mixing_bound": "alpha from 1/20 to 40, 1 to 3 axes, every format, centre and arithmetic",
         "conv2attn.bounds.computed_leak": Domain(
             {"alpha": Floats(2.0**-5, 1100.0), "dimensions": Integers(1, 3), "format": ALL_FORMATS, "exp_ulps": ULPS}
         ),

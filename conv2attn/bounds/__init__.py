@@ -5,7 +5,7 @@ Nothing here knows what a tensor is. Formats are named as torch names its dtypes
 
 from conv2attn.bounds.alpha import auto_alpha, one_hot_threshold
 from conv2attn.bounds.arithmetic import Arithmetic, worst
-from conv2attn.bounds.by_key import Head, soft_mixing_bound
+from conv2attn.bounds.by_key import Head, soft_mixing_bound, soft_reading
 from conv2attn.bounds.centre import sharpness_on_a_pixel
 from conv2attn.bounds.covariance import leaked_mass_covariance, smallest_eigenvalue_at_least
 from conv2attn.bounds.difference import difference_bound, mixing_effect
@@ -54,6 +54,7 @@ __all__ = [
     "sharpness_on_a_pixel",
     "smallest_eigenvalue_at_least",
     "soft_mixing_bound",
+    "soft_reading",
     "softmax_error",
     "target_rounds_to_one_threshold",
     "up",

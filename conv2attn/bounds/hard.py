@@ -7,13 +7,13 @@ from flint import arb, ctx
 
 from conv2attn.bounds.alpha import one_hot_threshold
 from conv2attn.bounds.directed import BALL_PRECISION, up
-from conv2attn.bounds.formats import EXP_ULPS, Format, accumulator_of, format_of, storage_of
+from conv2attn.bounds.formats import Format, accumulator_of, format_of, storage_of
 from conv2attn.bounds.leak import lattice_rivals, positive_ball
 from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
 from conv2attn.errors import AlphaError
 
 
-def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: float = EXP_ULPS["softmax"]) -> float:
+def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: float) -> float:
     """Upper bound on the sum of the off-target weights as computed, for a head whose target is a key.
 
     Scores `-alpha |d|^2` come from integers and are off by at most 3 u; exp by `exp_ulps`; the sum is at least the
@@ -31,9 +31,7 @@ def computed_leak(alpha: float, dimensions: int, format_name: str, exp_ulps: flo
 
 
 @lru_cache(maxsize=256)
-def target_rounds_to_one_threshold(
-    format_name: str, dimensions: int = 2, exp_ulps: float = EXP_ULPS["softmax"]
-) -> float:
+def target_rounds_to_one_threshold(format_name: str, dimensions: int, exp_ulps: float) -> float:
     """From this alpha on, the target's computed weight is exactly 1, on every grid and in any order of summation.
 
     So it is where the other exponentials, which grow by at most 1 + gamma while they are added up, are together at
@@ -59,7 +57,7 @@ def hard_mixing_bound(
     alpha: float,
     dimensions: int,
     format_name: str,
-    exp_ulps: float = EXP_ULPS["softmax"],
+    exp_ulps: float,
     *,
     stores: bool = False,
 ) -> RoundingBound:

@@ -8,13 +8,10 @@ hold this twin equal to it.
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from fractions import Fraction
-from functools import cached_property
-from math import isqrt
+from functools import cached_property, partial
 from typing import Self, final
 
-from conv2attn.bounds import rounding
-from conv2attn.bounds.formats import EXP_ULPS, accumulator_of, format_of, storage_of
-from conv2attn.bounds.softmax import CUT_BITS
+from conv2attn.bounds.formats import accumulator_of, format_of, storage_of
 
 ONE = 1 << 256
 CAPPED = 2048 * ONE  # a sharpness beyond this changes nothing: e^-2048 is below every number of a float format
@@ -99,10 +96,10 @@ class Setting:
         lost = self.products * self.loss + self.terms * self.sum_loss + self.stored * self.cast_loss
         return mul(ONE + self.cost(self.terms), lost)
 
-    def few(self, count: int, near: int, far: int) -> int:
+    def few(self, count: int, near: int, far: int, times: int) -> int:
         """Error of a sum of which `count` summands, `near` in all, are rounded, and the others, `far` in all, moved."""
         moved = mul(ONE + self.cost(self.terms), far) + self.lost
-        return mul(self.cost(count), near) + mul(ONE + self.cost(count), 2 * moved)
+        return mul(self.cost(count), near) + mul(ONE + self.cost(count), times * moved)
 
 
 @final
@@ -119,6 +116,7 @@ class Heads:
         ulps, exp_lost: an exponential is off by a fraction, but at the nearest key, and by an amount.
         weight_loss: what a sum of two stored weights loses; 0 with gradual underflow.
         softmax, mean: arithmetic of the softmax (its `cast`, `cast_loss` of stored weights), and of the mean.
+        moves: by how often what it adds a far key moves a sum: 4 where each sum is rounded twice, which is not proved.
     """
 
     axes: int
@@ -133,41 +131,7 @@ class Heads:
     weight_loss: int
     softmax: Setting
     mean: Setting
-
-    @classmethod
-    def of(
-        cls,
-        alpha: float,
-        axes: int,
-        keys: int,
-        format_name: str,
-        *,
-        apart: bool = False,
-        exp_ulps: float = EXP_ULPS["softmax"],
-    ) -> Self:
-        """Quadratic heads that look at keys: integer distances up to 2^p squared, exponentials cut as `cut_mass` says.
-
-        Args:
-            keys: in a row of the softmax: of the box, or of its longest axis where axes are mixed `apart`.
-        """
-        form, inner, storage = format_of(format_name), accumulator_of(format_name), storage_of(format_name)
-        together = 1 if apart else axes
-        u, cast, tiny, ulps = map(
-            Fraction, (inner.unit_roundoff, storage.unit_roundoff, inner.smallest_normal, exp_ulps)
-        )
-        summed = 1 + Fraction(rounding.gamma(together, inner.unit_roundoff))
-        scores = (1 + u) * summed - 1, summed * together * tiny
-        exponentials = 2 * ulps * u, (ulps + 1 + 2**CUT_BITS) * tiny
-        reach = max(isqrt(int(inner.precision / alpha)) + 1, int(1 / alpha))  # further keys weigh less than u
-        stored, weighed = (tiny, tiny) if storage == inner else (storage.smallest_subnormal, 0)  # flushed, or not
-        terms = max(keys, (2 * reach + 1) ** together)
-        softmax = Setting.counting(u, 0, cast, (tiny, tiny, stored), 0, 0, 0, 0)
-        cut, coarse = (2 * form.unit_roundoff, 2 * u) if form.cuts else (0, u)
-        casts = int(storage != inner)
-        mean = Setting.counting(coarse, cut, cast, (tiny, tiny, stored), terms, terms, casts, casts)
-        score, score_lost, ulp, exp_lost, weight_loss = map(scaled, (*scores, *exponentials, weighed))
-        errors = score, score_lost, ulp, exp_lost, weight_loss
-        return cls(axes, apart, int(Fraction(alpha) * ONE), reach, keys, *errors, softmax, mean)
+    moves: int = 2
 
     @property
     def fits(self) -> bool:
@@ -244,8 +208,8 @@ class Heads:
 
     def mean_error(self, axes: int) -> Callable[[int], int]:
         """For tokens up to a range, |computed mean - the same in real arithmetic|, by one softmax."""
-        off, far, count = self.off(axes), self.far_weights(axes), self.count(axes)
-        return lambda reach: mul(off + far, reach) + self.mean.few(count, mul(ONE + off, reach), mul(far, reach))
+        off, far, few = self.off(axes), self.far_weights(axes), partial(self.mean.few, self.count(axes))
+        return lambda reach: mul(off + far, reach) + few(mul(ONE + off, reach), mul(far, reach), self.moves)
 
     def mixing(self, input_range: int) -> int:
         """What the mean is off by, for tokens up to this range: over all axes at once, or one after the other."""
@@ -348,7 +312,8 @@ class Row:
         numbers = [1, self.weights, self.bias, self.radius, *astuple(self.first), *astuple(self.second)]
         if self.soft is None:
             return " ".join(map(str, [*numbers, 0]))
-        *scalars, softmax, mean = (getattr(self.soft, name) for name in Heads.__dataclass_fields__)
+        *scalars, softmax, mean, moves = (getattr(self.soft, name) for name in Heads.__dataclass_fields__)
+        assert moves == 2
         return " ".join(map(str, [*numbers, 1, *map(int, scalars), *astuple(softmax), *astuple(mean)]))
 
 

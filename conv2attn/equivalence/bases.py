@@ -30,7 +30,7 @@ from conv2attn.basis import (
     as_basis,
     offsets,
 )
-from conv2attn.bounds import computed_leak, leaked_mass_diagonal, sharpness_on_a_pixel, smallest_eigenvalue_at_least
+from conv2attn.bounds import Head, one_hot_threshold, smallest_eigenvalue_at_least
 from conv2attn.bounds.formats import accumulator_of
 from conv2attn.bounds.rounding import gamma
 from conv2attn.errors import AlphaError, UnsupportedError
@@ -40,46 +40,7 @@ from conv2attn.theorem import Convolution
 UNKNOWN = 1.0  # as the shift of a head: nothing is known of its leak
 
 
-@final
-@dataclass(frozen=True)
-class SoftHead:
-    """One head whose scores are `-alpha |key - centre|^2`; its target is the key nearest to the centre.
-
-    Args:
-        alpha: the sharpness.
-        shifts: how far the centre is from the nearest pixel, along each axis of the scores; above 1/2 if
-            nothing is known of its leak. An enumeration has one axis.
-        distance: an upper bound on the squared distance from the centre to the nearest key, over queries and grids.
-        outside: whether the target of some query of some grid is off the grid.
-    """
-
-    alpha: float
-    shifts: tuple[float, ...]
-    distance: float
-    outside: bool
-
-    @property
-    def axes(self) -> int:
-        """Axes along which the scores are a sum."""
-        return len(self.shifts)
-
-    def sharpness(self, format_name: str) -> float:
-        """The alpha of a head on a pixel of the grid that leaks no less, as computed; 0 if there is none."""
-        if max(self.shifts) > 0.5:
-            return 0.0
-        return sharpness_on_a_pixel(self.alpha, self.shifts, self.distance, format_name)
-
-    def leak(self) -> float:
-        """Upper bound on the mass off the target, in real arithmetic."""
-        return 1.0 if max(self.shifts) > 0.5 else leaked_mass_diagonal([self.alpha] * self.axes, self.shifts)
-
-    def computed_leak(self, format_name: str) -> float:
-        """Upper bound on the mass off the target, as computed; exactly 0 where every other weight is 0."""
-        sharpness = self.sharpness(format_name)
-        return computed_leak(sharpness, self.axes, format_name) if sharpness > 0 else 1.0
-
-
-def heads_of(basis: Basis) -> tuple[SoftHead, ...]:
+def heads_of(basis: Basis) -> tuple[Head, ...]:
     """The softmax heads of a basis whose centres are finite; a family of shifts has none."""
     return soft_heads(basis.operators, basis.sites)
 
@@ -90,18 +51,18 @@ def heads_out_of_bounds(basis: Basis) -> list[int]:
 
 
 @singledispatch
-def soft_heads(operators: object, sites: Sites) -> tuple[SoftHead, ...]:
+def soft_heads(operators: object, sites: Sites) -> tuple[Head, ...]:
     """The heads of a family of operators for queries at `sites`."""
     raise UnsupportedError("C2A110", f"soft_heads has no rule for {type(operators).__name__}")
 
 
 @soft_heads.register
-def _(operators: Shift, sites: Sites) -> tuple[SoftHead, ...]:
+def _(operators: Shift, sites: Sites) -> tuple[Head, ...]:
     return ()
 
 
 @soft_heads.register
-def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[Head, ...]:
     heads = zip(operators.center.tolist(), offsets(operators), operators.alpha.tolist(), strict=True)
     return tuple(
         soft_head(alpha, [abs(x - round(x)) for x in center], distance_outside(sites, offset))
@@ -110,7 +71,7 @@ def _(operators: QuadraticSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
 
 
 @soft_heads.register
-def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[Head, ...]:
     """On one line its numbers are the pixels; of several axes nothing is known but of pixels inside the grid."""
     if operators.center.shape[1] == 1:
         return soft_heads(QuadraticSoftmax(operators.center, operators.alpha), sites)
@@ -119,12 +80,12 @@ def _(operators: EnumeratedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
     for center, offset, alpha in heads:
         outside = any(distance_outside(sites, offset))
         known = center == list(offset) and not outside
-        found.append(SoftHead(alpha, (0.0 if known else UNKNOWN,), 0.0 if known else math.inf, outside))
+        found.append(Head(alpha, (0.0 if known else UNKNOWN,), 0.0 if known else math.inf, outside, box=False))
     return tuple(found)
 
 
 @soft_heads.register
-def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
+def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[Head, ...]:
     """Nothing is said of their leak.
 
     A score is off by at most `(3 axes + 4) u |root|_F^2 |n|^2 / 2`, and one of `-alpha |n|^2` by `4 u alpha |n|^2`.
@@ -135,11 +96,11 @@ def _(operators: GeneralisedSoftmax, sites: Sites) -> tuple[SoftHead, ...]:
     return tuple(soft_head(alpha, [UNKNOWN] * axes, distance_outside(sites, offset)) for alpha, offset in heads)
 
 
-def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> SoftHead:
+def soft_head(alpha: float, shifts: Iterable[float], outside: Iterable[float]) -> Head:
     """The head with these shifts and distances off the grid, one of each per axis of its scores."""
     shifts, outside = tuple(shifts), tuple(outside)
     distance = sum((over + shift) ** 2 for over, shift in zip(outside, shifts, strict=True)) * (1 + 2.0**-40)
-    return SoftHead(alpha, shifts, distance, any(outside))
+    return Head(alpha, shifts, distance, any(outside))
 
 
 def distance_outside(sites: Sites, offset: Offset) -> tuple[int, ...]:
@@ -165,7 +126,7 @@ def not_one_hot(basis: Basis) -> str:
         if any(distance_outside(basis.sites, target)):
             return f"{label}has targets off the grid, where it does not read the nearest key"
         gap = gap_of(root.double(), kind)
-        if not gap > 0 or computed_leak(gap, len(target), kind) > 0:
+        if not gap >= one_hot_threshold(kind):
             return f"{label}is not known to be one-hot: its sharpness is at least {gap:.3g}"
     return ""
 

@@ -11,12 +11,12 @@ import msgspec
 import torch
 from torch import Tensor
 
+from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.probes import exponential_underflows
 from conv2attn.basis import MODES, Basis, EnumeratedSoftmax, Offset, Padding, Shift, Sites, Weights, offsets
-from conv2attn.bounds import format_of, leak_reached, one_hot_threshold
+from conv2attn.bounds import Head, format_of, leak_reached, one_hot_threshold
 from conv2attn.bounds.dyadic import integer_matrix
 from conv2attn.equivalence.bases import (
-    SoftHead,
     channels,
     format_of_weights,
     gradual_underflow,
@@ -372,8 +372,10 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
         sentence = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
         return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {total})"), 1.0
     counts = Counter(every[head] for head in working)
-    computed = {head: head.computed_leak(kind) for head in counts}
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
+    measured = (each for engine in ("auto", "sdpa") for each in arithmetics(engine, like.dtype, like.device.type))
+    ulps = max(each.exp_ulps for each in measured)
+    computed = {head: head.computed_leak(kind, ulps) for head in counts}
     if not any(computed.values()) and exponential_underflows(threshold, like.dtype, like.device.type):
         return holds("leak"), 0.0
     leaks = {head: max(leak, head.leak()) for head, leak in computed.items()}
@@ -395,7 +397,7 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
     return undecided("leak", "C2A403", sentence if max(worst.shifts) <= 0.5 else unknown), most
 
 
-def certain_leak(head: SoftHead, roundoff: float) -> str:
+def certain_leak(head: Head, roundoff: float) -> str:
     """Why some query of a head certainly leaks more than the roundoff on some grid; empty if that is not certain."""
     shift = max(head.shifts)
     if shift > 0.5:

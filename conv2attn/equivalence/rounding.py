@@ -13,13 +13,12 @@ from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import Basis, Sides, Weights
 from conv2attn.bounds import (
     Arithmetic,
-    Head,
     RoundingBound,
     difference_bound,
     format_of,
     gamma,
     hard_mixing_bound,
-    soft_mixing_bound,
+    soft_reading,
     target_rounds_to_one_threshold,
     worst,
 )
@@ -180,14 +179,8 @@ def mixing_bound(
         stores = any(each.stores_means for each in arithmetics)
         whole, one_axis = (hard_mixing_bound(alpha, n, kind, ulps, stores=stores) for n in (axes, 1))
         return 0.0, greatest([whole, RoundingBound(2 * axes * one_axis.factor, 2 * axes * one_axis.absolute)])
-    box = axes == len(padded_sides)
-    every_head = [Head(head.alpha, head.shifts, head.distance, head.outside, box) for head in heads]
-    mixing = greatest(
-        [soft_mixing_bound(head, padded_sides, each, features) for head in every_head for each in arithmetics]
-    )
-    if not mixing.factor <= 1:
-        raise UsageError("C2A001", f"the rounding of {math.prod(padded_sides)} soft weights is not bounded")
-    return max(head.leak() for head in heads), mixing
+    read = [soft_reading(head, padded_sides, each, features) for head in heads for each in arithmetics]
+    return max(leak for leak, _ in read), greatest([mixing for _, mixing in read])
 
 
 def greatest(bounds: Sequence[RoundingBound]) -> RoundingBound:

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import torch
 
-from conv2attn.bounds.row import Heads, Row, Setting
+from conv2attn.bounds import Arithmetic, Head
+from conv2attn.bounds.by_key import heads_of_row
+from conv2attn.bounds.row import Row, Setting
 
 from .sources import coqc
 
@@ -135,7 +137,8 @@ def rows_of(network: Path) -> list[Row]:
         if weight.dim() < 3:
             continue
         sums, terms = weight.double().abs().flatten(1).sum(1), weight[0].numel()
-        heads = Heads.of(5.0, weight.dim() - 2, 224, "float32", apart=True)
+        head = Head(5.0, (0.0,) * (weight.dim() - 2))
+        heads = heads_of_row(head, (224,) * head.axes, Arithmetic("float32", by_axis=True), 0.0)
         for soft, casts in product((None, heads), (1, 2)):
             settings = Setting.of(terms, "float32"), Setting.of(terms, "float32", casts=casts)
             found.append(Row.of(sums.max().item(), 0.0, 1.0, *settings, soft))

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import reduce
 
 from flint import arb, ctx
 from hypothesis import strategies as st
@@ -142,39 +141,15 @@ def bounds_a_softmax(function, case):
         return found == math.inf if proved is None else just_above(found, proved)
 
 
-def side_sum(alpha, shift, first=1):
-    """The sum over n >= first of exp(-alpha (n^2 - 2 n shift)), to 300 bits."""
-    last = first + 3 + math.isqrt(int(300 / float(alpha)))
-    return sum(((-alpha * (n * n - 2 * ball(shift) * n)).exp() for n in range(first, last)), arb(0))
+def sharper(head):
+    """The sharpness by which the scores fall at least, of a centre beside a key too."""
+    return ball(head.alpha) * (1 - 2 * ball(max(head.shifts)))
 
 
-def moments(head, alpha, c):
-    """M of claim SOFT, one for each axis: the largest ratio of sums on a side; for no box, over the target alone."""
-    for shift in head.shifts:
-        sides = [(side_sum((1 - c) * alpha, s), side_sum(alpha, s)) for s in (shift, -shift)]
-        found = [(arb(0.5) + more) / (arb(0.5) + less) for more, less in sides] if head.box else [
-            1 + sum(more - less for more, less in sides)
-        ]  # fmt: skip
-        if head.outside:
-            top = -(1 - c).log() / c
-            last = 3 + math.isqrt(int(300 / float(alpha)))
-            sizes = [max(alpha * n * n, top, key=float) for n in range(1, last)]
-            found.append(1 + sum(((-s).exp() * ((c * s).exp() - 1) for s in sizes), arb(0)))
-        yield reduce(arb.max, found)
-
-
-def beyond(alpha, shifts, reach):
-    """What the keys that are more than `reach` from the nearest along some axis weigh."""
-    whole = [1 + side_sum(alpha, s) + side_sum(alpha, -s) for s in shifts]
-    rest = [side_sum(alpha, s, reach + 1) + side_sum(alpha, -s, reach + 1) for s in shifts]
-    return sum((math.prod(whole[:a] + whole[a + 1 :], start=arb(1)) * rest[a] for a in range(len(shifts))), arb(0))
-
-
-def score_errors(head, arithmetic, score_error):
+def score_errors(head, axes, arithmetic, score_error):
     """c and c0 of claim SOFT: what a score, less the largest, is off by, of it and besides."""
-    u, added = arb(numbers(arithmetic.format)[0].unit_roundoff), 1 + FLOAT.gamma(
-        len(head.shifts), arb(numbers(arithmetic.format)[0].unit_roundoff)
-    )  # fmt: skip
+    u = arb(numbers(arithmetic.format)[0].unit_roundoff)
+    added = 1 + FLOAT.gamma(axes, u)
     if arithmetic.fused:
         return u, (1 + u) * 2 * ball(score_error)
     if not any(head.shifts) and not head.distance:
@@ -183,66 +158,86 @@ def score_errors(head, arithmetic, score_error):
     return (1 + u) * (1 + score) - 1, (1 + u) * 2 * score * ball(head.alpha) * ball(head.distance)
 
 
-def soft_mean(head, keys, arithmetic, score_error, mean, theta, reach):
-    """The bound of claim SOFT on a mean, its factor, for the keys within `reach`; None where its conditions fail."""
-    form, (inner, stored) = FORMATS[arithmetic.format], numbers(arithmetic.format)
-    u, cast, alpha = arb(inner.unit_roundoff), arb(stored.unit_roundoff), ball(head.alpha)
-    near, d = min(keys, (2 * reach + 1) ** len(head.shifts)), 2 * ball(arithmetic.exp_ulps) * u
-    c, c0 = score_errors(head, arithmetic, score_error)
+def theta_sums(alpha, c, reach):
+    """Over m != 0, with q = e^-(1 - c) alpha: of q^(m^2), of what an error c of scores moves, and beyond the reach."""
+    last = reach + 3 + math.isqrt(int(300 / float(alpha)))
+    size = [alpha * (m * m) for m in range(1, last)]
+    power = [(-(1 - c) * x).exp() for x in size]
+    peak = ball(Fraction(3, 8)) / (1 - c)
+    moved = [x * p if (1 - c) * x >= 1 else peak for x, p in zip(size, power, strict=True)]
+    return 2 * sum(power, arb(0)), 2 * sum(moved, arb(0)), 2 * sum(power[reach:], arb(0))
+
+
+def proved_mean(head, keys, n, arithmetic, score_error, reach):
+    """Factor and constant of claim ROW for n axes at once, the keys within `reach` counted; None where it is silent."""
+    form, (inner, stored), alpha = FORMATS[arithmetic.format], numbers(arithmetic.format), sharper(head)
+    u, tiny, cast = arb(inner.unit_roundoff), arb(inner.smallest_normal), arb(stored.unit_roundoff)
+    c, c0 = score_errors(head, n, arithmetic, score_error)
+    d = 2 * ball(arithmetic.exp_ulps) * u
     if arithmetic.fused:
         d = (1 + d) ** (1 + -(-keys // 32)) * (1 + u) ** -(-keys // 32) - 1
-    others, computed = beyond(alpha, head.shifts, reach), beyond((1 - c) * alpha, head.shifts, reach)
-    off = ((1 + d) * (c0.exp() * mean - 1) + d * (1 - 1 / theta)) * (1 + others)
-    far, g = (1 + d) * c0.exp() * computed, FLOAT.gamma(near, u)
-    lost = (1 + g) * 2 * 2 * far  # 1 + gamma is at most 2 on every grid
-    if not (off <= 1 and g <= 1 and (1 - g) * (1 - off) > lost):
+    others, spread, tail = theta_sums(alpha, c, reach)
+    count, grown = (2 * reach + 1) ** n, 1 / (1 - c0)
+    if not (
+        alpha * (reach + 1) ** 2 * (1 - c) >= 1
+        and max(count, keys) * u < 1
+        and 4 * (-(2 * reach + 3) * alpha).exp() < 1
+    ):
         return None
-    mu = (1 + cast) * (3 + 2 * u) * arb(inner.smallest_normal) + inner.smallest_normal + stored.smallest_subnormal
-    weights = SOFT.softmax(near, off, arb(0), g, lost, (1 + u) ** 2 * (1 + cast) - 1, mu) + 2 * far + 2 * others
-    far, coarse = 2 * far, 2 if form.cuts or arithmetic.truncates else 1
-    cut, step, once, apart = 2 * arb(form.unit_roundoff) if form.cuts else arb(0), coarse * u, 0, 2
-    if inner != stored:
-        once = 1
-        if arithmetic.stores_means:
-            step, once, apart = (1 + step) * (1 + cast) - 1, 0, 4
-    if not near * step < 1:
+    leak, beyond = 1 - (1 + others) ** -n, n * tail * (1 + others) ** (n - 1)
+    off = ((1 + d) * (grown * (1 + c * spread) ** n - 1) + d * leak) * (1 + beyond)
+    g, far = FLOAT.gamma(count, u), (1 + d) * grown * beyond
+    lost = (1 + g) * 2 * (1 + FLOAT.gamma(keys, u)) * far
+    if not g + off + lost < 1:
         return None
-    grown = (1 + cut) ** 2 * (1 + FLOAT.gamma(near, step)) * (1 + cast) ** once
-    every = (1 + cut) ** 2 * 2 * (1 + cast) ** once
-    return weights + far + (grown - 1) * (1 + weights) + grown * apart * every * far
+    mu = (1 + cast) * (3 + 2 * u) * tiny + tiny + stored.smallest_subnormal
+    quotients = (1 + u) ** 2 * (1 + cast) - 1 + g
+    weights = (quotients * (1 + off) + 2 * off + lost) / (1 - g - off - lost) + count * mu + 2 * far + 2 * beyond
+    far, coarse, terms = 2 * far, u * (2 if form.cuts or arithmetic.truncates else 1), max(keys, count)
+    cut, once, moves, stores = 2 * arb(form.unit_roundoff) if form.cuts else arb(0), int(inner != stored), 2, 1
+    if arithmetic.stores_means:
+        moves, stores = 4, terms
+        if once:
+            coarse, once = (1 + coarse) * (1 + cast) - 1, 0
+    if not terms * coarse < 1:
+        return None
+    counted, every = ((1 + cut) ** 2 * (1 + FLOAT.gamma(m, coarse)) * (1 + cast) ** once for m in (count, terms))
+    if inner == stored:
+        stores = 0
+    lost = every * (2 * terms * tiny + stores * (tiny + stored.smallest_subnormal))
+    return weights + far + (counted - 1) * (1 + weights) + counted * moves * every * far, counted * moves * lost
 
 
-def soft_factor(head, keys, arithmetic, score_error):
-    """The least of `soft_mean` over all reaches; None where it is nowhere."""
-    last, alpha = math.ceil(math.sqrt(42 / head.alpha)) + 1, ball(head.alpha)
-    mean = math.prod(moments(head, alpha, score_errors(head, arithmetic, score_error)[0]), start=arb(1))
-    theta = math.prod((1 + side_sum(alpha, s) + side_sum(alpha, -s) for s in head.shifts), start=arb(1))
-    found = [soft_mean(head, keys, arithmetic, score_error, mean, theta, reach) for reach in range(last + 1)]
-    known = [each for each in found if each is not None]
-    return reduce(arb.min, known) if known else None
+def proved_reads(head, keys, arithmetic, score_error):
+    """The least bound of claim ROW over all reaches, all axes at once or one after the other; None if it is silent."""
+    apart = arithmetic.by_axis and head.box
+    longest, n, times = (max(keys), 1, len(keys)) if apart else (math.prod(keys), len(head.shifts), 1)
+    last = math.ceil(math.sqrt(42 / max(1e-9, float(sharper(head))))) + 1 if float(sharper(head)) > 1e-5 else 0
+    means = [proved_mean(head, longest, n, arithmetic, score_error, reach) for reach in range(last + 1)] if last else []
+    means = [each for each in means if each is not None]
+    if not means:
+        return None
+    factor, constant = min(means, key=lambda each: float(each[0].mid()))
+    return (1 + factor) ** times - 1, constant * sum((1 + factor) ** k for k in range(times))
 
 
 def bounds_a_soft_mean(function, case):
     head, keys, arithmetic, score_error = case
     found = function(head, keys, arithmetic, score_error)
     with ctx.workprec(400):
-        if arithmetic.by_axis and head.box:
-            heads = [replace(head, shifts=(shift,)) for shift in head.shifts]
-            parts = [soft_factor(h, k, arithmetic, score_error) for h, k in zip(heads, keys, strict=True)]
-            proved = None if None in parts else math.prod((1 + part for part in parts), start=arb(1)) - 1
-        else:
-            proved = soft_factor(head, math.prod(keys), arithmetic, score_error)
+        proved = proved_reads(head, keys, arithmetic, score_error)
         if proved is None:
             return found.factor == math.inf
-        inner, stored = numbers(arithmetic.format)
-        tiny, smallest = ball(inner.smallest_normal), ball(stored.smallest_subnormal)
-        slack = arb(1) + ball(2) ** -12 if head.alpha >= 1 else ball(1.05)
-        lost = math.prod(keys) * (tiny * 2**30 + 2**4 * smallest)
+        factor, constant = proved
+        tiny = math.prod(keys) * (
+            ball(numbers(arithmetic.format)[0].smallest_normal) * 2**30 + ball(2) ** -220
+        )  # places of a row
+        slack = 1 + ball(2) ** -12 if sharper(head) >= 1 else ball(1.05)
         return bool(
-            proved <= ball(found.factor)
-            and ball(found.factor) <= (proved + math.prod(keys) * tiny * 2**30) * slack
-            and tiny + smallest <= ball(found.absolute)
-            and ball(found.absolute) <= lost
+            factor <= ball(found.factor)
+            and ball(found.factor) <= (factor + constant + tiny) * slack
+            and constant * (1 - TIGHT * ball(2) ** -30) <= ball(found.absolute)
+            and ball(found.absolute) <= constant * slack * 2 + tiny
         )
 
 
@@ -300,7 +295,7 @@ LICENCES = {
         },
         examples=100,
     ),
-    ("SOFT", "bounds.soft_mixing_bound"): Licence(
+    ("ROW", "bounds.soft_mixing_bound"): Licence(
         soft_heads(),
         bounds_a_soft_mean,
         {
@@ -310,8 +305,6 @@ LICENCES = {
                 replace(h, distance=h.distance / 10), k, a, e / 10
             ),
             "on a pixel": lambda h, k, a, e: soft_mixing_bound(replace(h, shifts=(0.0,) * len(h.shifts)), k, a, e),
-            "never outside": lambda h, k, a, e: soft_mixing_bound(replace(h, outside=False), k, a, e),
-            "always a box": lambda h, k, a, e: soft_mixing_bound(replace(h, box=True), k, a, e),
             "exp as documented": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, exp_ulps=2.0), e),
             "all axes at once": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, by_axis=False), e),
             "never fused": lambda h, k, a, e: soft_mixing_bound(h, k, replace(a, fused=False), e),

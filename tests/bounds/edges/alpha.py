@@ -81,7 +81,7 @@ def test_target_rounds_to_one_in_any_order(name):
             terms = np.exp(inner(-alpha) * squared)
         return torch.tensor(inner(1) / np.add.accumulate(terms[order])[-1]).to(DTYPES[name])
 
-    threshold, random = target_rounds_to_one_threshold(name), np.random.default_rng(0)
+    threshold, random = target_rounds_to_one_threshold(name, 2, 2.0), np.random.default_rng(0)
     smallest_first = np.arange(len(squared))[::-1]
     for order in (smallest_first, smallest_first[::-1], *(random.permutation(len(squared)) for _ in range(5))):
         assert share(threshold, order) == 1

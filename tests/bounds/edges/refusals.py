@@ -37,7 +37,7 @@ OF_ALPHA = {
     "leak_at_least": lambda alpha: leak_at_least(alpha, (3,)),
     "leak_reached": lambda alpha: leak_reached(alpha, (0.0,)),
     "sharpness": lambda alpha: sharpness_on_a_pixel(alpha, (0.0,), 0.0, "float32"),
-    "computed_leak": lambda alpha: computed_leak(alpha, 2, "float32"),
+    "computed_leak": lambda alpha: computed_leak(alpha, 2, "float32", 2.0),
 }
 OF_SIZE = {
     "leak": lambda bad: mixing_effect(bad, 1.0),
@@ -74,7 +74,7 @@ REFUSED = [
     (leaked_mass, [46.0, 0], "C2A007 centre .* is not one finite number for each of 0 axes"),
     (format_of, ["int8"], "C2A002 format 'int8'"),
     (hard_mixing_bound, [17.0, 2, "float32"], "C2A130 .* does not make the target's weight exactly 1"),
-    (hard_mixing_bound, [target_rounds_to_one_threshold("float32"), 2, "float32", 2.0**18], "C2A130"),
+    (hard_mixing_bound, [target_rounds_to_one_threshold("float32", 2, 2.0), 2, "float32", 2.0**18], "C2A130"),
 ]  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from conv2attn.bounds import (
     EXP_ULPS,
     FORMATS,
     RoundingBound,
-    computed_leak,
     convolution_bound,
     difference_bound,
     dot_product_terms,
@@ -171,7 +170,7 @@ def test_computed_softmaxes_and_their_means(name, keys, spread):
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_almost_hard_heads_read_the_target(name):
-    first, last = target_rounds_to_one_threshold(name), one_hot_threshold(name)
+    first, last = target_rounds_to_one_threshold(name, 2, 2.0), one_hot_threshold(name)
     ticks, inner = torch.arange(-3, 4), inner_dtype(name)
     squared = (ticks[:, None] ** 2 + ticks**2).flatten()
     for alpha in np.linspace(first, last, 6):
@@ -180,18 +179,15 @@ def test_almost_hard_heads_read_the_target(name):
         for target in (1.0, 0.0, 2.0**-10):
             inputs = torch.where(squared == 0, target, 1.0).to(inner)
             error = abs(Fraction((attention.to(inner) * inputs).sum().to(DTYPES[name]).item()) - Fraction(target))
-            bound = hard_mixing_bound(alpha, 2, name)
+            bound = hard_mixing_bound(alpha, 2, name, 2.0)
             assert error <= Fraction(bound.factor) + Fraction(bound.absolute)
             if target == 0:
                 assert (error > 0) == (alpha < last)
-    assert hard_mixing_bound(last, 2, name) == RoundingBound(0.0, 0.0)
+    assert hard_mixing_bound(last, 2, name, 2.0) == RoundingBound(0.0, 0.0)
 
 
 def test_what_is_left_out_of_a_call_is_what_is_documented():
     assert softmax_error(9, "float32") == softmax_error(9, "float32", 0.0, 2.0)
-    assert computed_leak(20.0, 2, "float32") == computed_leak(20.0, 2, "float32", 2.0)
-    assert hard_mixing_bound(20.0, 2, "float32") == hard_mixing_bound(20.0, 2, "float32", 2.0)
-    assert target_rounds_to_one_threshold("float32") == target_rounds_to_one_threshold("float32", 2, 2.0)
     assert leaked_mass(5.0) == leaked_mass(5.0, 2)
     given = {"bias": True, "casts": 1, "truncating": False, "flush_to_zero": False}
     assert convolution_bound(9, "float16") == convolution_bound(9, "float16", **given)

@@ -16,7 +16,7 @@ from conv2attn.bounds import (
     difference_bound,
     gamma,
     leaked_mass_diagonal,
-    soft_mixing_bound,
+    soft_reading,
 )
 from conv2attn.equivalence.bases import Pair, comparable_basis
 from conv2attn.equivalence.rounding import difference_bounds
@@ -36,9 +36,9 @@ def of_heads(made, alpha, shift, engine):
     head = Head(alpha, (shift, 0.0), shift**2 * (1 + 2.0**-40))
     features = score_error(made.encoding.operators().numbers(), max(SIDES), torch.float32) if engine == "sdpa" else 0.0
     kinds = arithmetics(engine, torch.float32, "cpu")
-    means = [soft_mixing_bound(head, SIDES, kind, features) for kind in kinds]
-    leak = leaked_mass_diagonal([alpha, alpha], [shift, 0.0])
-    return leak, max(mean.factor for mean in means), max(mean.absolute for mean in means)
+    leaks, means = zip(*(soft_reading(head, SIDES, kind, features) for kind in kinds), strict=True)
+    assert max(leaks) >= leaked_mass_diagonal([alpha, alpha], [shift, 0.0])
+    return max(leaks), max(mean.factor for mean in means), max(mean.absolute for mean in means)
 
 
 CASES = {

@@ -1,6 +1,7 @@
 """What heads leak that are soft, or centred between pixels: against exact arithmetic, on either side of the pair."""
 
 import math
+from dataclasses import replace
 
 import mpmath
 import pytest
@@ -21,7 +22,7 @@ from conv2attn.attention.encodings import (
     LearnedEncoding,
     SinusoidalEncoding,
 )
-from conv2attn.equivalence import certify
+from conv2attn.equivalence import certify, maps
 from conv2attn.verdicts import Strength, Verdict
 
 PROVED, BOUNDED = (Verdict.HOLDS, Strength.PROVED), (Verdict.HOLDS, Strength.BOUNDED)
@@ -252,3 +253,12 @@ def test_a_centre_that_is_not_finite_is_unsupported(wrong):
     layer.encoding.center.data[1] = wrong
     row = certify(LINE, layer, input_size=(2, 7)).rows[0]
     assert (row.verdict, row.decisive.code) == (Verdict.UNSUPPORTED, "C2A408")
+
+
+def test_the_leak_counts_the_exponential_that_was_measured(monkeypatch):
+    pair = moved(64.0, 0.0)
+    before = certify(*pair, input_size=(3, 6, 7)).rows[0].leak
+    measured = maps.arithmetics
+    coarser = {"exp_ulps": 2.0**20}
+    monkeypatch.setattr(maps, "arithmetics", lambda *args: [replace(each, **coarser) for each in measured(*args)])
+    assert certify(*pair, input_size=(3, 6, 7)).rows[0].leak > 1.1 * before
