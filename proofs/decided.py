@@ -112,11 +112,6 @@ class ProofReport(Report):
         return Verdict.HOLDS if self.formal.verdict is None else self.formal.verdict
 
     @property
-    def exit_code(self) -> int:
-        """0 all proved; 1 some claim is not; 3 the formal layer was asked for and could not be checked."""
-        return self.verdict.exit_code
-
-    @property
     def summary(self) -> str:
         proved = sum(claim.verdict is Verdict.HOLDS for claim in self.claims)
         mutants = sum(len(claim.mutants) for claim in self.claims)

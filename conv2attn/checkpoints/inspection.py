@@ -38,11 +38,6 @@ class Inspection(Report):
     findings: tuple[str, ...]
     tensors: tuple[tuple[str, tuple[int, ...], str], ...]
 
-    @property
-    def exit_code(self) -> int:
-        """0: the question was what the file is, and that is answered; a file that cannot be read is an error."""
-        return 0
-
     def facts(self) -> list[str]:
         """One line per fact."""
         numbers = sum(product(shape) for _, shape, _ in self.tensors)

@@ -47,11 +47,6 @@ class Recheck(Report):
             return Verdict.REFUTED
         return Verdict.UNDECIDED if self.unknown else Verdict(self.stored)
 
-    @property
-    def exit_code(self) -> int:
-        """0 holds, 1 refuted, 3 otherwise."""
-        return self.verdict.exit_code
-
     def document(self, verbose: bool = False) -> Document:
         """The verdict, then the contradictions and the open questions."""
         first = f"; not derived again: {self.unknown[0]}" if self.unknown and not self.wrong else ""

@@ -49,11 +49,6 @@ class Replay(Report):
         """Refuted if any input shows a difference, never more than undecided otherwise."""
         return worst_verdict(each.verdict for each in self.shown)
 
-    @property
-    def exit_code(self) -> int:
-        """1 refuted, 3 otherwise."""
-        return self.verdict.exit_code
-
     def document(self, verbose: bool = False) -> Document:
         """The verdict, then a sentence for each saved input."""
         still = sum(each.verdict is Verdict.REFUTED for each in self.shown)

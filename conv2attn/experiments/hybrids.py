@@ -112,9 +112,6 @@ class Hybrids(Report):
 
     rows: tuple[Row, ...]
 
-    verdict = "holds"
-    exit_code = 0
-
     def of(self, arm: str, column: str) -> dict[str, float]:
         """A number of an arm by seed."""
         return {row["seed"]: float(row[column]) for row in self.rows if row["arm"] == arm and row[column]}

@@ -40,9 +40,6 @@ class Pruning(Report):
     parameters: tuple[int, int]
     flops: tuple[int, int]
 
-    verdict = "holds"
-    exit_code = 0
-
     def lines(self) -> list[str]:
         """The number of heads removed, with the rule, and what that saves."""
         count = sum(map(len, self.removed.values()))

@@ -49,9 +49,6 @@ class Transformation(Report):
     layers: tuple[TransformedLayer, ...]
     finished: bool
 
-    verdict = "holds"
-    exit_code = 0
-
     def document(self, verbose: bool = False) -> Document:
         """A row for each network and for each layer."""
         said = "trained on as attention" if self.finished else "interrupted; --resume RUN continues"

@@ -64,9 +64,6 @@ class Softening(Report, Generic[Network]):
     network: Network
     layers: tuple[SoftenedLayer, ...]
 
-    verdict = "holds"
-    exit_code = 0
-
     def document(self, verbose: bool = False) -> Document:
         """A row for each layer."""
         said = f"{counted(len(self.layers), 'layer')} softened"

@@ -23,6 +23,16 @@ class Report(ABC):
         """Plain data, as JSON takes it, with verdicts as they are: no NaN, no infinity."""
 
     @property
+    def verdict(self) -> Verdict:
+        """What was decided; a result that decides nothing holds."""
+        return Verdict.HOLDS
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command that prints it: 0 holds, 1 refuted, 3 otherwise."""
+        return self.verdict.exit_code
+
+    @property
     def summary(self) -> str:
         """The first line of the report, which begins with the verdict.
 

@@ -76,9 +76,6 @@ class Starts(Report):
 
     rows: tuple[Row, ...]
 
-    verdict = "holds"
-    exit_code = 0
-
     def summary_of(self, size: Size, arm: str) -> tuple[Any, ...]:
         """One row: training set, arm, rate, runs, accuracy, gain, shifts, kept."""
         runs, plain = self.runs_of(size, arm), self.runs_of(size, plain_of(arm))

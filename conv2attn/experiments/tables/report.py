@@ -73,11 +73,6 @@ class Tables(Report):
         """Holds, or refuted where a printed number is not found again."""
         return Verdict.REFUTED if self.differing else Verdict.HOLDS
 
-    @property
-    def exit_code(self) -> int:
-        """0 where every printed number is found again, otherwise 1."""
-        return self.verdict.exit_code
-
     def cells(self) -> list[list[Cell]]:
         """The rows of the table."""
         return [

@@ -91,9 +91,6 @@ class Start(Report):
     silenced: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    verdict = "holds"
-    exit_code = 0
-
     def document(self, verbose: bool = False) -> Document:
         """A row for each head."""
         layers = len({head.layer for head in self.heads})
