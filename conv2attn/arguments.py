@@ -2,10 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +16,68 @@ from torch import Tensor, nn
 from conv2attn.errors import Conv2AttnError, UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+LISTED = 12
+"""The most names that an error lists."""
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
+
+
+@final
+@dataclass(frozen=True)
+class Selection:
+    """All names (those that fit a pattern of `only`, if there is one), except those that fit a pattern of `skip`."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(only: "Patterns", skip: "Patterns" = ()) -> "Selection":
+        """From one pattern or several, as of files.
+
+        Raises:
+            UsageError: something else (C2A006).
+        """
+        if isinstance(only, Selection):
+            return only
+        both: list[Any] = [[patterns] if isinstance(patterns, str) else patterns for patterns in (only, skip)]
+        for patterns in both:
+            if not isinstance(patterns, Iterable) or not all(isinstance(each, str) for each in patterns):
+                raise UsageError("C2A006", f"{patterns!r} is not a list of patterns", "Pass names, such as 'layer1.*'.")
+        return Selection(*map(tuple, both))
+
+    def check(self, names: Sequence[str], kind: str) -> None:
+        """Refuses a pattern that fits none of the `names` of layers of this kind, with the nearest one that does.
+
+        Raises:
+            UsageError: there is such a pattern (C2A008).
+        """
+        for pattern in (*self.only, *self.skip):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise UsageError("C2A008", f"the pattern {pattern!r} fits no {kind}", near_miss(pattern, names))
+
+    def wants(self, *names: str) -> bool:
+        """Whether what has all these names is chosen."""
+        wanted = not self.only or any(fnmatchcase(name, pattern) for name in names for pattern in self.only)
+        return wanted and not any(fnmatchcase(name, pattern) for name in names for pattern in self.skip)
+
+
+Patterns = str | Sequence[str] | Selection
+
+
+def near_miss(pattern: str, names: Sequence[str]) -> str:
+    """What to write instead of a pattern that fits none of these names.
+
+    >>> near_miss("layer1", ["conv1", "layer1.0.conv1"]), near_miss("layer1.0.conv", ["conv1", "layer1.0.conv1"])
+    ("Did you mean 'layer1.*'?", "Did you mean 'layer1.0.conv1'?")
+    >>> near_miss("stem", ["conv1", "conv2"])
+    'There are: conv1, conv2.'
+    """
+    inside, close = f"{pattern}.*", get_close_matches(pattern, names, 1)
+    if pattern and any(fnmatchcase(name, inside) for name in names):
+        return f"Did you mean {inside!r}?"
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"There are: {', '.join(names[:LISTED]) or 'none'}{rest}."
 
 
 def check_network(given: Any, name: str = "network") -> None:
@@ -39,18 +103,29 @@ def as_inputs(network: nn.Module, example_input: Any) -> Any:
     Raises:
         UsageError: it is text or a number (C2A006), or not a positive size (C2A001).
     """
+    if not is_size(example_input):
+        return example_input
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(1, *example_input, generator=generator) * 2 - 1
+    like = first_weight(network)
+    return noise if like is None else noise.to(like)
+
+
+def is_size(example_input: Any) -> bool:
+    """Whether this is the size of one image, (channels, *sides), and not what a network is called with.
+
+    Raises:
+        UsageError: it is text or a number (C2A006), or a size that is not positive (C2A001).
+    """
     if isinstance(example_input, str | os.PathLike | bytes | int | float):
         found = f"example_input is {example_input!r}, not a tensor"
         raise UsageError("C2A006", found, "Pass a tensor, or the size of an image such as (3, 224, 224).")
     sized = isinstance(example_input, Sequence) and all(type(each) is int for each in example_input)
     if not sized or not len(example_input):
-        return example_input
+        return False
     if min(example_input) < 1:
         raise UsageError("C2A001", f"example_input={tuple(example_input)} has a side below 1", "Pass positive sides.")
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.rand(1, *example_input, generator=generator) * 2 - 1
-    like = first_weight(network)
-    return noise if like is None else noise.to(like)
+    return True
 
 
 def first_weight(network: nn.Module) -> Tensor | None:

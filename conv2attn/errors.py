@@ -7,12 +7,15 @@ from typing import Any, final
 
 OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
 """An option of the command line, in the advice of an error."""
+ARGUMENTS = {"inputs": "example_input"}
+"""Arguments of Python whose option has another name."""
 
 
 class Conv2AttnError(Exception):
     """A rule was broken. Shown as `CODE what was found. What to do.`
 
-    Advice names arguments as options of the command line, `--input-size`, which Python shows as `input_size`.
+    Advice names arguments as options of the command line, `--input-size`, which Python shows as `input_size`, and
+    `--inputs` as `example_input`.
 
     Args:
         code: a key of `RULES`.
@@ -40,7 +43,9 @@ class Conv2AttnWarning(UserWarning):
 
 def in_python(advice: str) -> str:
     """Advice with the names of arguments in Python; a command to type stays as it is."""
-    return advice if "conv2attn " in advice else OPTION.sub(lambda option: option[1].replace("-", "_"), advice)
+    if "conv2attn " in advice:
+        return advice
+    return OPTION.sub(lambda option: ARGUMENTS.get(option[1], option[1].replace("-", "_")), advice)
 
 
 class UsageError(Conv2AttnError, ValueError):
@@ -107,7 +112,7 @@ RULES: dict[str, Rule] = {
     "C2A005": Rule(
         "image size unknown",
         "Neither the call nor the network says how large the images are.",
-        "Pass --input-size, such as 3x224x224, or --images.",
+        "Pass --input-size, such as 3x224x224, or --inputs.",
     ),
     "C2A006": Rule(
         "argument not understood",
@@ -329,7 +334,7 @@ RULES: dict[str, Rule] = {
     "C2A410": Rule(
         "compared on images alone",
         "Neither network was converted from the other and their graphs differ, so no bound and no proof compares them.",
-        "Ask with --tolerance whether they agree on the images; --images names more of them.",
+        "Ask with --tolerance whether they agree on the images; --inputs names more of them.",
     ),
     "C2A408": Rule(
         "weights are not finite",
@@ -386,7 +391,7 @@ RULES: dict[str, Rule] = {
     "C2A406": Rule(
         "convolution not reached",
         "No input reached this convolution, or the first network has attention in its place, so it was not compared.",
-        "Name images that reach it with --images, and pass the original network first.",
+        "Name images that reach it with --inputs, and pass the original network first.",
     ),
 }
 

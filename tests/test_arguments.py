@@ -1,5 +1,7 @@
 """Public names refuse arguments of another kind in one sentence, and take an example input as a tensor or a size."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.errors import UsageError
+from conv2attn.explore import explore
 
 NETWORK = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3))
 ENCODER = nn.TransformerEncoderLayer(8, 2, batch_first=True)
@@ -37,7 +40,44 @@ def test_the_name_of_a_file_is_to_be_loaded_first():
         conv2attn.convert("resnet18.pt")
 
 
+CONVOLUTIONS = nn.Sequential(OrderedDict(layer1=nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1))))
+ENCODERS = nn.Sequential(OrderedDict(layer1=nn.Sequential(ENCODER, ENCODER)))
+TOKENS = torch.ones(1, 4, 8)
+CHOOSING = {
+    "convert": lambda **given: conv2attn.convert(CONVOLUTIONS, **given),
+    "soften": lambda **given: conv2attn.soften(conv2attn.convert(CONVOLUTIONS), alpha=5, **given),
+    "explore": lambda **given: explore(CONVOLUTIONS, (3, 9, 9), **given),
+    "capture": lambda **given: conv2attn.capture(ENCODERS, TOKENS, **given),
+    "heads": lambda **given: conv2attn.heads(ENCODERS, TOKENS, grid=(2, 2), **given),
+    "check_span": lambda **given: conv2attn.check_span(ENCODERS, example_input=TOKENS, grid=(2, 2), **given),
+    "heads of arrays": lambda **given: conv2attn.heads({"layer1.0": np.full((9, 25, 25), 0.04)}, grid=(5, 5), **given),
+}
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_a_pattern_that_fits_nothing_is_refused_with_the_nearest_one_that_does(name):
+    with pytest.raises(UsageError, match=r"C2A008 the pattern 'layer1' fits no .*\. Did you mean 'layer1\.\*'\?"):
+        CHOOSING[name](only=["layer1"])
+    with pytest.raises(UsageError, match=r"C2A008 the pattern 'layer1' fits no .*"):
+        CHOOSING[name](skip=["layer1"])
+    with pytest.raises(UsageError, match=r"C2A008 the pattern 'planted' fits no .*\. There are: layer1\.0"):
+        CHOOSING[name](only=["layer1.*", "planted"])
+
+
+def test_softened_layers_are_chosen():
+    network = conv2attn.convert(CONVOLUTIONS)
+    assert [row.name for row in conv2attn.soften(network, alpha=5, only="layer1.0").layers] == ["layer1.0"]
+    assert [row.name for row in conv2attn.soften(network, alpha=5, skip="layer1.0").layers] == ["layer1.1"]
+    with pytest.raises(UsageError, match="C2A008 every attention layer is skipped"):
+        conv2attn.soften(network, alpha=5, skip="*")
+
+
 RUNNING = {
+    "certify": (
+        NETWORK,
+        lambda given: conv2attn.certify(NETWORK, conv2attn.convert(NETWORK), example_input=given),
+        (1, 3, 9, 9),
+    ),
     "convert": (NETWORK, lambda given: conv2attn.convert(NETWORK, given), (1, 3, 9, 9)),
     "capture": (ENCODER, lambda given: conv2attn.capture(ENCODER, given), (1, 4, 8)),
     "heads": (ENCODER, lambda given: conv2attn.heads(ENCODER, given, grid=(2, 2)), (1, 4, 8)),
@@ -49,7 +89,7 @@ RUNNING = {
 }
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", sorted(RUNNING.keys() - {"certify"}))
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])
 def test_inputs_of_another_dtype_are_refused_with_the_right_one(name, dtype):
     _, run, shape = RUNNING[name]
@@ -69,6 +109,11 @@ def test_an_example_input_is_a_tensor_or_a_size(name):
             run(wrong)
     with pytest.raises(UsageError, match="C2A001"):
         run((0, *shape[2:]))
+
+
+def test_what_to_run_on_is_said_once():
+    with pytest.raises(UsageError, match="C2A004 example_input stands beside images or input_size"):
+        conv2attn.certify(NETWORK, NETWORK, example_input=(3, 9, 9), input_size=(3, 9, 9))
 
 
 def test_the_old_name_of_an_argument_works_with_a_warning_of_the_new_one():

@@ -1,5 +1,6 @@
 """The command line: exit codes, one sentence for an error, and nothing lost."""
 
+import ast
 import io
 import json
 import re
@@ -19,6 +20,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.cli import main
+from conv2attn.cli.group import options_of
 from conv2attn.cli.network_files import counted
 from conv2attn.cli.paths import Written, check_paths
 from conv2attn.errors import CheckpointError
@@ -36,6 +38,15 @@ def folder(tmp_path, monkeypatch):
     torch.save(NETWORK, tmp_path / "net.pt")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def sentences_of(path):
+    """The texts that a file gives to errors: the constants in calls of their classes and in rules."""
+    tree = ast.parse(path.read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if re.search(r"(Error|Rule)$", ast.unparse(call.func))]
+    constants = [each.value for call in calls for each in ast.walk(call) if isinstance(each, ast.Constant)]
+    return sorted({each for each in constants if isinstance(each, str) and "--" in each})
 
 
 def test_convert_then_verify(tmp_path, monkeypatch):
@@ -93,8 +104,8 @@ def test_existing_files_are_kept(folder):
         (["--only", "layer9*"], "C2A008"),
         (["--input-size", "224"], "C2A006"),
         (["--input-size", "3x0x5"], "C2A006"),
-        (["--images", "missing.npy"], "C2A301"),
-        (["--images", "net.pt"], "C2A303"),
+        (["--inputs", "missing.npy"], "C2A301"),
+        (["--inputs", "net.pt"], "C2A303"),
         (["--device", "cuda:99"], "C2A002"),
         (["--device", "privateuseone"], "C2A002 device 'privateuseone' is not here"),
         (["--device", "meta"], "C2A002 device 'meta' is not here"),
@@ -166,7 +177,7 @@ def test_dtypes(folder, dtype):
 
 def test_images_of_the_user(folder):
     torch.save({"images": torch.randn(2, 3, 32, 32)}, "images.pt")
-    assert "2 images of images.pt" in call("convert", "net.pt", "--images", "images.pt").stdout
+    assert "2 images of images.pt" in call("convert", "net.pt", "--inputs", "images.pt").stdout
 
 
 @pytest.mark.parametrize(
@@ -183,7 +194,7 @@ def test_images_of_the_user(folder):
 )
 def test_files_without_images_are_refused(folder, name, content, match):
     np.save(name, content) if isinstance(content, np.ndarray) else torch.save(content, name)
-    refused("verify", "net.pt", "net.pt", "--images", name, match=match)
+    refused("verify", "net.pt", "net.pt", "--inputs", name, match=match)
 
 
 def test_demo_ends_with_three_commands_that_can_be_typed(tmp_path):
@@ -285,6 +296,46 @@ def test_every_command_stands_once_in_the_help_on_a_line_that_is_not_cut():
 def test_wrong_options_are_refused_though_no_image_and_no_pickle_is_read(folder, wrong, code):
     refused("convert", "net.pt", "-o", "wrong.pt", *wrong.split(), *SIZE, match=code)
     assert not (folder / "wrong.pt").exists()
+
+
+OPTIONS = {name: set(options_of(each)) for name, each in COMMANDS.items()}
+
+
+def test_options_mean_the_same_in_every_command():
+    """What a network runs on is --inputs or --input-size, and layers are chosen by --only and --skip."""
+    assert {name for name, own in OPTIONS.items() if "--only" in own} == {
+        *("convert", "soften", "explore", "heads", "check-span", "recover")
+    }
+    assert all(("--skip" in own) == ("--only" in own) for own in OPTIONS.values())
+    assert all(("--inputs" in own) == ("--input-size" in own) for own in OPTIONS.values())
+    assert not any({"--images", "--image"} & own for own in OPTIONS.values())
+
+
+@pytest.mark.parametrize(("name", "old"), [("convert", "--images"), ("verify", "--images"), ("explore", "--image")])
+def test_the_old_name_of_an_option_works_with_a_warning_of_the_new_one(folder, name, old):
+    files = {"verify": ["net.pt", "net.pt"], "explore": ["net.pt", "-o", "page.html"]}.get(name, ["net.pt"])
+    for said in ([old, "missing.npy"], [f"{old}=missing.npy"]):
+        result = call(name, *files, *said)
+        assert result.exit_code == 2
+        warned, refusal = result.stderr.splitlines()
+        assert warned == f"{old} is --inputs now, and the name {old} goes with the next release"
+        assert "C2A301 missing.npy does not exist" in refusal
+    with main.commands["train"].make_context("train", ["quadratic", "--images", "7"]) as context:
+        assert context.params["images"] == 7
+
+
+SENTENCES = [
+    (path, text)
+    for path in sorted(Path(conv2attn.__file__).parent.rglob("*.py"))
+    for text in sentences_of(path)
+    if "conv2attn " not in text
+]
+
+
+@pytest.mark.parametrize(("path", "text"), SENTENCES, ids=lambda each: each.name if isinstance(each, Path) else "")
+def test_every_option_that_an_error_names_is_one_of_a_command(path, text):
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
+    assert named <= set().union(*OPTIONS.values(), *map(options_of, main.commands["reproduce"].commands.values()))
 
 
 def test_wrong_words_are_one_sentence():

@@ -188,9 +188,8 @@ def test_a_folder_of_photos_needs_options_that_the_command_has(command, tmp_path
     monkeypatch.chdir(tmp_path)
     photos(tmp_path / "photos")
     torch.save(made().state_dict(), "model.pt")
-    option = "--image" if command == "explore" else "--inputs"
     written = {"recover": ["-o", "found.pt"], "explore": ["-o", "page.html"]}.get(command, [])
-    asked = [command, "model.pt", "--arch", f"{__file__}:made", option, "photos", *written]
+    asked = [command, "model.pt", "--arch", f"{__file__}:made", "--inputs", "photos", *written]
     if command != "explore":
         refused = CliRunner().invoke(main, asked)
         assert refused.exit_code == 2

@@ -87,7 +87,7 @@ def size_of(network: nn.Module, asked: Sequence[int] | None) -> tuple[int, ...]:
     """Channels and sides, as asked for or as the architecture has them."""
     found = asked or input_size_of(network)
     if found is None:
-        raise UsageError("C2A005", "nothing says how large an image the exported network takes", "Pass an input size.")
+        raise UsageError("C2A005", "nothing says how large an image the exported network takes")
     return tuple(found)
 
 

@@ -35,7 +35,7 @@ class Kind(Enum):
     EXPORT = "program that torch.export saved (.pt2)", STATE_DICT
     ONNX = "ONNX model", STATE_DICT
     SCRIPT = "TorchScript program", STATE_DICT.replace("model.", "torch.jit.load(FILE).")
-    ARRAYS = "file of NumPy arrays", "Pass arrays of attention to check-span, or images to --images."
+    ARRAYS = "file of NumPy arrays", "Pass arrays of attention to check-span, or images to --inputs."
     PICKLE = "pickle that torch.save did not write", STATE_DICT
     TAR = "tar archive", "Unpack it first, and pass the file inside."
     ZIP = "zip archive of something else", "Unpack it first, and pass the file inside."
@@ -44,7 +44,7 @@ class Kind(Enum):
     GGUF = "GGUF file of quantised weights", "Pass the original floating-point weights."
     POINTER = "pointer of Git LFS, not the file that it stands for", "Fetch the file with git lfs pull."
     PAGE = "web page", AGAIN
-    IMAGE = "picture", "Pass a network here, and pictures to --images."
+    IMAGE = "picture", "Pass a network here, and pictures to --inputs."
     TEXT = "text file", "Pass a file of weights."
     UNKNOWN = "file of no kind that is known here", STATE_DICT
 

@@ -47,7 +47,7 @@ def within(image: Tensor, ranges: Ranges) -> Tensor:
     )
     if not torch.compiler.is_compiling() and not inside:
         found = f"the program takes images {in_words(ranges)}, not {'x'.join(map(str, image.shape))}"
-        raise UsageError("C2A120", found, "Pass --input-size or --images within these ranges.")
+        raise UsageError("C2A120", found, "Pass --input-size or --inputs within these ranges.")
     return image
 
 

@@ -1,7 +1,7 @@
 """A converted network in one file of tensors and plain data, and back, bit for bit."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from conv2attn.arguments import is_size, renamed
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import to_plan
 from conv2attn.checkpoints.contents import contents_of
@@ -30,6 +31,7 @@ PROGRAMS = (".pt2", ".onnx")
 PLAIN = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
 
 
+@renamed(input_size="example_input")
 def save(
     network: nn.Module,
     path: str | PathLike[str],
@@ -37,7 +39,7 @@ def save(
     force: bool = False,
     refuted: bool = False,
     engine: Any = None,
-    input_size: Sequence[int] | None = None,
+    example_input: Any = None,
     bound: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
@@ -54,7 +56,9 @@ def save(
             for torch.export, .onnx for ONNX.
         force: overwrite an existing file.
         refuted: mark the file as one whose certificate was refuted.
-        engine, input_size, bound, notes: of .pt2 and .onnx; see `exporting.export`.
+        example_input: of .pt2 and .onnx: a tensor (batch, channels, *sides), or (channels, *sides), of whose size
+            images are traced; the architecture's own by default.
+        engine, bound, notes: of .pt2 and .onnx; see `exporting.export`.
     Raises:
         UsageError: it is no network (C2A006), or an option is given that a file of this suffix does not take (C2A004).
         CheckpointError: the file exists (C2A305), the suffix is none of these (C2A308), or the network is not what
@@ -72,10 +76,14 @@ def save(
     check_suffix(path)
     if not isinstance(network, nn.Module):
         raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass a converted network.")
-    options: dict[str, Any] = {"engine": engine, "input_size": input_size, "bound": bound, "notes": notes}
+    options: dict[str, Any] = {"engine": engine, "example_input": example_input, "bound": bound, "notes": notes}
     if path.suffix in PROGRAMS:
+        example = options.pop("example_input")
+        if not isinstance(example, Tensor | None) and not is_size(example):
+            raise UsageError("C2A006", "example_input is neither a tensor nor a size", "Pass one image.")
+        size = example.shape[1:] if isinstance(example, Tensor) else example
         with replacing(path, force) as temporary:
-            return export(network, temporary, path.suffix, **options)
+            return export(network, temporary, path.suffix, input_size=size, **options)
     if given := [name for name, value in options.items() if value is not None]:
         raise UsageError("C2A004", f"{given[0]} is of {' and '.join(PROGRAMS)}, not of {path.suffix}", "Leave it out.")
     plan, state = plan_to_save(network, refuted), dict(network.state_dict())

@@ -51,7 +51,7 @@ EXAMPLES = {
     "C2A307": "$ conv2attn convert resnet18.pt --max-size 0.001",
     "C2A308": "$ conv2attn convert resnet18.pt -o net.bin",
     "C2A309": ">>> net = nn.Sequential(conv2attn.convert(nn.Conv2d(3, 4, 3)), nn.AdaptiveMaxPool2d(2, True)); "
-    'conv2attn.save(net, "net.onnx", input_size=(3, 9, 9))',
+    'conv2attn.save(net, "net.onnx", example_input=(3, 9, 9))',
     "C2A310": '>>> net = type("Net", (nn.Sequential,), {"save_pretrained": lambda self, folder: None})'
     '(nn.Conv2d(3, 4, 3)); conv2attn.convert(net).save_pretrained("folder")',
     "C2A401": ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, padding=1), input_size=(3, 9, 9)))",

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from conv2attn.cli.group import Command, main
-from conv2attn.cli.options import reporting
+from conv2attn.cli.options import choosing, reading, reporting
 from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing
 from conv2attn.errors import UsageError
@@ -66,13 +66,18 @@ def recipe_options(*left_out: str, **defaults: Any) -> Callable[[Any], Any]:
 
 def recipe_option(field: Field[Any], default: Any) -> Any:
     """The option of one field of a recipe."""
-    option, shown = "--" + field.name.replace("_", "-"), default not in (None, MISSING)
+    option, shown = option_of(field.name), default not in (None, MISSING)
     if field.name == "mirror":
         return click.option(f"{option}/--no-mirror", default=None, help=HELP[field.name])
     kind = click.Choice(CHOICES[field.name]) if field.name in CHOICES else TYPES.get(field.name)
     kind = kind or (int if "int" in str(field.type) else float)
     default = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    return click.option(option, type=kind, default=default, show_default=shown, help=HELP[field.name])
+    return click.option(option, field.name, type=kind, default=default, show_default=shown, help=HELP[field.name])
+
+
+def option_of(field: str) -> str:
+    """The option of a field of a recipe."""
+    return "--train-images" if field == "images" else "--" + field.replace("_", "-")
 
 
 @main.command(example="conv2attn train quadratic --data digits --epochs 2")
@@ -95,8 +100,9 @@ def train(
     if resume is not None:
         for name in ("output", *(given.keys() - {"epochs"})):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                option = "--" + name.replace("_", "-")
-                raise UsageError("C2A004", f"{option} changes nothing beside --resume", "Leave out one of both.")
+                raise UsageError(
+                    "C2A004", f"{option_of(name)} changes nothing beside --resume", "Leave out one of both."
+                )
     recipe = None if kind is None else Recipe(kind, **{**given, "milestones": whole_numbers(given["milestones"])})
     folder = resume or output or f"runs/{kind}-{Path(given['data']).name}"
     from conv2attn.experiments.training import train as run_training
@@ -202,17 +208,18 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
 @click.option(
     "--condition", type=float, default=1e5, show_default=True, help="Remove heads whose condition number is above this."
 )
+@reading
 @reporting
-def prune(model: str, output: str, showing: Showing, **thresholds: float) -> None:
+def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds: float) -> None:
     """Remove degenerate heads from the attention classifier in MODEL.
 
     This is the pruning of App. E of the paper; the report says how much it saves. To continue training at a tenth of
     the learning rate: conv2attn train KIND --start OUTPUT --learning-rate 0.01.
     """
-    from conv2attn.checkpoints import load, save
+    from conv2attn.checkpoints import save
     from conv2attn.experiments.pruning import prune_degenerate
 
-    smaller, found = prune_degenerate(load(model), **thresholds)
+    smaller, found = prune_degenerate(reading.load(model), **thresholds)
     save(smaller, output, force=showing.force)
     showing.finish(found)
     showing.say(f"wrote {output}")
@@ -231,16 +238,18 @@ def prune(model: str, output: str, showing: Showing, **thresholds: float) -> Non
     metavar="E",
     help="Instead of --alpha: take the smallest alpha that changes each layer's output by at most E max|x|.",
 )
+@choosing("Soften")
+@reading
 @reporting
-def soften(model: str, output: str, showing: Showing, alpha: float | None, **given: float | None) -> None:
+def soften(model: str, output: str, showing: Showing, reading: Any, **given: Any) -> None:
     """Lower the sharpness of the heads in MODEL, so that they train.
 
     The report says how much attention each layer then leaks.
     """
-    from conv2attn.checkpoints import load, save
+    from conv2attn.checkpoints import save
     from conv2attn.models import soften as lower_sharpness
 
-    softening = lower_sharpness(load(model), alpha=alpha, max_difference=given["max_difference"])
+    softening = lower_sharpness(reading.load(model), **given)
     save(softening.network, output, force=showing.force)
     showing.finish(softening)
     showing.say(f"wrote {output}")

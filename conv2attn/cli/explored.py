@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from conv2attn.arguments import Selection
 from conv2attn.checkpoints.examples import example_image
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
@@ -11,14 +12,13 @@ from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import assumed_of
-from conv2attn.models.recorder import is_wanted
 
 
 def explore_file(
     model: str,
     output: str,
-    image: str | None,
-    only: tuple[str, ...],
+    inputs: str | None,
+    only: Selection,
     reading: Reading,
     force: bool,
     input_size: str | None = None,
@@ -33,19 +33,19 @@ def explore_file(
     """
     network = reading.load(model)
     if Path(output).suffix == ".svg":
-        found = [
-            (name, layer) for name, layer in attention_layers(as_attention(network)).items() if is_wanted(name, only)
-        ]
+        layers = attention_layers(as_attention(network))
+        only.check(list(layers), "layer to draw")
+        found = [(name, layer) for name, layer in layers.items() if only.wants(name)]
         if not found:
-            raise UsageError("C2A008", f"{model} has no converted layer of such a name to draw", "Choose with --only.")
+            raise UsageError("C2A008", f"{model} has no layer to draw", "Leave one in with --only and --skip.")
         write_text_atomically(output, moving_picture(found[0][1], found[0][0]), force)
         return [f"wrote {output}"]
     size = numbers(input_size, "--input-size") if input_size else None
     channels, side = (size[0], size[-1]) if size else size_for(network, not attention_layers(network))
-    if image is None:
+    if inputs is None:
         shown, words = example_image(channels, side), EXAMPLE
     else:
-        batch, words = reading.images(image, network, size or (channels, side, side))
+        batch, words = reading.images(inputs, network, size or (channels, side, side))
         batch = batch if batch.ndim == 4 else batch[None]
         shown, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
     assumed = [told] if (told := assumed_of(network)) else []

@@ -24,7 +24,6 @@ GROUPS = {
     "What to run on": (
         "input_size",
         "input_range",
-        "images",
         "inputs",
         "mean",
         "std",
@@ -35,7 +34,7 @@ GROUPS = {
         "device",
     ),
     "Network": ("width", "heads", "layers", "hidden", "patch", "positions", "dropout", "engine", "start"),
-    "Data": ("data", "mirror", "crop_padding"),
+    "Data": ("data", "images", "test_images", "mirror", "crop_padding"),
     "Optimisation": (
         *("optimiser", "learning_rate", "momentum", "weight_decay", "batch", "epochs", "schedule", "warm_up"),
         *("milestones", "step_factor", "precision"),
@@ -45,12 +44,27 @@ GROUPS = {
 """The options below each heading of a command's help; the others stand first."""
 
 
+OLD_NAMES = (("--images", "--inputs"), ("--image", "--inputs"), ("--images", "--train-images"))
+"""Options as the release before named them, each with its name of today; a command has one of the latter at most."""
+
+
 class Command(click.Command):
     """A command with an example in its help, and its options in groups."""
 
     def __init__(self, *args: Any, example: str, **given: Any):
         super().__init__(*args, **given)
         self.example = example
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Takes options by their names of the release before as well, with a warning that says the name of today."""
+        own = options_of(self)
+        today = {old: new for old, new in OLD_NAMES if new in own and old not in own}
+        for place, word in enumerate(args):
+            name, given, value = word.partition("=")
+            if name in today:
+                args[place] = today[name] + given + value
+                click.echo(f"{name} is {today[name]} now, and the name {name} goes with the next release", err=True)
+        return super().parse_args(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         """Checks the files that the call names, and runs the command."""
@@ -138,9 +152,9 @@ def advice(error: Conv2AttnError, command: click.Command) -> str:
     own = options_of(command)
 
     def placed(option: re.Match[str]) -> str:
-        others = (name for name, each in main.commands.items() if option[0] in options_of(each))
+        others = (name for names in SECTIONS.values() for name in names if option[0] in options_of(main.commands[name]))
         other = None if option[0] in own else next(others, None)
-        return f"{option[0]} of {other}" if other else option[0]
+        return f"{option[0]} (of conv2attn {other})" if other else option[0]
 
     return OPTION.sub(placed, error.remedy)
 

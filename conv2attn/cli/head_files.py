@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from conv2attn import plots
+from conv2attn.arguments import Patterns
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_atomically
@@ -30,7 +31,7 @@ def facts_in(
     inputs: str | None,
     input_size: str | None,
     reading: Reading,
-    only: Sequence[str] = (),
+    only: Patterns = (),
     extra_tokens: int | None = None,
     plot: str | None = None,
     curves: str | None = None,
@@ -55,7 +56,7 @@ def facts_of_file(
     inputs: str | None,
     input_size: str | None,
     reading: Reading,
-    only: Sequence[str],
+    only: Patterns,
     extra_tokens: int | None,
 ) -> tuple[HeadsReport, nn.Module | None]:
     """The facts of a file, and its network, if it is one."""
@@ -96,7 +97,7 @@ def recovered_in(
     inputs: str | None,
     input_size: str | None,
     reading: Reading,
-    only: Sequence[str] = (),
+    only: Patterns = (),
     force: bool = False,
 ) -> HeadsReport:
     """The facts of a file, whose nearest convolutions of one size are written to `output`, a dictionary by layer.

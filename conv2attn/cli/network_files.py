@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from conv2attn.arguments import Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.examples import demo_files
@@ -43,8 +44,7 @@ def convert_file(
     encoding: str,
     stride_by: str,
     reading: Reading,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
+    only: Selection,
     keep_refuted: bool,
     force: bool,
     engine: str | None,
@@ -54,7 +54,7 @@ def convert_file(
     original = prepared(reading.load(model), running)
     options: Any = {"alpha": number_or_auto(alpha), "encoding": encoding, "stride_by": stride_by}
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
-        network = convert(original, only=only, skip=skip, **options)
+        network = convert(original, only=only, **options)
     if not conversion_of(network).rows and not isinstance(original, STOCK):
         raise nothing_to_convert(model, original)
     with counted(original, network):
@@ -104,7 +104,7 @@ def program_options(
     outputs, size = certificate.outputs, running["input_size"]
     return {
         "engine": engine,
-        "input_size": parse_size(size) if size else None,
+        "example_input": parse_size(size) if size else None,
         "bound": outputs.bound if outputs else None,
         "notes": {"certificate": f"{certificate.verdict.value} ({certificate.strength.value}): {certificate.claim}"},
     }
@@ -265,7 +265,7 @@ def inputs(running: dict[str, Any], network: nn.Module, reading: Reading) -> dic
     if not 0 < running["input_range"] < math.inf:
         raise UsageError("C2A001", f"--input-range {running['input_range']:g} is not a positive finite number")
     size = parse_size(running["input_size"]) if running["input_size"] else None
-    images, described = reading.images(running["images"], network, size) if running["images"] else (None, None)
+    images, described = reading.images(running["inputs"], network, size) if running["inputs"] else (None, None)
     if images is not None:
         images = images.to(running["device"], getattr(torch, running["dtype"] or "float32"))
     return {

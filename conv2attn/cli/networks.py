@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import plotting, reading_images, reporting, running
+from conv2attn.cli.options import choosing, plotting, reading_images, reporting, running
 from conv2attn.cli.paths import Read, Written, check_free
 from conv2attn.cli.reports import Showing
 from conv2attn.suffixes import NETWORK
@@ -42,8 +42,7 @@ from conv2attn.suffixes import NETWORK
     show_default=True,
     help="How a strided layer skips outputs: fewer queries, or a pooling layer behind.",
 )
-@click.option("--only", multiple=True, metavar="GLOB", help="Convert only layers whose name matches; repeatable.")
-@click.option("--skip", multiple=True, metavar="GLOB", help="Do not convert layers whose name matches; repeatable.")
+@choosing("Convert")
 @click.option(
     "--engine",
     type=click.Choice(["separable", "conv", "gather", "dense"]),
@@ -61,7 +60,7 @@ def convert(
     destination = Path(output) if output else beside(Path(model))
     if output is None:
         others = [path for path in (plot, showing.report) if path]
-        check_free(showing.force, destination, *others, read=[model, *filter(None, [given["images"]])])
+        check_free(showing.force, destination, *others, read=[model, *filter(None, [given["inputs"]])])
     from conv2attn.cli import network_files
 
     certificate, written = network_files.convert_file(

@@ -54,6 +54,26 @@ def reporting(command: Any) -> Any:
     )(gathered)
 
 
+def choosing(does: str) -> Callable[[Any], Any]:
+    """The options that choose layers, given to a command as one `only`; `does` is what it does to them."""
+
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def called(*args: Any, only: tuple[str, ...], skip: tuple[str, ...], **given: Any) -> Any:
+            from conv2attn.arguments import Selection
+
+            return command(*args, only=Selection(only, skip), **given)
+
+        return options(
+            click.option(
+                "--only", multiple=True, metavar="GLOB", help=f"{does} only layers whose name matches; repeatable."
+            ),
+            click.option("--skip", multiple=True, metavar="GLOB", help="Leave out layers of such a name; repeatable."),
+        )(called)
+
+    return decorate
+
+
 SAID = ("arch", "arch_args", "max_size", "allow", "trust_pickle")
 sizing = click.option(
     "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
@@ -125,7 +145,7 @@ running = options(
         help="Random images lie between -R and R.",
     ),
     click.option(
-        "--images",
+        "--inputs",
         type=Read(),
         help="Run both networks on these images: a PNG, JPEG, folder, .npy, .npz or .pt file.",
     ),

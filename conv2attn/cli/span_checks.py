@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from conv2attn import plots
+from conv2attn.arguments import Patterns
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.writing import write_text_atomically
@@ -36,7 +37,7 @@ def attention_in(
     inputs: str | None,
     input_size: str | None,
     reading: Reading,
-    only: Sequence[str] = (),
+    only: Patterns = (),
     position_only: bool = False,
 ) -> tuple[NamedAttention, nn.Module | None]:
     """All attention in a file by name, and its network, if it is one.
@@ -74,7 +75,7 @@ def check_file(
     reading: Reading,
     extra_tokens: int | None = None,
     position_only: bool = False,
-    only: Sequence[str] = (),
+    only: Patterns = (),
     plot: str | None = None,
     certificate: str | None = None,
     force: bool = False,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import options, reading_images, reporting
+from conv2attn.cli.options import choosing, options, reading_images, reporting
 from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing, columns
 from conv2attn.suffixes import INTEGERS, PICTURE, TENSORS
@@ -32,7 +32,7 @@ INPUT_SIZE = click.option(
     help="Images, needed where attention depends on content: PNG, JPEG, folder, .npy, .npz or .pt.",
 )
 @INPUT_SIZE
-@click.option("--only", multiple=True, metavar="GLOB", help="Check only layers whose name matches; repeatable.")
+@choosing("Check")
 @click.option(
     "--position-only",
     is_flag=True,
@@ -116,7 +116,7 @@ FACTS = options(
     ),
     INPUT_SIZE,
     click.option("--grid", metavar="HxW", help="Grid of tokens, where neither the file nor the run says it."),
-    click.option("--only", multiple=True, metavar="GLOB", help="Only layers whose name matches; repeatable."),
+    choosing("Read"),
     reading_images,
 )
 

@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from conv2attn.arguments import is_size
 from conv2attn.attention.arithmetic import CHOSEN, arithmetics
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.probes import float32_precisions, indirect_convolution
@@ -32,6 +33,7 @@ def certify(
     original: nn.Module,
     network: nn.Module,
     *,
+    example_input: Any = None,
     input_size: Sequence[int] | None = None,
     input_range: float = 1.0,
     images: Tensor | None = None,
@@ -51,6 +53,7 @@ def certify(
     One certificate is made at a time in a process: torch.export keeps state in it.
 
     Args:
+        example_input: `images` if it is a tensor, and `input_size` if it is a size.
         input_size: (channels, *sides) of seeded random images, if there are no `images`.
         input_range: those images lie within +-input_range, and so do the inputs that a tolerance speaks of.
         images, labels, described: (batch, channels, *sides), their classes, and what to call them in the report.
@@ -62,7 +65,7 @@ def certify(
     Raises:
         UsageError: an argument is of the wrong kind (C2A006); nothing says what to run the networks on (C2A005), it has
             more than 2^26 numbers or some beyond the dtype (C2A001); the original does not run on it (C2A009); autocast
-            is on (C2A004); torch is compiling (C2A010).
+            is on, or two arguments say what to run on (C2A004); torch is compiling (C2A010).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 4, 3, padding=1)
@@ -70,6 +73,10 @@ def certify(
         >>> certificate.verdict, certificate.strength
         (<Verdict.HOLDS: 'holds'>, <Strength.PROVED: 'proved'>)
     """
+    if example_input is not None:
+        if images is not None or input_size is not None:
+            raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
+        images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
     numbers = {"tolerance": tolerance, "input_range": input_range, "input_size": input_size, "seed": seed}
     with LOCK, uncompiled():
         check_arguments(original, network, images=images, labels=labels, **numbers)
@@ -206,13 +213,13 @@ def random_images(
     """One seeded random image of the size given, or of the architecture's own."""
     size = input_size or input_size_of(original)
     if size is None:
-        raise UsageError("C2A005", "nothing says how large an image the networks take", "Pass an input size.")
+        raise UsageError("C2A005", "nothing says how large an image the networks take")
     like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))
     sides = "x".join(map(str, size))
     if not all(isinstance(side, int) and side > 0 for side in size):
         raise UsageError("C2A001", f"an input size of {sides} is not positive whole numbers")
     if math.prod(size) > LARGEST_IMAGE:
-        raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller input size.")
+        raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
     noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     images = (noise * input_range).to(like)
     if not images.isfinite().all():

@@ -1,12 +1,12 @@
 """The attention of any model on one image, as it ran: layers whose tokens stand on a grid over the image."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d
 
+from conv2attn.arguments import Patterns
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
 from conv2attn.explore.facts import facts_of_heads
@@ -19,7 +19,7 @@ MOST_WINDOWED = 1024
 """Tokens of an image whose windows are put together into one map."""
 
 
-def captured_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
+def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> Explored:
     """Captures every attention of `network` when it runs on `image` (1, channels, rows, columns).
 
     Weights are kept in 8 bits, or in 4 where all layers would not fit on the page otherwise. Layers of this project

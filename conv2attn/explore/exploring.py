@@ -2,14 +2,13 @@
 
 import html
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, final
 
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, check_network
+from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.examples import SIDE, example_image
 from conv2attn.checkpoints.writing import write_text_atomically
@@ -59,7 +58,8 @@ def explore(
     network: nn.Module,
     example_input: Any = None,
     *,
-    only: Sequence[str] = (),
+    only: Patterns = (),
+    skip: Patterns = (),
     title: str | None = None,
     described: str | None = None,
 ) -> Page:
@@ -71,7 +71,7 @@ def explore(
     Args:
         example_input: an image (1, channels, rows, columns), or its size; by default the first example image of this
             project, in the size that the network says.
-        only: patterns of the names of layers to show; every layer if there is none.
+        only, skip: patterns of the names of layers to show, every layer if there is none, and of those to leave out.
         title, described: what the network and the image are, in words.
     Raises:
         UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
@@ -90,12 +90,12 @@ def explore(
     if not isinstance(image, Tensor) or image.ndim != 4:
         found = "example_input is not one image (1, channels, rows, columns)"
         raise UsageError("C2A120", found, "Pass one tensor of four axes.")
-    explored = explored_on(network, image[:1], tuple(only))
+    explored = explored_on(network, image[:1], Selection.of(only, skip))
     name = title or type(network).__name__
     return Page(explore_page(explored, name, described or "the image given"), explored.left_out)
 
 
-def explored_on(network: nn.Module, image: Tensor, only: tuple[str, ...]) -> Explored:
+def explored_on(network: nn.Module, image: Tensor, only: Selection) -> Explored:
     """What a network attends to on an image: as it runs, beside layers of this project; only where nothing attends, its
     convolutions as the attention that they convert to."""
     own = attention_layers(network)
@@ -110,7 +110,10 @@ def explored_on(network: nn.Module, image: Tensor, only: tuple[str, ...]) -> Exp
     plain = {name for name, layer in own.items() if not layer.has_content or captured is None}
     if captured is not None and not plain:
         return captured
-    described = explored_layers(as_attention(network), given, only)
+    attention = as_attention(network)
+    if captured is None:
+        only.check([name or "(root)" for name in attention_layers(attention)], "layer that attends")
+    described = explored_layers(attention, given, only)
     if captured is None:
         return described
     both = (*captured.layers, *described.layers)
@@ -144,4 +147,4 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, int]:
             return each.d_in, SIDE
         if isinstance(each, nn.Conv2d):
             return each.in_channels, PUBLISHED if captured else SIDE
-    raise UsageError("C2A120", "the network does not tell the size of its images", "Pass a .npy file with --image.")
+    raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --input-size, or --inputs.")

@@ -1,6 +1,6 @@
 """The attention layers of a network on one image, as numbers from which the page computes attention and outputs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites
 from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
@@ -15,7 +16,6 @@ from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.explore.facts import SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
-from conv2attn.models.recorder import is_wanted
 
 MOST_HEADS = 256
 
@@ -39,7 +39,7 @@ class Explored:
 
 
 @torch.no_grad()
-def explored_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ()) -> Explored:
+def explored_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> Explored:
     """Describes attention layers of `network` and their inputs where it runs on `image` (1, channels, rows, columns).
 
     Args:
@@ -48,7 +48,8 @@ def explored_layers(network: nn.Module, image: Tensor, only: Sequence[str] = ())
         UnsupportedError: no layer can be shown (C2A110).
         UsageError: the network does not take the image (C2A120).
     """
-    layers = {name: layer for name, layer in attention_layers(network).items() if is_wanted(name, only)}
+    layers, selection = attention_layers(network), Selection.of(only)
+    layers = {name: layer for name, layer in layers.items() if selection.wants(name)}
     seen = inputs_of(network, layers, image)
     budget, shown = Budget(), []
     left_out = [f"{name}: the network did not run it" for name in layers if name not in seen]
@@ -89,7 +90,7 @@ def running_on(image: Tensor) -> Iterator[None]:
     except (RuntimeError, AssertionError) as error:
         size, reason = "x".join(map(str, image.shape[1:])), (str(error) or type(error).__name__).splitlines()[0]
         found = f"the network does not take an image of {size}: {reason}"
-        raise UsageError("C2A120", found, "Pass another --image.") from error
+        raise UsageError("C2A120", found, "Pass other --inputs.") from error
 
 
 def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: Budget) -> dict[str, Any] | str:

@@ -1,17 +1,17 @@
 """The attention of any model, as it runs: every softmax over keys, named by the module it happened in."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, check_network, renamed, running
+from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, renamed, running
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.attention import Unread
 from conv2attn.models.positions.reading import ATTENDS
-from conv2attn.models.recorder import Args, Call, Captured, Place, Recorder, is_wanted, run_with
+from conv2attn.models.recorder import Args, Call, Captured, Place, Recorder, run_with
 from conv2attn.models.tokens import Tokens, Windows, said_of_windows
 
 
@@ -32,9 +32,15 @@ class NamedAttention(dict[str, Any]):
         super().__init__(layers)
         self.notes, self.tokens, self.calls = notes or {}, tokens or {}, calls or {}
 
-    def only(self, patterns: Sequence[str]) -> "NamedAttention":
-        """The layers whose names fit a pattern, as of files; all without one."""
-        kept = {name: each for name, each in self.items() if is_wanted(name, patterns)}
+    def only(self, patterns: Patterns) -> "NamedAttention":
+        """The layers that are chosen.
+
+        Raises:
+            UsageError: a pattern fits none (C2A008).
+        """
+        selection = Selection.of(patterns)
+        selection.check(list(self), "layer that attends")
+        kept = {name: each for name, each in self.items() if selection.wants(name)}
         return NamedAttention(kept, self.notes, self.tokens, self.calls)
 
 
@@ -44,7 +50,8 @@ def capture(
     example_input: Tensor | tuple[Any, ...] | Mapping[str, Any],
     *,
     heads: int | None = None,
-    only: Sequence[str] = (),
+    only: Patterns = (),
+    skip: Patterns = (),
 ) -> NamedAttention:
     """The attention of each module of `network` on `example_input`: (batch, heads, queries, keys).
 
@@ -62,7 +69,7 @@ def capture(
     Args:
         example_input: a tensor, positional or named arguments; or (channels, *sides), a size for one image of noise.
         heads: the number of heads, where neither a module nor its input tells.
-        only: patterns of the names to keep, as of files; every name if there is none.
+        only, skip: patterns of the names to keep, every name if there is none, and of those to leave out.
     Raises:
         UsageError: no attention was seen (C2A501), or none of such a name (C2A008); the network does not run (C2A009),
             or an argument is of another kind (C2A006).
@@ -76,11 +83,16 @@ def capture(
     check_network(network)
     inputs = as_inputs(network, example_input)
     with running(network, inputs):
-        recorder = run_with(Recorder(network, inputs, heads, only), network, inputs)
+        recorder = run_with(Recorder(network, inputs, heads, Selection.of(only, skip)), network, inputs)
     found = {name: joined(pieces) for name, pieces in recorder.seen.items()}
-    missed = {n: reason for n, reason in unseen(network, found).items() if n not in found and is_wanted(n, only)}
+    silent = unseen(network, found)
+    if recorder.passed or found or silent:
+        own = {recorder.names[module] for module in recorder.apart}
+        known = {name or "(root)" for name in {*found, *silent, *own}} | recorder.passed
+        recorder.selection.check(sorted(known), "layer that attends")
+    missed = {n: reason for n, reason in silent.items() if n not in found and recorder.selection.wants(n)}
     if not found and not missed and recorder.passed:
-        raise UsageError("C2A008", f"{' '.join(only)} fits no layer that attends", "Name one as it is reported.")
+        raise UsageError("C2A008", "every layer that attends is skipped", "Leave one in.")
     if not found and not missed:
         raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything on these inputs")
     tokens, notes = {}, {}
@@ -153,7 +165,7 @@ def windows_in(
         return dict.fromkeys(cut)
     drawn = torch.randn(picture[:1].shape, generator=torch.Generator().manual_seed(0)).to(picture)
     noise = drawn if isinstance(inputs, Tensor) else (drawn, *inputs[1:])
-    again = run_with(Recorder(network, noise, recorder.heads, recorder.only, cuts=True), network, noise)
+    again = run_with(Recorder(network, noise, recorder.heads, recorder.selection, cuts=True), network, noise)
     return {name: again.places[name].windows if name in again.places else None for name in cut}
 
 

@@ -2,9 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.axes import heads_of, with_one_query_axis
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
@@ -33,11 +33,6 @@ class Args(NamedTuple):
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-
-
-def is_wanted(name: str, only: Sequence[str]) -> bool:
-    """Whether a name fits one of the patterns, or there is none."""
-    return not only or any(fnmatchcase(name, pattern) for pattern in only)
 
 
 @dataclass
@@ -67,12 +62,12 @@ class Recorder(TorchFunctionMode):
     """While active, keeps the attention of every wanted module whose forward runs, in the order of its calls."""
 
     def __init__(
-        self, network: nn.Module, inputs: Any, heads: int | None = None, only: Sequence[str] = (), cuts: bool = False
+        self, network: nn.Module, inputs: Any, heads: int | None = None, only: Patterns = (), cuts: bool = False
     ):
         super().__init__()
         self.names = {module: name for name, module in network.named_modules()}
         self.apart = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_of(each, *MIXED)}
-        self.heads, self.only, self.cuts = heads, only, cuts
+        self.heads, self.selection, self.cuts = heads, Selection.of(only), cuts
         self.running: list[Running] = []
         self.seen: defaultdict[str, list[Captured]] = defaultdict(list)
         self.sources = Sources(inputs)
@@ -81,7 +76,7 @@ class Recorder(TorchFunctionMode):
         self.normed: Tensor | None = None
         self.fed: Tensor | None = None
         self.open: list[tuple[int, str | None, Tensor]] = []
-        self.passed = 0
+        self.passed: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`, and keeps its attention if it is one of the ways to attend."""
@@ -139,8 +134,8 @@ class Recorder(TorchFunctionMode):
         if entry.module in self.apart:
             return
         entry.times += 1
-        if not is_wanted(name or "(root)", self.only):
-            self.passed += 1
+        if not self.selection.wants(name or "(root)"):
+            self.passed.add(name or "(root)")
             return
         whole = heads_of(attention, entry.module, self.batch_of(entry, attention), self.heads)
         self.seen[name].append(whole.detach().clone() if isinstance(whole, Tensor) and not self.cuts else whole)
@@ -215,7 +210,7 @@ def keeper(recorder: Recorder) -> Callable[[nn.Module, Any], None]:
 
     def keep(module: nn.Module, args: Any) -> None:
         assert isinstance(module, MultiHeadSelfAttention)
-        if is_wanted(name := recorder.names[module], recorder.only) and not recorder.cuts:
+        if recorder.selection.wants(name := recorder.names[module]) and not recorder.cuts:
             recorder.seen[name].append(module.attention(args[0]).expand(len(args[0]), -1, -1, -1))
 
     return keep
@@ -230,7 +225,7 @@ def keeper_of_mixture(recorder: Recorder, layer: nn.Module) -> Callable[[nn.Modu
     """A hook that keeps, as the attention of `layer`, what goes through its child."""
 
     def keep(child: nn.Module, args: Any) -> None:
-        if is_wanted(name := recorder.names[layer], recorder.only):
+        if recorder.selection.wants(name := recorder.names[layer]):
             recorder.seen[name].append(args[0].detach().clone())
 
     return keep

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from conv2attn.arguments import check_network
+from conv2attn.arguments import Patterns, Selection, check_network
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
@@ -75,7 +75,14 @@ class Softening(Report, Generic[Network]):
         return {"schema": SCHEMA, "layers": [asdict(row) for row in self.layers]}
 
 
-def soften(network: Network, *, alpha: float | None = None, max_difference: float | None = None) -> Softening[Network]:
+def soften(
+    network: Network,
+    *,
+    alpha: float | None = None,
+    max_difference: float | None = None,
+    only: Patterns = (),
+    skip: Patterns = (),
+) -> Softening[Network]:
     """A copy of a network whose quadratic heads are so soft that their centres and sharpness can be trained.
 
     Centres move at an alpha of about 5; at 128 their gradient is exactly 0.
@@ -85,9 +92,10 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
         alpha: of every head.
         max_difference: instead of alpha: each layer gets the smallest alpha with which no output changes by more than
             this times the largest |input|, in real arithmetic; at least `LOWEST`.
+        only, skip: glob patterns of the names of layers to soften, or to leave.
     Raises:
-        UsageError: not one of alpha and max_difference (C2A004), no attention layer (C2A008), or a difference that is
-            not positive (C2A001).
+        UsageError: not one of alpha and max_difference (C2A004), no attention layer or none that fits a pattern
+            (C2A008), or a difference that is not positive (C2A001).
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads are not quadratic, read content, leak more than `max_difference` allows
             already, or round by more in this dtype (C2A603).
@@ -108,7 +116,12 @@ def soften(network: Network, *, alpha: float | None = None, max_difference: floa
     layers = attention_layers(softened)
     if not layers:
         raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
-    rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in layers.items())
+    selection = Selection.of(only, skip)
+    selection.check([name or "(root)" for name in layers], "attention layer")
+    chosen = {name: layer for name, layer in layers.items() if selection.wants(name or "(root)")}
+    if not chosen:
+        raise UsageError("C2A008", "every attention layer is skipped", "Leave one in.")
+    rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in chosen.items())
     return Softening(softened, rows)
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from torch import nn
 
-from conv2attn.arguments import renamed
+from conv2attn.arguments import Patterns, Selection, renamed
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset, terms
 from conv2attn.errors import UsageError
@@ -47,7 +47,8 @@ def check_span(
     position_only: bool = False,
     exact: bool = False,
     structure: Any = None,
-    only: Sequence[str] = (),
+    only: Patterns = (),
+    skip: Patterns = (),
     progress: Callable[[int, int, str], None] | None = None,
 ) -> SpanReport:
     """Whether attention can express every convolution of a kernel: the shifts lie in the span of the attention rows.
@@ -82,7 +83,7 @@ def check_span(
             decides.
         position_only: read each layer of a network that attends from its parameters, by position alone, and name those
             that cannot be read so; see docs/check-span.md for the kinds that are known.
-        only: patterns of names of layers; nothing is computed of others.
+        only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
         UsageError: not attention (C2A502), no grid (C2A503), offsets that do not fit (C2A504), or arguments (C2A001 to
@@ -109,7 +110,7 @@ def check_span(
     check_numbers(eps, max_phi, memory_limit)
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
-    given = layers_of(attention, example_input, grid, only, position_only)
+    given = layers_of(attention, example_input, grid, Selection.of(only, skip), position_only)
     asked: dict[str, tuple[Offset, ...]] = {}
 
     def check_layer(place: int, name: str) -> SpanRow:

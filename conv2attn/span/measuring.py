@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from torch import nn
 
-from conv2attn.arguments import renamed
+from conv2attn.arguments import Patterns, Selection, renamed
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.capture import NamedAttention
 from conv2attn.models.positions import Unread
@@ -31,7 +31,8 @@ def heads(
     *,
     grid: Sequence[int] | int | None = None,
     extra_tokens: int | Mapping[str, int] | None = None,
-    only: Sequence[str] = (),
+    only: Patterns = (),
+    skip: Patterns = (),
     memory_limit: int = MEMORY_LIMIT,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> HeadsReport:
@@ -49,7 +50,7 @@ def heads(
             where they are a square, or where layers of a network have as many times fewer along each axis as one that
             has these.
         extra_tokens: leading tokens that are no pixels, of all layers or by name; as the run says by default.
-        only: patterns of names of layers; nothing is computed of others.
+        only, skip: patterns of names of layers, and of those to leave out; nothing is computed of others.
         memory_limit: bytes of temporary arrays.
         progress: called before each layer with its number from 1, the number of layers, and its name.
     Raises:
@@ -63,7 +64,7 @@ def heads(
         ('shift', (-1, -1), 1.0)
     """
     network = model if isinstance(model, nn.Module) else None
-    found = layers_of(model, example_input, grid, only)
+    found = layers_of(model, example_input, grid, Selection.of(only, skip))
     facts = []
     for place, (name, given) in enumerate(found.items(), 1):
         if progress is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, running
+from conv2attn.arguments import Patterns, Selection, as_inputs, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.errors import Conv2AttnError, UsageError
@@ -15,7 +15,7 @@ from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
 from conv2attn.models.positions.reading import ATTENDS
-from conv2attn.models.recorder import call, is_wanted
+from conv2attn.models.recorder import call
 from conv2attn.models.tokens import Tokens, Windows
 from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
@@ -139,7 +139,7 @@ def layers_of(
     model: Any,
     inputs: Any = None,
     grid: Sequence[int] | int | None = None,
-    only: Sequence[str] = (),
+    only: Patterns = (),
     position_only: bool = False,
 ) -> NamedAttention:
     """The attention of a model by name: captured on inputs, else by position alone; or what is attention already.
@@ -166,10 +166,7 @@ def layers_of(
         if isinstance(model, PositionAttention) and as_sides(grid, len(model.grid.keys)) not in (None, model.grid.keys):
             sides = "x".join(map(str, model.grid.keys))
             raise UsageError("C2A503", f"its parameters are those of a grid {sides}", "Leave out the grid.")
-    kept = found.only(only)
-    if not kept and found:
-        raise UsageError("C2A008", f"{' '.join(only)} fits no layer that attends", f"Say {next(iter(found))!r}, say.")
-    return kept
+    return found.only(only)
 
 
 def own_alone(model: nn.Module) -> bool:
@@ -243,13 +240,16 @@ def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
     return found
 
 
-def captured(model: nn.Module, inputs: Any, only: Sequence[str] = ()) -> NamedAttention:
+def captured(model: nn.Module, inputs: Any, only: Patterns = ()) -> NamedAttention:
     """The attention of a network on inputs, or on all batches of a loader.
 
     Our own layers that read no content are what their parameters say, on the grids that they meet.
     """
     own = {name or "(root)": layer for name, layer in attention_layers(model).items() if not layer.has_content}
-    own = {name: layer for name, layer in own.items() if is_wanted(name, only)}
+    alone, selection = bool(own) and own_alone(model), Selection.of(only)
+    if alone:
+        selection.check(list(own), "layer that attends")
+    own = {name: layer for name, layer in own.items() if selection.wants(name)}
     inputs = as_inputs(model, inputs)
     batches = [inputs] if isinstance(inputs, Tensor | tuple | Mapping) else list(inputs)
     batches = [each[0] if isinstance(each, list) else each for each in batches]
@@ -257,9 +257,9 @@ def captured(model: nn.Module, inputs: Any, only: Sequence[str] = ()) -> NamedAt
         raise UsageError("C2A501", "the loader holds no batch", "Pass one that does.")
     with running(model, batches[0]):
         met = tokens_met(model, own, batches[0])
-    if own and own_alone(model):
+    if alone:
         return NamedAttention({name: own[name] for name in met}, tokens=met)
-    seen = [capture(model, batch, only=only) for batch in batches]
+    seen = [capture(model, batch, only=selection) for batch in batches]
     named = rooted({name: joined_over([each[name] for each in seen]) for name in seen[0]})
     named |= {name: own[name] for name in met if name in named}
     return NamedAttention(named, rooted(seen[0].notes), rooted(seen[0].tokens) | met, rooted(seen[0].calls))

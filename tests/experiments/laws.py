@@ -62,7 +62,7 @@ def test_interrupted_run_writes_a_checkpoint_and_continues(tmp_path, monkeypatch
     monkeypatch.setattr("conv2attn.experiments.training.loop.read_images_of", read_images_of)
     recipe = small("quadratic", epochs=400, learning_rate=0.01)
     options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--learning-rate", "0.01"]
-    options += ["--data", "digits", "--images", "40", "--batch", "10", "--epochs", "400"]
+    options += ["--data", "digits", "--train-images", "40", "--batch", "10", "--epochs", "400"]
     folder = tmp_path / "run"
     process = subprocess.Popen([*COMMAND, "quadratic", *options, "-o", folder], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
@@ -87,7 +87,7 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path, monkeypatch):
     recipe = small("quadratic", dropout=0.0, images=200, batch=20, precision="float64", positions=400)
     one = train(recipe, tmp_path / "one", report=quiet)
     options = ["--width", "16", "--heads", "4", "--layers", "2", "--hidden", "24", "--dropout", "0"]
-    options += ["--data", "digits", "--images", "200", "--batch", "20", "--epochs", "2", "--precision", "float64"]
+    options += ["--data", "digits", "--train-images", "200", "--batch", "20", "--epochs", "2", "--precision", "float64"]
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *COMMAND[2:]]
     command = [sys.executable, "-m", *torchrun, "quadratic", *options, "-o", tmp_path / "two"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

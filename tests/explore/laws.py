@@ -151,7 +151,7 @@ def test_only_layers_that_fit_a_pattern_are_shown():
     assert [each["name"] for each in captured_layers(Transformer(1), image(), ["att*"]).layers] == ["attention"]
     with pytest.raises(UnsupportedError, match="no attention layer of such a name"):
         explored_layers(converted(), image(), ["none"])
-    with pytest.raises(UsageError, match="C2A008 none fits no layer"):
+    with pytest.raises(UsageError, match="C2A008 the pattern 'none' fits no layer that attends"):
         captured_layers(Transformer(1), image(), ["none"])
 
 
@@ -167,7 +167,7 @@ def weights(tmp_path):
 
 
 def test_the_command_writes_the_page(weights):
-    page, taken = weights / "page.html", ["explore", weights / "layer.pt", "-o", weights / "page.html", "--image"]
+    page, taken = weights / "page.html", ["explore", weights / "layer.pt", "-o", weights / "page.html", "--inputs"]
     np.save(weights / "other.npy", np.zeros((1, 5, 7, 9), np.float32))
     refused(*taken, weights / "other.npy", match="C2A120")
     assert not page.exists()
@@ -182,7 +182,7 @@ def test_the_command_captures_the_attention_of_other_libraries(weights):
         "from explore.cases import Transformer\n\n\ndef build():\n    return Transformer(1)\n"
     )
     read = ["explore", weights / "transformer.pt", "--arch", f"{weights / 'factory.py'}:build"]
-    told = call(*read, "--image", weights / "image.npy", "-o", weights / "page.html")
+    told = call(*read, "--inputs", weights / "image.npy", "-o", weights / "page.html")
     assert told.exit_code == 0, told.output
     assert '"kind":"stored"' in (weights / "page.html").read_text()
 
@@ -190,7 +190,7 @@ def test_the_command_captures_the_attention_of_other_libraries(weights):
 def test_the_command_takes_a_picture(tmp_path):
     page, picture = tmp_path / "page.html", tmp_path / "dot.png"
     Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(picture)
-    taken = ["explore", ROOT / "examples" / "attention-quadratic.pt", "--image", picture, "-o", page]
+    taken = ["explore", ROOT / "examples" / "attention-quadratic.pt", "--inputs", picture, "-o", page]
     assert call(*taken).exit_code == 0
     assert "1 image of dot.png resized to 28x28, values from 0 to 1" in page.read_text()
     picture.write_bytes(b"no picture")

@@ -1,17 +1,16 @@
 """Theorem 1 over a whole network: a copy in which every convolution is a multi-head self-attention."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, final, overload
+from dataclasses import replace
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from torch import Tensor, nn
 
-from conv2attn.arguments import as_inputs, check_network
+from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import HeadPositions, MultiHeadSelfAttention
-from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
+from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.models.conversion.outcomes import (
     CONVERTED,
     SKIPPED,
@@ -55,8 +54,8 @@ class Options(TypedDict, total=False):
     trainable: bool
     content: Content
     max_error: float | None
-    only: str | Sequence[str]
-    skip: str | Sequence[str]
+    only: Patterns
+    skip: Patterns
 
 
 @overload
@@ -78,8 +77,8 @@ def convert(
     trainable: bool = False,
     content: Content = "none",
     max_error: float | None = None,
-    only: str | Sequence[str] = (),
-    skip: str | Sequence[str] = (),
+    only: Patterns = (),
+    skip: Patterns = (),
     patch: int | Sequence[int] | None = None,
 ) -> nn.Module:
     """A copy of `model` with every convolution replaced by an equal multi-head self-attention.
@@ -135,8 +134,9 @@ def convert(
     rows, refused = attend_in_layers(network, names, settings, selection)
     seen = record(copy_network(network), example_input) if example_input is not None else None
     of_calls = {call: [*names[call.owner], call.name] for call in (seen.calls.values() if seen else ())}
-    selection.check(each for known in (*map(names.__getitem__, rows), *of_calls.values()) for each in known)
-    attending = [call for call, known in of_calls.items() if selection.wants(known)]
+    known = (*map(names.__getitem__, rows), *of_calls.values())
+    selection.check([name for each in known for name in each], "convolution")
+    attending = [call for call, known in of_calls.items() if selection.wants(*known)]
     if "" in refused and not attending:
         raise refused[""]
     redirect_calls(network, attending, settings, [call for call in of_calls if call not in attending])
@@ -153,7 +153,7 @@ def convert(
 
 
 def attend_in_layers(
-    network: nn.Module, names: Mapping[str, Sequence[str]], settings: Settings, selection: "Selection"
+    network: nn.Module, names: Mapping[str, Sequence[str]], settings: Settings, selection: Selection
 ) -> tuple[dict[str, ConversionRow], dict[str, Conv2AttnError]]:
     """Makes the convolution layers of `network` attention, and says what became of each; and the errors of those left.
 
@@ -165,7 +165,7 @@ def attend_in_layers(
         if not isinstance(module, STOCK) or CHILD in module._modules:
             continue
         signature, outcome, reason = describe(module), SKIPPED, "on request"
-        if selection.wants(names[name]):
+        if selection.wants(*names[name]):
             try:
                 with naming(name):
                     attend(module, name, settings)
@@ -197,41 +197,6 @@ def names_in(network: nn.Module) -> dict[str, list[str]]:
 def with_remark(row: ConversionRow, remark: str) -> ConversionRow:
     """A row with one more thing to know."""
     return replace(row, reason="; ".join(filter(None, (row.reason, remark))))
-
-
-@final
-@dataclass(frozen=True)
-class Selection:
-    """All names (those that fit a pattern of `only`, if there is one), except what fits a pattern of `skip`."""
-
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(only: str | Sequence[str], skip: str | Sequence[str]) -> "Selection":
-        """From one pattern or several."""
-        both = [[patterns] if isinstance(patterns, str) else patterns for patterns in (only, skip)]
-        for patterns in both:
-            if not isinstance(patterns, Iterable) or not all(isinstance(each, str) for each in patterns):
-                raise UsageError("C2A006", f"{patterns!r} is not a list of patterns", "Pass names, such as 'layer1.*'.")
-        return Selection(*map(tuple, both))
-
-    def check(self, names: Iterable[str]) -> None:
-        """Raises UsageError (C2A008) for a pattern that fits none of `names`."""
-        known = list(names)
-        for pattern in (*self.only, *self.skip):
-            if not any(fnmatchcase(name, pattern) for name in known):
-                raise UsageError(
-                    "C2A008",
-                    f"the pattern {pattern!r} fits no convolution",
-                    f"There are: {', '.join(known) or 'none'}.",
-                )
-
-    def wants(self, names: Iterable[str]) -> bool:
-        """Whether what has all these `names` is to be converted."""
-        known = list(names)
-        wanted = not self.only or any(fnmatchcase(name, pattern) for name in known for pattern in self.only)
-        return wanted and not any(fnmatchcase(name, pattern) for name in known for pattern in self.skip)
 
 
 def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:

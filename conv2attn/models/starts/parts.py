@@ -5,12 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import Selection
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.axes import HEADS
 from conv2attn.models.recorder import call
@@ -207,10 +207,9 @@ def named_writers(network: nn.Module, patterns: Sequence[str]) -> list[str]:
         UsageError: a pattern fits none (C2A008).
     """
     names = [name for name, module in network.named_modules() if isinstance(module, Writer)]
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise UsageError("C2A008", f"writers={pattern!r} fits no linear layer, convolution or embedding")
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    selection = Selection.of(patterns)
+    selection.check(names, "linear layer, convolution or embedding")
+    return [name for name in names if patterns and selection.wants(name)]
 
 
 def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> tuple[str, Tensor]:

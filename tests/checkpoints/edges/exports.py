@@ -58,7 +58,7 @@ def roundoffs(outputs):
 
 def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
     network, converted = pair
-    told = save(converted, tmp_path / "net.pt2", input_size=(4, 8, 6))
+    told = save(converted, tmp_path / "net.pt2", example_input=(4, 8, 6))
     assert "batch and sides" in told[0]
     images, outputs = cases(network)
     torch.save({"images": images, "outputs": outputs, "allowed": roundoffs(outputs)}, tmp_path / "case.pt")
@@ -73,7 +73,7 @@ def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
 @pytest.mark.parametrize("engine", [None, "conv"])
 def test_an_onnx_file_is_attention_or_convolutions(pair, tmp_path, engine):
     network, converted = pair
-    told = save(converted, tmp_path / "net.onnx", input_size=(4, 8, 6), engine=engine)
+    told = save(converted, tmp_path / "net.onnx", example_input=(4, 8, 6), engine=engine)
     assert "batch and sides" in told[0]
     model = onnx.load(tmp_path / "net.onnx")
     onnx.checker.check_model(model)
@@ -107,7 +107,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_geometry_of_a_layer_is_exported(tmp_path, name):
     convolution, size = LAYERS[name]
-    told = save(conv2attn.convert(nn.Sequential(convolution)), tmp_path / "net.onnx", input_size=size)
+    told = save(conv2attn.convert(nn.Sequential(convolution)), tmp_path / "net.onnx", example_input=size)
     assert "batch and sides" in told[0]
 
 
@@ -119,7 +119,7 @@ def test_soft_heads_between_pixels_are_exported(tmp_path, alpha):
     with torch.no_grad():
         layer.encoding.center.add_(torch.rand(9, 2) - 0.5)
         layer.encoding.alpha.mul_(1 + torch.rand(9))
-    save(nn.Sequential(layer), tmp_path / "net.onnx", input_size=(4, 7, 6))
+    save(nn.Sequential(layer), tmp_path / "net.onnx", example_input=(4, 7, 6))
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     image = torch.randn(2, 4, 9, 8)
     (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
@@ -131,7 +131,7 @@ def test_the_nodes_of_a_layer_do_not_grow_with_its_heads(tmp_path):
     counts = set()
     for side in (3, 5):
         network = conv2attn.convert(nn.Sequential(nn.Conv2d(4, 4, side, padding=side // 2, groups=4)))
-        save(network, tmp_path / f"{side}.onnx", input_size=(4, 6, 7))
+        save(network, tmp_path / f"{side}.onnx", example_input=(4, 6, 7))
         counts.add(len(onnx.load(tmp_path / f"{side}.onnx").graph.node))
     assert len(counts) == 1
 
@@ -146,7 +146,7 @@ def test_a_program_that_computes_something_else_is_not_kept(pair, tmp_path, monk
 
     monkeypatch.setattr(exporting, "traced", wrong)
     with pytest.raises((CheckpointError, RuntimeError, AssertionError)):
-        save(converted, tmp_path / name, input_size=(4, 8, 6), engine="conv")
+        save(converted, tmp_path / name, example_input=(4, 8, 6), engine="conv")
     assert not list(tmp_path.iterdir())
 
 
@@ -161,7 +161,7 @@ def test_a_small_error_in_a_weight_is_seen(pair, tmp_path, monkeypatch):
 
     monkeypatch.setattr(exporting, "traced", off)
     with pytest.raises(CheckpointError, match="C2A309 the file differs by"):
-        save(converted, tmp_path / "net.pt2", input_size=(4, 8, 6))
+        save(converted, tmp_path / "net.pt2", example_input=(4, 8, 6))
     assert not list(tmp_path.iterdir())
 
 
@@ -175,13 +175,13 @@ def test_nothing_says_how_large_the_images_are(pair, tmp_path):
 def test_a_generator_of_a_single_pixel_is_exported_with_free_sides(tmp_path, suffix):
     stages = nn.ConvTranspose2d(10, 8, 4, bias=False), nn.BatchNorm2d(8), nn.ConvTranspose2d(8, 3, 4, 2, 1), nn.Tanh()
     network = conv2attn.convert(nn.Sequential(*stages).eval())
-    told = save(network, tmp_path / f"net{suffix}", input_size=(10, 1, 1))
+    told = save(network, tmp_path / f"net{suffix}", example_input=(10, 1, 1))
     assert told[0] == "free sizes: batch and sides"
 
 
 def test_options_of_programs_are_not_ignored_in_other_files(tmp_path):
     layer = conv2attn.convert(nn.Conv2d(3, 4, 3))
-    with pytest.raises(UsageError, match=r"C2A004 input_size is of \.pt2 and \.onnx, not of \.pt"):
-        save(layer, tmp_path / "layer.pt", input_size=(3, 8, 8))
+    with pytest.raises(UsageError, match=r"C2A004 example_input is of \.pt2 and \.onnx, not of \.pt"):
+        save(layer, tmp_path / "layer.pt", example_input=(3, 8, 8))
     with pytest.raises(UsageError, match="C2A006 str is not a torch"):
         save("layer", tmp_path / "layer.pt")

@@ -162,7 +162,7 @@ def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
     Path("net.py").write_text("from torch import nn\ndef conv():\n    return nn.Conv2d(3, 4, 3)\n")
     conv2attn.save(conv2attn.convert(layer), "attn.pt")
     put("folder", PIXELS)
-    options = ["--images", "folder", "--mean", "0.5", "--std", "0.25", "--format", "json", "--arch", "net.py:conv"]
+    options = ["--inputs", "folder", "--mean", "0.5", "--std", "0.25", "--format", "json", "--arch", "net.py:conv"]
     result = CliRunner().invoke(main, ["verify", "conv.pt", "attn.pt", *options])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)["outputs"]["images"]

@@ -79,7 +79,7 @@ def test_an_image_out_of_range_is_refused_with_the_ranges():
 def program(request, net, tmp_path_factory):
     """Where the exported program of the converted network is."""
     path = tmp_path_factory.mktemp("programs") / request.param
-    save(conv2attn.convert(net), path, input_size=(3, 6, 8), engine="conv")
+    save(conv2attn.convert(net), path, example_input=(3, 6, 8), engine="conv")
     return str(path)
 
 

@@ -132,7 +132,7 @@ def test_what_is_read_is_never_overwritten(files):
     before = (files / "right.pt").read_bytes()
     told = "right.pt is read by this call, and would be overwritten. Name another file."
     refused("verify", "net.pt", "right.pt", *SIZE, writing, "./right.pt", "--force", match=told)
-    refused("verify", "net.pt", "soft.pt", "--images", "right.pt", writing, "right.pt", "--force", match=told)
+    refused("verify", "net.pt", "soft.pt", "--inputs", "right.pt", writing, "right.pt", "--force", match=told)
     refused("convert", "right.pt", "-o", "right.pt", "--force", match=told)
     assert (files / "right.pt").read_bytes() == before
 

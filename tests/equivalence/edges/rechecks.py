@@ -101,7 +101,7 @@ def test_what_the_separate_code_does_not_read_is_undecided_and_named_first():
 def test_a_tolerance_and_images_are_derived_again():
     pair(conv2attn.convert(network(), alpha=8.0))
     torch.save({"images": torch.rand(3, 2, 6, 5)}, "images.pt")
-    body = certified("a.pt", "b.pt", "--tolerance", "0.5", "--images", "images.pt")
+    body = certified("a.pt", "b.pt", "--tolerance", "0.5", "--inputs", "images.pt")
     assert body["verdict"] == "holds"
     assert again()[0] == 0
     assert again({**body, "claim": body["claim"].replace("0.5", "0.05")})[0] == 1

@@ -18,7 +18,7 @@ from conv2attn.experiments.training.networks import classifies, hybrid
 from conv2attn.experiments.transform import contents
 from conv2attn.models import attention_layers
 
-RECIPE = ["--data", "digits", "--images", "40", "--batch", "10", "--epochs", "2", "--test-images", "20"]
+RECIPE = ["--data", "digits", "--train-images", "40", "--batch", "10", "--epochs", "2", "--test-images", "20"]
 
 
 @pytest.fixture(scope="module")

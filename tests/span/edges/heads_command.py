@@ -89,7 +89,10 @@ def test_facts_as_json_and_csv():
     [
         (["heads", "examples/resnet18.pt"], "C2A501"),
         (["heads", "heads.npz", "--inputs", "heads.npz"], "C2A004 --inputs"),
-        (["heads", "heads.npz", "--only", "third"], "C2A008 third fits no layer"),
+        (
+            ["heads", "heads.npz", "--only", "third"],
+            "C2A008 the pattern 'third' fits no layer that attends. There are: first, second.",
+        ),
         (["recover", "heads.npz", "-o", "found.pt"], "C2A505"),
         (["recover", "layer.pt", "-o", "layer.pt"], "C2A004"),
     ],
