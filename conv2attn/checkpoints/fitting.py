@@ -12,6 +12,7 @@ from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.states import State
 from conv2attn.errors import CheckpointError
 
+UNREAD = "pooler."
 SHOWN = 4
 COUNTER = ".num_batches_tracked"
 
@@ -114,3 +115,31 @@ def differing_classes(found: Misfit) -> tuple[int, int] | None:
     }
     same_rank = all(len(file) == len(network) for _, file, network in found.shapes)
     return next(iter(pairs)) if len(pairs) == 1 and same_rank else None
+
+
+def fill_by_transformers(
+    network: Any, tensors: Mapping[str, Tensor], path: str, name: str
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A network of the same class and configuration with these weights, and what was assumed.
+
+    A missing pooler keeps fresh weights, which is said: no attention and no convolution comes after it.
+
+    Raises:
+        CheckpointError: weights are missing, left over, or of another shape (C2A304).
+    """
+    try:
+        model, told = type(network).from_pretrained(
+            None, config=network.config, state_dict=dict(tensors), output_loading_info=True
+        )
+    except (RuntimeError, ValueError, OSError, KeyError, TypeError) as error:
+        raise CheckpointError("C2A304", f"{path} does not fit {name} ({str(error).splitlines()[0]})") from error
+    pooler = sorted(key for key in told["missing_keys"] if key.startswith(UNREAD))
+    lists = {
+        "missing": sorted(key for key in told["missing_keys"] if not key.startswith(UNREAD)),
+        "unexpected": sorted(told["unexpected_keys"]),
+        "of another shape": sorted(str(each) for each in told["mismatched_keys"]),
+    }
+    if any(lists.values()):
+        found = "; ".join(f"{len(keys)} {what}: {listed(keys)}" for what, keys in lists.items() if keys)
+        raise CheckpointError("C2A304", f"{path} does not fit {name}: {found}", "Pass the state dict of such a model.")
+    return model, (f"the pooler is not stored and has fresh weights ({listed(pooler)})",) if pooler else ()

@@ -13,12 +13,11 @@ from torch import nn
 from conv2attn.checkpoints import plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, of_config
 from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
-from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, listed, misfit
+from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, fill_by_transformers, listed, misfit
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.preflight import LARGEST_FILE
 from conv2attn.checkpoints.registries import candidates, hinted, installed, own_name
 from conv2attn.checkpoints.states import State, readings, state_in
-from conv2attn.checkpoints.transformed import fill_by_transformers
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import Provenance, provenance_of, with_provenance
 from conv2attn.models.zoo import published, resnet
