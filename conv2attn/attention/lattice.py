@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import final
 
 from conv2attn.basis import Offset
@@ -18,7 +18,7 @@ class Lattice:
     kernel_size: Offset
     order: tuple[int, ...]
 
-    @property
+    @cached_property
     def in_order(self) -> bool:
         """Whether the heads are listed row-major already."""
         return self.order == tuple(range(len(self.order)))

@@ -258,35 +258,41 @@ class MultiHeadSelfAttention(nn.Module):
         if image.dtype != weight.dtype or image.device != weight.device:
             ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
             raise UsageError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)
-        if readable(image):
-            basis = unstacked(basis, self.name)
         if not readable(image):
             question = self.question(basis, image)
             recipe = recipe_for(self.engine, question, image)
             if not question.free:
                 question.known.assert_current(basis.operators)
             return recipe.run(basis, image)
+        basis = unstacked(basis, self.name)
         return self.recipe(basis, image).run(basis, image)
 
     def recipe(self, basis: Basis, image: Tensor) -> Recipe:
         """The recipe for images of this shape: the one that is kept, where it was decided for the present values."""
-        known = self.known(basis, image)
-        key = (self.engine, image.shape, self.memory_limit, torch.is_grad_enabled())
+        known = self.current(basis, image)
+        training = torch.is_grad_enabled()
+        trained = training and any(value.requires_grad for value in basis.operators.values)
+        key = (self.engine, image.shape, self.memory_limit, training, trained)
         recipe = known.recipes.get(key)
-        if recipe is None or recipe.padding is not basis.padding or recipe.sites is not basis.sites:
+        if recipe is None or not recipe.serves(basis):
             recipe = known.recipes[key] = recipe_for(self.engine, self.question(basis, image), image)
         return recipe
 
     def known(self, basis: Basis, image: Tensor) -> Known:
         """Facts read off the operators; read again where that is possible and the values have changed."""
-        place = (image.dtype, image.device.type)
-        known = self._known.get(place)
         if readable(image):
-            if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
-                known = self.read(basis.operators, image)
-        elif known is None:
+            return self.current(basis, image)
+        known = self._known.get((image.dtype, image.device.type))
+        if known is None:
             if torch.compiler.is_compiling() or image.device.type == "meta":
                 raise refuse_unread(self.name)
+            known = self.read(basis.operators, image)
+        return known
+
+    def current(self, basis: Basis, image: Tensor) -> Known:
+        """The same for an image whose values can be read now."""
+        known = self._known.get((image.dtype, "cpu"))
+        if known is None or known.flags != backend_flags("cpu") or not known.is_current(basis.operators):
             known = self.read(basis.operators, image)
         return known
 

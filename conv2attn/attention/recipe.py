@@ -38,6 +38,11 @@ class Recipe:
     run: Run
     engine: str
 
+    def serves(self, basis: Basis) -> bool:
+        """Whether it was decided for this padding and these queries."""
+        same = self.padding is basis.padding and self.sites is basis.sites
+        return same or (self.padding == basis.padding and self.sites == basis.sites)
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -156,7 +161,7 @@ def score_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def readable(image: Tensor) -> bool:
     """Whether values on the device of `image` can be read now: without a wait, and without fixing them in a graph."""
-    return image.device.type == "cpu" and not torch.compiler.is_compiling()
+    return image.is_cpu and not torch.compiler.is_compiling()
 
 
 def refuse_unread(name: str) -> EngineError:

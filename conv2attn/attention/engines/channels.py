@@ -56,6 +56,15 @@ def in_heads(mixed: Tensor, weights: Weights) -> Tensor:
     return torch.einsum("hgki,bgihn->bgkhn", *groups).flatten(1, 2).unflatten(3, mixed.shape[3:])
 
 
+def in_order(weights: Weights, order: tuple[int, ...]) -> Weights:
+    """The weights of the heads in this order."""
+    if order == tuple(range(len(order))):
+        return weights
+    heads = list(order)
+    value, output = (None if w is None else w[heads] for w in (weights.value, weights.output))
+    return replace(weights, value=value, output=output)
+
+
 def with_flat_positions(result: Tensor, operators: Softmax) -> Tensor:
     """`result`, through which trained centres and sharpness receive the gradient of one-hot attention: exactly 0."""
     if not torch.is_grad_enabled():

@@ -15,6 +15,7 @@ from conv2attn.basis.operators.softmax import cut_depth
 AxisSoftmax = QuadraticSoftmax | LearnedSoftmax
 Shape = tuple[int, int, int]
 """Of a block: the displacement of its first key from its first query, its queries, its keys."""
+LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
 
 
 @final
@@ -72,44 +73,64 @@ def weights_of(
     return cut_softmax(operators.axis_scores(displacement, axis, score_dtype(dtype), every)).to(dtype)
 
 
-def blocks_along(
-    numbers: Numbers | None, heads: Sequence[int], grid: AttentionGrid, axis: int, size: int, dtype: torch.dtype
-) -> tuple[Block, ...]:
-    """Blocks of at most `size` queries along `axis`, each with the keys that weigh anything for one of `heads`.
+@final
+@dataclass(frozen=True)
+class Reading:
+    """Which keys heads with these numbers read on a grid: all those without numbers.
 
-    Without `numbers` every key is read.
+    Args:
+        every: whether a key is read where it weighs more than 0, as gradients of positions ask. Otherwise all keys that
+            a query does not read weigh at most `LEFT_OUT` ulp, and the softmax over the others is attention on a
+            smaller grid, for which the bounds on the leak and on the rounding hold as they stand.
     """
-    side, queries, (before, stride) = (
-        grid.keys[axis],
-        grid.queries[axis],
-        (grid.sites.before[axis], grid.sites.stride[axis]),
-    )
-    found = []
-    for start in range(0, queries, size):
-        stop = min(start + size, queries)
-        first, last = 0, side
-        if numbers is not None and numbers.centers:
-            sites = before + start * stride, before + (stop - 1) * stride
-            each = [keys_with_weight(numbers.alphas[h], numbers.centers[h][axis], sites, side, dtype) for h in heads]
-            first, last = min(keys[0] for keys in each), max(keys[1] for keys in each)
-        found.append(Block(start, stop, first, last))
-    return tuple(found)
 
+    numbers: Numbers | None
+    grid: AttentionGrid
+    dtype: torch.dtype
+    every: bool
 
-def keys_with_weight(
-    alpha: float, center: float, sites: tuple[int, int], side: int, dtype: torch.dtype
-) -> tuple[int, int]:
-    """The first key, and the one after the last, that may weigh more than 0 for queries between the two `sites`.
+    def blocks(
+        self, heads: Sequence[int], axis: int, size: int, within: tuple[int, int] | None = None
+    ) -> tuple[Block, ...]:
+        """Blocks of at most `size` queries `within` an axis, each with the keys that one of `heads` reads."""
+        side, before, stride = self.grid.keys[axis], self.grid.sites.before[axis], self.grid.sites.stride[axis]
+        begin, end = within or (0, self.grid.queries[axis])
+        found = []
+        for start in range(begin, end, size):
+            stop = min(start + size, end)
+            first, last = 0, side
+            if self.numbers is not None and self.numbers.centers:
+                sites, numbers = (before + start * stride, before + (stop - 1) * stride), self.numbers
+                each = [self.keys(numbers.alphas[h], numbers.centers[h][axis], sites, side) for h in heads]
+                first, last = min(keys[0] for keys in each), max(keys[1] for keys in each)
+            found.append(Block(start, stop, first, last))
+        return tuple(found)
 
-    The key nearest to a target weighs most; another weighs nothing where its squared distance is larger by
-    more than the depth of the cut over alpha, and a margin for the rounding of scores.
-    """
-    if not (alpha > 0 and math.isfinite(alpha) and math.isfinite(center)):
-        return 0, side
-    low, high = sites[0] + center, sites[1] + center
-    farthest = max(abs(low), abs(high)) + side
-    depth = (cut_depth(score_dtype(dtype)) + 1) / alpha + 8 * torch.finfo(score_dtype(dtype)).eps * farthest**2
-    apart = abs(center - round(center))
-    first = low - math.hypot(max(apart, -low, low - (side - 1)), math.sqrt(depth))
-    last = high + math.hypot(max(apart, -high, high - (side - 1)), math.sqrt(depth))
-    return max(0, min(side - 1, math.ceil(first))), min(side, max(0, math.floor(last)) + 1)
+    def keys(self, alpha: float, center: float, sites: tuple[int, int], side: int) -> tuple[int, int]:
+        """The first key, and the one after the last, that is read by queries between the two `sites`.
+
+        The key nearest to a target weighs most; another is left out where its squared distance is larger by more than
+        `depth` over alpha.
+        """
+        if not (alpha > 0 and math.isfinite(alpha) and math.isfinite(center)):
+            return 0, side
+        low, high = sites[0] + center, sites[1] + center
+        room = self.depth(alpha) / alpha
+        if self.every:  # and a margin for the rounding of scores
+            room += 8 * torch.finfo(score_dtype(self.dtype)).eps * (max(abs(low), abs(high)) + side) ** 2
+        apart = abs(center - round(center))
+        first = low - math.hypot(max(apart, -low, low - (side - 1)), math.sqrt(room))
+        last = high + math.hypot(max(apart, -high, high - (side - 1)), math.sqrt(room))
+        return max(0, min(side - 1, math.ceil(first))), min(side, max(0, math.floor(last)) + 1)
+
+    def depth(self, alpha: float) -> float:
+        """How far the score of a key that is left out is below the largest.
+
+        Beyond a depth d, at distances from r >= sqrt(d / alpha) on, scores fall by more than 2 alpha r from one key to
+        the next: on both sides the keys weigh at most `2 exp(-d) / (1 - exp(-2 sqrt(alpha d)))`.
+        """
+        whole = cut_depth(score_dtype(self.dtype)) + 1
+        if self.every:
+            return whole
+        least = -math.log(torch.finfo(self.dtype).eps * LEFT_OUT)
+        return min(whole, least + math.log(-2 / math.expm1(-2 * math.sqrt(alpha * least))))

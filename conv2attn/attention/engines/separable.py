@@ -6,13 +6,12 @@ between the axes or after both, whichever takes fewer multiply-adds.
 """
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from conv2attn.attention.engines.channels import multiply, project
+from conv2attn.attention.engines.channels import in_order, multiply, project
 from conv2attn.attention.engines.folded import fold_for, run_folded
 from conv2attn.attention.engines.separable_plan import Plan, plan_for
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
@@ -23,7 +22,6 @@ from conv2attn.basis import (
     LearnedSoftmax,
     QuadraticSoftmax,
     SinusoidalSoftmax,
-    Weights,
 )
 
 Profiles = list[list[Tensor]]
@@ -40,14 +38,12 @@ def decide(question: Question) -> Run | str:
         return DEPENDS_ON_CONTENT
     if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax | SinusoidalSoftmax):
         return "its scores are not a sum over the axes"
-    plan, operators = plan_for(question), question.basis.operators
-    fold = fold_for(question, plan.cost)
+    plan = plan_for(question)
     fixed = bool(operators.values) and not (question.traced or question.free or question.trained)
     keep = fixed and question.device.type == "cpu"
     with torch.no_grad():
-        if fold is not None:
-            patterns = fold.patterns(operators, question.grid, question.dtype) if keep else None
-            return partial(run_folded, fold=fold, kept=patterns)
+        if (fold := fold_for(question, plan)) is not None:
+            return partial(run_folded, fold=fold)
         kept = profiles_of(plan, question.basis, question.grid, question.dtype) if keep else None
     return partial(run, plan=plan, kept=kept)
 
@@ -166,15 +162,6 @@ def between_kernel(basis: Basis, plan: Plan) -> Tensor:
     taps = in_order(basis.weights, plan.order).taps().permute(1, 2, 0)
     pairs = taps.unflatten(2, (len(plan.prefixes), -1)).unflatten(0, (groups, -1))
     return pairs.permute(0, 4, 1, 2, 3).flatten(3).flatten(0, 2)
-
-
-def in_order(weights: Weights, order: tuple[int, ...]) -> Weights:
-    """The weights of the heads in this order."""
-    if order == tuple(range(len(order))):
-        return weights
-    heads = list(order)
-    value, output = (None if w is None else w[heads] for w in (weights.value, weights.output))
-    return replace(weights, value=value, output=output)
 
 
 def joined(pieces: list[Tensor], dim: int) -> Tensor:

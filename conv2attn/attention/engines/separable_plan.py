@@ -6,7 +6,7 @@ from typing import final
 
 import torch
 
-from conv2attn.attention.engines.profiles import AxisPlan, Block, blocks_along
+from conv2attn.attention.engines.profiles import AxisPlan, Block, Reading
 from conv2attn.attention.recipe import Question
 from conv2attn.basis import AttentionGrid
 
@@ -73,7 +73,7 @@ def whole(grid: AttentionGrid, axis: int) -> Block:
 
 def in_slabs(plan: Plan, question: Question) -> Plan:
     """The plan in slabs of rows and blocks of columns that read only keys with weight, under the memory limit."""
-    grid, numbers = question.grid, None if question.free else question.known.numbers
+    grid, reading = question.grid, reading_of(question)
     weights, itemsize = question.basis.weights, torch.finfo(question.dtype).bits // 8
     mixed = weights.d_in * len(plan.prefixes) * math.prod(grid.keys[1:])
     ended = max(weights.d_out * len(plan.axes[-1].heads), weights.d_in * len(plan.prefix))
@@ -83,8 +83,14 @@ def in_slabs(plan: Plan, question: Question) -> Plan:
     last, axes = len(plan.axes) - 1, []
     for axis, each in enumerate(plan.axes):
         size = COLUMNS if axis == last else rows if axis == 0 else grid.queries[axis]
-        axes.append(replace(each, blocks=blocks_along(numbers, each.heads, grid, axis, size, question.dtype)))
+        axes.append(replace(each, blocks=reading.blocks(each.heads, axis, size)))
     return replace(plan, axes=tuple(axes), images=images if images < question.shape[0] else None)
+
+
+def reading_of(question: Question) -> Reading:
+    """Which keys are read: without numbers all, and all that weigh anything where positions are trained."""
+    numbers = None if question.free else question.known.numbers
+    return Reading(numbers, question.grid, question.dtype, every=question.trained)
 
 
 def longest_mean(plan: Plan, question: Question) -> int:

@@ -11,7 +11,7 @@ from oracles import convolve, rounding_allowed, soft_allowed
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, set_engine
 from conv2attn.attention.engines import folded, profiles, separable
 from conv2attn.attention.recipe import Known
-from conv2attn.basis import evaluate
+from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
 from conv2attn.theorem import attention_for, read
 
@@ -83,6 +83,8 @@ ORDERS = {
     "after both": (torch.nn.Conv2d(2, 8, 3, stride=2, padding=1), 1.0),
     "folded": (torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), 60.0),
     "folded with a stride": (torch.nn.Conv2d(4, 8, (3, 2), padding=1, stride=(1, 2), groups=2), 60.0),
+    "folded with strips": (torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), 5.0),
+    "folded with a strip at one end": (torch.nn.Conv2d(4, 8, (3, 4), padding=(1, 0), stride=(2, 1), groups=2), 5.0),
 }
 
 
@@ -120,8 +122,8 @@ def test_each_order_of_sums_is_the_sum_of_the_basis(ordered, name, apart):
 
 
 def a_key_left_out(monkeypatch, layer):
-    right = profiles.keys_with_weight
-    monkeypatch.setattr(profiles, "keys_with_weight", lambda *args: (right(*args)[0], right(*args)[1] - 1))
+    right = profiles.Reading.keys
+    monkeypatch.setattr(profiles.Reading, "keys", lambda *args: (right(*args)[0], right(*args)[1] - 1))
 
 
 def a_profile_kept(monkeypatch, layer):
@@ -139,10 +141,26 @@ def coefficients_of_the_other_order(monkeypatch, layer):
 
 
 def a_kernel_one_pixel_off(monkeypatch, layer):
-    right = folded.of_queries
-    monkeypatch.setattr(
-        folded, "of_queries", lambda basis, keys, blocks, kernel: right(basis, keys.roll(1, 2), blocks, kernel)
-    )
+    right = folded.of_inner
+    monkeypatch.setattr(folded, "of_inner", lambda basis, keys, fold: right(basis, keys.roll(1, 2), fold))
+
+
+def strips_exchanged(monkeypatch, layer):
+    right = folded.of_strips
+
+    def wrong(basis, keys, strips, taps, paired):
+        return right(basis, keys, strips, taps, paired).flip(2 + strips.axis)
+
+    monkeypatch.setattr(folded, "of_strips", wrong)
+
+
+def heads_of_a_strip_exchanged(monkeypatch, layer):
+    right = folded.of_strips
+
+    def wrong(basis, keys, strips, taps, paired):
+        return right(basis, keys, replace(strips, short=strips.short.flip(0)), taps, paired)
+
+    monkeypatch.setattr(folded, "of_strips", wrong)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +170,8 @@ def a_kernel_one_pixel_off(monkeypatch, layer):
         ("between the axes", a_profile_kept),
         ("between the axes", coefficients_of_the_other_order),
         ("folded", a_kernel_one_pixel_off),
+        ("folded with strips", strips_exchanged),
+        ("folded with strips", heads_of_a_strip_exchanged),
     ],
 )
 def test_planted_errors_of_the_orders_are_found(ordered, name, plant, monkeypatch):
@@ -163,6 +183,46 @@ def test_planted_errors_of_the_orders_are_found(ordered, name, plant, monkeypatc
     expected = evaluate(layer.basis(), image)
     with pytest.raises(AssertionError):
         assert_same(layer(image), expected, float(soft_allowed(layer, image)))
+
+
+def most_left_out(dtype, alpha, center, side, queries):
+    """The largest sum of softmax weights, over some queries, of the keys that frozen heads do not read."""
+    grid = AttentionGrid((side,), Sites.everywhere(1))
+    reading = profiles.Reading(Numbers(((center,),), (alpha,)), grid, dtype, every=False)
+    (block,) = reading.blocks([0], 0, queries[1] - queries[0], queries)
+    scores = [[-alpha * (key - query - center) ** 2 for key in range(side)] for query in range(*queries)]
+    weights = torch.softmax(torch.tensor(scores, dtype=torch.float64), -1)
+    weights[:, block.first : block.last] = 0
+    return weights.sum(-1).max().item() / (profiles.LEFT_OUT * torch.finfo(dtype).eps)
+
+
+@given(
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    st.sampled_from([1e-6, 0.003, 0.1, 1.0, 5.0, 23.0, 46.0, 500.0]),
+    st.floats(-30, 30),
+    st.integers(1, 60),
+    st.data(),
+)
+def test_what_frozen_heads_do_not_read_weighs_less_than_rounding(dtype, alpha, center, side, data):
+    start = data.draw(st.integers(0, side - 1))
+    assert most_left_out(dtype, alpha, center, side, (start, data.draw(st.integers(start + 1, side)))) <= 1
+
+
+def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
+    """Planted: one key less on each side."""
+    right = profiles.Reading.keys
+    monkeypatch.setattr(profiles.Reading, "keys", lambda *args: (right(*args)[0] + 1, right(*args)[1] - 1))
+    assert most_left_out(torch.float32, 1.0, 0.0, 60, (20, 40)) > 1
+
+
+def test_heads_that_become_trained_have_gradients():
+    """A recipe of frozen heads, which keeps their profiles, does not serve them any more."""
+    layer = set_engine(attention_for(read(torch.nn.Conv2d(2, 3, 3, padding=1)), alpha=5.0), "separable")
+    image = torch.randn(1, 2, 9, 8)
+    layer(image)
+    layer.encoding.learn()
+    layer(image).square().sum().backward()
+    assert layer.encoding.center.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("engine", SOFT_ENGINES)
