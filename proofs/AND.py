@@ -4,6 +4,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Rational, Sum, exp, sym
 
 from .claim import Claim, refutation, step
 from .core import identity, index_sums, less, spans
+from .domain import FLAG, Array, Domain, Integers, Many
 
 K, L, S, Mx, N, C, D = symbols("K L S M N C D", integer=True)
 k, g, s, t, j, z = symbols("k g s t j z", integer=True)
@@ -49,7 +50,16 @@ CLAIM = Claim(
     not_shown="That products of two bases which are equal as maps may be merged: that depends on the maps, and with "
     "zero padding most differ at the border.",
     licenses={
-        "conv2attn.basis.compose": "dense operators of any sizes, with and without biases",
+        "conv2attn.basis.compose": Domain(
+            {
+                "tokens": Many(Integers(1, 6), 3, 3, "grids"),
+                "channels": Many(Integers(1, 4), 3, 3, "images"),
+                "terms": Many(Integers(1, 4), 2, 2, "layers of dense operators"),
+                "biases": Many(FLAG, 2, 2, "layers of dense operators"),
+                "weights": Array(Integers(1, 2**8)),
+            },
+            beside={"pixels": Array(Integers(1, 2**8))},
+        ),
     },
     formal="part: depthwise separable layers",
     errata=("E18",),

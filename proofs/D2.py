@@ -4,6 +4,7 @@ from sympy import Rational, symbols
 
 from .claim import Claim, refutation, step
 from .core import identity, sign
+from .domain import GRID, Domain, Integers, Many
 
 alpha, t, centre = symbols("alpha t t_Delta", real=True)
 a, b, m, M, W = symbols("a b m M W", integer=True)
@@ -26,7 +27,13 @@ CLAIM = Claim(
     not_shown="The price in range: t^2 grows like the square of the number of displacements, which floats do not hold; "
     "the code computes the scores from integers.",
     licenses={
-        "conv2attn.basis.EnumeratedSoftmax": "integer centres on grids of 1 to 3 axes, dyadic alpha",
+        "conv2attn.basis.EnumeratedSoftmax": Domain(
+            {
+                "centres": Many(Many(Integers(-9, 9), 1, 3), 2, 2, "heads"),
+                "alphas": Many(Integers(1, 4096, 64), 2, 2, "heads"),
+            },
+            beside=GRID,
+        ),
     },
     formal="whole",
     errata=("E5",),

@@ -4,6 +4,7 @@ from sympy import IndexedBase, KroneckerDelta, Rational, Sum, symbols
 
 from .claim import Claim, refutation, step
 from .core import identity, index_sums, sign
+from .domain import FLAG, Array, Domain, Integers, anything
 
 n = symbols("n", integer=True)
 i, j, k, p = symbols("i j k p", integer=True)
@@ -39,8 +40,10 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Appendix E, Eqs. (18), (19)",
     not_shown="A lower bound lambda of the eigenvalues of given floats: it is certified where it is used.",
     licenses={
-        "conv2attn.bounds.leaked_mass_covariance": "positive definite matrices of 1 to 3 axes, centres on a key; "
-        "shifts are not licensed",
+        "conv2attn.bounds.leaked_mass_covariance": Domain(
+            {"axes": Integers(1, 3), "B": Array(Integers(1, 32)), "skew": Integers(0, 64, 4), "isotropic": FLAG},
+            ("of B'B/4 + I/4, or a multiple of I, and a part that is not symmetric; shifts are not licensed", anything),
+        ),
     },
     formal="part: the features of keys; and a definite form is one with a lambda > 0",
     steps=(

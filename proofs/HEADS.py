@@ -1,11 +1,13 @@
 """How few position-only heads a given convolution needs: the rank of its tap matrix, or one more."""
 
 from fractions import Fraction
+from math import prod
 
 from sympy import IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, index_sums, sign, spans
+from .domain import Array, Domain, Integers, Many
 
 H, T, C, J = symbols("H T C J", integer=True)
 h, t, c, j = symbols("h t c j", integer=True)
@@ -39,7 +41,16 @@ CLAIM = Claim(
     not_shown="Heads that look beyond the neighbourhood and cancel there; that the alternative of the linear programme "
     "(Gordan: some x, or some y >= 0, y != 0 on the non-zero taps with y'W = 0) is complete, which is classical.",
     licenses={
-        "conv2attn.span.fewest_heads": "integer taps in float64, of 1 or 2 axes, in groups or not",
+        "conv2attn.span.fewest_heads": Domain(
+            {
+                "kernel": Many(Integers(1, 6), 1, 2),
+                "d_out": Integers(1, 3),
+                "d_in": Integers(1, 3),
+                "groups": Integers(1, 2),
+                "taps": Array(Integers(1, 2**10)),
+            },
+            ("at most 6 taps", lambda kernel, *others: prod(kernel) <= 6),
+        ),
     },
     formal="whole",
     steps=(

@@ -4,6 +4,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, refutation, step
 from .core import identity, index_sums, sign
+from .domain import DILATION, KERNEL, SPARE, STRIDE, Domain, Each, Integers
 
 # per axis: stride, dilation, kernel size, centre floor((K-1)/2), padded side, output index, tap
 s, d, K, m, P, q, t = symbols("s d K m P q t", integer=True)
@@ -26,6 +27,15 @@ one_tap = Sum(X[reads(query, tap), c] * W[tap, c, o], (c, 1, C))
 last = P - d * (K - 1) - 1  # the last site at which the kernel still fits, counted from its first tap
 Q = symbols("Q", integer=True)
 
+
+def can_pad(mode, before, after, side, spacing):
+    """Whether a mode reaches so far beyond a grid of spaced pixels, of which one stays."""
+    spread = (side - 1) * spacing + 1
+    most = {"reflect": side - 1, "circular": side}.get(mode, max(before, after))
+    stays = min(before, after, before + after) > -spread
+    return stays and max(before, after) <= most and (spacing == 1 or mode == "zeros")
+
+
 CLAIM = Claim(
     name="L1",
     title="Lemma 1: hard heads are a convolution",
@@ -47,8 +57,19 @@ CLAIM = Claim(
     "independent, so the geometry is stated for one axis of unnamed index; that n axes together are n such statements "
     "is read by a person.",
     licenses={
-        "conv2attn.basis.Sites.of_kernel": "every kernel, stride and dilation",
-        "conv2attn.basis.Padding.source": "every mode and every amount, negative ones too",
+        "conv2attn.basis.Sites.of_kernel": Domain(
+            {"kernel": KERNEL, "stride": STRIDE, "dilation": DILATION}, beside={"keys to spare": SPARE}
+        ),
+        "conv2attn.basis.Padding.source": Domain(
+            {
+                "mode": Each(("zeros", "reflect", "replicate", "circular")),
+                "before": Integers(-12, 12),
+                "after": Integers(-12, 12),
+                "side": Integers(1, 12),
+                "spacing": Integers(1, 4),
+            },
+            ("a spacing in zeros alone, as far as the mode reaches, and a pixel stays", can_pad),
+        ),
     },
     formal="whole",
     errata=("E4", "E6"),

@@ -4,6 +4,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, refutation, step
 from .core import index_sums
+from .domain import HEADS_ON_GRIDS
 
 n, p = symbols("n p", integer=True)  # number of axes, width of the keys
 i, j, a = symbols("i j a", integer=True)
@@ -29,7 +30,7 @@ CLAIM = Claim(
     not_shown="Anything about floats: the expanded form loses the peak in low precision, so the code computes the "
     "squared distance from integers.",
     licenses={
-        "conv2attn.basis.QuadraticSoftmax": "dyadic centres and alpha on grids of 1 to 3 axes",
+        "conv2attn.basis.QuadraticSoftmax": HEADS_ON_GRIDS,
     },
     formal="whole",
     steps=(

@@ -4,6 +4,7 @@ from sympy import Rational, exp, symbols
 
 from .claim import Claim, refutation, step
 from .core import identity, less, sign
+from .domain import Domain, Floats, Integers
 
 n = symbols("n", nonnegative=True, integer=True)
 x, C, E, eps, share, other = symbols("x C E epsilon share other", positive=True)
@@ -24,7 +25,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Lemma 2; uniformity is this project's",
     not_shown="Monotonicity of exp and log, which turn alpha >= log(...) into e^alpha >= ..., are used as such.",
     licenses={
-        "conv2attn.bounds.leaked_mass": "every eps in (0, 1) and 1 to 4 dimensions",
+        "conv2attn.bounds.leaked_mass": Domain({"eps": Floats(2.0**-50, 0.999), "dimensions": Integers(1, 4)}),
     },
     formal="whole",
     steps=(

@@ -4,6 +4,7 @@ from sympy import IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, step
 from .core import identity, index_sums
+from .domain import Domain, Integers, Many
 
 n, A, B = symbols("n A B", integer=True)
 i, x, y, q, r, c = symbols("i x y q r c", integer=True)
@@ -27,7 +28,10 @@ CLAIM = Claim(
     not_shown="Rounding. n axes follow by induction, the first factor standing for the axes done; the induction is "
     "read by a person here and checked in the formal layer.",
     licenses={
-        "conv2attn.basis.apply": "quadratic heads with dyadic centres over boxes of 1 to 3 axes",
+        "conv2attn.basis.apply": Domain(
+            {"centre": Many(Integers(-64, 64, 8), 1, 3), "alpha": Integers(1, 1024, 64)},
+            beside={"sides": Many(Integers(1, 4), 1, 3)},
+        ),
     },
     formal="whole",
     steps=(

@@ -4,6 +4,7 @@ from sympy import IndexedBase, Sum, symbols
 
 from .claim import Claim, step
 from .core import identity, index_sums
+from .domain import HEADS_ON_GRIDS
 
 n, N = symbols("n N", integer=True)
 i, k = symbols("i k", integer=True)
@@ -28,7 +29,7 @@ CLAIM = Claim(
     not_shown="Rounding: the features grow like the square of the side, so the side of the grid decides in which float "
     "type this is usable. A full covariance is GQ.",
     licenses={
-        "conv2attn.attention.engines.sdpa.features": "dyadic centres and alpha on grids of 1 to 3 axes",
+        "conv2attn.attention.engines.sdpa.features": HEADS_ON_GRIDS,
     },
     formal="whole",
     steps=(

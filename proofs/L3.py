@@ -4,6 +4,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, step
 from .core import index_sums
+from .domain import HEADS_ON_A_LINE
 
 H, T, N, C, Q = symbols("H T N C Q", integer=True)
 h, t, k, c, o, q = symbols("h t k c o q", integer=True)
@@ -35,7 +36,7 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Lemma 3, Eqs. (15)-(17), corrected by this project",
     not_shown="Whether given floats satisfy the condition; that is decided for each attention by check_span.",
     licenses={
-        "conv2attn.span.check_span": "one-hot heads on up to six tokens, the joint condition",
+        "conv2attn.span.check_span": HEADS_ON_A_LINE,
     },
     formal="whole",
     errata=("E2", "E12"),

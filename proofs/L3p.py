@@ -5,6 +5,7 @@ from itertools import product
 
 from .claim import Claim, refutation, step
 from .core import finite, spans
+from .domain import HEADS_ON_A_LINE
 
 
 def attention(scores):
@@ -116,7 +117,7 @@ CLAIM = Claim(
     source='Cordonnier et al. 2020, Lemma 3 and its proof (the step "there exists Phi"), refuted by this project',
     not_shown="How often the printed condition misleads on trained attention.",
     licenses={
-        "conv2attn.span.check_span": "one-hot heads on up to six tokens, the condition per query",
+        "conv2attn.span.check_span": HEADS_ON_A_LINE,
     },
     formal="whole",
     errata=("E2", "E12", "E17"),

@@ -6,6 +6,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, index_sums, sign
+from .domain import DILATION, KERNEL, SPARE, STRIDE, Domain, Integers, Many
 
 y, x, lo, hi, z = symbols("y x lo hi z", real=True)
 weight = symbols("a", positive=True)
@@ -49,7 +50,15 @@ CLAIM = Claim(
     not_shown="Real centres between two keys: there the clamp per axis of the real point is no key, and two keys can "
     "tie.",
     licenses={
-        "conv2attn.attention.engines.gather.continued": "integer offsets, any sites, grids of 1 to 3 axes",
+        "conv2attn.attention.engines.gather.continued": Domain(
+            {
+                "kernel": KERNEL,
+                "stride": STRIDE,
+                "dilation": DILATION,
+                "keys to spare": SPARE,
+                "offsets": Many(Many(Integers(-40, 40), 1, 3), 1, 3, "heads"),
+            }
+        ),
     },
     formal="whole",
     errata=("E8",),

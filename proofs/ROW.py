@@ -9,6 +9,8 @@ from conv2attn.bounds.row import ONE, Heads, Row, Setting, both, geom, mul, powe
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, less, sign
+from .domain import FLAG, ULPS, Domain, Floats, Integers, Many
+from .domain import FORMATS as ALL_FORMATS
 
 p, w, m, x, y, c = symbols("p w m x y c", real=True)
 e, S, f1, f2, a1, a2, size, d1, d2, d3 = symbols("e S f_1 f_2 a_1 a_2 M d_1 d_2 d_3", real=True)
@@ -39,6 +41,11 @@ INVERSES = [(geom(x), 1 / (1 - exactly(x))) for x in THIRDS[:3]]
 POWERS = [(both(x, y), (1 + exactly(x)) * (1 + exactly(y)) - 1) for x, y in product(THIRDS, repeat=2)]
 POWERS += [(power(x, n), (1 + exactly(x)) ** n - 1) for x in THIRDS for n in range(4)]
 
+
+def is_a_head(alpha, shifts, keys, beyond, enumerated, format, ulps, truncates, stores, by_axis, fused, error):
+    return (not enumerated or (shifts == (0,) and not beyond)) and not (fused and by_axis)
+
+
 CLAIM = Claim(
     name="ROW",
     title="A bound that runs: one output channel in integers",
@@ -60,7 +67,23 @@ CLAIM = Claim(
     "`bounds.row`, is compared with the program and not proved; the program trusts Coq's extraction, Zarith and the "
     "reading of digits.",
     licenses={
-        "conv2attn.bounds.soft_mixing_bound": "alpha from 1/20 to 40, 1 to 3 axes, every format, centre and arithmetic",
+        "conv2attn.bounds.soft_mixing_bound": Domain(
+            {
+                "alpha": Floats(0.05, 40.0),
+                "shifts": Many(Floats(2.0**-20, 0.5, zero=True), 1, 3),
+                "keys": Many(Integers(1, 150), 1, 3),
+                "squares beyond the grid": Integers(0, 40),
+                "enumerated": FLAG,
+                "format": ALL_FORMATS,
+                "exp_ulps": ULPS,
+                "truncates": FLAG,
+                "stores_means": FLAG,
+                "by_axis": FLAG,
+                "fused": FLAG,
+                "score_error": Floats(2.0**-40, 2.0**-10, zero=True),
+            },
+            ("an enumeration of one axis, on a pixel of the grid; fused over all axes at once", is_a_head),
+        ),
     },
     formal="whole",
     steps=(

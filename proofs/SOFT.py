@@ -8,15 +8,12 @@ from sympy import Rational, symbols
 from .claim import Claim, refutation, step
 from .core import finite, sign
 from .domain import FORMATS as ALL_FORMATS
-from .domain import Domain, Floats, Integers
+from .domain import ULPS, Domain, Floats, Integers
 from .FLOAT import FORMATS, PAIRS, gamma, rounded, small
 
 u, v, g, D, mass, total, computed, one_by_one = symbols("u v g D lambda Z Zhat delta", real=True)
 weight, e, x, y, r, S, M, f1, f2, a1, a2 = symbols("w e x y r S M f_1 f_2 a_1 a_2", real=True)
 others, d1, d2, d3, leak, off, radius = symbols("m d_1 d_2 d_3 l W R", real=True)
-
-
-ULPS = Floats(0.5, 1024.0)
 
 
 def softmax(keys, d, eta, g, lost, v, mu):

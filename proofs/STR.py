@@ -4,6 +4,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Sum, symbols
 
 from .claim import Claim, step
 from .core import index_sums, sign
+from .domain import DILATION, KERNEL, SPARE, STRIDE, Domain
 
 Q, H, N, C = symbols("Q H N C", integer=True)
 q, out, h, k, c, o, j = symbols("q out h k c o j", integer=True)
@@ -28,7 +29,9 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Section 3, Stride",
     not_shown="The cost, which is counted and not proved.",
     licenses={
-        "conv2attn.basis.Sites.without_stride": "every kernel, stride and dilation",
+        "conv2attn.basis.Sites.without_stride": Domain(
+            {"kernel": KERNEL, "dilation": DILATION}, beside={"stride": STRIDE, "keys to spare": SPARE}
+        ),
     },
     formal="part: the cost",
     steps=(

@@ -1,10 +1,12 @@
 """Theorem 1: every convolution is a multi-head self-attention, with a bound on the difference at finite alpha."""
 
+from math import prod
+
 from sympy import Function, IndexedBase, KroneckerDelta, Rational, Sum, symbols
 
 from .claim import Claim, step
 from .core import identity, index_sums, sign
-from .domain import Domain, Floats
+from .domain import FLAG, KERNEL, Array, Domain, Each, Floats, Integers, Many
 
 H, N, C = symbols("H N C", integer=True)
 h, k, c, o, q = symbols("h k c o q", integer=True)
@@ -36,8 +38,31 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Theorem 1; the bound is this project's",
     not_shown="Floating point: rounding is bounded apart. The triangle inequality for sums is used as such.",
     licenses={
-        "conv2attn.theorem.construction.attention_for": "integer weights: groups, stride, dilation, padding, bias, "
-        "1 to 3 axes",
+        "conv2attn.theorem.construction.attention_for": Domain(
+            {
+                "kernel": KERNEL,
+                "stride": Many(Integers(1, 3), 1, 3),
+                "dilation": Many(Integers(1, 3), 1, 3),
+                "before": Many(Integers(0, 4), 1, 3),
+                "after": Many(Integers(0, 4), 1, 3),
+                "mode": Each(("zeros", "reflect", "replicate", "circular")),
+                "groups": Integers(1, 3),
+                "d_in a group": Integers(1, 3),
+                "d_out a group": Integers(1, 3),
+                "weights": Array(Integers(1, 2**16)),
+                "bias": FLAG,
+            },
+            ("at most 60 taps", lambda kernel, *others: prod(kernel) <= 60),
+            beside={
+                "encoding": Each(("quadratic", "enumerated")),
+                "stride_by": Each(("queries", "pooling")),
+                "trainable": FLAG,
+                "width": Each(("as needed", "the least", "more")),
+                "keys to spare": Many(Integers(0, 2), 1, 3),
+                "images": Integers(1, 3),
+                "pixels": Array(Integers(1, 2**16)),
+            },
+        ),
         "conv2attn.bounds.mixing_effect": Domain(
             {"leak": Floats(2.0**-60, 1.0, zero=True), "input_range": Floats(2.0**-60, 2.0**60, zero=True)},
             ("a rounding of the mixing is not licensed", lambda leak, input_range: True),

@@ -6,6 +6,7 @@ from sympy import Function, IndexedBase, KroneckerDelta, Matrix, Sum, symbols
 
 from .claim import Claim, refutation, step
 from .core import finite, identity, index_sums, spans
+from .domain import FLAG, Array, Domain, Integers
 
 H, Q, N, C, D, Co = symbols("H Q N C D C_o", integer=True)
 h, g, q, k, c, o, p, k0, c0, e = symbols("h g q k c o p k_0 c_0 e", integer=True)
@@ -42,8 +43,25 @@ CLAIM = Claim(
     source="Cordonnier et al. 2020, Theorem 1 and the remark about D_h and D_out, corrected by this project",
     not_shown="Numerical rank of floats. The least width for dependent maps, whose W_h are not unique, is not given.",
     licenses={
-        "conv2attn.theorem.construction.head_width": "every d_in, d_out and width asked for",
-        "conv2attn.theorem.construction.factors": "every width that serves, and groups",
+        "conv2attn.theorem.construction.head_width": Domain(
+            {
+                "d_in a group": Integers(1, 8),
+                "d_out a group": Integers(1, 8),
+                "groups": Integers(1, 4),
+                "width": Integers(-4, 64),
+                "asked for": FLAG,
+            }
+        ),
+        "conv2attn.theorem.construction.factors": Domain(
+            {
+                "taps": Array(Integers(1, 2**26)),
+                "heads": Integers(1, 9),
+                "groups": Integers(1, 4),
+                "d_out a group": Integers(1, 6),
+                "d_in a group": Integers(1, 6),
+                "spare width": Integers(0, 6),
+            }
+        ),
     },
     formal="whole",
     errata=("E3", "E7", "E13"),

@@ -100,7 +100,7 @@ class Claim:
     conditions: tuple[str, ...]
     source: str
     not_shown: str
-    licenses: dict[str, str | Domain]
+    licenses: dict[str, Domain]
     formal: str
     steps: tuple[Step, ...]
     mutants: tuple[Step, ...]

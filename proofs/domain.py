@@ -1,8 +1,15 @@
 """The domains of licences as data: each prints its cell of the table and is what the tests draw from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import frexp
 from typing import Any, final
+
+
+def number(value: float) -> str:
+    """A number in few digits, powers of two as such."""
+    mantissa, exponent = frexp(value)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 8 else f"{value:.6g}"
 
 
 @final
@@ -22,23 +29,25 @@ class Floats:
 
     def __str__(self) -> str:
         sign, zero = "+-" if self.signed else "", "0 or " if self.zero else ""
-        return f"{zero}{sign}{self.low:.3g} to {sign}{self.high:.3g}"
+        return f"{zero}{sign}{number(self.low)} to {sign}{number(self.high)}"
 
 
 @final
 @dataclass(frozen=True)
 class Integers:
-    """Whole numbers from `low` to `high`, drawn by bit length."""
+    """The numbers n / `over` for whole n from `low` to `high`; drawn by the bit length of n."""
 
     low: int
     high: int
+    over: int = 1
 
     @property
-    def edges(self) -> tuple[int, ...]:
-        return self.low, self.high
+    def edges(self) -> tuple[float, ...]:
+        return tuple(n if self.over == 1 else n / self.over for n in (self.low, self.high))
 
     def __str__(self) -> str:
-        return f"{self.low} to {self.high}"
+        steps = f" in steps of 1/{self.over}" if self.over > 1 else ""
+        return f"{number(self.edges[0])} to {number(self.edges[1])}{steps}"
 
 
 @final
@@ -59,41 +68,86 @@ class Each:
 @final
 @dataclass(frozen=True)
 class Many:
-    """A tuple of `least` to `most` values of one kind; all tuples of one case are equally long."""
+    """A tuple of `least` to `most` values of one kind; all tuples of one case that have one `of` are equally long."""
 
-    item: Floats | Integers
+    item: "Floats | Integers | Each | Many"
     least: int
     most: int
-
-    @property
-    def edges(self) -> tuple[tuple[Any, ...], ...]:
-        return tuple((edge,) * count for count in (self.least, self.most) for edge in self.item.edges)
+    of: str = "axes"
 
     def __str__(self) -> str:
-        return f"{self.least} to {self.most} of {self.item}"
+        count = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+        return f"{self.item} for {count} {self.of}"
 
 
-Part = Floats | Integers | Each | Many
+@final
+@dataclass(frozen=True)
+class Array:
+    """Whole numbers of at most a `size` that is drawn, in the shape that the other arguments ask for."""
+
+    size: Integers
+
+    def __str__(self) -> str:
+        return f"whole numbers of size {self.size}"
+
+
+Part = Floats | Integers | Each | Many | Array
+
+
+def anything(*values: Any) -> bool:
+    """No condition."""
+    return True
 
 
 @final
 @dataclass(frozen=True)
 class Domain:
-    """The arguments of a function that a claim covers, by name, and what they fulfil together.
+    """What a claim covers of a function, and what its arguments fulfil together.
 
     Args:
-        parts: one for each argument, in the order of the function.
-        where: a condition in words, and the same as a function of the arguments.
+        parts: the arguments of the function, or what they are made of, by name.
+        where: a condition in words, and the same as a function of all parts, those `beside` last.
+        beside: what the results are compared on: by name, of the same kinds.
     """
 
     parts: dict[str, Part]
-    where: tuple[str, Callable[..., bool]] = ("", lambda *values: True)
+    where: tuple[str, Callable[..., bool]] = ("", anything)
+    beside: dict[str, Part] = field(default_factory=dict)
+
+    @property
+    def all(self) -> dict[str, Part]:
+        return self.parts | self.beside
 
     def __str__(self) -> str:
-        return ", ".join([*(f"{name} {part}" for name, part in self.parts.items()), *filter(None, [self.where[0]])])
+        beside = ", ".join(f"{name} {part}" for name, part in self.beside.items())
+        arguments = ", ".join([*(f"{name} {part}" for name, part in self.parts.items()), *filter(None, self.where[:1])])
+        return f"{arguments}; on {beside}" if beside else arguments
 
 
 FORMATS = Each(("float64", "float32", "bfloat16", "float16", "tf32", "bf32"))
 FLAG = Each((False, True))
-BOUND = Many(Floats(2.0**-60, 1.0, zero=True), 2, 2)
-"""A factor and an absolute error."""
+ULPS = Floats(0.5, 1024.0)
+BOUND = Many(Floats(2.0**-60, 1.0, zero=True), 2, 2, "numbers, a factor and an absolute error")
+KERNEL, STRIDE, DILATION = (Many(Integers(1, most), 1, 3) for most in (7, 5, 4))
+SPARE = Many(Integers(0, 6), 1, 3)
+"""Keys an axis beyond those of one kernel."""
+
+GRID = {"kernel": Many(Integers(1, 3), 1, 3), "stride": Many(Integers(1, 3), 1, 3)}
+GRID |= {"dilation": Many(Integers(1, 2), 1, 3), "keys to spare": Many(Integers(0, 2), 1, 3)}
+HEADS_ON_GRIDS = Domain(
+    {
+        "centres": Many(Many(Integers(-64, 64, 8), 1, 3), 2, 2, "heads"),
+        "alphas": Many(Integers(1, 4096, 64), 2, 2, "heads"),
+    },
+    beside=GRID,
+)
+HEADS_ON_A_LINE = Domain(
+    {
+        "heads": Many(Each(("shift", "swap", "any", "two")), 1, 4, "heads"),
+        "tokens": Integers(2, 8),
+        "keys": Array(Integers(1, 2**20)),
+        "offsets": Each((((0,),), ((1,),), ((0,), (1,)))),
+        "exact": FLAG,
+    },
+    ("one-hot heads that read a neighbour, a neighbour or itself, any keys, or means of any two", anything),
+)

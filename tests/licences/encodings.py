@@ -1,13 +1,11 @@
 """Licences of the encodings and of what computes with them: scores, features, and mixing axis by axis."""
 
+import math
 from fractions import Fraction
-from itertools import product
 
 import torch
 from flint import arb, ctx
-from hypothesis import strategies as st
-from licences.cases import DYADIC, SHARPNESS, Licence, ball, exact, grids, sites_of
-from sympy import Rational
+from licences.cases import Licence, ball, exact, grid_of
 
 import proofs.D2 as D2
 import proofs.L2a as L2a
@@ -18,15 +16,12 @@ from conv2attn.basis.operators.enumerated import radix
 from conv2attn.bounds import softmax_error
 
 
-@st.composite
-def heads_on_grids(draw, coordinates):
-    """A small grid with sites, two heads, and some of the pairs of a query and a key."""
-    sides, *geometry = draw(grids(longest=3, spare=2))
-    grid = AttentionGrid(sides, sites_of(*geometry))
-    centre = st.lists(coordinates, min_size=len(sides), max_size=len(sides))
-    centres, alphas = draw(st.lists(centre, min_size=2, max_size=2)), draw(st.lists(SHARPNESS, min_size=2, max_size=2))
-    pair = st.tuples(st.integers(0, 1), st.integers(0, grid.shape[0] - 1), st.integers(0, grid.shape[1] - 1))
-    return grid, centres, alphas, draw(st.lists(pair, min_size=1, max_size=4))
+def heads_on_a_grid(centres, alphas, *geometry):
+    """A grid, two heads, and the first, a middle and the last query and key of each."""
+    grid = grid_of(*geometry)
+    queries, keys = ((0, count // 2, count - 1) for count in grid.shape)
+    pairs = [(h, q, k) for h in range(len(alphas)) for q, k in zip(queries, keys[::-1], strict=True)]
+    return grid, centres, alphas, [*pairs, (0, queries[1], keys[2])]
 
 
 def place(index, sides):
@@ -62,13 +57,13 @@ def quadratic(kind, case):
     for h, q, k in pairs:
         values = {
             "n": len(grid.keys),
-            "alpha": Rational(alphas[h]),
+            "alpha": Fraction(alphas[h]),
             "delta": displacement(grid, q, k),
             "Delta": centres[h],
         }
-        if exact(L2a.score, **values) != Rational(inner[h, q, k].item()):
+        if exact(L2a.score, **values) != Fraction(inner[h, q, k].item()):
             return False
-        if exact(-L2a.alpha * L2a.distance, **values) != Rational(scores[h, q, k].item()):
+        if exact(-L2a.alpha * L2a.distance, **values) != Fraction(scores[h, q, k].item()):
             return False
     return True
 
@@ -79,22 +74,31 @@ def enumerated(kind, case):
     encoding = kind(torch.tensor(centres), torch.tensor(alphas))
     far, v_r = AttentionGrid(grid.keys, grid.sites.everywhere(len(grid.keys))), D2.CLAIM.steps[0].question.args[0]
     numbers = encoding.enumeration(far, torch.arange(far.shape[0]))
-    apart = {tuple(displacement(far, q, k)): numbers[q, k].item() for q, k in product(range(far.shape[0]), repeat=2)}
-    if len(set(apart.values())) != len(apart):
+    if not tells_apart(numbers, grid.keys):
         return False
     inner, scores = inner_products(encoding, grid)
     at = encoding.enumeration(grid, torch.arange(grid.shape[0]))
     for h, q, k in pairs:
         t = at[q, k].item()
-        if t != apart[tuple(displacement(grid, q, k))]:
+        site, key = (sum(p * math.prod(grid.keys[a + 1 :]) for a, p in enumerate(at)) for at in positions(grid, q, k))
+        if t != numbers[site, key].item():
             return False
         centre = sum(r * int(c) for r, c in zip(radix(grid), centres[h], strict=True))
-        values = {"alpha": Rational(alphas[h]), "t": t, "t_Delta": centre}
-        if exact(v_r, **values) != Rational(inner[h, q, k].item()):
+        values = {"alpha": Fraction(alphas[h]), "t": t, "t_Delta": centre}
+        if exact(v_r, **values) != Fraction(inner[h, q, k].item()):
             return False
         if Fraction(scores[h, q, k].item()) != -Fraction(alphas[h]) * (t - centre) ** 2:
             return False
     return True
+
+
+def tells_apart(numbers, sides):
+    """Whether displacements within a box and these numbers are in bijection."""
+    tokens = torch.cartesian_prod(*map(torch.arange, sides)).reshape(-1, len(sides))
+    places = tokens @ torch.tensor([(2 * max(sides)) ** axis for axis in range(len(sides))])
+    displacements, which = (places[None] - places[:, None]).unique(return_inverse=True)
+    number = numbers.new_empty(len(displacements)).scatter_(0, which.flatten(), numbers.flatten())
+    return torch.equal(number[which], numbers) and len(number.unique()) == len(number)
 
 
 def answering(kind, method, wrong):
@@ -122,8 +126,8 @@ def absolute_features(features, case):
         dropped = set()
         for k in range(0, grid.shape[1], 1 + grid.shape[1] // 9):
             site, key = positions(grid, q, k)
-            values = {"n": len(site), "alpha": Rational(alphas[h]), "Delta": centres[h]}
-            dropped.add(exact(L2e.score, k=key, q=site, **values) - Rational(inner[h, q, k].item()))
+            values = {"n": len(site), "alpha": Fraction(alphas[h]), "Delta": centres[h]}
+            dropped.add(exact(L2e.score, k=key, q=site, **values) - Fraction(inner[h, q, k].item()))
         if len(dropped) != 1:
             return False
     return True
@@ -142,13 +146,6 @@ def changed(asking=lambda x: x, answering=lambda x: x):
 def without_stride(operators, grid, dtype):
     queries, keys = sdpa.features(operators, AttentionGrid(grid.keys, grid.sites.without_stride()), dtype)
     return queries[:, :, : grid.shape[0]], keys
-
-
-@st.composite
-def soft_heads(draw):
-    """A grid of 1 to 3 axes, a real centre, a sharpness."""
-    sides = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
-    return sides, tuple(draw(st.lists(DYADIC, min_size=len(sides), max_size=len(sides)))), draw(SHARPNESS)
 
 
 def mixes_by_the_softmax(mixing, case):
@@ -186,7 +183,6 @@ def of_keys(operators, image, sides):
 
 LICENCES = {
     ("L2a", "basis.QuadraticSoftmax"): Licence(
-        heads_on_grids(DYADIC),
         quadratic,
         {
             "the 2 forgotten": answering(
@@ -206,10 +202,12 @@ LICENCES = {
                 lambda own, v, d, axis, *rest: v / (own.alpha[:, None, None] if axis else 1),
             ),
             "the axes of the centre reversed": lambda centres, alphas: QuadraticSoftmax(centres.flip(1), alphas),
+            "alphas beyond 8": lambda centres, alphas: QuadraticSoftmax(centres, alphas.clamp(max=8)),
+            "centres beyond 3": lambda centres, alphas: QuadraticSoftmax(centres.clamp(-3, 3), alphas),
         },
+        shape=heads_on_a_grid,
     ),
     ("D2", "basis.EnumeratedSoftmax"): Licence(
-        heads_on_grids(st.integers(-3, 3).map(float)),
         enumerated,
         {
             "numbers too close": answering(EnumeratedSoftmax, "enumeration", lambda own, v, *on: v // 2),
@@ -232,9 +230,9 @@ LICENCES = {
                 EnumeratedSoftmax, "scores", lambda own, v, *on: v[:, :1].expand(-1, own.heads, -1, -1)
             ),
         },
+        shape=heads_on_a_grid,
     ),
     ("L2e", "attention.engines.sdpa.features"): Licence(
-        heads_on_grids(DYADIC),
         absolute_features,
         {
             "the norm doubled": changed(answering=lambda k: torch.cat([k[..., :-1], 2 * k[..., -1:]], -1)),
@@ -249,10 +247,9 @@ LICENCES = {
             "one head for all": changed(asking=lambda q: q[:, :1].expand_as(q)),
             "the stride forgotten": without_stride,
         },
-        examples=40,
+        shape=heads_on_a_grid,
     ),
     ("L2d", "basis.apply"): Licence(
-        soft_heads(),
         mixes_by_the_softmax,
         {
             "axes of the centre reversed": head(centre=lambda c: c.flip(1)),
@@ -261,7 +258,9 @@ LICENCES = {
             "the first axis alone": head(centre=lambda c: c[:, :1].expand_as(c)),
             "centre rounded": head(centre=lambda c: c.round()),
             "keys mixed for queries": of_keys,
+            "alphas beyond 8": head(alpha=lambda a: a.clamp(max=8)),
         },
         examples=30,
+        shape=lambda centre, alpha, sides: (sides, centre, alpha),
     ),
 }

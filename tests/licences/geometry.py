@@ -5,8 +5,7 @@ from itertools import product
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
-from licences.cases import Licence, exact, grids, sites_of
+from licences.cases import Licence, exact, sides_of, sites_of
 
 import proofs.L1 as L1
 from conv2attn.attention.engines import gather
@@ -47,18 +46,6 @@ def axes_reversed(kernel, stride, dilation):
 MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@st.composite
-def paddings(draw):
-    """One axis: a mode, amounts of either sign that leave a pixel, and for zeros a spacing."""
-    mode, side = draw(st.sampled_from(list(MODES))), draw(st.integers(1, 6))
-    spacing = draw(st.integers(1, 3)) if mode == "zeros" else 1
-    stuffed = (side - 1) * spacing + 1
-    most = {"reflect": side - 1, "circular": side}.get(mode, 5)
-    before = draw(st.integers(1 - stuffed, most))
-    after = draw(st.integers(max(1 - stuffed, 1 - stuffed - before), most))
-    return Padding((before,), (after,), mode, (spacing,)), side
-
-
 def padded_like_numpy(source, case):
     padding, side = case
     (before,), (after,), (spacing,) = padding.before, padding.after, padding.spacing
@@ -94,14 +81,6 @@ def strided_sites_are_some(without_stride, case):
     )
 
 
-@st.composite
-def heads_on_grids(draw):
-    """A grid with sites, and integer offsets of heads, some of which look beyond it."""
-    sides, *geometry = draw(grids())
-    offset = st.tuples(*[st.integers(-6, 6)] * len(sides))
-    return sides, sites_of(*geometry), tuple(draw(st.lists(offset, min_size=1, max_size=3)))
-
-
 def heads_read_the_clamp(continued, case):
     sides, sites, offsets = case
     padding, moved = continued(sites, sides, offsets)
@@ -124,17 +103,17 @@ def changed(change):
 
 LICENCES = {
     ("L1", "basis.Sites.of_kernel"): Licence(
-        grids(longest=5),
         sites_read_the_keys,
         {
             "stride and dilation exchanged": lambda k, s, d: Sites.of_kernel(k, d, s),
             "even kernels centred behind": even_before,
             "a query more": one_query_more,
             "axes reversed": axes_reversed,
+            "kernels above 5": lambda k, s, d: Sites.of_kernel(tuple(min(side, 5) for side in k), s, d),
         },
+        shape=lambda kernel, stride, dilation, spare: (sides_of(kernel, dilation, spare), kernel, stride, dilation),
     ),
     ("L1", "basis.Padding.source"): Licence(
-        paddings(),
         padded_like_numpy,
         {
             **{f"{mode} moved by one": only_in(mode, lambda p, right, side: right.roll(1)) for mode in MODES},
@@ -153,20 +132,21 @@ LICENCES = {
             "before and after exchanged": lambda padding, axis, side: replace(
                 padding, before=padding.after, after=padding.before
             ).source(axis, side),
+            "sides above 6": lambda padding, axis, side: padding.source(axis, min(side, 6)),
         },
         examples=120,
+        shape=lambda mode, before, after, side, spacing: (Padding((before,), (after,), mode, (spacing,)), side),
     ),
     ("STR", "basis.Sites.without_stride"): Licence(
-        grids(),
         strided_sites_are_some,
         {
             "stride kept": lambda sites: sites,
             "from the first key": lambda sites: Sites((1,) * len(sites.stride), (0,) * len(sites.before), sites.after),
             "to the last key": lambda sites: Sites((1,) * len(sites.stride), sites.before, (0,) * len(sites.after)),
         },
+        shape=lambda kernel, dilation, stride, spare: (sides_of(kernel, dilation, spare), kernel, stride, dilation),
     ),
     ("PAD", "attention.engines.gather.continued"): Licence(
-        heads_on_grids(),
         heads_read_the_clamp,
         {
             "zeros": changed(lambda padding, sites: (replace(padding, mode="zeros"), sites)),
@@ -178,7 +158,13 @@ LICENCES = {
             ),
             "the pixel next to the border": changed(lambda padding, sites: (replace(padding, mode="reflect"), sites)),
             "the first head only": lambda sites, keys, offsets: gather.continued(sites, keys, offsets[:1]),
+            "offsets beyond 6": lambda sites, keys, offsets: gather.continued(
+                sites, keys, tuple(tuple(max(-6, min(x, 6)) for x in offset) for offset in offsets)
+            ),
         },
         examples=100,
+        shape=lambda kernel, stride, dilation, spare, offsets: (
+            *(sides_of(kernel, dilation, spare), sites_of(kernel, stride, dilation), offsets),
+        ),
     ),
 }

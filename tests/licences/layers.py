@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from licences.cases import Licence
 from licences.geometry import MODES
 
@@ -14,36 +13,21 @@ from conv2attn.theorem import construction
 from conv2attn.theorem.convolution import Convolution
 
 
-def integers(draw, shape, largest=3):
-    """A float64 tensor of small integers."""
-    seed = draw(st.integers(0, 2**31))
-    return torch.randint(-largest, largest + 1, shape, generator=torch.Generator().manual_seed(seed)).double()
-
-
-@st.composite
-def convolutions(draw):
-    """A convolution of 1 to 3 axes with integer weights, options of its conversion, and an image of integers."""
-    axes = draw(st.integers(1, 3))
-    longest = 4 - axes
-    ranges = (1, longest), (1, 3), (1, 2), (0, 2), (0, 2), (0, 2)
-    each = [st.integers(*ends) for ends in ranges]
-    kernel, stride, dilation, before, after, spare = zip(*[draw(st.tuples(*each)) for _ in range(axes)], strict=True)
-    mode, groups = draw(st.sampled_from(list(MODES))), draw(st.integers(1, 3))
-    inner, outer = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+def convolution(
+    kernel, stride, dilation, before, after, mode, groups, inner, outer, weights, has_bias, encoding, stride_by,
+    trainable, width, spare, images, pixels,
+):  # fmt: skip
+    """A convolution with whole numbers as weights, options of its conversion, and images of whole numbers."""
     sides = tuple(
         max(d * (k - 1) + 1 - b - a, b + 1, a + 1) + s
         for k, d, b, a, s in zip(kernel, dilation, before, after, spare, strict=True)
     )
-    weight = integers(draw, (groups * outer, inner, *kernel))
-    bias = integers(draw, (groups * outer,)) if draw(st.booleans()) else None
+    weight = weights.fill(groups * outer, inner, *kernel)
+    bias = weights.fill(groups * outer, which=1) if has_bias else None
+    widths = {"as needed": None, "the least": groups * min(inner, outer), "more": groups * (max(inner, outer) + 1)}
+    options = {"encoding": encoding, "stride_by": stride_by, "trainable": trainable, "d_head": widths[width]}
     given = Convolution(weight, bias, stride, dilation, Padding(before, after, mode), groups)
-    options = {
-        "encoding": draw(st.sampled_from(["quadratic", "enumerated"])),
-        "stride_by": draw(st.sampled_from(["queries", "pooling"])),
-        "trainable": draw(st.booleans()),
-        "d_head": draw(st.sampled_from([None, groups * min(inner, outer), groups * (max(inner, outer) + 1)])),
-    }
-    return given, options, integers(draw, (2, groups * inner, *sides))
+    return given, options, pixels.fill(images, groups * inner, *sides)
 
 
 def is_the_convolution(attention_for, case):
@@ -73,19 +57,21 @@ def one_group(given):
     return replace(given, weight=torch.cat([blocks.flatten(0, 1)] * given.groups, 1), groups=1)
 
 
+def of_two_images(given, **options):
+    layer = construction.attention_for(given, **options)
+    return lambda image: torch.cat([layer(image[:2]), 0 * layer(image[2:])]) if len(image) > 2 else layer(image)
+
+
 def pooling_forgotten(given, **options):
     return construction.attention_for(
         given, **options | {"alpha": 0.5 if options["stride_by"] == "pooling" else "auto"}
     )
 
 
-@st.composite
-def widths(draw):
-    """Channels, groups, and a width asked for, or none."""
-    groups = draw(st.integers(1, 3))
-    d_in, d_out = groups * draw(st.integers(1, 4)), groups * draw(st.integers(1, 4))
-    given = Convolution(torch.zeros(d_out, d_in // groups, 1), None, (1,), (1,), Padding.none(1), groups)
-    return given, draw(st.none() | st.integers(-1, 18))
+def asked(d_in, d_out, groups, width, wish):
+    """Channels of a convolution in groups, and a width asked for, or none."""
+    weight = torch.zeros(groups * d_out, d_in, 1)
+    return Convolution(weight, None, (1,), (1,), Padding.none(1), groups), width if wish else None
 
 
 def is_wide_enough(head_width, case):
@@ -99,14 +85,6 @@ def is_wide_enough(head_width, case):
     return width == (needed if wish is None else wish // given.groups) and (
         wish is None or wish >= needed * given.groups
     )
-
-
-@st.composite
-def taps(draw):
-    """Integer taps in groups, and a width that serves."""
-    groups, d_out, d_in = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    width = min(d_out, d_in) + draw(st.integers(0, 4))
-    return integers(draw, (draw(st.integers(1, 4)), groups * d_out, d_in)), groups, width
 
 
 def are_factors(factors, case):
@@ -135,19 +113,16 @@ def changed(value=lambda v: v, output=lambda o: o):
     return factors
 
 
-@st.composite
-def layers(draw):
-    """Two layers of dense operators that fit: grids and channels of any small sizes, biases or none."""
-    tokens = [draw(st.integers(1, 4)) for _ in range(3)]
-    channels = [draw(st.integers(1, 3)) for _ in range(3)]
+def layers(tokens, channels, terms, biases, weights, pixels):
+    """Two layers of dense operators that fit, and an image."""
 
     def layer(n):
-        terms = draw(st.integers(1, 3))
-        mixes = Dense(integers(draw, (terms, tokens[n + 1], tokens[n])), (tokens[n + 1],))
-        bias = integers(draw, (channels[n + 1],)) if draw(st.booleans()) else None
-        return basis_of(mixes, Weights(None, integers(draw, (terms, channels[n + 1], channels[n])), bias), 1)
+        mixes = weights.fill(terms[n], tokens[n + 1], tokens[n], which=3 * n)
+        parameters = weights.fill(terms[n], channels[n + 1], channels[n], which=3 * n + 1)
+        bias = weights.fill(channels[n + 1], which=3 * n + 2) if biases[n] else None
+        return basis_of(Dense(mixes, (tokens[n + 1],)), Weights(None, parameters, bias), 1)
 
-    return layer(1), layer(0), (tokens[0],), integers(draw, (channels[0], tokens[0]))
+    return layer(1), layer(0), (tokens[0],), pixels.fill(channels[0], tokens[0])
 
 
 def evaluated(matrices, weights, image):
@@ -177,7 +152,6 @@ def first_parameters(second, first, sides):
 
 LICENCES = {
     ("T1", "theorem.construction.attention_for"): Licence(
-        convolutions(),
         is_the_convolution,
         {
             "taps flipped": of(lambda c: replace(c, weight=c.weight.flip(2))),
@@ -192,10 +166,13 @@ LICENCES = {
             "groups reversed": of(groups_reversed),
             "groups as one": of(one_group),
             "soft heads when pooling": pooling_forgotten,
+            "kernels above 5": of(lambda c: replace(c, weight=c.weight * (torch.arange(c.kernel_size[-1]) < 5))),
+            "weights beyond 3": of(lambda c: replace(c, weight=c.weight.clamp(-3, 3))),
+            "the third image of a batch": of_two_images,
         },
+        shape=convolution,
     ),
     ("T1p", "theorem.construction.head_width"): Licence(
-        widths(),
         is_wide_enough,
         {
             "d_out": lambda c, wish: c.d_out // c.groups if wish is None else construction.head_width(c, wish),
@@ -209,9 +186,9 @@ LICENCES = {
             "one too narrow": lambda c, wish: construction.head_width(c, None if wish is None else wish + c.groups),
         },
         examples=150,
+        shape=asked,
     ),
     ("T1p", "theorem.construction.factors"): Licence(
-        taps(),
         are_factors,
         {
             "output transposed": changed(output=lambda o: o.flip(1)),
@@ -222,11 +199,14 @@ LICENCES = {
             "cut to the width": lambda taps, groups, width: construction.factors(
                 taps, groups, min(width, taps.shape[2])
             ),
+            "taps beyond 3": lambda taps, groups, width: construction.factors(taps.clamp(-3, 3), groups, width),
         },
         examples=100,
+        shape=lambda taps, heads, groups, d_out, d_in, spare: (
+            *(taps.fill(heads, groups * d_out, d_in), groups, min(d_out, d_in) + spare),
+        ),
     ),
     ("AND", "basis.compose"): Licence(
-        layers(),
         is_the_composition,
         {
             "the first bias forgotten": lambda b, a, sides: compose(b, weighted(a, bias=None), sides),
@@ -239,7 +219,11 @@ LICENCES = {
             "a bias that does not vary": lambda b, a, sides: weighted(
                 c := compose(b, a, sides), bias=c.weights.bias[:, :1].expand_as(c.weights.bias)
             ),
+            "weights beyond 3": lambda b, a, sides: compose(
+                weighted(b, output=b.weights.output.clamp(-3, 3)), a, sides
+            ),
         },
         examples=80,
+        shape=layers,
     ),
 }

@@ -67,9 +67,7 @@ def without(**forced):
 
 NONE = RoundingBound(0.0, 0.0)
 LICENCES = {
-    ("FLOAT", "bounds.gamma"): Licence.over(
-        "FLOAT",
-        "bounds.gamma",
+    ("FLOAT", "bounds.gamma"): Licence(
         lambda function, case: rounded_up(function(*case), FLOAT.gamma(case[0], Fraction(case[1]))),
         {
             "n u": lambda n, u: n * u,
@@ -78,15 +76,16 @@ LICENCES = {
             "half of u": lambda n, u: gamma(n, u / 2),
         },
     ),
-    ("FLOAT", "bounds.convolution_bound"): Licence.over(
-        "FLOAT",
-        "bounds.convolution_bound",
+    ("FLOAT", "bounds.convolution_bound"): Licence(
         bounds_a_convolution,
         {
             "no bias": without(bias=False),
             "always a bias": without(bias=True),
             "casts not counted": without(casts=0),
             "one cast": without(casts=1),
+            "casts above 4": lambda terms, name, **given: convolution_bound(
+                terms, name, **given | {"casts": min(given["casts"], 4)}
+            ),
             "no more stored in all than on one way": without(stored=None),
             "never truncating": without(truncating=False),
             "always truncating": without(truncating=True),
@@ -99,9 +98,7 @@ LICENCES = {
         },
         examples=200,
     ),
-    ("FLOAT", "bounds.difference_bound"): Licence.over(
-        "FLOAT",
-        "bounds.difference_bound",
+    ("FLOAT", "bounds.difference_bound"): Licence(
         bounds_a_difference,
         {
             "no bias": lambda s, b, *others: difference_bound(s, 0.0, *others),

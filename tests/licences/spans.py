@@ -5,7 +5,6 @@ from itertools import combinations
 
 import flint
 import torch
-from hypothesis import strategies as st
 from licences.cases import Licence
 
 from conv2attn.basis import Padding
@@ -18,22 +17,20 @@ def rank(rows):
     return flint.fmpz_mat(rows).rank() if rows and rows[0] else 0
 
 
-@st.composite
-def heads_on_a_line(draw):
-    """Halves of heads on up to six tokens, one or two offsets, and whether the floats are declared exact.
+def heads_on_a_line(kinds, tokens, keys, offsets, exact):
+    """Halves of heads on a line of tokens, offsets, and whether the floats are declared exact.
 
     A head reads a neighbour, a neighbour or itself by turns, any keys, or the means of any two keys.
     """
-    tokens = draw(st.integers(2, 6))
-    keys = st.lists(st.integers(0, tokens - 1), min_size=tokens, max_size=tokens)
-    heads, kinds = [], draw(st.lists(st.sampled_from(["shift", "swap", "any", "two"]), min_size=1, max_size=4))
-    for kind in kinds:
-        shift, reads = draw(st.integers(-1, 1)), draw(keys)
+    heads = []
+    reading = keys.fill(len(kinds), 2, tokens).long() % tokens
+    for kind, (reads, others) in zip(kinds, reading.tolist(), strict=True):
+        shift = others[0] % 3 - 1
         if kind in ("shift", "swap"):
             reads = [(q + (shift if kind == "shift" else (q + shift) % 2)) % tokens for q in range(tokens)]
-        pairs = list(zip(reads, draw(keys) if kind == "two" else reads, strict=True))
+        pairs = list(zip(reads, others if kind == "two" else reads, strict=True))
         heads.append([[pair.count(k) for k in range(tokens)] for pair in pairs])
-    return heads, draw(st.sampled_from([[(0,)], [(1,)], [(0,), (1,)]])), "two" in kinds or draw(st.booleans())
+    return heads, list(offsets), "two" in kinds or exact
 
 
 def shifted(tokens, offset):
@@ -78,15 +75,10 @@ def asked(another="joint", first_heads=slice(None), first_offsets=slice(None), s
     return check
 
 
-@st.composite
-def kernels(draw):
-    """A convolution of 1 or 2 axes with small integer taps, some of them zero, in groups or not."""
-    kernel = draw(st.sampled_from([(1,), (2,), (3,), (4,), (5,), (2, 2), (1, 3), (3, 2)]))
-    d_out, d_in, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 2]))
-    count = groups * d_out * d_in * int(torch.Size(kernel).numel())
-    numbers = draw(st.lists(st.sampled_from([-2, -1, 0, 0, 1, 1, 2, 3]), min_size=count, max_size=count))
-    weight = torch.tensor(numbers).double().reshape(groups * d_out, d_in, *kernel)
+def convolution(kernel, d_out, d_in, groups, taps):
+    """A convolution with whole numbers as weights."""
     ones = (1,) * len(kernel)
+    weight = taps.fill(groups * d_out, d_in, *kernel)
     return Convolution(weight, None, ones, ones, Padding.none(len(kernel)), groups)
 
 
@@ -149,17 +141,15 @@ def all_taps(convolution):
 
 LICENCES = {
     ("L3", "span.check_span"): Licence(
-        heads_on_a_line(),
         answers("joint"),
         {
             "the printed condition": asked("per-query"),
             "the first head": asked(first_heads=slice(1)),
             "the first offset": asked(first_offsets=slice(1)),
         },
-        examples=40,
+        shape=heads_on_a_line,
     ),
     ("L3p", "span.check_span"): Licence(
-        heads_on_a_line(),
         answers("per-query"),
         {
             "the joint condition": asked("joint"),
@@ -167,10 +157,9 @@ LICENCES = {
             "the first offset": asked("per-query", first_offsets=slice(1)),
             "the opposite offsets": asked("per-query", sign=-1),
         },
-        examples=40,
+        shape=heads_on_a_line,
     ),
     ("HEADS", "span.fewest_heads"): Licence(
-        kernels(),
         are_needed,
         {
             "the rank": counted(lambda c: rank(taps_of(c))),
@@ -179,7 +168,9 @@ LICENCES = {
             "the taps": counted(lambda c: len(taps_of(c))),
             "zero taps as hard heads": all_taps,
             "the first output channel": lambda c: fewest_heads(replace(c, weight=c.weight[:1], groups=1)),
+            "taps beyond 3": lambda c: fewest_heads(replace(c, weight=c.weight.clamp(-3, 3))),
         },
         examples=80,
+        shape=convolution,
     ),
 }

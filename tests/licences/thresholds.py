@@ -55,9 +55,7 @@ def in_format(wanted, wrong):
 
 
 LICENCES = {
-    ("A46", "bounds.one_hot_threshold"): Licence.over(
-        "A46",
-        "bounds.one_hot_threshold",
+    ("A46", "bounds.one_hot_threshold"): Licence(
         is_the_first,
         {
             **{
@@ -77,9 +75,7 @@ LICENCES = {
         },
         examples=80,
     ),
-    ("A46", "bounds.auto_alpha"): Licence.over(
-        "A46",
-        "bounds.auto_alpha",
+    ("A46", "bounds.auto_alpha"): Licence(
         is_automatic,
         {
             "half": lambda name: auto_alpha(name) / 2,

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from licences.softmaxes import soft_heads
+from licences.domains import DOMAINS, cases
+from licences.softmaxes import soft_head
 
 from conv2attn.bounds import (
     FORMATS,
@@ -106,7 +107,8 @@ def on_a_key(case):
     return dataclasses.replace(head, shifts=(0.0,) * len(head.shifts)), keys, plain, score_error
 
 
-cases_on_keys = soft_heads().map(on_a_key).filter(lambda case: heads_of_row(*case) is not None)
+soft_heads = cases(DOMAINS["ROW", "conv2attn.bounds.soft_mixing_bound"]).map(lambda case: soft_head(*case))
+cases_on_keys = soft_heads.map(on_a_key).filter(lambda case: heads_of_row(*case) is not None)
 
 
 def is_below(function, case, weights, radius):
