@@ -122,6 +122,11 @@ class Layer:
         return self.factors[-1].dtype
 
     @property
+    def terms(self) -> int:
+        """Products that are summed up for one output."""
+        return max(1, len(self.starts) * self.factors[0].shape[2])
+
+    @property
     def ratios(self) -> list[Fraction]:
         """By how many outputs a pixel is apart from the next along each axis."""
         return [Fraction(p, s) for p, s in zip(self.spacing, self.stride, strict=True)]

@@ -1,18 +1,24 @@
 """Checks a stored certificate again: it is derived anew from its two networks, and compared field by field.
 
-Whether two layers are the same map is asked of code of its own as well (`checker`). What is not derived again, or comes
-out differently on another machine, is named, and leaves the certificate undecided.
+Whether two layers are the same map is asked of code of its own as well (`checker`), and no bound may be below the one
+that the program of claim ROW proves. What is not derived again, or comes out differently on another machine, is named,
+and leaves the certificate undecided.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, final
 
 from torch import nn
 
-from conv2attn.equivalence.checker import Objection, objections
+from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.bounds import worst
+from conv2attn.bounds.row import Row, Setting
+from conv2attn.equivalence.checker import Layer, Objection, objections
 from conv2attn.equivalence.results import ROOT, Certificate
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.report import Document, Notes, Report, counted
@@ -85,6 +91,7 @@ def read_certificate(path: str) -> dict[str, Any]:
 def recheck(path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Module], anew: Certificate) -> Recheck:
     """The result for the certificate `body` in the file at `path`, which `certify` derived `anew` from the networks."""
     checked, found = 0, list(compare_documents(body, anew.to_dict()))
+    told, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in found)
     for row in (each for each in anew.rows if each.part("weights") and not each.skipped):
         layers = [dict(side.named_modules()).get("" if row.name == ROOT else row.name) for side in networks]
         if layers[0] is None or layers[1] is None:
@@ -92,10 +99,47 @@ def recheck(path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Mo
             continue
         bounded = row.strength is not None and row.strength.value == "bounded"
         said = list(objections(layers[0], layers[1], bounded=bounded))
+        said = said or list(too_small(told.get(row.name, {}), layers[0], layers[1], sure=here))
         checked += not said
         found += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in said if anew]
     wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
     return Recheck(path, body["verdict"], checked, wrong, unknown)
+
+
+def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rows of a stored certificate that have names."""
+    rows = body.get("rows")
+    every = [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
+    return {each["name"]: each for each in every if isinstance(each.get("name"), str)}
+
+
+def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, sure: bool) -> Iterator[Objection]:
+    """The objection to a stored row whose bound is below `proved_bound`."""
+    bound, within, layers = row.get("bound"), row.get("input_range"), [Layer.of(each) for each in (first, second)]
+    ours, theirs = layers
+    if ours is None or theirs is None or not all(isinstance(x, int | float) and math.isfinite(x) for x in (bound, within)):
+        return
+    least = proved_bound(ours, theirs, Fraction(within or 0))
+    if least is not None and Fraction(bound or 0) < least:
+        yield Objection(f"the bound {bound:g} is below {float(least):g}, which is proved", sure)
+
+
+def proved_bound(convolution: Layer, converted: Layer, input_range: Fraction) -> Fraction | None:
+    """What two layers may differ by as computed by direct sums, by claim ROW of proofs/: leaks and products left out.
+
+    None where the first is no convolution, or nothing is known.
+    """
+    if convolution.alpha:
+        return None
+    own = worst(arithmetics("dense", convolution.dtype, convolution.biases.device.type))
+    first, second = (
+        Setting.of(layer.terms, own.format, casts=2, truncating=own.truncates, flush_to_zero=own.flushes)
+        for layer in (convolution, converted)
+    )
+    weights, biases = convolution.factors[0].double().abs().sum((0, 2)), convolution.biases.double().abs()
+    channel = int((weights * float(input_range) + biases).argmax())
+    sums = Fraction(weights[channel].item()) * (1 - Fraction(1, 2**30))  # as it may be rounded
+    return Row.of(sums, biases[channel].item(), input_range, first, second).proved
 
 
 def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Objection]:

@@ -256,3 +256,23 @@ def test_a_program_of_unknown_format_is_refused():
         archive.writestr("net/archive_format", "pt2")
     Path("c.json").write_text(json.dumps(signed()))
     assert call("recheck", "c.json", *ARCH).exit_code == 2
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("options", [[], ["--dtype", "float64"]], ids=["float32", "float64"])
+def test_a_bound_that_is_a_hundredth_smaller_than_certified_is_refused(row, options):
+    pair()
+    body = certified("a.pt", "b.pt", *options)
+    assert again()[0] == 0
+    body["rows"][row]["bound"] *= 0.99
+    code, output = again(body)
+    assert code == 1
+    assert "which is proved" in output
+
+
+def test_another_machine_may_have_smaller_bounds():
+    pair()
+    body = certified()
+    body["rows"][0]["bound"] *= 0.99
+    body["circumstances"]["arithmetic"] = "another"
+    assert again(body)[0] == 3
