@@ -115,9 +115,10 @@ def rows_by_name(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, sure: bool) -> Iterator[Objection]:
     """The objection to a stored row whose bound is below `proved_bound`."""
-    bound, within, layers = row.get("bound"), row.get("input_range"), [Layer.of(each) for each in (first, second)]
-    ours, theirs = layers
-    if ours is None or theirs is None or not all(isinstance(x, int | float) and math.isfinite(x) for x in (bound, within)):
+    bound, within = (row.get(field) for field in ("bound", "input_range"))
+    ours, theirs = (Layer.of(each) for each in (first, second))
+    numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (bound, within))
+    if ours is None or theirs is None or not numbers:
         return
     least = proved_bound(ours, theirs, Fraction(within or 0))
     if least is not None and Fraction(bound or 0) < least:

@@ -44,16 +44,18 @@ def displacement(grid, query, key):
     return [k - q for q, k in zip(site, at, strict=True)]
 
 
-def inner_products(encoding, grid):
+def inner_products(encoding, grid, vectors):
+    """The inner products of one vector a head with the positions, and the scores."""
     rows = torch.arange(grid.shape[0])
-    toward = encoding.position_bias(grid)[:, None].expand(-1, len(rows), -1)
+    toward = torch.tensor(vectors)[:, None].expand(-1, len(rows), -1)
     inner = encoding.directed_scores(toward, grid, rows)
     return inner, encoding.scores(grid, rows, torch.float64)[0]
 
 
 def quadratic(kind, case):
     grid, centres, alphas, pairs = case
-    inner, scores = inner_products(kind(torch.tensor(centres), torch.tensor(alphas)), grid)
+    vectors = [[-alpha, *(2 * alpha * x for x in centre)] for centre, alpha in zip(centres, alphas, strict=True)]
+    inner, scores = inner_products(kind(torch.tensor(centres), torch.tensor(alphas)), grid, vectors)
     for h, q, k in pairs:
         values = {
             "n": len(grid.keys),
@@ -76,18 +78,19 @@ def enumerated(kind, case):
     numbers = encoding.enumeration(far, torch.arange(far.shape[0]))
     if not tells_apart(numbers, grid.keys):
         return False
-    inner, scores = inner_products(encoding, grid)
+    numbered = [sum(r * int(c) for r, c in zip(radix(grid), centre, strict=True)) for centre in centres]
+    vectors = [[2 * alpha * number, -alpha] for number, alpha in zip(numbered, alphas, strict=True)]
+    inner, scores = inner_products(encoding, grid, vectors)
     at = encoding.enumeration(grid, torch.arange(grid.shape[0]))
     for h, q, k in pairs:
         t = at[q, k].item()
         site, key = (sum(p * math.prod(grid.keys[a + 1 :]) for a, p in enumerate(at)) for at in positions(grid, q, k))
         if t != numbers[site, key].item():
             return False
-        centre = sum(r * int(c) for r, c in zip(radix(grid), centres[h], strict=True))
-        values = {"alpha": Fraction(alphas[h]), "t": t, "t_Delta": centre}
+        values = {"alpha": Fraction(alphas[h]), "t": t, "t_Delta": numbered[h]}
         if exact(v_r, **values) != Fraction(inner[h, q, k].item()):
             return False
-        if Fraction(scores[h, q, k].item()) != -Fraction(alphas[h]) * (t - centre) ** 2:
+        if Fraction(scores[h, q, k].item()) != -Fraction(alphas[h]) * (t - numbered[h]) ** 2:
             return False
     return True
 
@@ -185,12 +188,10 @@ LICENCES = {
     ("L2a", "basis.QuadraticSoftmax"): Licence(
         quadratic,
         {
-            "the 2 forgotten": answering(
-                QuadraticSoftmax, "position_bias", lambda own, v, *on: torch.cat([v[:, :1], v[:, 1:] / 2], -1)
+            "the 2 forgotten": reading(
+                QuadraticSoftmax, "directed_scores", lambda t, *on: (torch.cat([t[..., :1], t[..., 1:] / 2], -1), *on)
             ),
-            "one head for all": answering(
-                QuadraticSoftmax, "position_bias", lambda own, v, *on: v[:1].expand(own.heads, -1)
-            ),
+            "one head for all": reading(QuadraticSoftmax, "directed_scores", lambda t, *on: (t[:1].expand_as(t), *on)),
             "the norm forgotten": reading(
                 QuadraticSoftmax, "directed_scores", lambda t, *on: (torch.cat([0 * t[..., :1], t[..., 1:]], -1), *on)
             ),
@@ -220,8 +221,8 @@ LICENCES = {
                 "center_number",
                 lambda own, v, *on: EnumeratedSoftmax(own.center.flip(1), own.alpha).center_number(*on),
             ),
-            "the 2 forgotten": answering(
-                EnumeratedSoftmax, "position_bias", lambda own, v, *on: v * torch.tensor([0.5, 1.0])
+            "the 2 forgotten": reading(
+                EnumeratedSoftmax, "directed_scores", lambda t, *on: (t * torch.tensor([0.5, 1.0]), *on)
             ),
             "alpha forgotten in the scores": answering(
                 EnumeratedSoftmax, "scores", lambda own, v, *on: v / own.alpha[:, None, None]
