@@ -2,7 +2,7 @@
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
 - `docs/*.schema.json`, from the types of the JSON documents;
-- the tables in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
+- the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
 
@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+
 from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.equivalence import Certificate
 from conv2attn.errors import RULES
@@ -21,10 +23,12 @@ from conv2attn.experiments import hybrids, starts
 from conv2attn.experiments.hybrids import Hybrids
 from conv2attn.experiments.rows import read_rows
 from conv2attn.experiments.starts import Starts
+from conv2attn.experiments.starts.curves import digest_of, draw_curves
 from conv2attn.report.stored import schema_of
 from conv2attn.span import HeadsReport, SpanReport
 
 ROOT = Path(__file__).parents[1]
+CURVES = ROOT / "docs" / "starts-curves.svg"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 SCHEMAS = {"certificate": Certificate, "heads": HeadsReport, "span": SpanReport}
 KINDS = {
@@ -101,7 +105,7 @@ def table(name: str) -> str:
     """The table of an experiment, from its rows."""
     path = ROOT / "docs" / "experiments" / f"{name}.csv"
     kind, columns = {"starts": (Starts, starts.COLUMNS), "hybrids": (Hybrids, hybrids.COLUMNS)}[name]
-    return kind(tuple(read_rows(path, columns))).to_markdown()
+    return kind(tuple(read_rows(path, columns))).to_markdown(verbose=True)
 
 
 def with_tables(page: str) -> str:
@@ -113,8 +117,17 @@ def with_tables(page: str) -> str:
     return page
 
 
+def write_curves() -> None:
+    """Writes the figure of the learning curves; its file carries a digest of them."""
+    found = Starts(tuple(read_rows(ROOT / "docs" / "experiments" / "starts.csv", starts.COLUMNS)))
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "starts"}):
+        metadata = {"Date": None, "Description": digest_of(found)}
+        draw_curves(found).savefig(CURVES, metadata=metadata)
+
+
 def main() -> None:
     """Writes all of it."""
+    write_curves()
     (ROOT / "docs" / "errors.md").write_text(error_codes())
     for name in SCHEMAS:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))

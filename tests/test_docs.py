@@ -12,6 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 import conv2attn
+from conv2attn.experiments.rows import read_rows
+from conv2attn.experiments.starts import COLUMNS, Starts
+from conv2attn.experiments.starts.curves import digest_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -79,6 +82,13 @@ def test_the_page_of_codes_is_that_of_the_rules():
 def test_the_tables_of_the_experiments_are_those_of_their_rows():
     page = (DOCS / "experiments.md").read_text()
     assert GENERATE.with_tables(page) == page
+
+
+def test_the_figure_of_the_starts_is_of_their_rows():
+    rows = read_rows(DOCS / "experiments" / "starts.csv", COLUMNS)
+    assert digest_of(Starts(tuple(rows))) in GENERATE.CURVES.read_text()
+    planted = {**rows[-1], "curve": rows[-1]["curve"].replace("0.", "0.0", 1)}
+    assert digest_of(Starts((*rows[:-1], planted))) not in GENERATE.CURVES.read_text()
 
 
 @pytest.mark.parametrize("name", GENERATE.SCHEMAS)

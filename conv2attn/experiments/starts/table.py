@@ -8,21 +8,29 @@ from typing import Any, final
 
 from conv2attn.experiments.rows import Row, add_row, mean_and_error, read_rows
 from conv2attn.experiments.starts.plan import ARMS, CHOSEN_AT, RATE_SEED, RATES, SEEDS, SIZES, Size
-from conv2attn.experiments.starts.runs import RunKey, run
+from conv2attn.experiments.starts.runs import CURVE, RunKey, run
 from conv2attn.report import Document, Notes, Report, Table
 
-COLUMNS = (
-    *RunKey.__dataclass_fields__,
-    "accuracy",
-    "heads",
-    "shifts_before",
-    "shifts_after",
-    "mass_before",
-    "mass_after",
-    "kept",
-    "seconds",
-    "curve",
-)
+MEANINGS = {
+    "data": "data set",
+    "images": "training images, the first ones",
+    "epochs": "how often they are seen",
+    "arm": "the start",
+    "rate": "highest learning rate",
+    "seed": "of weights, order and mirroring",
+    "held_out": "training images, the last ones, on which the run is evaluated; 0: on the test images",
+    "accuracy": "share of the images of the evaluation that are classified right, after the last epoch",
+    "heads": "heads of the network",
+    "shifts_before": "heads with a quarter of their attention at one displacement, before training",
+    "shifts_after": "the same after training",
+    "mass_before": "mean attention of planted heads at their offset, before training; empty where none is planted",
+    "mass_after": "the same after training",
+    "kept": "planted heads that attend most at their offset after training",
+    "seconds": "processor time",
+    "curve": f"accuracy on the first {CURVE} images of the evaluation, after each epoch",
+}
+"""The columns of the table."""
+COLUMNS = tuple(MEANINGS)
 SCHEMA = "conv2attn.starts/1"
 
 
@@ -94,7 +102,7 @@ class Starts(Report):
         return {row["seed"]: row for row in self.rows if tuple(row[name] for name in names) == about}
 
     def document(self, verbose: bool = False) -> Document:
-        """A row for each arm and size, and the rates on the validation split."""
+        """A row for each arm and size, and the rates on the validation split; what the columns of the file are too."""
         columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
         rows = tuple(self.summary_of(size, arm) for size in SIZES for arm in size.arms)
         done = sum(len(self.runs_of(size, arm)) for size in SIZES for arm in size.arms)
@@ -105,7 +113,19 @@ class Starts(Report):
             "shifts: heads with a quarter of their attention at one displacement, before > after training.",
             "kept: planted heads that attend most at their offset after training.",
         )
-        return Document((said,), (Table(columns, rows), Notes(notes), self.rates()))
+        parts = (Table(columns, rows), Notes(notes), self.rates())
+        return Document((said,), (*parts, *self.contents()) if verbose else parts)
+
+    def contents(self) -> tuple[Notes, Table]:
+        """What the file of the rows holds."""
+        planned = {key.text for size in SIZES for key in rate_keys(size.data)}
+        tested = sum(row["held_out"] == "0" for row in self.rows)
+        chosen = sum(tuple(row[name] for name in RunKey.__dataclass_fields__) in planned for row in self.rows)
+        tried = len(self.rows) - tested - chosen
+        told = (
+            f"{len(self.rows)} rows: {tested} on the test images, {chosen} that chose a rate, {tried} of rates dropped"
+        )
+        return Notes((told,)), Table(("column", "what it is"), tuple(MEANINGS.items()))
 
     def rates(self) -> Table:
         """The accuracies on the validation split by which rates were chosen."""

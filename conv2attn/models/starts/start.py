@@ -62,7 +62,8 @@ def start_at_convolution(
         alpha: sharpness, in inverse squared tokens.
         seed: of the order in which heads take offsets.
         positions: "waves" replaces the table; "given" keeps it, and what writes to tokens, and fits queries and keys to
-            it by least squares: exact on positions of full row rank, but such heads read content too.
+            it by least squares: exact on positions of full row rank, but ill-conditioned where rows are nearly
+            dependent, as those of sine-cosine tables, and such heads read content too.
         values: a convolution whose taps values and outputs begin as, in each layer and for the channels that hold
             content; instead of `kernel_size`. By default values and outputs keep what they are.
         example_input: what the network is called with, or the size of an image, (channels, *sides); noise of the size

@@ -7,7 +7,7 @@ from experiments.cases import quiet
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.experiments.starts import COLUMNS, Starts, plan, runs, table
+from conv2attn.experiments.starts import COLUMNS, Starts, curves, plan, runs, table
 from conv2attn.experiments.starts.arms import begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
 
@@ -44,6 +44,19 @@ def test_the_ablation_leaves_the_rows_that_write_as_drawn():
     assert len(start.silenced) == 9
     with pytest.raises(UsageError, match="'nothing' is not one of"):
         begin(plain, "nothing", 0, IMAGES)
+
+
+def test_curves_are_means_over_seeds():
+    keys = [table.RunKey("digits", 500, 60, "default", 0.01, seed) for seed in (0, 1)]
+    shares = (0.25, 0.75)
+    rows = [
+        dict(zip(COLUMNS, key.text, strict=False)) | {"curve": " ".join(60 * [str(share)])}
+        for key, share in zip(keys, shares, strict=True)
+    ]
+    found, size = Starts(tuple(rows)), next(size for size in plan.SIZES if size.data == "digits")
+    assert curves.mean_curves(found, size) == {"default": 60 * [50.0]}
+    (line,) = curves.draw_curves(found).axes[0].lines[:1]
+    assert line.get_label() == "default"
 
 
 def test_displacements_are_means_over_queries_whose_key_is_there():
