@@ -5,9 +5,8 @@ from fractions import Fraction
 
 import checker
 
-from conv2attn.span.limits import Limits
 from conv2attn.span.results import Condition
-from conv2attn.span.rows import AttentionRows
+from conv2attn.span.rows import AttentionRows, Limits
 from conv2attn.span.targets import Targets
 from conv2attn.verdicts import Verdict
 

@@ -86,13 +86,15 @@ def test_layers_in_one_array(folder):
         ([EXAMPLES / "attention-quadratic.pt", "--offsets", ""], "C2A006"),
         ([EXAMPLES / "attention-quadratic.pt", "--extra-tokens", "1"], "C2A004"),
         ([EXAMPLES / "attention-quadratic.pt", "--kernel-size", "0"], "C2A006"),
-        ([EXAMPLES / "resnet18.pt"], "C2A501"),
+        ([EXAMPLES / "resnet18.pt"], "C2A501 ResNet has no layer that is known to attend"),
+        (["array.npy", "--inputs", "odd.npy"], "C2A004 --inputs"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(folder, arguments, match):
     for name in ("broken.npz", "broken.safetensors", "broken.pt"):
         (folder / name).write_bytes(b"not what it says")
     torch.save({"weight": torch.zeros(2, 2)}, "some.pt")
+    np.save("array.npy", HEADS)
     np.save("odd.npy", np.zeros((1, 1, 9, 9), dtype=np.float32))
     refused("check-span", *arguments, match=match)
 

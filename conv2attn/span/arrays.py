@@ -18,8 +18,7 @@ from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.errors import UsageError
 from conv2attn.span.arguments import as_array
 from conv2attn.span.grids import grid_of, noted
-from conv2attn.span.limits import ROUNDOFF, ULPS
-from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 
 COPIES = 12
 """Float64 numbers held for each entry of a chunk of attention, all proposals and their residuals counted: 9.8 at most,

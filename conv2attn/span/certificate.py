@@ -17,9 +17,8 @@ from conv2attn.report import Document, Notes, Table
 from conv2attn.report.stored import Part, Result
 from conv2attn.span.arguments import FARTHEST, MOST_OFFSETS
 from conv2attn.span.conditions import groups_of
-from conv2attn.span.limits import MOST_PHI, Limits, limits_for
 from conv2attn.span.results import Name, SpanReport
-from conv2attn.span.rows import AttentionRows
+from conv2attn.span.rows import MOST_PHI, AttentionRows, Limits, limits_for
 from conv2attn.span.targets import Targets, shifts
 from conv2attn.span.weighing import exact_rows
 from conv2attn.verdicts import Verdict, worst_verdict

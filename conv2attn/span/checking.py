@@ -15,13 +15,12 @@ from conv2attn.errors import UsageError
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.arrays import MEMORY_LIMIT
-from conv2attn.span.conditions import check
-from conv2attn.span.kernel import as_convolution, check_kernel
-from conv2attn.span.limits import MOST_PHI, Limits, limits_for
+from conv2attn.span.conditions import check, check_kernel
 from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.results import Condition, Name, SpanReport, SpanRow
+from conv2attn.span.rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.sharing import shared_out
-from conv2attn.span.targets import operators_of, shifts
+from conv2attn.span.targets import as_convolution, operators_of, shifts
 from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength, Verdict
 

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 
 from conv2attn.bounds import down
 from conv2attn.report import counted
 from conv2attn.span.least_squares import Factors, factored, split, triangular, widened
-from conv2attn.span.limits import Limits
 from conv2attn.span.patterns import Portion, portions
 from conv2attn.span.planes import CANDIDATES, rounded_up
 from conv2attn.span.results import Condition, Counting, Evidence, Name, Target
-from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.rows import ROUNDOFF, Array, AttentionRows, Limits, Whole
 from conv2attn.span.solver import Decision, decide
-from conv2attn.span.targets import Targets
+from conv2attn.span.targets import Targets, kernel_targets, widest
+from conv2attn.theorem import Convolution
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 AFFORDABLE = 1000
@@ -77,6 +78,26 @@ def check(name: Name, attention: AttentionRows, targets: Targets, limits: Limits
         attention.sampled,
         None if factors is None else factors.explained,
     )
+
+
+def check_kernel(attention: AttentionRows, convolution: Convolution, limits: Limits) -> Condition:
+    """Whether one Phi serves this convolution at its interior queries, in heads of the width that they have.
+
+    Where the Phi that was found needs wider heads another might not, hence undecided (E7 of docs/errata.md).
+    """
+    roundoff = ROUNDOFF[str(convolution.weight.dtype).removeprefix("torch.")]
+    targets = kernel_targets(attention, convolution, roundoff)
+    found = check("kernel", attention, targets, limits)
+    if found.verdict is not Verdict.HOLDS or attention.d_head is None:
+        return found
+    mixing = np.array([[float(Fraction(w)) for w in target.weights] for target in found.targets])
+    width = widest(convolution, targets, mixing, roundoff)
+    allowed = attention.d_head // convolution.groups
+    if width <= allowed:
+        sentence = f"the widest head has rank {width}, of {allowed} allowed"
+        return msgspec.structs.replace(found, sentence=sentence)
+    sentence = f"the Phi found needs a head of width {width}, and there are {allowed}"
+    return msgspec.structs.replace(found, verdict=Verdict.UNDECIDED, sentence=sentence)
 
 
 def merged(

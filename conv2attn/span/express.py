@@ -16,15 +16,13 @@ from conv2attn.errors import UsageError
 from conv2attn.span.arguments import as_sides
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.conditions import check
-from conv2attn.span.kernel import as_convolution, head_taps, kernel_targets
 from conv2attn.span.layers import check_ours, read_layer
 from conv2attn.span.least_squares import factors_of
-from conv2attn.span.limits import ROUNDOFF, Limits, limits_for
 from conv2attn.span.patterns import portions
 from conv2attn.span.reading import rows_of
 from conv2attn.span.results import Condition
-from conv2attn.span.rows import Array, AttentionRows
-from conv2attn.span.targets import Targets, shifts
+from conv2attn.span.rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
+from conv2attn.span.targets import Targets, as_convolution, head_taps, kernel_targets, shifts
 from conv2attn.theorem import Convolution
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict

@@ -11,9 +11,8 @@ from torch import nn
 
 from conv2attn.basis import Offset
 from conv2attn.errors import UnsupportedError
-from conv2attn.span.kernel import as_convolution, combinations, tap_matrix
-from conv2attn.span.limits import ROUNDOFF
-from conv2attn.span.rows import Array
+from conv2attn.span.rows import ROUNDOFF, Array
+from conv2attn.span.targets import as_convolution, combinations, tap_matrix
 from conv2attn.theorem import Convolution
 
 

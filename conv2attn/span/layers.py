@@ -14,8 +14,7 @@ from conv2attn.attention.hardness import first_stray
 from conv2attn.basis import AttentionGrid, Offset, QuadraticSoftmax, Sides, cut_softmax
 from conv2attn.errors import UsageError
 from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
-from conv2attn.span.limits import ROUNDOFF, ULPS
-from conv2attn.span.rows import Array, AttentionRows, Whole
+from conv2attn.span.rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
 
 SCORE_ROUNDINGS = 5
 """Roundings of a quadratic score: displacement from its centre, square, sum over axes, alpha, subtraction."""

@@ -11,10 +11,9 @@ import numpy as np
 
 from conv2attn.basis import Offset
 from conv2attn.span.least_squares import NEGLIGIBLE
-from conv2attn.span.limits import limits_for
 from conv2attn.span.measures import shares
 from conv2attn.span.reading import axes, rows_of
-from conv2attn.span.rows import Array
+from conv2attn.span.rows import Array, limits_for
 from conv2attn.span.sums import Sums, sums_of
 from conv2attn.span.targets import shifts
 

@@ -21,8 +21,7 @@ from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
 from conv2attn.span.grids import apart, grid_of, sides_among
 from conv2attn.span.layers import read_layer
-from conv2attn.span.limits import ROUNDOFF, ULPS
-from conv2attn.span.rows import AttentionRows
+from conv2attn.span.rows import ROUNDOFF, ULPS, AttentionRows
 
 MOST_ZEROS = 2**24
 """Numbers of an image of zeros that is run to see which grids the layers of a network meet."""

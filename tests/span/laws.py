@@ -1,12 +1,15 @@
 """The programme against an independent linear programme, and its verdicts against its checker, at the border."""
 
+import json
 from fractions import Fraction
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from attentions import LINE, hard, mixed, soft
 from confirmation import confirm
+from schemas import complaints
 from scipy.optimize import linprog
 from span.cases import ZOO
 
@@ -14,11 +17,12 @@ from conv2attn import check_span
 from conv2attn.span import solver
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check
-from conv2attn.span.limits import Limits
 from conv2attn.span.results import Evidence
+from conv2attn.span.rows import Limits
 from conv2attn.span.targets import shifts
 from conv2attn.verdicts import Strength, Verdict
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "span.schema.json").read_text())
 NEAR = 1e-6
 """HiGHS meets its constraints to 1e-7 as it is called: nearer to its optimum it tells nothing."""
 
@@ -61,8 +65,8 @@ def problem(seed):
 CONDITIONS = ("per-query", "joint", "interior")
 
 
-def rows_of(attention, grid, name="random"):
-    return read_array(name, attention, grid=grid, dimensions=len(grid), memory_limit=2**24)
+def rows_of(attention, grid, **options):
+    return read_array("zoo", attention, grid=grid, dimensions=len(grid), memory_limit=2**24, **options)
 
 
 def groups_of(condition, attention, offset):
@@ -122,20 +126,22 @@ OPEN = {"line 28.0": {"per-query", "joint", "interior"}}
 @pytest.mark.parametrize("name", ZOO)
 def test_verdicts_are_the_known_ones_confirmed_and_not_when_tampered_with(name, condition):
     case = ZOO[name]
-    report = check_span(case.heads, offsets=case.offsets, grid=case.grid, condition=condition)
+    options = {"extra_tokens": case.extra, "exact": case.exact}
+    report = check_span(case.heads, offsets=case.offsets, grid=case.grid, condition=condition, **options)
+    assert complaints(json.loads(report.to_json()), SCHEMA) == []
     (row,) = report.rows
     found = row.deciding
     if condition in OPEN.get(name, ()) and found.verdict is Verdict.UNDECIDED:
         assert "rounding lets" in found.sentence
         return
     assert found.verdict is case.verdicts[CONDITIONS.index(condition)]
-    rows = rows_of(case.heads, case.grid, name)
+    rows = rows_of(case.heads, case.grid, **options)
     targets = shifts(rows.grid, case.offsets)
     assert confirm(found, rows, targets, row.limits)
     turned = tuple(map(tampered, found.targets))
     counting = found.counting and msgspec.structs.replace(found.counting, heads=found.counting.heads + 1)
     assert not confirm(msgspec.structs.replace(found, counting=counting, targets=turned), rows, targets, row.limits)
-    if rows.one_hot and rows.images == 1:
+    if (rows.one_hot and rows.images == 1) or (rows.exact and found.verdict is Verdict.REFUTED):
         assert found.strength is Strength.PROVED
 
 
@@ -144,6 +150,7 @@ def test_permuted_heads_and_images_have_the_same_verdicts(name):
     case, rng = ZOO[name], np.random.default_rng(0)
     heads = case.heads[..., rng.permutation(case.heads.shape[-3]), :, :]
     given = heads[::-1] if heads.ndim == 4 else heads
-    (row,) = check_span(given, offsets=case.offsets, grid=case.grid, condition=CONDITIONS).rows
+    options = {"extra_tokens": case.extra, "exact": case.exact}
+    (row,) = check_span(given, offsets=case.offsets, grid=case.grid, condition=CONDITIONS, **options).rows
     for found, known in zip(row.conditions, case.verdicts, strict=True):
         assert found.verdict is known or found.name in OPEN.get(name, ())

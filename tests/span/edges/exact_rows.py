@@ -5,78 +5,23 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from attentions import EVERY, LINE, OFFSETS, hard, mixed, soft
+from attentions import EVERY, LINE, hard, soft
 from checker import confirms_dual
 from click.testing import CliRunner
-from confirmation import confirm
+from span.cases import boxes as heads_of_e2
+from span.cases import fractions, weights
 
 from conv2attn import check_span, convert
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.span.arrays import read_array
-from conv2attn.span.limits import limits_for
-from conv2attn.span.targets import shifts
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
 
 
-def boxes(side=6):
-    """The heads of E2 (c) as weights: {q-1, q, q+1} and {q-1, q+1}."""
-    weights = np.zeros((2, side, side), dtype=np.int64)
-    for head, box in enumerate([(-1, 0, 1), (-1, 1)]):
-        for query in range(side):
-            weights[head, query, [query + d for d in box if 0 <= query + d < side]] = 1
-    return weights
-
-
-def fractions(weights):
-    """Rows of weights over their sums."""
-    sums = weights.sum(-1)
-    exact = np.empty(weights.shape, dtype=object)
-    for at in np.ndindex(*weights.shape):
-        exact[at] = Fraction(int(weights[at]), int(sums[at[:-1]]))
-    return exact
-
-
-def confirmed(report, given, grid, offsets):
-    """Whether the independent checker confirms every condition of an array that was declared exact."""
-    (row,) = report.rows
-    attention = read_array("exact", given, grid=grid, dimensions=len(grid), memory_limit=10**6, exact=True)
-    targets, limits = shifts(attention.grid, offsets), limits_for(attention, None, None)
-    return all(confirm(each, attention, targets, limits) for each in row.conditions)
-
-
-@pytest.mark.parametrize("form", [boxes, lambda: fractions(boxes())])
-def test_boxes_are_decided_exactly(form):
-    report = check_span(form(), 1, grid=(6,), exact=True, condition=EVERY)
-    row = report.rows[0]
-    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
-    assert {each.strength for each in row.conditions} == {Strength.PROVED}
-    assert row.limits.eps == 0
-    assert confirmed(report, form(), (6,), [(0,)])
-
-
-def test_boxes_on_padded_keys_hold_exactly():
-    weights = np.zeros((2, 8, 8), dtype=np.int64)
-    for head, box in enumerate([(-1, 0, 1), (-1, 1)]):
-        for query in range(8):
-            weights[head, query, [(query + d) % 8 for d in box]] = 1
-    report = check_span(weights, 1, grid=(8,), exact=True, condition=("joint", "per-query", "interior"))
-    row = report.rows[0]
-    assert [each.verdict for each in row.conditions] == [HOLDS] * 3
-    assert row.deciding.targets[0].weights == ("3", "-2")
-    assert confirmed(report, weights, (8,), [(0,)])
-
-
-def test_dyadic_floats_are_solved_exactly():
-    mixture = np.array([[3, 1, 0], [0, 3, 1], [1, 0, 3]]) / 4
-    heads = np.tensordot(mixture, hard((9,), LINE), 1)
-    report = check_span(heads, 3, grid=(9,), exact=True, condition=("interior", "joint", "per-query"))
-    row = report.rows[0]
-    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, HOLDS]
-    assert row.deciding.targets[0].weights == ("9/7", "-3/7", "1/7")
-    assert confirmed(report, heads, (9,), LINE)
+def boxes():
+    """The heads of E2 (c) as weights."""
+    return weights(heads_of_e2())
 
 
 @pytest.mark.parametrize("query", [40, 78])
@@ -97,21 +42,6 @@ def test_a_weight_that_no_float_holds_is_not_passed_over():
     row = check_span(heads, 1, grid=(5,), condition=EVERY).rows[0]
     assert [each.verdict for each in row.conditions] == [REFUTED] * 3
     assert check_span(heads, 1, grid=(5,), eps=1e-9).verdict is HOLDS
-
-
-def test_images_are_exact():
-    line = fractions(hard((7,), LINE).astype(np.int64))
-    row = check_span(np.stack([line, line[::-1]]), 3, grid=(7,), condition=(*EVERY, "per-image")).rows[0]
-    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED, HOLDS]
-
-
-@pytest.mark.parametrize("mass", [0, 1])
-def test_leading_tokens_are_keys_of_which_nothing_is_asked(mass):
-    weights = np.full((2, 7, 7), mass, dtype=np.int64)
-    weights[:, 0, 0] = 1
-    weights[:, 1:, 1:] = boxes()
-    row = check_span(weights, 1, grid=(6,), exact=True, extra_tokens=1, condition=EVERY).rows[0]
-    assert [each.verdict for each in row.conditions] == [HOLDS, REFUTED, REFUTED]
 
 
 def test_a_phi_beyond_the_bound_never_holds():
@@ -172,6 +102,7 @@ def with_entry(value):
         (np.full((1, 6, 6), np.nan), {"exact": True}, "not finite"),
         (boxes(), {"exact": True, "extra_tokens": 6}, "6 extra tokens of 6"),
         (boxes().astype(complex), {"exact": True}, "complex"),
+        (soft((6,), 1.0, LINE), {"exact": True}, "exactly"),
     ],
 )
 def test_what_is_not_exactly_attention_is_refused(array, options, message):
@@ -182,14 +113,6 @@ def test_what_is_not_exactly_attention_is_refused(array, options, message):
 def test_a_layer_is_not_exact():
     with pytest.raises(UsageError, match="computed in floats"):
         check_span(convert(torch.nn.Conv2d(1, 1, 3)), grid=(6, 6), exact=True)
-
-
-def test_one_hot_and_soft_floats_declared_exact():
-    assert check_span(hard((5, 6), OFFSETS), grid=(5, 6), exact=True).verdict is HOLDS
-    assert check_span(torch.from_numpy(hard((5, 6), OFFSETS)), grid=(5, 6), exact=True).verdict is HOLDS
-    with pytest.raises(UsageError, match="exactly"):
-        check_span(soft((5, 6), 1.0), grid=(5, 6), exact=True)
-    assert check_span(mixed(hard((9,), LINE), 4), 1, grid=(9,)).rows[0].limits.eps > 0
 
 
 def test_exact_arrays_from_the_command_line(tmp_path):

