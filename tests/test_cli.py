@@ -376,7 +376,7 @@ def test_a_file_without_convolutions_is_refused_by_its_cause(folder):
     conv2attn.save(conv2attn.convert(conv), "layer.attn.pt")
     refused("convert", "layer.attn.pt", "-o", "twice.pt", match="1 of its layers are attention of conv2attn already")
     torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
-    refused("convert", "linear.pt", match="nothing in Sequential is or calls one. Ask what its attention does")
+    refused("convert", "linear.pt", match="Sequential has no convolution, and calls none. Ask what its attention does")
 
 
 def test_files_are_checked_before_torch_is_imported(folder):

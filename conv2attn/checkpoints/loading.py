@@ -18,10 +18,13 @@ from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.preflight import LARGEST_FILE
 from conv2attn.checkpoints.registries import candidates, hinted, installed, own_name
 from conv2attn.checkpoints.states import State, readings, state_in
-from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.models.provenance import Provenance, provenance_of, with_provenance
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
+from conv2attn.models.provenance import Provenance, input_size_of, provenance_of, with_provenance
 from conv2attn.models.zoo import published, resnet
+from conv2attn.verdicts import Strength, Verdict
 
+MOST_TRIED = 3
+"""Architectures that fit the same weights and are compared; a certificate takes seconds to minutes."""
 NAME_IT = "Pass --arch torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
 
@@ -97,8 +100,8 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
     """The network that the keys and shapes of a state dict are of, found here or in the installed registries.
 
     Raises:
-        CheckpointError: there is none, or more than one that the file's name does not decide between, or not `arch`
-            (C2A304).
+        CheckpointError: there is none, or more than one that are different maps and between which the file's name does
+            not decide, or not `arch` (C2A304).
     """
     for reading in readings(state) if arch is None else ():
         if authors := published.recognise(reading.tensors):
@@ -121,17 +124,36 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
             "C2A304", f"{held.path} holds {' or '.join(names)}, not {arch}", f"Pass --arch {names[0]}."
         )
     chosen = named if len(named) == 1 else hinted(named, held.path)
+    one_map = len(chosen) != 1 and not plan and are_one_map([found[each] for each in named], state, held)
+    if one_map:
+        chosen = named[:1]
     if len(chosen) != 1:
         fit = f"the weights in {held.path} fit {len(names)} models: {', '.join(names)}"
         raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
     others = [each for each in names if each != chosen[0]]
     also = f"{listed(others)} {'fits' if len(others) == 1 else 'fit'} too" if others else "no other model was tried"
     by = f"--arch {arch}" if arch else "the file's name"
-    how = "from keys and shapes alone" if whole and not others else f"by {by} ({also})"
+    how = "from keys and shapes alone" if whole and (one_map or not others) else f"by {by} ({also})"
+    how += f" ({listed(others)}: certified to be the same map)" if one_map else ""
     if plan and chosen[0] == plan[0].name:
         return of_resnet(*plan, held, how)
     told = f"architecture {chosen[0]} {how}"
     return fitted(found.get(chosen[0]) or architecture(chosen[0]), replace(state, assumed=(*state.assumed, told)), held)
+
+
+def are_one_map(built: Sequence[Architecture], state: State, held: Contents) -> bool:
+    """Whether several architectures compute the same map with these weights, proved; few are tried."""
+    from conv2attn.equivalence import certify
+
+    if len(built) > MOST_TRIED:
+        return False
+    first, *others = [fitted(each, state, held) for each in built]
+    size = input_size_of(first)
+    try:
+        found = [certify(first, other, input_size=size) for other in others]
+    except Conv2AttnError:
+        return False
+    return all((each.verdict, each.strength) == (Verdict.HOLDS, Strength.PROVED) for each in found)
 
 
 def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import networkx
 import pytest
 import torch
+import torch_geometric.nn
 from scipy.io import loadmat
 from torch_geometric.data import Data
 from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAGConv
 from torch_geometric.utils import from_networkx
 
+import conv2attn
 from conv2attn.basis import (
     Composition,
     Graph,
@@ -30,7 +32,7 @@ from conv2attn.basis import (
     relations,
     terms,
 )
-from conv2attn.errors import Conv2AttnError, UnsupportedError, UsageError
+from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.framework import compare, from_torch
 from conv2attn.framework.geometric import to_geometric
 from conv2attn.testing import assert_same
@@ -293,3 +295,30 @@ def test_graph_layers_are_read_without_another_import():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "1\n", done.stderr
+
+
+UNREAD = {
+    "GraphConv": (4, 4),
+    "SAGEConv": (4, 4),
+    "GINConv": (torch.nn.Linear(4, 4),),
+    "APPNP": (3, 0.1),
+    "SSGConv": (4, 4, 0.1),
+    "MixHopConv": (4, 4),
+    "GATv2Conv": (4, 4),
+    "TransformerConv": (4, 4),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_layers_that_are_not_read_are_refused_and_named_on_the_page(name):
+    layer = getattr(torch_geometric.nn, name)(*UNREAD[name])
+    with pytest.raises(UnsupportedError, match=f"C2A101 {name} cannot be read"):
+        as_basis(layer, torch.tensor([[0, 1], [1, 0]]))
+    page = (Path(__file__).parents[2] / "docs" / "framework.md").read_text()
+    assert name in page.partition("Not covered, and refused")[2].partition("## Certificates")[0]
+
+
+def test_a_network_of_graph_convolutions_is_not_said_to_have_none():
+    network = torch_geometric.nn.GCN(4, 8, 2)
+    with pytest.warns(Conv2AttnWarning, match=r"C2A109 GCN has convolutions of graphs alone \(GCNConv\)"):
+        conv2attn.convert(network)

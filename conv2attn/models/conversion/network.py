@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import HeadPositions, MultiHeadSelfAttention
+from conv2attn.basis.basis import READERS
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.models.conversion.outcomes import (
     CONVERTED,
@@ -199,11 +200,23 @@ def with_remark(row: ConversionRow, remark: str) -> ConversionRow:
     return replace(row, reason="; ".join(filter(None, (row.reason, remark))))
 
 
+def nothing_in(network: nn.Module) -> str:
+    """What is said of a network without a convolution that can be converted: those of graphs are others."""
+    kinds = {
+        type(module).__name__ for module in network.modules() if type(module).__module__.partition(".")[0] in READERS
+    }
+    graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
+    if graphs:
+        told = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
+        return f"{told}, each of which as_basis(layer, graph) reads or refuses"
+    return f"{type(network).__name__} has no convolution"
+
+
 def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
     """Notes on a conversion, to be read before its result is used."""
     layers = attention_layers(network).values()
     if not layers and not conversion_of(network).rows:
-        yield Conv2AttnWarning("C2A109", f"{type(network).__name__} has no convolution: this is a plain copy of it")
+        yield Conv2AttnWarning("C2A109", f"{nothing_in(network)}: this is a plain copy of it")
     encodings = [layer.encoding for layer in layers if settings.trainable]
     alphas = [least for each in encodings if isinstance(each, HeadPositions) for least in each.alpha.tolist()]
     if alphas and min(alphas) >= SURE_ALPHA:

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from torch import nn
 
 from conv2attn import convert
-from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints import load, loading, save
+from conv2attn.checkpoints.architectures import Architecture
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import provenance_of
@@ -85,3 +87,31 @@ def test_reports_on_heads_say_what_was_assumed_of_the_network_that_was_converted
             done = CliRunner().invoke(main, [command, *options, "--format", form])
             assert done.exit_code == 0, done.output
             assert told.removeprefix("network ") in " ".join(done.stdout.split()), (command, form)
+
+
+class Twin(nn.Module):
+    """Two convolutions under one set of keys, written in another way by `planted` or not."""
+
+    def __init__(self, planted=None):
+        super().__init__()
+        self.first, self.second, self.planted = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3), planted
+
+    def forward(self, image):
+        if self.planted is None:
+            return self.second(self.first(image).relu())
+        hidden = self.first(image)
+        return self.second(hidden.clamp(min=0) if self.planted == "twin" else hidden.tanh())
+
+
+@pytest.mark.parametrize("planted", ["twin", "tanh"])
+def test_candidates_that_are_one_map_are_no_question(monkeypatch, planted):
+    built = [Architecture("torchvision:net", Twin), Architecture("timm:net", lambda: Twin(planted))]
+    monkeypatch.setattr(loading, "candidates", lambda *given: (built, True))
+    monkeypatch.setattr(loading, "input_size_of", lambda network: (3, 9, 8))
+    torch.save(Twin().state_dict(), "best.ckpt")
+    if planted == "tanh":
+        with pytest.raises(CheckpointError, match=r"C2A304 .* fit 2 models: torchvision:net, timm:net"):
+            load("best.ckpt")
+        return
+    told = "from keys and shapes alone (timm:net: certified to be the same map)"
+    assert told in provenance_of(load("best.ckpt")).to_text()
