@@ -218,10 +218,8 @@ def offsets_of(
             raise UsageError("C2A504", f"offsets {tuple(offsets)} are not distinct, with {dimensions} axes each")
         check_extent(len(offsets), max(abs(x) for offset in offsets for x in offset))
         return tuple(offsets)
-    sizes, steps = as_sides(kernel_size, dimensions), as_sides(dilation, dimensions)
-    assert sizes is not None
-    assert steps is not None
-    if len(steps) != dimensions or min(sizes + steps) < 1:
+    sizes, steps = as_sides(kernel_size, dimensions) or (), as_sides(dilation, dimensions) or ()
+    if {len(sizes), len(steps)} != {dimensions} or min(sizes + steps) < 1:
         raise UsageError("C2A504", f"kernel_size={kernel_size} and dilation={dilation} are not {dimensions} positive")
     check_extent(prod(sizes), max(d * (k - 1) for k, d in zip(sizes, steps, strict=True)))
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(sizes, steps, strict=True)]

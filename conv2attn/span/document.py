@@ -49,14 +49,10 @@ def answer(report: SpanReport) -> list[str]:
     formed = [sum(target.verdict is Verdict.HOLDS for target in each.targets) for each in checked]
     span = f"{min(formed)}" if min(formed) == max(formed) else f"{min(formed)} to {max(formed)}"
     lines.append(f"taps formed: {span} of {max(len(each.targets) for each in checked)} in each layer")
-    reached = [[1 - t.distance**2 for t in each.targets if t.distance is not None] for each in checked]
+    reached = [[t.reached for t in each.targets if t.reached is not None] for each in checked]
     if all(reached):
-        centers = [
-            1 - t.distance**2
-            for each in checked
-            for t in each.targets
-            if t.distance is not None and not any(t.offset or (1,))
-        ]
+        every = [t for each in checked for t in each.targets if t.offset is not None and not any(t.offset)]
+        centers = [t.reached for t in every if t.reached is not None]
         middle = f"centre {sum(centers) / len(centers):.2f}, " if len(centers) == len(checked) else ""
         mean = sum(sum(each) / len(each) for each in reached) / len(reached)
         best = sum(max(each) for each in reached) / len(reached)

@@ -12,7 +12,7 @@ import numpy as np
 from conv2attn.basis import Offset
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.measures import shares
-from conv2attn.span.reading import axes, rows_of
+from conv2attn.span.reading import rows_of
 from conv2attn.span.rows import Array, limits_for
 from conv2attn.span.sums import Sums, sums_of
 from conv2attn.span.targets import shifts
@@ -45,7 +45,7 @@ def head_offsets(
     attention: Any, *, grid: Sequence[int] | int | None = None, extra_tokens: int = 0, eps: float | None = None
 ) -> tuple[HeadReading, ...]:
     """For each head its centre, spread and peak, and the offset that it implements if any."""
-    attention = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    attention = rows_of("attention", attention, grid, None, extra_tokens)
     eps = limits_for(attention, eps, None).allowed(1.0)
     seen = reduce(Sums.__add__, sums_of(attention))
     count = seen.queries * seen.images
@@ -86,7 +86,7 @@ def redundant_heads(
 
     Distances are computed in float64, also those of exact rows, and count as none up to what it cannot tell from 0.
     """
-    attention = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    attention = rows_of("attention", attention, grid, None, extra_tokens)
     eps = limits_for(attention, eps, None).allowed(1.0)
     factor = np.asarray(np.linalg.qr(np.concatenate(reduce(Sums.__add__, sums_of(attention)).factor), mode="r"))
     norms, cut = np.linalg.norm(factor, axis=0), max(NEGLIGIBLE, eps)
@@ -153,7 +153,7 @@ def profiles(
     Two heads have one pattern if, moved by the difference of their peaks, they differ by at most `tolerance` of their
     mass on the displacements that both have. Five percent tells a neighbour's softmax from a translate's.
     """
-    attention = rows_of("attention", attention, grid, axes(grid), extra_tokens)
+    attention = rows_of("attention", attention, grid, None, extra_tokens)
     seen = reduce(Sums.__add__, sums_of(attention))
     masses = seen.mass.sum(0)
     means = np.divide(masses, seen.having, out=np.zeros_like(masses), where=seen.having > 0)

@@ -33,7 +33,7 @@ def rows_of(
     name: str,
     attention: Any,
     grid: Sequence[int] | int | None,
-    dimensions: int = 2,
+    dimensions: int | None = None,
     extra_tokens: int = 0,
     memory_limit: int = MEMORY_LIMIT,
     sampled: bool | None = None,
@@ -61,6 +61,7 @@ def rows_of(
     if isinstance(attention, nn.Module):
         found = f"{name} is a {type(attention).__name__}, a network and not the attention of one layer"
         raise UsageError("C2A502", found, "Pass one layer, or what conv2attn.capture returns for it.")
+    dimensions = dimensions or axes_named(grid) or 2
     return read_array(
         name,
         attention,
@@ -71,11 +72,6 @@ def rows_of(
         sampled=sampled,
         exact=exact,
     )
-
-
-def axes(grid: Sequence[int] | int | None) -> int:
-    """Number of axes that a grid names, otherwise two."""
-    return axes_named(grid) or 2
 
 
 def as_layers(attention: Any) -> NamedAttention:
@@ -300,7 +296,7 @@ def read_one(
             sides = as_sides(grid, given.dimensions)
         return rows_of(name, given, sides, memory_limit=memory_limit, **options), None
     asked = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
-    dimensions = dimensions or axes(grid)
+    dimensions = dimensions or axes_named(grid) or 2
     extra, sides = asked or 0, as_sides(grid, dimensions)
     if sides is None and tokens is not None and asked in (None, tokens.leading):
         extra, sides, dimensions = tokens.leading, tokens.sides, len(tokens.sides)

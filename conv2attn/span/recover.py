@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import sqrt
 from typing import Any, final
 
@@ -18,6 +17,7 @@ from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.span.arguments import as_sides
 from conv2attn.span.arrays import MEMORY_LIMIT
+from conv2attn.span.checking import offsets_of
 from conv2attn.span.facts import ConvolutionFact, HeadsReport, LayerFacts
 from conv2attn.span.layers import read_layer
 from conv2attn.span.measures import KERNELS
@@ -91,15 +91,8 @@ def recover(
     offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
         return Recovered(module(layer, offsets, taps, hard=True), 1.0, 0.0)
-    sizes, steps = as_sides(kernel_size, layer.dimensions), as_sides(dilation, layer.dimensions)
-    assert sizes is not None
-    assert steps is not None
-    if {len(sizes), len(steps)} != {layer.dimensions} or min(sizes + steps) < 1:
-        raise UsageError(
-            "C2A504", f"kernel_size={kernel_size}, dilation={dilation} are not {layer.dimensions} positive"
-        )
-    first = tuple(-d * ((k - 1) // 2) for k, d in zip(sizes, steps, strict=True))
-    asked = tuple(product(*([f + d * t for t in range(k)] for f, d, k in zip(first, steps, sizes, strict=True))))
+    asked = offsets_of(layer.dimensions, kernel_size, dilation, None)
+    sizes, steps = as_sides(kernel_size, layer.dimensions) or (), as_sides(dilation, layer.dimensions) or ()
     sides = as_sides(grid, layer.dimensions) or tuple(3 * d * k for d, k in zip(steps, sizes, strict=True))
     nearest, whole, left = nearest_taps(layer, taps, asked, sides)
     found = module(layer, asked, nearest, hard=False)

@@ -64,6 +64,11 @@ class Target(Part, frozen=True, eq=False):
     stability: Number | None = None
     evidence: Evidence | None = None
 
+    @property
+    def reached(self) -> float | None:
+        """R^2: 1 less the squared distance of the target from the span, over its square."""
+        return None if self.distance is None else 1 - self.distance**2
+
 
 @final
 class Condition(Part, frozen=True, eq=False):
