@@ -48,6 +48,7 @@ HALVINGS = "halvings = 1 - storage.smallest_subnormal_exponent"
 
 BY_KEY = "tests/bounds/edges/by_key.py::test_the_bound_is_the_formula_of_the_claim"
 SIDES = "tests/bounds/edges/by_key.py::test_the_bound_is_the_same_at_every_side"
+ONE_ROW = "tests/bounds/edges/by_key.py::test_the_keys_of_an_enumeration_are_one_row"
 CHAIN = "tests/equivalence/edges/chain.py"
 
 MUTANTS = {
@@ -56,25 +57,35 @@ MUTANTS = {
     ),
     "scores off a pixel as on one": Mutant("bounds/by_key.py", "(1 + u) ** 5 * added", "(1 + u) ** 2 * added", BY_KEY),
     "what the largest score is off by": Mutant(
-        "bounds/by_key.py", "2 * (relative * largest + lost)", "2 * lost", BY_KEY
+        "bounds/by_key.py", "2 * (relative * sharp * head.distance + lost)", "2 * lost", BY_KEY
     ),
     "an exponential that is exact": Mutant(
         "bounds/by_key.py", "d = 2 * arb(arithmetic.exp_ulps) * u", "d = 0 * u", BY_KEY
     ),
     "a maximum that never grows": Mutant("bounds/by_key.py", "math.ceil(keys / BLOCK)", "0", BY_KEY),
-    "one side of a key": Mutant("bounds/by_key.py", "in {shift, -shift} if", "in {-shift} if", BY_KEY),
-    "an enumeration taken for a box": Mutant(
-        "bounds/by_key.py", "1 + 2 * (one_side(smaller, shift)", "1 + (one_side(smaller, shift)", BY_KEY
+    "a centre beside a key half as far": Mutant(
+        "bounds/by_key.py", "(1 - 2 * Fraction(max(head.shifts)))", "(1 - Fraction(max(head.shifts)))", BY_KEY
     ),
-    "a centre beyond the grid as within": Mutant("bounds/by_key.py", "    if head.outside:", "    if False:", BY_KEY),
-    "far keys forgotten": Mutant("bounds/by_key.py", "+ stored + 2 * beyond, stored", ", stored", BY_KEY),
-    "far keys of one axis": Mutant("bounds/by_key.py", "reach + 1) for side", "reach + 2) for side", BY_KEY),
-    "exponentials off by the leak alone": Mutant("bounds/by_key.py", "+ d * leak)", ")", BY_KEY),
-    "sums stored once": Mutant("bounds/by_key.py", "if arithmetic.stores_means and", "if False and", BY_KEY),
+    "an enumeration taken for a box": Mutant(
+        "bounds/by_key.py", "arithmetic.by_axis and head.box", "arithmetic.by_axis", ONE_ROW
+    ),
+    "a centre as on its pixel": Mutant(
+        "equivalence/bases.py", "return Head(alpha, shifts, distance,", "return Head(alpha, shifts, 0.0,", CHAIN
+    ),
+    "far keys forgotten": Mutant(
+        "bounds/row.py", "return near + self.far_weights(axes) + 2 * self.far(axes)", "return near", BY_KEY
+    ),
+    "far keys of one axis": Mutant(
+        "bounds/row.py", "return axes * mul(self.sums.tail", "return mul(self.sums.tail", BY_KEY
+    ),
+    "exponentials off by their scores alone": Mutant(
+        "bounds/row.py", "mul(ONE + self.ulps, moved) + mul(self.ulps, self.leak(axes))", "moved", BY_KEY
+    ),
+    "sums stored once": Mutant("bounds/by_key.py", "        if stores:", "        if False:", BY_KEY),
     "the farthest key for all": Mutant(
         "bounds/by_key.py",
-        "    d = 2 * arb(arithmetic.exp_ulps) * u",
-        "    constant = constant + relative * alpha * keys\n    d = 2 * arb(arithmetic.exp_ulps) * u",
+        "        d = 2 * arb(arithmetic.exp_ulps) * u",
+        "        constant += relative * positive_ball(head.alpha) * keys\n        d = 2 * arb(arithmetic.exp_ulps) * u",
         SIDES,
     ),
     "a leak counted once for two layers": Mutant(
@@ -89,11 +100,8 @@ MUTANTS = {
     "the engine ignored": Mutant(
         "equivalence/rounding.py", "arithmetics(engine, like", 'arithmetics("dense", like', CHAIN
     ),
-    "the distance of a head ignored": Mutant(
-        "equivalence/rounding.py",
-        "Head(head.alpha, head.shifts, head.distance",
-        "Head(head.alpha, head.shifts, 0.0",
-        CHAIN,
+    "the error of features ignored": Mutant(
+        "equivalence/rounding.py", "each, features) for head", "each) for head", CHAIN
     ),
     "the product of factors exact": Mutant(
         "equivalence/rounding.py", "return 2 * gamma(weights.output", "return 0 * gamma(weights.output", CHAIN
@@ -291,7 +299,7 @@ MUTANTS = {
         "tests/span/laws.py::test_verdicts_at_the_border_are_those_of_an_independent_programme",
     ),
     "a residual that grows with the norm counts as none": Mutant(
-        "span/limits.py",
+        "span/rows.py",
         "min(norm, largest)",
         "norm",
         "tests/span/edges/arguments.py::test_the_largest_norm",

@@ -30,6 +30,12 @@ def test_the_bound_is_the_same_at_every_side(alpha, shift, by_axis):
     assert soft_mixing_bound(head, (2**12, 2**12), Arithmetic("float32")).factor == math.inf
 
 
+def test_the_keys_of_an_enumeration_are_one_row():
+    arithmetic = Arithmetic("float32", by_axis=True)
+    box, row = (soft_mixing_bound(Head(5.0, (0.0,), box=box), (2**12, 2**12), arithmetic) for box in (True, False))
+    assert box.factor < row.factor == math.inf
+
+
 HEADS = {
     "on a pixel": Head(2.0, (0.0, 0.0)),
     "sharp": Head(17.0, (0.0, 0.0, 0.0)),

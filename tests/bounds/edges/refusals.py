@@ -73,7 +73,7 @@ REFUSED = [
     (leaked_mass_diagonal, [[]], "C2A007 centre .* is not one finite number for each of 0 axes"),
     (leaked_mass, [46.0, 0], "C2A007 centre .* is not one finite number for each of 0 axes"),
     (format_of, ["int8"], "C2A002 format 'int8'"),
-    (hard_mixing_bound, [17.0, 2, "float32"], "C2A130 .* does not make the target's weight exactly 1"),
+    (hard_mixing_bound, [17.0, 2, "float32", 2.0], "C2A130 .* does not make the target's weight exactly 1"),
     (hard_mixing_bound, [target_rounds_to_one_threshold("float32", 2, 2.0), 2, "float32", 2.0**18], "C2A130"),
 ]  # fmt: skip
 

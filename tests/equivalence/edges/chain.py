@@ -46,7 +46,9 @@ CASES = {
     "an attention that leaks more, and another": ((1.5, 0.0, "auto"), (6.0, 0.0, "auto")),
     "an attention that leaks less, and another": ((6.0, 0.0, "auto"), (1.5, 0.0, "auto")),
     "centres beside pixels": (None, (4.0, 0.25, "auto")),
+    "centres beside pixels that hardly leak": (None, (14.0, 0.125, "auto")),
     "fused attention": (None, (2.0, 0.0, "sdpa")),
+    "fused attention that hardly leaks": (None, (12.0, 0.0, "sdpa")),
 }
 
 
