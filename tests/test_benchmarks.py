@@ -32,6 +32,8 @@ def test_every_engine_has_its_price_and_what_to_take_instead(capsys):
     assert len(tables_in(printed)) == 3
     for way in ("conv", "gather", "separable, one-hot", "alpha 46", "trained centres"):
         assert f"| {way} |" in printed
+    for work in ("MobileNetV2", "ConvNeXt-Tiny", "a step: the paper's block at 16, with a 3x3 convolution"):
+        assert f"| {work} | native |" in printed
 
 
 def test_one_command_writes_pages_that_name_the_code_they_measured(tmp_path, monkeypatch):

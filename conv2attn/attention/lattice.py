@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import final
 
 from conv2attn.basis import Offset
@@ -11,17 +11,16 @@ from conv2attn.basis import Offset
 @final
 @dataclass(frozen=True)
 class Lattice:
-    """Offsets that are `first + dilation * t` for all taps t of a kernel; `order` lists the heads row-major."""
+    """Offsets that are `first + dilation * t` for all taps t of a kernel.
+
+    `order` lists the heads row-major, and `in_order` says whether they are so already.
+    """
 
     first: Offset
     dilation: Offset
     kernel_size: Offset
     order: tuple[int, ...]
-
-    @cached_property
-    def in_order(self) -> bool:
-        """Whether the heads are listed row-major already."""
-        return self.order == tuple(range(len(self.order)))
+    in_order: bool
 
 
 @lru_cache(maxsize=1024)
@@ -33,4 +32,5 @@ def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
     if not even or len(set(offsets)) != len(offsets) or math.prod(map(len, axes)) != len(offsets):
         return None
     order = tuple(sorted(range(len(offsets)), key=offsets.__getitem__))
-    return Lattice(tuple(axis[0] for axis in axes), dilation, tuple(map(len, axes)), order)
+    in_order = order == tuple(range(len(order)))
+    return Lattice(tuple(axis[0] for axis in axes), dilation, tuple(map(len, axes)), order, in_order)

@@ -185,7 +185,7 @@ def of_strips(basis: Basis, keys: Tensor, strips: Strips, taps: Tensor, paired: 
     lines = lines.unflatten(1, (weights.groups, -1)).flatten(0, 1).flatten(1, 2)
     folded = folded.reshape(1, weights.groups, -1, lines.shape[1]).expand(batch, -1, -1, -1).flatten(0, 1)
     mixed = torch.bmm(folded, lines).view(-1, len(strips.long)) @ strips.long
-    output = mixed.view(batch, weights.d_out, -1, mixed.shape[1])
+    output = mixed.view(batch, weights.d_out, strips.short.shape[1], mixed.shape[1])
     if weights.bias is not None:
         output = output + weights.bias[:, None, None]
     return output if strips.axis == 0 else output.transpose(2, 3)

@@ -37,11 +37,15 @@ class Block:
 @final
 @dataclass(frozen=True)
 class AxisPlan:
-    """The profiles along one axis: those of `heads`, one per block of queries; `profile[h]` is the one of head h."""
+    """The profiles along one axis: those of `heads`, one per block of queries; `profile[h]` is the one of head h.
+
+    `whole` says whether every block reads all keys.
+    """
 
     heads: tuple[int, ...]
     profile: tuple[int, ...]
     blocks: tuple[Block, ...]
+    whole: bool = True
 
     @property
     def area(self) -> int:

@@ -83,7 +83,9 @@ def in_slabs(plan: Plan, question: Question) -> Plan:
     last, axes = len(plan.axes) - 1, []
     for axis, each in enumerate(plan.axes):
         size = COLUMNS if axis == last else rows if axis == 0 else grid.queries[axis]
-        axes.append(replace(each, blocks=reading.blocks(each.heads, axis, size)))
+        blocks = reading.blocks(each.heads, axis, size)
+        every = all((block.first, block.last) == (0, grid.keys[axis]) for block in blocks)
+        axes.append(replace(each, blocks=blocks, whole=every))
     return replace(plan, axes=tuple(axes), images=images if images < question.shape[0] else None)
 
 

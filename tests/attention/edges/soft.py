@@ -121,6 +121,12 @@ def test_each_order_of_sums_is_the_sum_of_the_basis(ordered, name, apart):
     assert folds or apart or run_of(layer).keywords["plan"].between == (name == "between the axes")
 
 
+@pytest.mark.parametrize("name", ORDERS)
+def test_each_order_takes_a_batch_without_images(ordered, name):
+    layer, image = ordered(name)
+    assert layer(image[:0]).shape == (0, *layer(image).shape[1:])
+
+
 def a_key_left_out(monkeypatch, layer):
     right = profiles.Reading.keys
     monkeypatch.setattr(profiles.Reading, "keys", lambda *args: (right(*args)[0], right(*args)[1] - 1))
