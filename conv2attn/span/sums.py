@@ -148,8 +148,9 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
         moved = at_key[axis][None, :] - site[:, None]
         place = place * shape[axis] + moved + grid.keys[axis] - 1
         away = away + moved**2
-    everything = rows.one_hot or rows.known or bool((pixels.max((0, 1)) > ALLOWED).all())
-    allowed = np.ones(place.shape, bool) if everything else pixels.max((0, 1)) > ALLOWED
+    unmasked = rows.one_hot or rows.known or bool(pixels.min() > ALLOWED)
+    allowed = np.ones(place.shape, bool) if unmasked else pixels.max((0, 1)) > ALLOWED
+    everything = bool(allowed.all())
     width, sites = np.maximum(allowed.sum(-1), 1), coordinates(grid, queries)
 
     def by_displacement(values: Array) -> Array:
@@ -184,7 +185,7 @@ def sums_at(rows: AttentionRows, windows: Windows | None, queries: Whole, keys: 
     best = np.take_along_axis(np.broadcast_to(place, pixels.shape), pixels.argmax(-1)[..., None], -1)[..., 0]
     most = [np.bincount(each.ravel(), minlength=size) for each in best.swapaxes(0, 1)]
     columns, readers = np.zeros((heads, grid.shape[1] + rows.extra)), np.zeros(grid.shape[1] + rows.extra)
-    columns[:, keys], readers[keys] = pixels.sum((0, 2)), count * allowed.sum(0)
+    columns[:, keys], readers[keys] = total.sum(1), count * allowed.sum(0)
     if rows.extra:
         columns[:, -rows.extra :], readers[-rows.extra :] = blocks[..., len(keys) :].sum((0, 2)), count * len(queries)
     return Sums(
