@@ -16,8 +16,9 @@ from typing import Any, final
 from torch import nn
 
 from conv2attn.attention.arithmetic import arithmetics
-from conv2attn.bounds import worst
-from conv2attn.bounds.row import Row, Setting
+from conv2attn.bounds import Arithmetic, Head, target_rounds_to_one_threshold, worst
+from conv2attn.bounds.by_key import heads_of_row
+from conv2attn.bounds.row import Heads, Row, Setting
 from conv2attn.equivalence.checker import Layer, Objection, objections
 from conv2attn.equivalence.results import ROOT, Certificate
 from conv2attn.errors import CheckpointError, UsageError
@@ -92,16 +93,19 @@ def recheck(path: str, body: Mapping[str, Any], networks: tuple[nn.Module, nn.Mo
     """The result for the certificate `body` in the file at `path`, which `certify` derived `anew` from the networks."""
     checked, found = 0, list(compare_documents(body, anew.to_dict()))
     told, here = rows_by_name(body), not any(each.sentence.startswith("circumstances") for each in found)
-    for row in (each for each in anew.rows if each.part("weights") and not each.skipped):
+    for row in (each for each in anew.rows if not each.skipped):
         layers = [dict(side.named_modules()).get("" if row.name == ROOT else row.name) for side in networks]
         if layers[0] is None or layers[1] is None:
-            found.append(Objection(f"{row.name} by separate code, since its layers have other names", sure=False))
+            if row.part("weights"):
+                found.append(Objection(f"{row.name} by separate code, since its layers have other names", sure=False))
             continue
-        bounded = row.strength is not None and row.strength.value == "bounded"
-        said = list(objections(layers[0], layers[1], bounded=bounded))
-        said = said or list(too_small(told.get(row.name, {}), layers[0], layers[1], sure=here))
-        checked += not said
-        found += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in said if anew]
+        said = list(too_small(told.get(row.name, {}), layers[0], layers[1], sure=here))
+        if row.part("weights"):
+            bounded = row.strength is not None and row.strength.value == "bounded"
+            contradictions = list(objections(layers[0], layers[1], bounded=bounded))
+            checked += not said and not contradictions
+            said += contradictions if anew else []
+        found += [Objection(f"{row.name}: {each.sentence}", each.sure) for each in said]
     wrong, unknown = (tuple(each.sentence for each in found if each.sure is sure) for sure in (True, False))
     return Recheck(path, body["verdict"], checked, wrong, unknown)
 
@@ -126,21 +130,31 @@ def too_small(row: Mapping[str, Any], first: nn.Module, second: nn.Module, *, su
 
 
 def proved_bound(convolution: Layer, converted: Layer, input_range: Fraction) -> Fraction | None:
-    """What two layers may differ by as computed by direct sums, by claim ROW of proofs/: leaks and products left out.
+    """What two layers may differ by as computed by direct sums, by claim ROW of proofs/: products of factors left out.
 
     None where the first is no convolution, or nothing is known.
     """
-    if convolution.alpha:
+    weights, biases = convolution.factors[0].double().abs().sum((0, 2)), convolution.biases.double().abs()
+    if convolution.alpha or not (weights.isfinite().all() and biases.isfinite().all()):
         return None
     own = worst(arithmetics("dense", convolution.dtype, convolution.biases.device.type))
     first, second = (
         Setting.of(layer.terms, own.format, casts=2, truncating=own.truncates, flush_to_zero=own.flushes)
         for layer in (convolution, converted)
     )
-    weights, biases = convolution.factors[0].double().abs().sum((0, 2)), convolution.biases.double().abs()
     channel = int((weights * float(input_range) + biases).argmax())
     sums = Fraction(weights[channel].item()) * (1 - Fraction(1, 2**30))  # as it may be rounded
-    return Row.of(sums, biases[channel].item(), input_range, first, second).proved
+    return Row.of(sums, biases[channel].item(), input_range, first, second, soft_heads(converted, own)).proved
+
+
+def soft_heads(layer: Layer, arithmetic: Arithmetic) -> Heads | None:
+    """The heads of a layer as claim ROW takes them, on no more keys than one; None where all may be one-hot."""
+    working, axes = layer.working() if layer.alpha else [], len(layer.stride)
+    alpha = min((layer.alpha[head] for head in working), default=math.inf)
+    hard = target_rounds_to_one_threshold(arithmetic.format, axes, arithmetic.exp_ulps)
+    if not alpha < hard or any(layer.apart[head] for head in working):
+        return None
+    return heads_of_row(Head(alpha, (0.0,) * axes), (1,) * axes, arithmetic, 0.0)
 
 
 def compare_documents(stored: Any, anew: Any, path: str = "") -> Iterator[Objection]:

@@ -109,7 +109,7 @@ def fails(agrees, case):
     """Whether a plant disagrees on a case, refuses it, or gives tensors of other shapes."""
     try:
         return not agrees(case)
-    except (Conv2AttnError, RuntimeError):
+    except (Conv2AttnError, RuntimeError, IndexError):
         return True
 
 

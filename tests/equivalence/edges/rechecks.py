@@ -270,6 +270,17 @@ def test_a_bound_that_is_a_hundredth_smaller_than_certified_is_refused(row, opti
     assert "which is proved" in output
 
 
+@pytest.mark.parametrize("alpha", [2.0, 5.0, 16.0])
+def test_a_bound_on_soft_heads_that_is_a_hundredth_smaller_is_refused(alpha):
+    pair(conv2attn.convert(network(), alpha=alpha))
+    body = certified("a.pt", "b.pt", "--tolerance", "20")
+    assert again()[0] == 0
+    body["rows"][0]["bound"] *= 0.99
+    code, output = again(body)
+    assert "which is proved" in output
+    assert code == 1
+
+
 def test_another_machine_may_have_smaller_bounds():
     pair()
     body = certified()
