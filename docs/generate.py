@@ -6,6 +6,8 @@
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
 
+import ast
+import base64
 import contextlib
 import io
 import json
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 
 from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.equivalence import Certificate
@@ -62,19 +65,29 @@ def error_codes() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def outputs(guide: Path) -> list[str]:
-    """What each block of Python in a guide prints, run one after the other."""
+def outputs(guide: Path) -> list[tuple[str, str | None]]:
+    """What each block of Python in a guide prints, run in order, and the figure that it ends with, as PNG."""
     names: dict[str, Any] = {"__name__": "__main__"}
     printed = []
     for code in re.findall(r"```python\n(.*?)```", guide.read_text(), re.S):
         stream = io.StringIO()
+        *body, last = ast.parse(code).body
+        ends = isinstance(last, ast.Expr)
         with contextlib.redirect_stdout(stream):
-            exec(compile(code, guide.name, "exec"), names)
-        printed.append(stream.getvalue())
+            exec(compile(ast.Module(body if ends else [*body, last], []), guide.name, "exec"), names)
+            value = eval(compile(ast.Expression(last.value), guide.name, "eval"), names) if ends else None
+        printed.append((stream.getvalue(), png_of(value) if isinstance(value, Figure) else None))
     return printed
 
 
-def notebook(guide: Path, printed: list[str]) -> str:
+def png_of(figure: Figure) -> str:
+    """A figure as the text in which a notebook holds a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=80, metadata={"Software": None})
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def notebook(guide: Path, printed: list[tuple[str, str | None]]) -> str:
     """A guide as a Jupyter notebook with its outputs."""
     cells: list[dict[str, Any]] = []
     left = iter(printed)
@@ -84,8 +97,11 @@ def notebook(guide: Path, printed: list[str]) -> str:
             continue
         cell: dict[str, Any] = {"id": f"cell-{place}", "metadata": {}, "source": source}
         if place % 2:
-            text = next(left).splitlines(keepends=True)
-            shown = [{"output_type": "stream", "name": "stdout", "text": text}] if text else []
+            said, picture = next(left)
+            text = said.splitlines(keepends=True)
+            shown: list[Any] = [{"output_type": "stream", "name": "stdout", "text": text}] if text else []
+            if picture:
+                shown.append({"output_type": "display_data", "data": {"image/png": picture}, "metadata": {}})
             cell |= {"cell_type": "code", "execution_count": place // 2 + 1, "outputs": shown}
         else:
             links = re.compile(r"\]\(\.\./([^)]+)\)")

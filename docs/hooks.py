@@ -26,7 +26,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def with_outputs(markdown: str, guide: str) -> str:
     """A guide with the output of each block of code below it."""
     cells = json.loads((ROOT / "examples" / f"{guide}.ipynb").read_text())["cells"]
-    printed = iter("".join(t for out in cell["outputs"] for t in out["text"]) for cell in cells if "outputs" in cell)
+    printed = iter(
+        "".join(t for out in cell["outputs"] for t in out.get("text", ())) for cell in cells if "outputs" in cell
+    )
     return BLOCK.sub(
         lambda block: f"{block[0]}\n```text\n{text}```\n" if (text := next(printed)) else block[0], markdown
     )

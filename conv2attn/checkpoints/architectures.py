@@ -129,7 +129,7 @@ def unknown(arch: str, name: str, known: list[str], kind: str) -> UsageError:
 
 
 def of_torchvision(name: str, arguments: dict[str, Any]) -> Architecture:
-    """A model of `torchvision.models`, without weights."""
+    """A model of `torchvision.models`, without weights; its first published weights say the size of images."""
     models = library("torchvision.models", f"torchvision:{name}")
     known = models.list_models()
     if name not in known:
@@ -139,7 +139,12 @@ def of_torchvision(name: str, arguments: dict[str, Any]) -> Architecture:
     def factory(**given: Any) -> Any:
         return builder(**{"weights": None, "weights_backbone": None, **given} if detects(builder) else given)
 
-    return Architecture(f"torchvision:{name}", factory, arguments, "num_classes")
+    def described(network: Any) -> dict[str, Any]:
+        weights = next(iter(models.get_model_weights(name)), None)
+        side = getattr(getattr(weights, "transforms", None), "keywords", {}).get("crop_size")
+        return {"input_size": (3, side, side)} if isinstance(side, int) else {}
+
+    return Architecture(f"torchvision:{name}", factory, arguments, "num_classes", described)
 
 
 def detects(builder: Callable[..., Any]) -> bool:
