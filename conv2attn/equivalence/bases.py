@@ -171,7 +171,18 @@ class Pair:
     @cached_property
     def magnitudes(self) -> tuple[Tensor, Tensor]:
         """For each output channel of either layer, the sum of |W_out| |W_val| over terms and input channels."""
-        return magnitudes(self.original), magnitudes(self.converted)
+        first = magnitudes(self.original)
+        return first, first if self.same_taps else magnitudes(self.converted)
+
+    @cached_property
+    def same_taps(self) -> bool:
+        """Whether both store the same taps at the same starts, so that no sum of taps need be formed."""
+        original, converted = self.original, self.converted
+        if original.starts != converted.starts or original.weights.groups != converted.weights.groups:
+            return False
+        ours, theirs = taps_of(original), taps_of(converted)
+        plain = ours is not None and len(set(original.starts)) == len(original.starts)
+        return plain and theirs is not None and torch.equal(ours, theirs)  # type: ignore[arg-type]
 
 
 def engine_of(layer: nn.Module | None) -> str:

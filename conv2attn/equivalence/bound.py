@@ -13,12 +13,12 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, fx
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from conv2attn.attention.arithmetic import arithmetics
+from conv2attn.attention.arithmetic import arithmetics, thread_flushes
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of, gamma, worst
-from conv2attn.equivalence.bases import gradual_underflow
 from conv2attn.equivalence.graph import Graph, module_of, number_of
 from conv2attn.equivalence.opaque import LAYER, Layer
 from conv2attn.equivalence.walk import Compute, Walk
@@ -70,6 +70,7 @@ class Carried:
 
 
 LayerRule = Callable[[Carried], Carried]
+RuleOf = Callable[[Layer], LayerRule | None]
 
 
 @final
@@ -136,49 +137,34 @@ class Step:
 RULES: dict[str, Callable[[Step], Any]] = {}
 
 
-def carry(
-    graph: Graph, compute: Compute, rules: Mapping[Layer, LayerRule], images: Tensor, reach: float
-) -> tuple[float | None, str]:
-    """The largest error of all outputs for all images within +-reach, or None and where it stops.
+class BoundWalk(Walk):
+    """A walk that carries the bounds of each node that comes from the image: None, or a list, where it is no tensor.
 
     Where subnormal numbers are flushed none is given, since what is lost then without any rounding is not counted.
 
     Args:
-        rules: how a layer carries a bound on.
-        images: what is run, for the shapes.
-    """
-    if not math.isfinite(reach):
-        return None, "inputs that are not finite"
-    with gradual_underflow() as flushing:
-        if flushing:
-            return None, "numbers that are flushed to zero"
-    walk = BoundWalk(graph, compute, rules, reach)
-    try:
-        with torch.inference_mode(False):
-            walk.on(images)
-    except Stop as stop:
-        return None, str(stop)
-    except Exception as error:  # an operator may refuse these images
-        return None, f"an error ({type(error).__name__})"
-    return (walk.bound, "") if math.isfinite(walk.bound) else (None, "an infinite bound")
-
-
-class BoundWalk(Walk):
-    """A walk that carries the bounds of each node that comes from the image: None, or a list, where it is no tensor.
-
-    Without a `reach` sizes are those of the values.
+        rule: how a layer carries a bound on, asked after it was computed; None where nothing is known.
+        reach: of the images; without one, sizes are those of the values.
+    Attributes:
+        bound: the largest error of all outputs; `stopped` says where the bounds end, and is empty where they do not.
     """
 
-    def __init__(self, graph: Graph, compute: Compute, rules: Mapping[Layer, LayerRule], reach: float | None):
+    def __init__(self, graph: Graph, compute: Compute, rule: RuleOf, reach: float | None):
         super().__init__(graph, compute)
-        self.rules, self.reach, self.bound = rules, reach, 0.0
+        self.rule, self.reach, self.bound, self.stopped = rule, reach, 0.0, ""
         self.bounds: dict[fx.Node, Any] = {}
         self.batch: Any = None
+        if reach is not None and not math.isfinite(reach):
+            self.stopped = "inputs that are not finite"
+        if thread_flushes():
+            self.stopped = "numbers that are flushed to zero"
 
     def run_node(self, n: fx.Node) -> Any:
         """Computes a node, and the bounds of what it returns."""
         value = super().run_node(n)
-        self.carry(n, value)
+        if not self.stopped:
+            with _disable_current_modes():  # no operators of the network's
+                self.carry(n, value)
         return value
 
     def carry(self, n: fx.Node, value: Any) -> None:
@@ -187,14 +173,17 @@ class BoundWalk(Walk):
             found = self.bounds_of(n, value)
             if found is not NotImplemented:
                 self.bounds[n] = self.checked(value, found)
-        except (Stop, UsageError) as stop:
-            inside, where = module_of(n), str(stop) if isinstance(stop, Stop) else f"the roundings of {n.name}"
-            raise Stop(f"{where} in {inside}" if inside else where) from None
+        except Stop as stop:
+            self.stopped = f"{stop} in {module_of(n)}" if module_of(n) else str(stop)
+        except Exception as error:  # a rule may meet anything
+            self.stopped = f"an error ({type(error).__name__}) at {n.name}"
 
     def bounds_of(self, n: fx.Node, value: Any) -> Any:
         """The bounds of what a node returned; NotImplemented if it does not come from the image."""
         if n.op == "output":
             self.bound = max((self.error_of(each) for each in n.all_input_nodes), default=0.0)
+            if not math.isfinite(self.bound):
+                raise Stop("an infinite bound")
             return NotImplemented
         if n.op == "placeholder":
             side = n.meta["val"].shape[0] if n.name == self.source.image else None
@@ -226,7 +215,7 @@ class BoundWalk(Walk):
     def through_layer(self, n: fx.Node) -> Carried:
         """The bounds of what a layer returns: of constants too, since the layer of the second rounds otherwise."""
         image, weight, bias = (each for each in n.args[:3])
-        rule = self.rules.get(self.source.layers[number_of(n)])
+        rule = self.rule(self.source.layers[number_of(n)])
         if rule is None or weight in self.bounds or bias in self.bounds:
             raise Stop("a layer without a bound")
         assert isinstance(image, fx.Node)
@@ -321,15 +310,6 @@ def _(step: Step) -> Any:
     return Carried(max(each.size for each in parts), max(each.error for each in parts))
 
 
-@rule("to", "_to_copy", "type_as")
-def _(step: Step) -> Any:
-    """A cast rounds once, unless it is to numbers of more bits."""
-    if step.dtype not in FORMATS or step.first.value.dtype not in FORMATS:
-        raise Stop(f"a cast from {step.first.value.dtype} to {step.dtype}")
-    wider = (step.first.value.dtype, step.dtype) in ((torch.float32, torch.float64), (torch.float16, torch.float32))
-    return step.of(step.first).rounded(0 if wider or step.first.value.dtype == step.dtype else 1, step.dtype)
-
-
 @rule("dropout", "feature_dropout", "alpha_dropout")
 def _(step: Step) -> Any:
     if step["train"] and step["p"] != 0:
@@ -337,30 +317,12 @@ def _(step: Step) -> Any:
     return step.of(step.first)
 
 
-@rule("add", "sub", "rsub")
+@rule("add", "sub")
 def _(step: Step) -> Any:
-    first, second, alpha = step.of(step.first), step.of(step["other"]), step["alpha"]
-    factors = (1.0, abs(1 if alpha is None else alpha)) if step.name != "rsub" else (abs(alpha), 1.0)
-    sizes, errors = ((first.size, second.size), (first.error, second.error))
-    size, error = (sum(a * b for a, b in zip(each, factors, strict=True)) for each in (sizes, errors))
-    return Carried(size * SLACK, error * SLACK).rounded(2, step.dtype)
-
-
-@rule("mul")
-def _(step: Step) -> Any:
-    """|a b - a' b'| <= |a| |b - b'| + |b'| |a - a'|."""
     first, second = step.of(step.first), step.of(step["other"])
-    error = first.size * second.error + second.reach * first.error
-    return Carried(first.size * second.size * SLACK, error * SLACK).rounded(1, step.dtype)
-
-
-@rule("div")
-def _(step: Step) -> Any:
-    (divisor,) = step.constants("other")
-    least = divisor.abs().min().item() if isinstance(divisor, Tensor) else abs(float(divisor)) * (1 - 2.0**-7)
-    if step["rounding_mode"] is not None or not least:
-        raise Stop("a quotient that is rounded, or by 0")
-    return step.of(step.first).times(1 / least).rounded(2, step.dtype)
+    factor = 1.0 if step["alpha"] is None else abs(step["alpha"])
+    size, error = first.size + factor * second.size, first.error + factor * second.error
+    return Carried(size * SLACK, error * SLACK).rounded(2, step.dtype)
 
 
 @rule("linear")
@@ -380,17 +342,12 @@ def _(step: Step) -> Any:
     mean, variance, weight, bias = step.constants("running_mean", "running_var", "weight", "bias")
     if step["training"] or mean is None or variance is None:
         raise Stop("batch_norm in training mode")
-    scale, shift = normalisation(mean, variance, weight, bias, step["eps"])
+    scale = (variance + step["eps"]).rsqrt() * SLACK * (1 if weight is None else weight.abs())
+    shift = scale * mean.abs() + (0.0 if bias is None else bias.abs())
     return step.of(step.first).times(scale.max().item(), shift.max().item()).rounded(10, step.dtype)
 
 
-def normalisation(mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> tuple[Tensor, Tensor]:
-    """For each channel upper bounds on |factor| and on |summand| of a batch normalisation in evaluation mode."""
-    scale = (variance + eps).rsqrt() * SLACK * (1 if weight is None else weight.abs())
-    return scale, scale * mean.abs() + (0.0 if bias is None else bias.abs())
-
-
-@rule("relu", "relu6", "abs", "neg", "leaky_relu")
+@rule("relu", "relu6", "leaky_relu")
 def _(step: Step) -> Any:
     """Piecewise linear functions that keep 0, with slopes of at most 1 or as given."""
     slope = max(1.0, abs(float(step["negative_slope"] or 0.0)))
@@ -406,20 +363,15 @@ def _(step: Step) -> Any:
     return Carried(max(given.size, *(step.of(each).size for each in limits)), given.error)
 
 
-@rule("max_pool{}d", "adaptive_max_pool{}d", "max_pool{}d_with_indices", "amax", "amin", "max", "min")
+@rule("max_pool{}d", "adaptive_max_pool{}d", "max_pool{}d_with_indices")
 def _(step: Step) -> Any:
     """One of the numbers; its place has no bound."""
-    pooled = range(-int(step.name.partition("pool")[2][0]), 0) if "pool" in step.name else step["dim"]
-    if step["other"] is None:
-        step.count(pooled)
-    both = step.of(step.first), *([] if step["other"] is None else [step.of(step["other"])])
-    most = Carried(max(each.size for each in both), max(each.error for each in both))
-    return most if isinstance(step.value, Tensor) else [most, None]
+    return step.of(step.first) if isinstance(step.value, Tensor) else [step.of(step.first), None]
 
 
-@rule("mean", "sum", "avg_pool{}d", "adaptive_avg_pool{}d")
+@rule("mean", "avg_pool{}d", "adaptive_avg_pool{}d")
 def _(step: Step) -> Any:
-    """Sums, or means: of a window, or of what of it lies on the image; zeros of the padding only make it smaller."""
+    """Means of a window, or of what of it lies on the image; zeros of the padding only make it smaller."""
     pooled = range(-int(step.name.partition("pool")[2][0]), 0) if "pool" in step.name else step["dim"]
     count, given = step.count(pooled), step.of(step.first)
     if step["divisor_override"] is not None:
@@ -427,7 +379,7 @@ def _(step: Step) -> Any:
     form = format_of(format_of(FORMATS[step.dtype]).accumulator)
     if not given.reach * count <= form.largest:
         raise Stop(f"numbers of up to {given.reach * count:.3g} on the way in {step.dtype}")
-    return given.times(count if step.name == "sum" else 1).rounded(count + 2, step.dtype)
+    return given.rounded(count + 2, step.dtype)
 
 
 @rule("pad", "constant_pad_nd")

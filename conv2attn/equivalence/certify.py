@@ -99,7 +99,8 @@ def certify(
                     on_tokens,
                     {**known, "the first is read on patch tokens": "see claim PATCH of proofs/"},
                 )
-            comparison = Comparison(original, network, images, described)
+            reach = max(images.abs().max().item(), input_range)
+            comparison = Comparison(original, network, images, described, reach)
             certificate = Verdicts(comparison, described, labels, input_range, tolerance).certificate()
     claim = certificate.claim + (f"; of networks {read}" if read else "")
     return replace(certificate, circumstances=dict(sorted(known.items())), claim=claim)

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from conv2attn.equivalence.bound import BoundWalk, Carried, LayerRule
 from conv2attn.equivalence.graph import Graph
 from conv2attn.equivalence.matching import is_bare, match
 from conv2attn.equivalence.opaque import Layer
@@ -25,11 +27,13 @@ class Comparison:
         first, second: what they return, the second with its heads as softmaxes; `failure` says why the second returns
             nothing, and `fault` whose error that is.
         matching: their graphs and the pairs of their layers.
+        bound: on the difference of the outputs for all inputs within `reach`, or None and where it stops.
         strange: why a graph is not what a plain call computes; empty where both are.
     """
 
-    def __init__(self, original: nn.Module, network: nn.Module, images: Tensor, described: str):
-        self.networks, self.images = (original, network), images
+    def __init__(self, original: nn.Module, network: nn.Module, images: Tensor, described: str, reach: float):
+        self.networks, self.images, self.reach = (original, network), images, reach
+        self.bound: tuple[float | None, str] = None, "graphs that are not known to be equal"
         self.second: Any = None
         self.failure = self.fault = self.strange = ""
         plain = Recorder(), Recorder()
@@ -70,21 +74,40 @@ class Comparison:
         if pair.failure is not None:
             self.failure, self.fault = f"{type(pair.failure).__name__}: {reason(pair.failure)}", blame(pair.failure)
 
-    def compute_first(self, recorder: Recorder, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
+    def bounded(self, walk: BoundWalk, recorder: Recorder) -> Any:
+        """What the first returns by a walk that carries the bound on the difference of the outputs."""
+        returned = walk.on(self.images, recorder)
+        self.bound = (None, walk.stopped) if walk.stopped else (walk.bound, "")
+        return returned
+
+    def rule_of(self, layer: Layer) -> LayerRule | None:
+        """How a layer of the first carries a bound on: as the worst of those that stand for it."""
+        pairs = [pair for pair in self.matching.pairs if pair.first is layer]
+        rules = [pair.rule() for pair in pairs if pair.measured.shapes and pair.placed]
+        if not rules or len(rules) < len(pairs):
+            return None
+
+        def rule(given: Carried) -> Carried:
+            passed = [each(given) for each in rules]
+            return Carried(max(each.size for each in passed), max(each.error for each in passed))
+
+        return rule
+
+    def compute_first(self, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
         """A layer of the first; those of the second that stand for it are measured beside it."""
         output = own(layer, image, *rest)
-        with recorder.pause():
+        with _disable_current_modes():
             for pair in self.matching.pairs:
                 if pair.first is layer:
                     pair.measure(output, partial(by_softmax, pair.second, image, *rest), image)
         return output
 
-    def compute_second(self, recorder: Recorder, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
+    def compute_second(self, layer: Layer, image: Tensor, *rest: Any) -> Tensor:
         """A layer of the second with heads as softmaxes, beside the function that it stands for."""
-        with recorder.pause():
+        with _disable_current_modes():
             _ = layer.softened  # made once, by operators that are none of the network's
         output = by_softmax(layer, image, *rest)
-        with recorder.pause():
+        with _disable_current_modes():
             for pair in self.matching.pairs:
                 if pair.second is layer and pair.apart:
                     pair.tensors = pair.second.tensors or rest[:2]
@@ -99,9 +122,12 @@ class Comparison:
         """
         assert self.matching.graphs is not None
         graph, which, walked = self.matching.graphs[side], ("first", "second")[side], Recorder()
-        compute = partial((self.compute_first, self.compute_second)[side], walked)
+        compute = (self.compute_first, self.compute_second)[side]
         try:
-            theirs = Walk(graph, compute).on(self.images, walked)
+            if side == 0 and self.matching.same:
+                theirs = self.bounded(BoundWalk(graph, compute, self.rule_of, self.reach), walked)
+            else:
+                theirs = Walk(graph, compute).on(self.images, walked)
         except Exception as error:
             if without_memory(error):
                 raise

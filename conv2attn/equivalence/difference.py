@@ -67,8 +67,9 @@ class DoubleWalk(BoundWalk):
     """A walk in float64 that encloses its rounding as far as the rules of bounds go."""
 
     def __init__(self, graph: Graph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node]):
-        super().__init__(graph, self.compute_double, {}, None)
-        self.stand_ins, self.wanted, self.stopped = stand_ins, set(wanted), False
+        super().__init__(graph, self.compute_double, lambda layer: self.rules[layer], None)
+        self.stand_ins, self.wanted = stand_ins, set(wanted)
+        self.rules: dict[Layer, LayerRule] = {}
         self.doubles: dict[Layer, Any] = {}
         self.moved: Mapping[str, tuple[Tensor, Tensor]] = {}
         self.wrong: Mapping[Layer, Pair] = {}
@@ -93,14 +94,6 @@ class DoubleWalk(BoundWalk):
             return args[0]
         return value.double()
 
-    def carry(self, n: fx.Node, value: Any) -> None:
-        """Keeps the bounds of what a node returned, until one stops."""
-        if not self.stopped:
-            try:
-                super().carry(n, value)
-            except Stop:
-                self.stopped = True
-
     def compute_double(
         self, layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None
     ) -> Tensor:
@@ -123,7 +116,7 @@ class DoubleWalk(BoundWalk):
             weights, biases = differences(self.wrong[numbered])
             shape = [-1 if axis == result.ndim - len(basis.form.stride) - 1 else 1 for axis in range(result.ndim)]
             result = further(result, (weights + biases > 0).reshape(shape))
-        self.rules = {**self.rules, numbered: rounding_rule(basis, tuple(image.shape[-len(basis.form.stride) :]))}
+        self.rules[numbered] = rounding_rule(basis, tuple(image.shape[-len(basis.form.stride) :]))
         return result
 
 

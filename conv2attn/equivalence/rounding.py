@@ -22,7 +22,7 @@ from conv2attn.bounds import (
     target_rounds_to_one_threshold,
     worst,
 )
-from conv2attn.equivalence.bases import Pair, format_of_weights, gradual_underflow, heads_of, taps_of, working_heads
+from conv2attn.equivalence.bases import Pair, format_of_weights, gradual_underflow, heads_of, working_heads
 from conv2attn.equivalence.maps import is_plain, summed
 from conv2attn.errors import UsageError
 
@@ -112,11 +112,9 @@ def differences(pair: Pair) -> tuple[Tensor, Tensor]:
 def tap_differences(pair: Pair) -> Tensor:
     """For each output channel an upper bound on the sum of |differences of weights|: 0 where they plainly are equal."""
     original, converted = pair.original, pair.converted
+    if pair.same_taps:
+        return torch.zeros(original.weights.d_out, dtype=torch.float64)
     plain = is_plain(original) and is_plain(converted)
-    if plain and original.starts == converted.starts and original.weights.groups == converted.weights.groups:
-        ours, theirs = taps_of(original), taps_of(converted)
-        if ours is not None and theirs is not None and torch.equal(ours, theirs):
-            return torch.zeros(original.weights.d_out, dtype=torch.float64)
     places = tuple(dict.fromkeys((*original.starts, *converted.starts)))
     ours, theirs = (summed(side, places) for side in (original, converted))
     doubt = 0.0 if plain else (pair.magnitudes[0] + pair.magnitudes[1]) * 2.0**-30

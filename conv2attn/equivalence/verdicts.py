@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.bound import Carried, LayerRule, carry
 from conv2attn.equivalence.comparison import Comparison
 from conv2attn.equivalence.difference import both_in_double, seen_apart, shown_difference
 from conv2attn.equivalence.matching import first_difference, only_constants_differ
@@ -39,7 +38,7 @@ from conv2attn.equivalence.results import (
 )
 from conv2attn.equivalence.rounding import difference_bounds, overflow
 from conv2attn.equivalence.rows import LayerPair
-from conv2attn.equivalence.walk import blame, call, own, reason
+from conv2attn.equivalence.walk import blame, call, reason
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
 from conv2attn.models.conversion.redirection import CHILD, AttendingCalls
 from conv2attn.report import counted
@@ -222,33 +221,19 @@ class Verdicts:
         return f" (at {place} it computes {second[place].item():.9g}, not {first[place].item():.9g})"
 
     @cached_property
-    def reach(self) -> float:
-        """The range that bounds are for: that of the claim, or of the images if that is larger."""
-        largest = self.comparison.images.abs().max().item()
-        return self.input_range if largest <= self.input_range else largest
-
-    @cached_property
     def bound(self) -> tuple[float | None, str]:
         """The bound on the difference of the outputs, or None and where it stops."""
-        matching = self.comparison.matching
         if self.structure.verdict is not Verdict.HOLDS:
             return None, "graphs that are not known to be equal"
-        if matching.graphs is None:
+        if self.comparison.matching.graphs is None:
             (pair,) = self.pairs.values()
             bounds = None
-            if pair.placed and not overflow(pair.bases, 0, self.reach):
-                bounds = difference_bounds(pair.bases, self.reach, pair.padded_sides)
+            if pair.placed and not overflow(pair.bases, 0, self.comparison.reach):
+                bounds = difference_bounds(pair.bases, self.comparison.reach, pair.padded_sides)
             return (None, "the layer") if bounds is None else (max(bounds, default=0.0), "")
-        by_layer: dict[Any, list[LayerPair]] = {}
-        for pair in self.pairs.values():
-            by_layer.setdefault(pair.first, []).append(pair)
-        rules = {
-            layer: worst_of([pair.rule() for pair in pairs])
-            for layer, pairs in by_layer.items()
-            if all(pair.measured.shapes and pair.placed for pair in pairs)
-        }
-        one = self.comparison.images if matching.graphs[0].fixed else self.comparison.images[:1]
-        return carry(matching.graphs[0], own, rules, one, self.reach)
+        if any(pair.measured.spread > 0 for pair in self.pairs.values()):
+            return None, "a layer without a bound"
+        return self.comparison.bound
 
     @cached_property
     def outputs(self) -> Outputs | None:
@@ -417,16 +402,6 @@ def show(
             more: Any = {"part": part, "output": gap.output, "told": told if part == "outputs" else ""}
             shown[part] = Counterexample(NETWORK, image, *numbers, count=gap.count, **more)
     return shown
-
-
-def worst_of(rules: Sequence[LayerRule]) -> LayerRule:
-    """The larger of all bounds, of layers of which one stands where several stood."""
-
-    def rule(given: Carried) -> Carried:
-        passed = [each(given) for each in rules]
-        return Carried(max(each.size for each in passed), max(each.error for each in passed))
-
-    return rule
 
 
 def unshown_row(row: Row) -> Row:

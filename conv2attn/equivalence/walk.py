@@ -114,13 +114,13 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.operators: list[str] = []
         self.lines: list[str] = []
-        self.paused, self.attention = False, None
+        self.attention = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`."""
         schema = func._schema
         views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
-        if not self.paused and not views and schema.name.partition("::")[2] not in SILENT:
+        if not views and schema.name.partition("::")[2] not in SILENT:
             self.note(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
@@ -135,15 +135,6 @@ class Recorder(TorchDispatchMode):
             self.operators.append(f"{func} {plain}")
         elif frame is not before:
             self.operators.append("attention")
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """While active, nothing is noted."""
-        self.paused = True
-        try:
-            yield
-        finally:
-            self.paused = False
 
 
 @contextmanager

@@ -154,7 +154,7 @@ class After(nn.Module):
 
 def scaled_unseen(tensor):
     with torch._C.DisableTorchFunction():
-        return tensor.mul_(1000.0)
+        return tensor.add_(tensor, alpha=999.0)
 
 
 def swapped(tensor):
@@ -167,7 +167,7 @@ def counted(tensor):
     count = torch.zeros(4, 1, 1)
     count[1:].add_(2.0)
     count += 1
-    return tensor * count
+    return F.batch_norm(tensor, torch.zeros(4), torch.ones(4), count.flatten())
 
 
 STOPPED = {
@@ -181,15 +181,18 @@ STOPPED = {
     "celu that explodes": lambda y, x: F.celu(y, alpha=-1.0),
     "float16 that overflows": lambda y, x: (y * 1e5).half(),
     "float32 that overflows": lambda y, x: y * 1e30 * 1e30 * 1e-30 * 1e-30,
+    "a product": lambda y, x: y * 2.0,
+    "a cast": lambda y, x: y.double(),
+    "a sum over an axis": lambda y, x: y.sum(1),
+    "the largest": lambda y, x: y.amax(1),
     "itself as out": lambda y, x: torch.mul(y, 1000.0, out=y),
 }
 CARRIED = {
     "nothing": lambda y, x: y,
     "code without torch functions": lambda y, x: scaled_unseen(y),
     "code without torch functions, not returned": lambda y, x: (scaled_unseen(y), y)[1],
-    "a scaled subtrahend": lambda y, x: torch.rsub(y, 1.0, alpha=1000),
-    "a scaled summand": lambda y, x: torch.sub(1.0 * y, y, alpha=1000),
-    "a product in place": lambda y, x: y.mul_(1000.0).add_(1),
+    "a scaled summand": lambda y, x: torch.sub(y, y, alpha=1000),
+    "a sum in place": lambda y, x: y.add_(y, alpha=1000.0).add_(1),
     "constants changed in place": lambda y, x: counted(y),
 }
 
