@@ -148,7 +148,9 @@ class Verdicts:
             rows.setdefault(name or ROOT, Row(name or ROOT, signature, (unsupported(error.code, error.found),)))
         original, network = self.comparison.networks
         compared = [*rows, *(pair.second.label for name, pair in self.pairs.items() if name in rows)]
-        rows |= {row.name: row for row in rows_of_the_rest(network, compared)}
+        rows |= {
+            row.name: row for row in rows_of_the_rest(network, compared, unseen=bool(self.comparison.matching.trouble))
+        }
         return rows | {row.name: row for row in rows_of_the_unmet(original, network, [*rows, *compared])}
 
     @cached_property
@@ -427,8 +429,12 @@ def conversions(network: nn.Module) -> dict[str, ConversionRow]:
     return {row.name: row for row in conversion.rows} if conversion else {}
 
 
-def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
-    """A row for each convolution that the conversion left or that has none of these `rows`, with the reason."""
+def rows_of_the_rest(network: nn.Module, rows: Sequence[str], *, unseen: bool) -> Iterator[Row]:
+    """A row for each convolution that the conversion left or that has none of these `rows`, with the reason.
+
+    Args:
+        unseen: whether there are no normal forms, so that layers are known by their names alone.
+    """
     for name, row in conversions(network).items():
         label = name or ROOT
         if any(is_of(label, other) for other in rows):
@@ -438,6 +444,9 @@ def rows_of_the_rest(network: nn.Module, rows: Sequence[str]) -> Iterator[Row]:
         elif row.outcome == UNSUPPORTED:
             code, _, reason = row.reason.partition(" ") if row.reason.startswith("C2A") else ("", "", row.reason)
             yield Row(label, row.signature, (unsupported(code, reason),))
+        elif unseen:
+            sentence = "the layer of the first network that it stands for cannot be seen"
+            yield Row(label, row.signature, (undecided("geometry", "C2A406", sentence),))
         else:
             yield Row(label, row.signature, (unsupported("C2A406", "no input met it, so it was not compared"),))
 

@@ -150,3 +150,27 @@ def test_a_certificate_must_be_a_regular_file(tmp_path, kind):
 def test_a_name_that_no_file_can_have_is_missing(tmp_path):
     found = call("recheck", tmp_path / ("x" * 300))
     assert (found.exit_code, "does not exist" in found.stderr) == (2, True), found.stderr
+
+
+class Elsewhere(nn.Module):
+    """A network whose operators torch does not see, as those of an ONNX file."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.run = [network]
+
+    def forward(self, image):
+        with torch.no_grad():
+            return torch.from_numpy(self.run[0](torch.from_numpy(image.detach().numpy())).numpy())
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+def test_a_network_of_which_nothing_is_seen_is_undecided_beside_the_conversion_of_its_source(tolerance):
+    torch.manual_seed(0)
+    source = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 3)).eval()
+    found = certify(Elsewhere(source), conv2attn.convert(source), input_size=(2, 8, 9), tolerance=tolerance)
+    assert found.verdict is Verdict.UNDECIDED
+    assert {row.verdict for row in found.rows} == {Verdict.UNDECIDED}
+    source[0].weight.data += 1
+    moved = certify(Elsewhere(source), conv2attn.convert(source, alpha=1.0), input_size=(2, 8, 9), tolerance=1e-3)
+    assert moved.verdict is Verdict.REFUTED
