@@ -148,9 +148,8 @@ class Verdicts:
             rows.setdefault(name or ROOT, Row(name or ROOT, signature, (unsupported(error.code, error.found),)))
         original, network = self.comparison.networks
         compared = [*rows, *(pair.second.label for name, pair in self.pairs.items() if name in rows)]
-        rows |= {
-            row.name: row for row in rows_of_the_rest(network, compared, unseen=bool(self.comparison.matching.trouble))
-        }
+        unseen = self.comparison.matching.trouble.startswith("the first cannot be exported")
+        rows |= {row.name: row for row in rows_of_the_rest(network, compared, unseen=unseen)}
         return rows | {row.name: row for row in rows_of_the_unmet(original, network, [*rows, *compared])}
 
     @cached_property
@@ -433,7 +432,7 @@ def rows_of_the_rest(network: nn.Module, rows: Sequence[str], *, unseen: bool) -
     """A row for each convolution that the conversion left or that has none of these `rows`, with the reason.
 
     Args:
-        unseen: whether there are no normal forms, so that layers are known by their names alone.
+        unseen: whether the first network has no graph, so that its layers are known by their names alone.
     """
     for name, row in conversions(network).items():
         label = name or ROOT
