@@ -13,6 +13,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +125,18 @@ def table(name: str) -> str:
     return kind(tuple(read_rows(path, columns))).to_markdown(verbose=True)
 
 
-def with_tables(page: str) -> str:
-    """A page with the tables of the experiments between their marks."""
-    for name in ("starts", "hybrids"):
+def filled(page: str, parts: Mapping[str, str]) -> str:
+    """A page with each part between the marks of its name."""
+    for name, part in parts.items():
         first, last = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, _, rest = page.partition(first)
-        page = before + first + "\n" + table(name).strip() + "\n\n" + last + rest.partition(last)[2]
+        page = before + first + "\n" + part.strip() + "\n\n" + last + rest.partition(last)[2]
     return page
+
+
+def tables() -> dict[str, str]:
+    """The tables of the experiments."""
+    return {name: table(name) for name in ("starts", "hybrids")}
 
 
 def write_curves() -> None:
@@ -143,12 +149,15 @@ def write_curves() -> None:
 
 def main() -> None:
     """Writes all of it."""
+    import house
+
     write_curves()
     (ROOT / "docs" / "errors.md").write_text(error_codes())
     for name in SCHEMAS:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))
-    page = ROOT / "docs" / "experiments.md"
-    page.write_text(with_tables(page.read_text()))
+    for name, parts in (("experiments", tables()), ("house", house.parts())):
+        page = ROOT / "docs" / f"{name}.md"
+        page.write_text(filled(page.read_text(), parts))
     for guide in GUIDES:
         notebook_of(guide).write_text(notebook(guide, outputs(guide)))
         print(f"wrote {notebook_of(guide).relative_to(ROOT)}", file=sys.stderr)

@@ -32,6 +32,8 @@ def module(path: Path):
 
 
 GENERATE = module(DOCS / "generate.py")
+HOUSE = module(DOCS / "house.py")
+COUNT = re.compile(r"(?<= \| )[\d,]+(?= \|)")
 
 
 def build(folder: Path, config: Path) -> subprocess.CompletedProcess[str]:
@@ -81,7 +83,20 @@ def test_the_page_of_codes_is_that_of_the_rules():
 
 def test_the_tables_of_the_experiments_are_those_of_their_rows():
     page = (DOCS / "experiments.md").read_text()
-    assert GENERATE.with_tables(page) == page
+    assert GENERATE.filled(page, GENERATE.tables()) == page
+
+
+def test_the_house_is_the_one_that_stands():
+    page = (DOCS / "house.md").read_text()
+    anew = GENERATE.filled(page, HOUSE.parts())
+    assert COUNT.sub("", anew) == COUNT.sub("", page)
+    for told, found in zip(
+        *([int(n.replace(",", "")) for n in COUNT.findall(text)] for text in (page, anew)), strict=True
+    ):
+        assert abs(told - found) <= 2 + found / 10
+    package = Path(conv2attn.__file__).parent
+    rooms = {each.stem for each in package.iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()}
+    assert set(HOUSE.ROOMS) == rooms - {"__init__", "__main__", "proofs"}
 
 
 def test_the_figure_of_the_starts_is_of_their_rows():
