@@ -118,12 +118,12 @@ def test_a_share_of_the_generated_plants_is_seen(planted):
     assert is_seen(planted[0], planted[2])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("CONV2ATTN_MUTANTS" not in os.environ, reason="run by make mutants")
-def test_of_100_generated_plants_95_are_seen():
-    missed = [f"{claimed[1]}: {name}" for claimed, name, wrong in SHARE if not is_seen(claimed, wrong)]
-    assert len(SHARE) == 100
-    assert len(missed) <= 5, missed
+if "CONV2ATTN_MUTANTS" in os.environ:  # make mutants
+
+    def test_of_100_generated_plants_95_are_seen():
+        missed = [f"{claimed[1]}: {name}" for claimed, name, wrong in SHARE if not is_seen(claimed, wrong)]
+        assert len(SHARE) == 100
+        assert len(missed) <= 5, missed
 
 
 @pytest.mark.parametrize("planted", MUTANTS, ids=":".join)
