@@ -138,9 +138,15 @@ MUTANTS = {
     "half of the leak": Mutant("bounds/difference.py", "(2 * Fraction(leak)", "(Fraction(leak) / 4", DIFFERENCE),
     "weights within a tolerance": Mutant(
         "equivalence/maps.py",
+        "return ~(stored[0] == stored[1])",
+        "return (stored[0] - stored[1]).abs() > 1e-6",
+        f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
+    ),
+    "weights in another order within a tolerance": Mutant(
+        "equivalence/maps.py",
         "wrong.append(~(single[0] == single[1]))",
         "wrong.append((single[0] - single[1]).abs() > 1e-6)",
-        f"{SHOWS}::test_one_ulp_of_a_weight_is_shown_by_one_pixel",
+        f"{MAPS}::test_one_ulp_is_seen_in_heads_of_another_order",
     ),
     "biases not compared": Mutant(
         "equivalence/maps.py",
@@ -312,7 +318,7 @@ MUTANTS = {
     ),
     "masked keys count": Mutant(
         "span/sums.py",
-        "if everything else pixels",
+        "if unmasked else pixels",
         "if True else pixels",
         "tests/span/facts.py::test_masked_keys_are_neither_content_nor_position",
     ),

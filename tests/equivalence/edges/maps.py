@@ -273,3 +273,15 @@ def test_the_smallest_and_the_largest_numbers_are_compared_exactly(number):
     assert row_of(original, converted).part("weights").verdict is HOLDS
     taps(converted)[0, 0, 1] = torch.nextafter(taps(converted)[0, 0, 1], torch.tensor(0.0).double())
     assert row_of(original, converted).part("weights").verdict is REFUTED
+
+
+def test_one_ulp_is_seen_in_heads_of_another_order():
+    def turned(layer):
+        layer.encoding.center.data.copy_(layer.encoding.center.data.flip(0).clone())
+        taps(layer).copy_(taps(layer).flip(0).clone())
+
+    original, converted = pair(turned)
+    assert row_of(original, converted).verdict is HOLDS
+    tap = taps(converted)
+    tap[3, 0, 0] = torch.nextafter(tap[3, 0, 0], torch.tensor(9.0))
+    assert row_of(original, converted).verdict is REFUTED
