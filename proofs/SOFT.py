@@ -38,11 +38,6 @@ def hard_mixing(growth, mass, lost, casts):
     return 2 ** (casts + 1) * growth * mass, 2 ** (casts + 1) * growth * lost
 
 
-def soft_mixing(growth, weights, lost):
-    """The error of a mean with weights that are off by `weights` in all."""
-    return weights + (growth - 1) * (1 + weights), growth * lost
-
-
 def nearest(case):
     """Adding y to a number x of the format errs by at most |y|."""
     return abs(small(sum(case)) - sum(case)) <= abs(case[1])
