@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.checkpoints import plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, of_config
@@ -150,10 +150,22 @@ def are_one_map(built: Sequence[Architecture], state: State, held: Contents) -> 
     first, *others = [fitted(each, state, held) for each in built]
     size = input_size_of(first)
     try:
+        if size is not None and not all(agree_on_an_image(first, other, size) for other in others):
+            return False
         found = [certify(first, other, input_size=size) for other in others]
     except Conv2AttnError:
         return False
     return all((each.verdict, each.strength) == (Verdict.HOLDS, Strength.PROVED) for each in found)
+
+
+def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) -> bool:
+    """Whether outputs on one random image differ by at most 1 % of the largest one, before minutes go into a proof."""
+    image = torch.rand(1, *size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        ours, theirs = first(image), second(image)
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return True
+    return ours.shape == theirs.shape and bool((ours - theirs).abs().amax() <= 0.01 * ours.abs().amax())
 
 
 def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:

@@ -100,16 +100,18 @@ class Twin(nn.Module):
         if self.planted is None:
             return self.second(self.first(image).relu())
         hidden = self.first(image)
+        if self.planted == "late":
+            return self.second(hidden.clamp(min=0, max=1e6))
         return self.second(hidden.clamp(min=0) if self.planted == "twin" else hidden.tanh())
 
 
-@pytest.mark.parametrize("planted", ["twin", "tanh"])
+@pytest.mark.parametrize("planted", ["twin", "tanh", "late"])
 def test_candidates_that_are_one_map_are_no_question(monkeypatch, planted):
     built = [Architecture("torchvision:net", Twin), Architecture("timm:net", lambda: Twin(planted))]
     monkeypatch.setattr(loading, "candidates", lambda *given: (built, True))
     monkeypatch.setattr(loading, "input_size_of", lambda network: (3, 9, 8))
     torch.save(Twin().state_dict(), "best.ckpt")
-    if planted == "tanh":
+    if planted != "twin":
         with pytest.raises(CheckpointError, match=r"C2A304 .* fit 2 models: torchvision:net, timm:net"):
             load("best.ckpt")
         return
