@@ -1,11 +1,11 @@
 """Convolution and attention as one kind of layer (Andreoli 2019): the basis is given, or computed from content."""
 
-from conv2attn.framework.attention import AttentionConvolution
-from conv2attn.framework.comparison import Comparison, compare
-from conv2attn.framework.convolution import BasisConvolution
+from conv2attn.framework.attention_convolution import AttentionConvolution
+from conv2attn.framework.basis_convolution import BasisConvolution
+from conv2attn.framework.compare import Comparison, compare
 from conv2attn.framework.mechanisms import BiAffine, DotProduct, Mechanism, Quadratic
-from conv2attn.framework.multihead import from_torch, to_torch
 from conv2attn.framework.reduction import Reduction, reduce
+from conv2attn.framework.torch_layers import from_torch, to_torch
 
 __all__ = [
     "AttentionConvolution",

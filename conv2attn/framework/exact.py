@@ -32,7 +32,7 @@ class Difference:
 
     @property
     def is_zero(self) -> bool:
-        """Whether no term is left and the biases are equal."""
+        """Whether the difference has no terms and the biases are equal."""
         return not len(self.taps) and torch.equal(self.biases[0], self.biases[1])
 
     def in_float(self) -> Tensor:
@@ -43,42 +43,42 @@ class Difference:
     def row_sum(self, channel: int, query: int) -> Fraction:
         """The sum of the absolute entries in a row of the map, its bias included."""
         rows = self.operators[:, query]
-        numbers, shift = as_integers(rows[:, rows.any(0)])
+        numbers, shift = scaled_integers(rows[:, rows.any(0)])
         total = sum(abs(number) for number in (numbers.T @ self.taps[:, channel]).flat)
-        bias, other = (Fraction(each[channel, query].item()) for each in self.biases)
-        return Fraction(total, 1 << shift + self.shift) + abs(bias - other)
+        first_bias, second_bias = (Fraction(biases[channel, query].item()) for biases in self.biases)
+        return Fraction(total, 1 << shift + self.shift) + abs(first_bias - second_bias)
 
 
-def difference(operators: Sequence[Tensor], weights: Sequence[Weights], biases: Sequence[Tensor]) -> Difference:
-    """The first layer less the second: all terms with equal operators (terms, queries, keys) are one term."""
-    parts = [channel_matrices(each) for each in weights]
-    shift = max(own for _, own in parts)
+def exact_difference(operators: Sequence[Tensor], weights: Sequence[Weights], biases: Sequence[Tensor]) -> Difference:
+    """The first layer minus the second; terms with equal operators (terms, queries, keys) are merged into one."""
+    parts = [channel_matrices(layer_weights) for layer_weights in weights]
+    shift = max(exponent for _, exponent in parts)
     sums: dict[bytes, tuple[Tensor, Any]] = {}
-    for sign, family, (taps, own) in zip((1, -1), operators, parts, strict=True):
-        for operator, tap in zip(family + 0.0, taps * (sign << shift - own), strict=True):
+    for sign, family, (taps, exponent) in zip((1, -1), operators, parts, strict=True):
+        for operator, tap in zip(family + 0.0, taps * (sign << shift - exponent), strict=True):
             name = operator.numpy().tobytes()
             sums[name] = operator, sums[name][1] + tap if name in sums else tap
-    kept = [(operator, tap) for operator, tap in sums.values() if operator.any() and tap.any()]
-    if not kept:
+    nonzero = [(operator, tap) for operator, tap in sums.values() if operator.any() and tap.any()]
+    if not nonzero:
         return Difference(operators[0][:0], parts[0][0][:0], shift, biases)
-    return Difference(torch.stack([o for o, _ in kept]), np.stack([tap for _, tap in kept]), shift, biases)
+    return Difference(torch.stack([o for o, _ in nonzero]), np.stack([tap for _, tap in nonzero]), shift, biases)
 
 
 def channel_matrices(weights: Weights) -> tuple[Any, int]:
     """All `M_k` with their zero blocks, (terms, d_out, d_in), and the power of two that divides them."""
-    stored = [factor for factor in (weights.output, weights.value) if factor is not None]
-    factors = [as_integers(factor.unflatten(1, (weights.groups, -1))) for factor in stored]
+    present = [factor for factor in (weights.output, weights.value) if factor is not None]
+    factors = [scaled_integers(factor.unflatten(1, (weights.groups, -1))) for factor in present]
     taps, shift = factors[0]
     if len(factors) == 2:
         taps, shift = taps @ factors[1][0], shift + factors[1][1]
-    whole = np.zeros((len(taps), weights.d_out, weights.d_in), dtype=object)
+    matrices = np.zeros((len(taps), weights.d_out, weights.d_in), dtype=object)
     rows, columns = taps.shape[2:]
     for group in range(weights.groups):
-        whole[:, group * rows : (group + 1) * rows, group * columns : (group + 1) * columns] = taps[:, group]
-    return whole, shift
+        matrices[:, group * rows : (group + 1) * rows, group * columns : (group + 1) * columns] = taps[:, group]
+    return matrices, shift
 
 
-def as_integers(numbers: Tensor) -> tuple[Any, int]:
+def scaled_integers(numbers: Tensor) -> tuple[Any, int]:
     """Finite numbers as Python integers, and the power of two that divides them."""
     mantissas, exponents = np.frexp(numbers.detach().double().numpy())
     least = int(exponents.min(initial=53))

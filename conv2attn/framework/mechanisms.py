@@ -89,23 +89,23 @@ class DotProduct(Mechanism):
         self.query_bias, self.key_bias = as_parameter(query_bias), as_parameter(key_bias)
 
     def forward(self, keys: Tensor, queries: Tensor, pairs: Pairs) -> Tensor:
-        asking, answering = queries @ self.query.mT, keys @ self.key.mT
+        query_vectors, key_vectors = queries @ self.query.mT, keys @ self.key.mT
         if self.query_bias is not None:
-            asking = asking + self.query_bias[:, None]
+            query_vectors = query_vectors + self.query_bias[:, None]
         if self.key_bias is not None:
-            answering = answering + self.key_bias[:, None]
-        return pairs.products(asking / math.sqrt(self.query.shape[1]), answering)
+            key_vectors = key_vectors + self.key_bias[:, None]
+        return pairs.products(query_vectors / math.sqrt(self.query.shape[1]), key_vectors)
 
     def as_biaffine(self) -> BiAffine:
         """The four terms of the same scores."""
         scale = 1 / math.sqrt(self.query.shape[1])
-        asking = torch.zeros_like(self.query[..., 0]) if self.query_bias is None else self.query_bias
-        answering = torch.zeros_like(self.key[..., 0]) if self.key_bias is None else self.key_bias
+        query_vectors = torch.zeros_like(self.query[..., 0]) if self.query_bias is None else self.query_bias
+        key_vectors = torch.zeros_like(self.key[..., 0]) if self.key_bias is None else self.key_bias
         return BiAffine(
             scale * self.key.mT @ self.query,
-            scale * torch.einsum("hd,hdc->hc", asking, self.key),
-            scale * torch.einsum("hd,hdc->hc", answering, self.query),
-            scale * (asking * answering).sum(-1),
+            scale * torch.einsum("hd,hdc->hc", query_vectors, self.key),
+            scale * torch.einsum("hd,hdc->hc", key_vectors, self.query),
+            scale * (query_vectors * key_vectors).sum(-1),
         )
 
 

@@ -37,9 +37,9 @@ class AllPairs:
         """A number of each query, (batch, heads, queries), at the pairs."""
         return numbers[..., :, None].expand(-1, -1, -1, math.prod(self.sides))
 
-    def products(self, asking: Tensor, answering: Tensor) -> Tensor:
+    def products(self, query_vectors: Tensor, key_vectors: Tensor) -> Tensor:
         """Inner products of vectors (batch, heads, queries, d) and (batch, heads, keys, d)."""
-        return asking @ answering.mT
+        return query_vectors @ key_vectors.mT
 
     def softmax(self, scores: Tensor, over: Over) -> Tensor:
         """The softmax of masked scores; zeros where all are masked."""
@@ -84,12 +84,12 @@ class Edges:
         return as_rows(spread(self.pattern, as_columns(numbers), "queries"), numbers.shape[:-1])
 
     @_disable_dynamo  # it cannot trace torch's sparse products; imported at the first such product
-    def products(self, asking: Tensor, answering: Tensor) -> Tensor:
+    def products(self, query_vectors: Tensor, key_vectors: Tensor) -> Tensor:
         """Inner products of vectors (batch, heads, queries, d) and (batch, heads, keys, d)."""
-        lead = torch.broadcast_shapes(asking.shape[:2], answering.shape[:2])
-        flat = (x.expand(*lead, -1, -1).flatten(0, 1) for x in (asking, answering))
+        lead = torch.broadcast_shapes(query_vectors.shape[:2], key_vectors.shape[:2])
+        flat = (x.expand(*lead, -1, -1).flatten(0, 1) for x in (query_vectors, key_vectors))
         products = [inner_products(self.pattern, a, k) for a, k in zip(*flat, strict=True)]
-        return stacked(products, asking, (len(self.pattern.keys),)).unflatten(0, lead)
+        return stack_or_empty(products, query_vectors, (len(self.pattern.keys),)).unflatten(0, lead)
 
     def softmax(self, scores: Tensor, over: Over) -> Tensor:
         """The softmax of scores over the keys of each query, the queries of each key, or the heads."""
@@ -106,16 +106,16 @@ class Edges:
         """`sum over the pairs (q, k) of weights[e] values[k]` of values (batch, heads, keys, d)."""
         lead = torch.broadcast_shapes(weights.shape[:2], values.shape[:2])
         flat = weights.expand(*lead, -1).flatten(0, 1).contiguous(), values.expand(*lead, -1, -1).flatten(0, 1)
-        mixed = [weighted_sum(self.pattern, w, v) for w, v in zip(*flat, strict=True)]
-        return stacked(mixed, values, (self.pattern.shape[0], values.shape[-1])).unflatten(0, lead)
+        mixes = [weighted_sum(self.pattern, w, v) for w, v in zip(*flat, strict=True)]
+        return stack_or_empty(mixes, values, (self.pattern.shape[0], values.shape[-1])).unflatten(0, lead)
 
     def operator(self, weights: Tensor) -> Sparse:
         """The operators of weights (heads, pairs)."""
         return Sparse(self.pattern, weights, self.queries)
 
 
-def stacked(parts: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """All parts of this shape, of which there are none where the batch is empty."""
+def stack_or_empty(parts: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`parts` as one tensor; (0, *shape) where the batch is empty."""
     return torch.stack(parts) if parts else like.new_zeros(0, *shape)
 
 

@@ -1,4 +1,4 @@
-"""Given parameters in fewer numbers: narrower heads, fewer mixtures or fewer terms, within a certified error."""
+"""Smaller layers within a certified error: narrower heads, fewer mixtures or fewer terms."""
 
 import math
 from bisect import bisect_left
@@ -51,16 +51,16 @@ def reduce(basis: Basis, max_error: float, kind: Kind = "rank", sides: Sides | N
     taps, norms = basis.weights.taps().detach(), row_sums(basis, sides)
     width = min(taps.shape[1] // basis.weights.groups, taps.shape[2])
     most = {"rank": width, "mixtures": len(taps), "terms": len(taps)}[kind]
-    smaller = KINDS[kind](basis, taps)
+    reduce_to = REDUCTIONS[kind](basis, taps)
 
-    def at(size: int) -> Reduction:
-        operators, weights, rebuilt, rounding = smaller(size)
+    def reduction_at(size: int) -> Reduction:
+        operators, weights, rebuilt, rounding = reduce_to(size)
         error = certified_error(taps.double(), rebuilt, rounding, norms)
         return Reduction(Basis(operators, weights, basis.padding, basis.sites), size, error)
 
-    size = 1 + bisect_left(range(1, most), True, key=lambda each: at(each).error <= max_error)
-    found = at(size)
-    return found if found.error <= max_error else Reduction(basis, most, 0.0)
+    size = 1 + bisect_left(range(1, most), True, key=lambda each: reduction_at(each).error <= max_error)
+    reduction = reduction_at(size)
+    return reduction if reduction.error <= max_error else Reduction(basis, most, 0.0)
 
 
 def certified_error(taps: Tensor, rebuilt: Tensor, rounding: Tensor, norms: Tensor) -> float:
@@ -76,20 +76,20 @@ def row_sums(basis: Basis, sides: Sides | None) -> Tensor:
         matrix = as_matrix(basis.mixing, sides).abs()
         return matrix.sum(-1).amax(-1) * (1 + 2 * gamma(matrix.shape[-1] + 1, UNIT_ROUNDOFF))
     if not isinstance(basis.operators, Shift):
-        what = type(basis.operators).__name__
-        raise UnsupportedError("C2A110", f"the rows of {what} are bounded at given sides", "Pass sides.")
+        family = type(basis.operators).__name__
+        raise UnsupportedError("C2A110", f"the rows of {family} are bounded at given sides", "Pass sides.")
     return torch.ones(terms(basis.operators), dtype=torch.float64)
 
 
 Smaller = Callable[[int], tuple[object, Weights, Tensor, Tensor]]
 
 
-def narrower(basis: Basis, taps: Tensor) -> Smaller:
-    """Each block of each matrix through fewer channels."""
+def lower_rank(basis: Basis, taps: Tensor) -> Smaller:
+    """Each block of each matrix factorised through fewer channels."""
     blocks = taps.double().unflatten(1, (basis.weights.groups, -1))
     left, values, right = torch.linalg.svd(blocks, full_matrices=False)
 
-    def at(rank: int) -> tuple[object, Weights, Tensor, Tensor]:
+    def reduce_to(rank: int) -> tuple[object, Weights, Tensor, Tensor]:
         output = (left[..., :rank] * values[..., None, :rank]).to(taps)
         value = right[..., :rank, :].to(taps)
         wide, narrow = output.double(), value.double()
@@ -97,14 +97,14 @@ def narrower(basis: Basis, taps: Tensor) -> Smaller:
         weights = Weights(value.flatten(1, 2), output.flatten(1, 2), basis.weights.bias, basis.weights.groups)
         return basis.operators, weights, (wide @ narrow).flatten(1, 2), rounding.flatten(1, 2)
 
-    return at
+    return reduce_to
 
 
-def mixed(basis: Basis, taps: Tensor) -> Smaller:
-    """All matrices as combinations of fewer, whose operators are combinations of the given ones."""
+def fewer_mixtures(basis: Basis, taps: Tensor) -> Smaller:
+    """All matrices as combinations of fewer matrices; the operators become combinations, too."""
     left, values, right = torch.linalg.svd(taps.double().flatten(1), full_matrices=False)
 
-    def at(mixtures: int) -> tuple[object, Weights, Tensor, Tensor]:
+    def reduce_to(mixtures: int) -> tuple[object, Weights, Tensor, Tensor]:
         coefficients = (left[:, :mixtures] * values[:mixtures]).to(taps)
         shared = right[:mixtures].to(taps)
         wide, narrow = coefficients.double(), shared.double()
@@ -113,14 +113,14 @@ def mixed(basis: Basis, taps: Tensor) -> Smaller:
         weights = Weights(None, matrices, basis.weights.bias, basis.weights.groups)
         return Combination(coefficients.mT, basis.operators), weights, (wide @ narrow).reshape(taps.shape), rounding
 
-    return at
+    return reduce_to
 
 
-def fewer(basis: Basis, taps: Tensor) -> Smaller:
+def fewer_terms(basis: Basis, taps: Tensor) -> Smaller:
     """The terms with the largest matrices, in their order."""
     order = taps.double().abs().sum((1, 2)).argsort(descending=True)
 
-    def at(count: int) -> tuple[object, Weights, Tensor, Tensor]:
+    def reduce_to(count: int) -> tuple[object, Weights, Tensor, Tensor]:
         kept = order[:count].sort().values
         rebuilt = torch.zeros_like(taps, dtype=torch.float64).index_copy(0, kept, taps.double()[kept])
         if isinstance(basis.operators, Shift):
@@ -132,7 +132,7 @@ def fewer(basis: Basis, taps: Tensor) -> Smaller:
         weights = Weights(None, taps[kept], basis.weights.bias, basis.weights.groups)
         return operators, weights, rebuilt, torch.zeros_like(rebuilt)
 
-    return at
+    return reduce_to
 
 
-KINDS = {"rank": narrower, "mixtures": mixed, "terms": fewer}
+REDUCTIONS = {"rank": lower_rank, "mixtures": fewer_mixtures, "terms": fewer_terms}

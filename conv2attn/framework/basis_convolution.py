@@ -14,7 +14,7 @@ from conv2attn.errors import UsageError
 class BasisConvolution(nn.Module):
     """`y = sum_k P_k x M_k^T + b` with trained `M_k`; the `P_k` are an argument of each call.
 
-    So the same parameters run on every graph, grid and sequence that has as many terms.
+    The same parameters run on every graph, grid and sequence with this number of terms.
 
     Args:
         d_in, d_out: channels.
@@ -54,10 +54,10 @@ class BasisConvolution(nn.Module):
         if d_in % groups or d_out % groups or (rank or 0) % groups:
             raise UsageError("C2A007", f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}")
         self.terms, self.groups, self.order = terms, groups, order
-        kept = terms if mixtures is None else mixtures
+        matrices = terms if mixtures is None else mixtures
         self.coefficients = None if mixtures is None else uniform((mixtures, terms), terms)
-        self.value = None if rank is None else uniform((kept, rank, d_in // groups), d_in // groups)
-        self.output = uniform((kept, d_out, (d_in if rank is None else rank) // groups), kept * d_in // groups)
+        self.value = None if rank is None else uniform((matrices, rank, d_in // groups), d_in // groups)
+        self.output = uniform((matrices, d_out, (d_in if rank is None else rank) // groups), matrices * d_in // groups)
         self.bias = nn.Parameter(torch.zeros(d_out)) if bias else None
 
     def basis(self, structure: Any, dimensions: int = 1) -> Basis:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.errors import UnsupportedError
-from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.attention_convolution import AttentionConvolution
 from conv2attn.framework.mechanisms import DotProduct, Normalised
 
 
@@ -39,9 +39,9 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
     if attention.in_proj_bias is None:
         mechanism, bias = DotProduct(query, key), None
     else:
-        asking, answering, carried = attention.in_proj_bias.detach().clone().chunk(3)
-        mechanism = DotProduct(query, key, asking.unflatten(0, (heads, -1)), answering.unflatten(0, (heads, -1)))
-        bias = attention.out_proj.weight.detach() @ carried + attention.out_proj.bias.detach()
+        query_bias, key_bias, value_bias = attention.in_proj_bias.detach().clone().chunk(3)
+        mechanism = DotProduct(query, key, query_bias.unflatten(0, (heads, -1)), key_bias.unflatten(0, (heads, -1)))
+        bias = attention.out_proj.weight.detach() @ value_bias + attention.out_proj.bias.detach()
     return AttentionConvolution(mechanism.softmax(), value, output.contiguous(), bias)
 
 

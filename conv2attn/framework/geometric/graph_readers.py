@@ -25,42 +25,42 @@ from conv2attn.basis import (
     relations,
 )
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.attention_convolution import AttentionConvolution
 from conv2attn.framework.mechanisms import BiAffine
-from conv2attn.framework.multihead import from_torch
+from conv2attn.framework.torch_layers import from_torch
 
 
-def graph_of(given: Any) -> Graph:
-    """A graph, an edge_index, whose largest node is then the last, or data of torch_geometric, as a graph.
+def as_graph(source: Any) -> Graph:
+    """A `Graph` from a graph, an edge_index (its largest node is the last), or data of torch_geometric.
 
     Raises:
         UsageError: it is none of these (C2A006).
         GeometryError: edges, weights and nodes do not fit together (C2A122).
     """
-    if isinstance(given, Graph):
-        return given
-    edges = given if isinstance(given, Tensor) else getattr(given, "edge_index", None)
+    if isinstance(source, Graph):
+        return source
+    edges = source if isinstance(source, Tensor) else getattr(source, "edge_index", None)
     if not isinstance(edges, Tensor):
-        found = f"{type(given).__name__} is no graph" if given is not None else "a graph layer is read on a graph"
+        reason = f"{type(source).__name__} is no graph" if source is not None else "a graph layer is read on a graph"
         raise UsageError(
-            "C2A006", found, "Pass a Graph, an edge_index, or data of torch_geometric: as_basis(layer, graph)."
+            "C2A006", reason, "Pass a Graph, an edge_index, or data of torch_geometric: as_basis(layer, graph)."
         )
-    nodes = None if given is edges else given.num_nodes
-    return Graph(edges, int(edges.max()) + 1 if nodes is None else nodes, getattr(given, "edge_weight", None))
+    nodes = None if source is edges else source.num_nodes
+    return Graph(edges, int(edges.max()) + 1 if nodes is None else nodes, getattr(source, "edge_weight", None))
 
 
-def reading(rule: Callable[..., Basis]) -> Callable[..., Basis]:
-    """Registers a rule for `as_basis` that is given a graph, in any form that `graph_of` takes."""
+def graph_rule(rule: Callable[..., Basis]) -> Callable[..., Basis]:
+    """Registers a rule for `as_basis` whose second argument is a graph, in any form that `as_graph` takes."""
     as_basis.register(
-        get_type_hints(rule)["layer"], lambda layer, graph=None, *more: rule(layer, graph_of(graph), *more)
+        get_type_hints(rule)["layer"], lambda layer, graph=None, *more: rule(layer, as_graph(graph), *more)
     )
     return rule
 
 
-def require_plain(layer: Any, aggregation: str = "add", refused: bool = False) -> None:
-    """Refuse layers that aggregate, send or remember in another way than their paper."""
-    other = layer.flow != "source_to_target" or layer.aggr != aggregation or getattr(layer, "cached", False)
-    if other or refused:
+def require_plain(layer: Any, aggregation: str = "add", unsupported: bool = False) -> None:
+    """Refuse layers whose flow, aggregation or cache differs from their paper."""
+    unusual = layer.flow != "source_to_target" or layer.aggr != aggregation or getattr(layer, "cached", False)
+    if unusual or unsupported:
         raise UnsupportedError("C2A101", f"{layer} has options that are not read: flow, aggregation, cache or residual")
 
 
@@ -70,14 +70,14 @@ def typed(graph: Graph, like: Tensor) -> Graph:
 
 
 def with_loops(graph: Graph, loop: float) -> Sparse:
-    """Kipf's normalisation of a graph with at most one loop a node, as torch_geometric keeps them."""
+    """Kipf's normalisation of a graph with at most one loop per node, as torch_geometric keeps them."""
     loops = graph.edges[0][graph.edges[0] == graph.edges[1]]
     if len(loops.unique()) < len(loops):
         raise UnsupportedError("C2A122", "a node has two loops, of which torch_geometric keeps one")
     return gcn(graph, loop)
 
 
-@reading
+@graph_rule
 def _(layer: GCNConv, graph: Graph) -> Basis:
     """`improved` loops weigh 2 on weighted graphs only: without edge weights torch_geometric lets them weigh 1."""
     require_plain(layer)
@@ -89,7 +89,7 @@ def _(layer: GCNConv, graph: Graph) -> Basis:
     return basis_of(family, Weights(None, layer.lin.weight[None], layer.bias), 1)
 
 
-@reading
+@graph_rule
 def _(layer: SGConv, graph: Graph) -> Basis:
     require_plain(layer)
     graph = typed(graph, layer.lin.weight)
@@ -97,7 +97,7 @@ def _(layer: SGConv, graph: Graph) -> Basis:
     return basis_of(Composition((step,) * layer.K), Weights(None, layer.lin.weight[None], layer.lin.bias), 1)
 
 
-@reading
+@graph_rule
 def _(layer: TAGConv, graph: Graph) -> Basis:
     require_plain(layer)
     taps = torch.stack([lin.weight for lin in layer.lins])
@@ -106,7 +106,7 @@ def _(layer: TAGConv, graph: Graph) -> Basis:
     return basis_of(Powers(step, layer.K), Weights(None, taps, layer.bias), 1)
 
 
-@reading
+@graph_rule
 def _(layer: ChebConv, graph: Graph) -> Basis:
     require_plain(layer)
     taps = torch.stack([lin.weight for lin in layer.lins])
@@ -114,7 +114,7 @@ def _(layer: ChebConv, graph: Graph) -> Basis:
     return basis_of(family, Weights(None, taps, layer.bias), 1)
 
 
-@reading
+@graph_rule
 def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
     require_plain(layer, layer.aggr if layer.aggr in ("add", "mean") else "add")
     graph = Graph(graph.edges, graph.nodes, torch.ones(graph.edges.shape[1]).to(layer.weight))
@@ -129,7 +129,7 @@ def _(layer: RGCNConv, graph: Graph, kinds: Tensor) -> Basis:
     return basis_of(family, Weights(None, taps.mT, layer.bias), 1)
 
 
-@reading
+@graph_rule
 def _(layer: GATConv, graph: Graph, features: Tensor) -> Basis:
     """On these features (nodes, channels): its attention depends on them."""
     return from_torch(layer).basis(features.mT[None], mask=pattern_of(graph, layer.add_self_loops))
@@ -138,7 +138,7 @@ def _(layer: GATConv, graph: Graph, features: Tensor) -> Basis:
 @from_torch.register
 def _(layer: GATConv) -> AttentionConvolution:
     """Called with `mask=pattern_of(graph, layer.add_self_loops)`; dropout is not taken over."""
-    require_plain(layer, refused=layer.edge_dim is not None or layer.res is not None or layer.lin is None)
+    require_plain(layer, unsupported=layer.edge_dim is not None or layer.res is not None or layer.lin is None)
     mechanism = BiAffine(from_key=layer.att_src.detach()[0].clone(), from_query=layer.att_dst.detach()[0].clone())
     value = layer.lin.weight.detach().clone().unflatten(0, (layer.heads, -1))
     return AttentionConvolution(

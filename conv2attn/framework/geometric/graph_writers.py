@@ -10,10 +10,10 @@ from torch_geometric.nn import ChebConv, GATConv, GCNConv, RGCNConv, SGConv, TAG
 
 from conv2attn.basis import Basis, Chebyshev, Composition, Concatenation, Powers, Shift, Sparse, terms
 from conv2attn.errors import UnsupportedError
-from conv2attn.framework.attention import AttentionConvolution
+from conv2attn.framework.attention_convolution import AttentionConvolution
 from conv2attn.framework.mechanisms import BiAffine, LeakyReLU, Mechanism, Normalised
 
-KINDS: dict[type, Any] = {Sparse: GCNConv, Composition: SGConv, Powers: TAGConv, Chebyshev: ChebConv}
+LAYER_KINDS: dict[type, Any] = {Sparse: GCNConv, Composition: SGConv, Powers: TAGConv, Chebyshev: ChebConv}
 
 
 @singledispatch
@@ -37,20 +37,20 @@ def _(layer: Basis, **options: Any) -> nn.Module:
     if weights.bias is not None and weights.bias.ndim > 1:
         raise UnsupportedError("C2A110", "no graph layer has a bias for each node")
     if isinstance(operators, Concatenation):
-        return relational(operators, taps, weights.bias, **options)
+        return relational_layer(operators, taps, weights.bias, **options)
     if not one_step(operators):
-        what = f"{type(operators).__name__} of {terms(operators)} terms"
-        raise UnsupportedError("C2A110", f"no graph layer has the operators of a {what}")
-    kind = KINDS[type(operators)]
+        family = f"{type(operators).__name__} of {terms(operators)} terms"
+        raise UnsupportedError("C2A110", f"no graph layer has the operators of a {family}")
+    kind = LAYER_KINDS[type(operators)]
     order = {TAGConv: len(taps) - 1, ChebConv: len(taps)}.get(kind)
     order = len(operators.factors) if kind is SGConv else order
     sizes = {} if order is None else {"K": order}
-    made = kind(weights.d_in, weights.d_out, bias=biased, **sizes, **options).to(taps)
-    linear = made.lins if kind in (TAGConv, ChebConv) else [made.lin]
-    fill([each.weight for each in linear], list(taps))
+    module = kind(weights.d_in, weights.d_out, bias=biased, **sizes, **options).to(taps)
+    linear = module.lins if kind in (TAGConv, ChebConv) else [module.lin]
+    copy_all([each.weight for each in linear], list(taps))
     if weights.bias is not None:
-        fill([made.lin.bias if kind is SGConv else made.bias], [weights.bias])
-    return made
+        copy_all([module.lin.bias if kind is SGConv else module.bias], [weights.bias])
+    return module
 
 
 def one_step(operators: object) -> bool:
@@ -68,43 +68,43 @@ def one_step(operators: object) -> bool:
             return False
 
 
-def relational(operators: Concatenation, taps: Tensor, bias: Tensor | None, **options: Any) -> nn.Module:
+def relational_layer(operators: Concatenation, taps: Tensor, bias: Tensor | None, **options: Any) -> nn.Module:
     """An RGCNConv with a free matrix for each relation, and one for the node itself if that is the last term."""
-    relations, own = operators, Shift(((0,),))
-    rooted = len(operators.families) == 2 and operators.families[1] == own
+    relations, identity = operators, Shift(((0,),))
+    rooted = len(operators.families) == 2 and operators.families[1] == identity
     if rooted and isinstance(operators.families[0], Concatenation):
         relations = operators.families[0]
     if not all(isinstance(family, Sparse) and terms(family) == 1 for family in relations.families):
         raise UnsupportedError("C2A110", "an RGCNConv has one term a relation, and perhaps one for the node itself")
     count, sizes = len(relations.families), taps.shape[:0:-1]
-    made = RGCNConv(*sizes, count, root_weight=len(taps) > count, bias=bias is not None, **options).to(taps)
-    fill([made.weight], [taps[:count].mT])
-    if made.root is not None:
-        fill([made.root], [taps[count].mT])
+    module = RGCNConv(*sizes, count, root_weight=len(taps) > count, bias=bias is not None, **options).to(taps)
+    copy_all([module.weight], [taps[:count].mT])
+    if module.root is not None:
+        copy_all([module.root], [taps[count].mT])
     if bias is not None:
-        fill([made.bias], [bias])
-    return made
+        copy_all([module.bias], [bias])
+    return module
 
 
 @to_geometric.register
 def _(layer: AttentionConvolution, **options: Any) -> nn.Module:
-    scored, slope = additive(layer.mechanism)
-    joined = layer.output is None and layer.join != "sum"
-    if scored is None or not layer.of_values or layer.given is not None or not joined:
+    scored, slope = additive_scores(layer.mechanism)
+    joins_heads = layer.output is None and layer.join != "sum"
+    if scored is None or not layer.of_values or layer.given is not None or not joins_heads:
         raise UnsupportedError("C2A110", "a GATConv scores its values by leaky sums, and joins its heads or their mean")
     heads, size, channels = layer.value.shape
     options |= {"negative_slope": slope, "bias": layer.bias is not None, "concat": layer.join != "mean"}
-    made = GATConv(channels, size, heads, **options).to(layer.value)
+    module = GATConv(channels, size, heads, **options).to(layer.value)
     assert scored.from_key is not None
     assert scored.from_query is not None
-    targets = [made.lin.weight, made.att_src[0], made.att_dst[0]]
-    fill(targets, [layer.value.flatten(0, 1), scored.from_key, scored.from_query])
+    targets = [module.lin.weight, module.att_src[0], module.att_dst[0]]
+    copy_all(targets, [layer.value.flatten(0, 1), scored.from_key, scored.from_query])
     if layer.bias is not None:
-        fill([made.bias], [layer.bias])
-    return made
+        copy_all([module.bias], [layer.bias])
+    return module
 
 
-def additive(mechanism: Mechanism) -> tuple[BiAffine | None, float]:
+def additive_scores(mechanism: Mechanism) -> tuple[BiAffine | None, float]:
     """The scores of a graph attention and its slope; None of another mechanism."""
     leaky = mechanism.scored if isinstance(mechanism, Normalised) and mechanism.over == "keys" else None
     scored = leaky.scored if isinstance(leaky, LeakyReLU) else None
@@ -115,7 +115,7 @@ def additive(mechanism: Mechanism) -> tuple[BiAffine | None, float]:
 
 
 @torch.no_grad()
-def fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copies each source to its target."""
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source)

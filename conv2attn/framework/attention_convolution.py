@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from conv2attn.basis import Basis, Pattern, Weights, basis_of
 from conv2attn.errors import UsageError
-from conv2attn.framework.convolution import BasisConvolution
+from conv2attn.framework.basis_convolution import BasisConvolution
 from conv2attn.framework.mechanisms import Mechanism, as_parameter
 from conv2attn.framework.pairs import AllPairs, Edges
 
@@ -19,7 +19,7 @@ Join = Literal["sum", "mean", "concatenation"]
 class AttentionConvolution(nn.Module):
     """`y = sum_k a_k(x, z) x M_k^T + b` with a mechanism a; self-attention where z is x.
 
-    `M_k = output_k value_k` (Eq. 13). Heads whose basis is given, not computed, may stand beside (Sec. 3.3, end).
+    `M_k = output_k value_k` (Eq. 13). Further heads may have a basis that is given, not computed (Sec. 3.3, end).
 
     Args:
         mechanism: gives the weights of all heads; its last step is usually a softmax.
@@ -106,14 +106,14 @@ class AttentionConvolution(nn.Module):
         """The weights, the values (batch, heads, keys, d_head), and the pairs that are scored."""
         if image.shape[1] != self.value.shape[2]:
             raise UsageError("C2A120", f"an image of {image.shape[1]} channels, where heads read {self.value.shape[2]}")
-        asked = image if other is None else other
-        sides, queries = tuple(image.shape[2:]), tuple(asked.shape[2:])
+        reader = image if other is None else other
+        sides, queries = tuple(image.shape[2:]), tuple(reader.shape[2:])
         if isinstance(mask, Pattern) and mask.shape != (math.prod(queries), math.prod(sides)):
             raise UsageError("C2A122", f"a mask of {mask.shape} tokens for queries {queries} and keys {sides}")
         if isinstance(mask, Tensor):
-            require_scores(mask, (len(asked), len(self.value), math.prod(queries), math.prod(sides)))
+            require_scores(mask, (len(reader), len(self.value), math.prod(queries), math.prod(sides)))
         pairs = Edges(mask, queries) if isinstance(mask, Pattern) else AllPairs(sides, queries, mask)
-        keys, readers = image.flatten(2).mT[:, None], asked.flatten(2).mT[:, None]
+        keys, readers = image.flatten(2).mT[:, None], reader.flatten(2).mT[:, None]
         values = torch.einsum("bkc,hdc->bkhd", keys[:, 0], self.value).movedim(2, 1)
         if self.of_values:
             keys, readers = values, values if other is None else readers @ self.value.mT
@@ -128,5 +128,7 @@ def require_scores(mask: Tensor, shape: tuple[int, ...]) -> None:
     """
     fits = mask.ndim <= len(shape) and all(m in (1, s) for m, s in zip(mask.shape[::-1], shape[::-1], strict=False))
     if not mask.is_floating_point() or not fits:
-        given = f"{mask.dtype} {tuple(mask.shape)}"
-        raise UsageError("C2A122", f"a mask is added to scores {shape}, -inf where nothing is read, and is not {given}")
+        tensor = f"{mask.dtype} {tuple(mask.shape)}"
+        raise UsageError(
+            "C2A122", f"a mask is added to scores {shape}, -inf where nothing is read, and is not {tensor}"
+        )
