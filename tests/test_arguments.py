@@ -80,6 +80,11 @@ RUNNING = {
     ),
     "convert": (NETWORK, lambda given: conv2attn.convert(NETWORK, given), (1, 3, 9, 9)),
     "capture": (ENCODER, lambda given: conv2attn.capture(ENCODER, given), (1, 4, 8)),
+    "soften": (
+        NETWORK,
+        lambda given: conv2attn.soften(conv2attn.convert(NETWORK), example_input=given, alpha=5),
+        (1, 3, 9, 9),
+    ),
     "heads": (ENCODER, lambda given: conv2attn.heads(ENCODER, given, grid=(2, 2)), (1, 4, 8)),
     "check_span": (
         ENCODER,

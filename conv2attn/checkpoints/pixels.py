@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UsageError
-from conv2attn.models.provenance import input_size_of, provenance_of
+from conv2attn.models.provenance import input_size_of, provenance_of, published_size
 from conv2attn.report import counted
 
 LUMINANCE = (0.299, 0.587, 0.114)
@@ -27,6 +27,7 @@ class Preparation:
         mean, std: of pixels between 0 and 1, one number per channel or one for all; both or neither.
         source: who says mean and std.
         crop: the share of the sides of a resized picture that is kept, at its centre (timm's crop_pct).
+        whose: in words, whose the size is, where neither the user nor the network itself says it.
     """
 
     size: tuple[int, ...] = ()
@@ -34,6 +35,7 @@ class Preparation:
     std: tuple[float, ...] | None = None
     source: str = ""
     crop: float = 1.0
+    whose: str = ""
 
     @staticmethod
     def asked(mean: Sequence[float] | None, std: Sequence[float] | None) -> "Preparation":
@@ -55,9 +57,10 @@ def preparation(network: nn.Module | None, size: Sequence[int] | None, asked: Pr
     """How the images of a network are prepared: as asked for, else as what it was read from says."""
     known = provenance_of(network) if network is not None else None
     found = tuple(size or (size_in(network) if network is not None else ()))
+    whose = published_size(network) if network is not None and not size else ""
     if asked.mean is None and known is not None and known.mean and known.std:
-        return Preparation(found, known.mean, known.std, known.architecture, known.crop or 1.0)
-    return replace(asked, size=found, crop=known.crop or 1.0 if known is not None else 1.0)
+        return Preparation(found, known.mean, known.std, known.architecture, known.crop or 1.0, whose)
+    return replace(asked, size=found, whose=whose, crop=known.crop or 1.0 if known is not None else 1.0)
 
 
 def size_in(network: nn.Module) -> tuple[int, ...]:
@@ -88,7 +91,7 @@ def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[
         raise UsageError("C2A005", f"the pictures in {name} are {both}, and no size is known", remedy)
     words = f"{counted(len(pixels), 'image')} of {name}"
     if any(each.shape[1:] != fitted[0].shape[1:] for each in pixels):
-        words += f" resized to {'x'.join(map(str, fitted[0].shape[1:]))}"
+        words += f" resized to {'x'.join(map(str, fitted[0].shape[1:]))}{wanted.whose}"
         words += f", the central {wanted.crop:.1%} of each kept" if wanted.crop != 1 else ""
     batch, told = normalised(torch.stack(fitted), wanted)
     return batch, words + (told or ", values from 0 to 1")

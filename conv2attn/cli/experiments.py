@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from conv2attn.cli.group import Command, main
-from conv2attn.cli.options import choosing, reading, reporting
+from conv2attn.cli.options import choosing, reading, reading_images, reporting
 from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing
 from conv2attn.errors import UsageError
@@ -44,12 +44,16 @@ HELP = {
     "precision": "Precision of matrix products; below float32, autocast is used.",
     "engine": "Engine that computes the attention.",
     "test_images": "Evaluate only on this many test images, the first ones.",
-    "convert": "Convolutions of the network that become attention: patterns of names, comma-separated.",
+    "arch": "How to build the network of the file, as convert takes it: timm:NAME, package.module:factory ...",
+    "arch_args": "Arguments for building it: '{\"num_classes\": 10}'.",
+    "only": "Make convolutions whose name matches attention; repeatable. Without --only and --skip none becomes it.",
+    "skip": "Make all others attention, and leave convolutions of such a name; repeatable.",
     "alpha": "Sharpness of the heads of converted layers.",
     "start": "File with a network to start from, instead of random weights.",
     "seed": "Seed of all random numbers.",
 }
-TYPES: dict[str, Any] = {"milestones": str, "data": str, "engine": str, "start": Read(), "convert": str}
+TYPES: dict[str, Any] = {"milestones": str, "data": str, "engine": str, "start": Read(), "arch": str, "arch_args": str}
+METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON"}
 
 
 def recipe_options(*left_out: str, **defaults: Any) -> Callable[[Any], Any]:
@@ -69,10 +73,13 @@ def recipe_option(field: Field[Any], default: Any) -> Any:
     option, shown = option_of(field.name), default not in (None, MISSING)
     if field.name == "mirror":
         return click.option(f"{option}/--no-mirror", default=None, help=HELP[field.name])
+    if field.name in ("only", "skip"):
+        return click.option(option, multiple=True, default=default, metavar="GLOB", help=HELP[field.name])
     kind = click.Choice(CHOICES[field.name]) if field.name in CHOICES else TYPES.get(field.name)
     kind = kind or (int if "int" in str(field.type) else float)
     default = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    return click.option(option, field.name, type=kind, default=default, show_default=shown, help=HELP[field.name])
+    about = {"metavar": METAVARS.get(field.name), "help": HELP[field.name]}
+    return click.option(option, field.name, type=kind, default=default, show_default=shown, **about)
 
 
 def option_of(field: str) -> str:
@@ -137,15 +144,16 @@ def transform(
     Heads begin as the taps of the convolutions and may move; content begins at nothing and may open. The report has
     the accuracies, and for each layer how far heads moved and how much content counts.
     """
-    from conv2attn.checkpoints import load, save
+    from conv2attn.checkpoints import save
     from conv2attn.experiments.training import Run
+    from conv2attn.experiments.training.networks import read_as
     from conv2attn.experiments.transform import transform as go_on
 
     place = folder or str(Path(output).with_suffix(""))
     recipe = Recipe("resnet", start=model, milestones=whole_numbers(milestones), **given)
     found = go_on(recipe, place, device=device)
     if found.finished:
-        save(load(Run(Path(place)).network), output, force=showing.force)
+        save(read_as(recipe, Run(Path(place)).network), output, force=showing.force)
         showing.say(f"wrote {output}")
     showing.finish(found)
     sys.exit(0 if found.finished else 130)
@@ -239,17 +247,26 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
     help="Instead of --alpha: take the smallest alpha that changes each layer's output by at most E max|x|.",
 )
 @choosing("Soften")
-@reading
+@click.option("--inputs", type=Read(), help="Also measure the change on these: a PNG, folder, .npy, .npz or .pt file.")
+@click.option("--input-size", metavar="CxHxW", help="Also measure the change on a random image of this size.")
+@reading_images
 @reporting
-def soften(model: str, output: str, showing: Showing, reading: Any, **given: Any) -> None:
+def soften(
+    model: str, output: str, inputs: str | None, input_size: str | None, showing: Showing, reading: Any, **given: Any
+) -> None:
     """Lower the sharpness of the heads in MODEL, so that they train.
 
-    The report says how much attention each layer then leaks.
+    The report says how much attention each layer then leaks, and bounds how much its outputs change.
     """
     from conv2attn.checkpoints import save
+    from conv2attn.cli.span_files import inputs_for, numbers
     from conv2attn.models import soften as lower_sharpness
 
-    softening = lower_sharpness(reading.load(model), **given)
+    network = reading.load(model)
+    example: Any = numbers(input_size, "--input-size") if input_size else None
+    if inputs:
+        example, _ = inputs_for(network, inputs, input_size, reading)
+    softening = lower_sharpness(network, example, **given)
     save(softening.network, output, force=showing.force)
     showing.finish(softening)
     showing.say(f"wrote {output}")

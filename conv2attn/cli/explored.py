@@ -11,7 +11,7 @@ from conv2attn.errors import UsageError
 from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.models import attention_layers
-from conv2attn.models.provenance import assumed_of
+from conv2attn.models.provenance import assumed_of, published_size
 
 
 def explore_file(
@@ -41,14 +41,16 @@ def explore_file(
         write_text_atomically(output, moving_picture(found[0][1], found[0][0]), force)
         return [f"wrote {output}"]
     size = numbers(input_size, "--input-size") if input_size else None
-    channels, side = (size[0], size[-1]) if size else size_for(network, not attention_layers(network))
+    captured = not attention_layers(network)
+    channels, side = (size[0], size[-1]) if size else size_for(network, captured)
     if inputs is None:
         shown, words = example_image(channels, side), EXAMPLE
     else:
         batch, words = reading.images(inputs, network, size or (channels, side, side))
         batch = batch if batch.ndim == 4 else batch[None]
         shown, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
+    whose = [f"{channels}x{side}x{side}{published_size(network)}"] if captured and not size else []
     assumed = [told] if (told := assumed_of(network)) else []
-    page = explore(network, shown, only=only, title=Path(model).name, described="; ".join((words, *assumed)))
+    page = explore(network, shown, only=only, title=Path(model).name, described="; ".join((words, *whose, *assumed)))
     page.save(output, force)
     return [*assumed, *(f"not shown: {reason}" for reason in page.left_out), f"wrote {output}"]

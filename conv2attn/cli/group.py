@@ -44,7 +44,10 @@ GROUPS = {
 """The options below each heading of a command's help; the others stand first."""
 
 
-OLD_NAMES = (("--images", "--inputs"), ("--image", "--inputs"), ("--images", "--train-images"))
+OLD_NAMES = (
+    *(("--images", "--inputs"), ("--image", "--inputs"), ("--images", "--train-images")),
+    ("--convert", "--only"),
+)
 """Options as the release before named them, each with its name of today; a command has one of the latter at most."""
 
 
@@ -57,14 +60,19 @@ class Command(click.Command):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Takes options by their names of the release before as well, with a warning that says the name of today."""
-        own = options_of(self)
+        own, words, left = options_of(self), list[str](), iter(args)
         today = {old: new for old, new in OLD_NAMES if new in own and old not in own}
-        for place, word in enumerate(args):
+        for word in left:
             name, given, value = word.partition("=")
-            if name in today:
-                args[place] = today[name] + given + value
-                click.echo(f"{name} is {today[name]} now, and the name {name} goes with the next release", err=True)
-        return super().parse_args(context, args)
+            if name not in today:
+                words.append(word)
+                continue
+            click.echo(f"{name} is {today[name]} now, and the name {name} goes with the next release", err=True)
+            values = [value] if given else [each for each in (next(left, None),) if each is not None]
+            if name == "--convert":
+                values = [part for each in values for part in each.split(",")]
+            words += [part for each in values for part in (today[name], each)] or [today[name]]
+        return super().parse_args(context, words)
 
     def invoke(self, context: click.Context) -> Any:
         """Checks the files that the call names, and runs the command."""

@@ -26,7 +26,7 @@ from conv2attn.equivalence.verdicts import ASSUMPTIONS, Verdicts
 from conv2attn.equivalence.walk import undisturbed
 from conv2attn.errors import UsageError, real_number
 from conv2attn.models.conversion.patches import on_tokens_of
-from conv2attn.models.provenance import assumed_of, input_size_of
+from conv2attn.models.provenance import assumed_of, input_size_of, published_size
 
 
 def certify(
@@ -225,7 +225,8 @@ def random_images(
     images = (noise * input_range).to(like)
     if not images.isfinite().all():
         raise UsageError("C2A001", f"an input range of {input_range:g} is beyond {images.dtype}")
-    return images, f"1 random image {sides} within +-{input_range:g} (seed {seed})"
+    whose = "" if input_size else published_size(original)
+    return images, f"1 random image {sides} within +-{input_range:g} (seed {seed}){whose}"
 
 
 def machine(original: nn.Module, images: Tensor) -> dict[str, str]:

@@ -84,7 +84,7 @@ def run_of(arm: str, seed: int, folder: Path, report: Callable[[str], None]) -> 
     images = read_images_of(recipe.data)
     shares = {name: accuracy(network, kind, images.test_labels) for name, kind in changed(images).items()}
     row: dict[str, Any] = {"arm": arm, "seed": seed, **shares, "seconds": round(run.metrics()[-1]["seconds"])}
-    if recipe.convert:
+    if recipe.only:
         from conv2attn.experiments.training.networks import network_for
 
         shown = changed(images.first(None, 100))["clean"]

@@ -22,7 +22,7 @@ AT_LEAST: dict[str, float] = {
     "step_factor": 0,
 }
 TRANSFORM: dict[str, Any] = {
-    "convert": "layer4.*",
+    "only": ("layer4.*",),
     "alpha": 2.0,
     "optimiser": "adamw",
     "learning_rate": 2e-3,
@@ -61,12 +61,15 @@ class Recipe:
         engine: of the attention layers.
         test_images: evaluate on the first so many only.
         start: a file with a network to begin at, instead of a fresh one.
-        convert: of a network with convolutions, those that become attention before it is trained: patterns of names,
-            separated by commas. Their heads read silent content, which begins at nothing.
+        arch, arch_args: how to build that network, where the file does not say it, as `load` takes them; arch_args as
+            JSON.
+        only, skip: where either is given, convolutions become attention before the network is trained: those whose
+            names fit, see `convert`. Their heads read silent content, which begins at nothing.
         alpha: the sharpness of the heads of these layers.
         seed: of everything that is drawn.
     Raises:
-        UsageError: a value out of range (C2A001), none of the choices (C2A002), or an empty pattern (C2A006).
+        UsageError: a value out of range (C2A001), none of the choices (C2A002), or an architecture without
+            a file to start from (C2A004).
     Source: Cordonnier et al. 2020, Table 2; He et al. 2016 for the steps of a ResNet.
     """
 
@@ -98,7 +101,10 @@ class Recipe:
     engine: str = "auto"
     test_images: int | None = None
     start: str | None = None
-    convert: str | None = None
+    arch: str | None = None
+    arch_args: str | None = None
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     alpha: float = 2.0
     seed: int = 0
 
@@ -115,9 +121,9 @@ class Recipe:
                 raise UsageError("C2A001", f"{name}={value!r} is not {limits}")
         if not 0 < self.alpha < math.inf:
             raise UsageError("C2A001", f"alpha={self.alpha!r} is not a positive finite number")
-        if self.convert is not None and not all(part.strip() for part in self.convert.split(",")):
-            found = f"convert={self.convert!r} has an empty pattern"
-            raise UsageError("C2A006", found, "Name the layers, as in 'layer3.*,layer4.*'.")
+        if (self.arch or self.arch_args) and not self.start:
+            found = "an architecture is named, and no file to start from"
+            raise UsageError("C2A004", found, "Name the file with --start, or leave out --arch and --arch-args.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
             raise UsageError("C2A001", f"milestones={self.milestones} are not epochs from 1 on in rising order")
 
@@ -133,7 +139,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {**asdict(self), "milestones": list(self.milestones)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, content: Any) -> Self:
@@ -146,7 +152,7 @@ class Recipe:
         if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= known:
             raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
         try:
-            return cls(**{**content, "milestones": tuple(content["milestones"])})
+            return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in content.items()})
         except TypeError as error:
             raise UsageError("C2A302", f"the configuration of the run is not whole ({error})") from error
 

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.checkpoints import load
 from conv2attn.experiments.data import normalised, read_images_of
 from conv2attn.experiments.recipe import Recipe
 from conv2attn.experiments.training import train
-from conv2attn.experiments.training.networks import dtype_of, network_for
+from conv2attn.experiments.training.networks import dtype_of, network_for, read_as
 from conv2attn.models import attention_layers
 from conv2attn.report import Document, Report, Table
 
@@ -63,7 +62,7 @@ class Transformation(Report):
 
 
 def transform(recipe: Recipe, folder: str | Path, **options: Any) -> Transformation:
-    """Trains as a recipe with `start` and `convert` says; `Run(folder).network` is the network.
+    """Trains as a recipe with `start` and `only` says; `Run(folder).network` is the network.
 
     Args:
         options: see `train`.
@@ -76,9 +75,9 @@ def transform(recipe: Recipe, folder: str | Path, **options: Any) -> Transformat
     before = network_for(recipe, images).eval()
     networks = {"transformed, before training": before}
     if recipe.start:
-        networks = {"the CNN": load(recipe.start).to(dtype).eval(), **networks}
+        networks = {"the CNN": read_as(recipe, recipe.start).to(dtype).eval(), **networks}
     run = train(recipe, folder, **options)
-    after = load(run.network) if run.network.is_file() else before
+    after = read_as(recipe, run.network) if run.network.is_file() else before
     networks["trained on"] = after.eval()
     layers = transformed_layers(before, after, inputs[:SHOWN])
     accuracies = tuple((name, accuracy(each, inputs, images.test_labels)) for name, each in networks.items())

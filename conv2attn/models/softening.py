@@ -2,9 +2,10 @@
 
 import copy
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from fractions import Fraction
 from numbers import Real
 from threading import Lock
@@ -12,18 +13,19 @@ from typing import Any, Generic, TypeVar, final
 from weakref import WeakSet
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, check_network
+from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, running
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers
+from conv2attn.models.recorder import call
 from conv2attn.report import Document, Report, Table, counted
 
 SCHEMA = "conv2attn.softening/1"
-HEADER = ("layer", "alpha before", "alpha", "leak", "difference", "rounding")
+HEADER = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
 LOWEST = 0.05
 """The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
 it no gradient of a centre is larger."""
@@ -46,6 +48,8 @@ class SoftenedLayer:
             finite input, in real arithmetic.
         rounding: what the channel products of both layers may add to it in the dtype of the weights; that of the
             softmax depends on the grid, and is part of the bound of `certify`.
+        measured: the largest change of an output on an example input, divided by the largest |input| of the layer;
+            None without an example, or where it does not reach the layer.
     """
 
     name: str
@@ -54,6 +58,7 @@ class SoftenedLayer:
     leak: float
     difference: float
     rounding: float
+    measured: float | None = None
 
 
 @final
@@ -67,8 +72,9 @@ class Softening(Report, Generic[Network]):
     def document(self, verbose: bool = False) -> Document:
         """A row for each layer."""
         said = f"{counted(len(self.layers), 'layer')} softened"
-        rows = tuple((row.name, row.before, row.alpha, row.leak, row.difference, row.rounding) for row in self.layers)
-        return Document((said,), (Table(HEADER, rows),))
+        width = len(HEADER) - all(row.measured is None for row in self.layers)
+        rows = tuple(astuple(row)[:width] for row in self.layers)
+        return Document((said,), (Table(HEADER[:width], rows),))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -77,6 +83,7 @@ class Softening(Report, Generic[Network]):
 
 def soften(
     network: Network,
+    example_input: Any = None,
     *,
     alpha: float | None = None,
     max_difference: float | None = None,
@@ -89,13 +96,15 @@ def soften(
 
     Args:
         network: with attention layers, such as `convert(model, trainable=True)` makes.
+        example_input: what the network can be called with, or (channels, *sides), a size for one image of noise; each
+            layer's change is then also measured on what it reads of it.
         alpha: of every head.
         max_difference: instead of alpha: each layer gets the smallest alpha with which no output changes by more than
             this times the largest |input|, in real arithmetic; at least `LOWEST`.
         only, skip: glob patterns of the names of layers to soften, or to leave.
     Raises:
         UsageError: not one of alpha and max_difference (C2A004), no attention layer or none that fits a pattern
-            (C2A008), or a difference that is not positive (C2A001).
+            (C2A008), a difference that is not positive (C2A001), or a network that does not run (C2A009).
         AlphaError: alpha is not positive and finite (C2A130).
         UnsupportedError: a layer's heads are not quadratic, read content, leak more than `max_difference` allows
             already, or round by more in this dtype (C2A603).
@@ -122,7 +131,36 @@ def soften(
     if not chosen:
         raise UsageError("C2A008", "every attention layer is skipped", "Leave one in.")
     rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in chosen.items())
+    if example_input is not None:
+        found = measured(network, softened, as_inputs(network, example_input))
+        rows = tuple(replace(row, measured=found.get(name)) for name, row in zip(chosen, rows, strict=True))
     return Softening(softened, rows)
+
+
+@torch.no_grad()
+def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
+    """For each layer that a copy of `soft` runs, the largest change of an output over the largest |input|.
+
+    A layer is left out where that is not finite.
+    """
+    soft = copy.deepcopy(soft).eval()
+    before, found = attention_layers(hard), defaultdict[str, list[float]](list)
+    names = {layer: name for name, layer in attention_layers(soft).items()}
+
+    def compare(layer: nn.Module, given: Any, options: Any, output: Tensor) -> None:
+        assert isinstance(layer, MultiHeadSelfAttention)
+        name = names[layer]
+        change, largest = (each.abs().max() for each in (before[name](*given, **options) - output, given[0]))
+        found[name].append((change / largest).item() if change else 0.0)
+
+    hooks = [layer.register_forward_hook(compare, with_kwargs=True) for layer in names]
+    try:
+        with running(soft, inputs):
+            call(soft, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: max(shares) for name, shares in found.items() if all(map(math.isfinite, shares))}
 
 
 def is_positive(number: Any) -> bool:

@@ -11,14 +11,16 @@ import torch
 import torchvision
 import transformers
 from click.testing import CliRunner
+from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import conv2attn
-from conv2attn import conversion_of
+from conv2attn import certify, conversion_of
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.architectures import architecture
+from conv2attn.checkpoints.images import images
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models.provenance import provenance_of
@@ -218,6 +220,19 @@ def test_a_state_dict_of_a_library_s_network_is_that_of_its_conversion(name):
 @pytest.mark.parametrize(("name", "side"), [("inception_v3", 299), ("efficientnet_b3", 300), ("vgg11", 224)])
 def test_the_size_of_images_is_that_of_the_published_weights(name, side):
     assert architecture(f"torchvision:{name}").described(None) == {"input_size": (3, side, side)}
+
+
+def test_a_size_that_a_registry_says_is_named_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(architecture("timm:test_resnet").build().state_dict(), "net.pt")
+    network = load("net.pt", arch="timm:test_resnet")
+    assert certify(network, network).outputs.images == (
+        "1 random image 3x160x160 within +-1 (seed 0), the size of timm:test_resnet"
+    )
+    assert "timm" not in certify(network, network, input_size=(3, 32, 32)).outputs.images
+    Image.new("RGB", (50, 40)).save("dot.png")
+    assert images("dot.png", network)[1].startswith("1 image of dot.png resized to 160x160, the size of timm:test_")
+    assert "size of" not in images("dot.png", network, size=(3, 32, 32))[1]
 
 
 @pytest.mark.parametrize("name", ["r3d_18", "deeplabv3_resnet50"])

@@ -2,14 +2,15 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import EngineName, GeneralisedEncoding, QuadraticEncoding, set_engine
-from conv2attn.checkpoints import load
+from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.experiments.data import LabelledImages
 from conv2attn.experiments.recipe import Recipe
@@ -31,9 +32,9 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
     Raises:
         UsageError: the images do not fit the network (C2A007).
     """
-    network = load(recipe.start).train() if recipe.start else fresh(recipe, images)
-    if recipe.convert:
-        network = hybrid(network, recipe.convert.split(","), recipe.alpha)
+    network = read_as(recipe, recipe.start).train() if recipe.start else fresh(recipe, images)
+    if recipe.only or recipe.skip:
+        network = hybrid(network, Selection(recipe.only, recipe.skip), recipe.alpha)
     if attention_layers(network):
         set_engine(network, cast(EngineName, recipe.engine))
     plan = getattr(network, "plan", None)
@@ -47,7 +48,12 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
     return network.to(dtype_of(recipe))
 
 
-def hybrid(network: nn.Module, layers: Sequence[str], alpha: float) -> nn.Module:
+def read_as(recipe: Recipe, file: str | Path) -> nn.Module:
+    """The network in the file that a recipe starts from, or in one of its run."""
+    return Reading(recipe.arch, recipe.arch_args).load(str(file))
+
+
+def hybrid(network: nn.Module, layers: Patterns, alpha: float) -> nn.Module:
     """A copy of a network of which these convolutions are attention: heads of this sharpness, whose centres, sharpness
     and content train, and whose content begins at nothing.
 

@@ -75,7 +75,7 @@ def test_pictures_cover_the_sides_and_are_cropped_at_the_centre():
     Image.fromarray(array).save("a.png")
     found, words = images("a.png", network((3, 4, 4)))
     assert torch.equal(found, torch.ones(1, 3, 4, 4))
-    assert words == "1 image of a.png resized to 4x4, values from 0 to 1"
+    assert words == "1 image of a.png resized to 4x4, the size of timm:x, values from 0 to 1"
 
 
 def test_grey_becomes_three_channels_and_colour_becomes_grey():

@@ -54,14 +54,51 @@ def test_float64_trains_and_evaluates_in_float64(cnn, tmp_path):
     assert {each.dtype for each in conv2attn.load(output).parameters()} == {torch.float64}
 
 
-@pytest.mark.parametrize("convert", ["", " ", "layer4.*,"])
-def test_an_empty_pattern_is_refused(cnn, tmp_path, convert):
+@pytest.mark.parametrize("pattern", ["", " ", "layer9.*"])
+def test_a_pattern_that_fits_no_convolution_is_refused(cnn, tmp_path, pattern):
     """It converted nothing, and the report said "trained on as attention"."""
-    arguments = ["transform", str(cnn), "-o", str(tmp_path / "hybrid.pt"), *RECIPE, "--convert", convert]
+    arguments = ["transform", str(cnn), "-o", str(tmp_path / "hybrid.pt"), *RECIPE, "--only", pattern]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert f"C2A006 convert={convert!r} has an empty pattern" in result.stderr
+    assert f"C2A008 the pattern {pattern!r} fits no convolution" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_layers_are_chosen_as_in_other_commands_and_by_the_name_of_the_release_before():
+    with main.commands["transform"].make_context(
+        "transform", ["cnn.pt", "-o", "h.pt", "--convert", "layer3.*,layer4.*", "--skip=layer4.1.*"]
+    ) as context:
+        assert context.params["only"] == ("layer3.*", "layer4.*")
+        assert context.params["skip"] == ("layer4.1.*",)
+    with main.commands["transform"].make_context("transform", ["cnn.pt", "-o", "h.pt"]) as context:
+        assert (context.params["only"], context.params["skip"]) == (("layer4.*",), ())
+    with main.commands["train"].make_context("train", ["resnet"]) as context:
+        assert (context.params["only"], context.params["skip"]) == ((), ())
+
+
+def test_a_network_of_any_architecture_is_started_from(cnn, tmp_path, monkeypatch):
+    """A state dict of the user's own network was refused, since nothing said how to build it."""
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def small(classes):\n"
+        "    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+    torch.save(network.state_dict(), "mine.pt")
+    arch = ["--arch", "mine.py:small", "--arch-args", '{"classes": 10}']
+    result = CliRunner().invoke(main, ["transform", "mine.pt", "-o", "h.pt", *RECIPE, *arch, "--only", "0"])
+    assert result.exit_code == 0, result.output
+    assert set(attention_layers(conv2attn.load("h.pt", arch=arch[1], arch_args={"classes": 10}))) == {"0"}
+    result = CliRunner().invoke(
+        main, ["train", "resnet", "--start", "mine.pt", "-o", "run", *RECIPE, *arch, "--skip", "none*"]
+    )
+    assert "C2A008" in result.output
+    result = CliRunner().invoke(
+        main, ["train", "resnet", "--start", "mine.pt", "-o", "run", *RECIPE, *arch, "--only", "0"]
+    )
+    assert result.exit_code == 0, result.output
+    assert CliRunner().invoke(main, ["train", "resnet", *arch, *RECIPE]).exit_code == 2
 
 
 def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):
@@ -84,7 +121,7 @@ def test_parts_have_rates_of_their_own(cnn, tmp_path, still):
     recipe = small(
         "resnet",
         start=str(cnn),
-        convert="layer4.*",
+        only=("layer4.*",),
         optimiser="adamw",
         weight_decay=0.0,
         learning_rate=1e-2,

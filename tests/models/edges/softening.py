@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -114,6 +115,34 @@ def test_every_layer_stays_within_its_bound(asked):
         assert tried.keys() == rows.keys()
         for place, row in enumerate(softening.layers):
             assert slightly[place][place].difference > asked["max_difference"], row.name
+
+
+@torch.no_grad()
+def test_the_change_is_measured_on_an_example_input():
+    torch.manual_seed(1)
+    hard, images = conv2attn.convert(small_network().double()), torch.randn(4, 3, 8, 8).double()
+    softening = conv2attn.soften(hard, alpha=5, example_input=images)
+    expected = differences(hard, softening.network, images)
+    assert {row.name: row.measured for row in softening.layers} == {
+        name: difference / largest for name, (difference, largest) in expected.items()
+    }
+    assert all(0 < row.measured <= row.difference for row in softening.layers)
+    assert "measured" in softening.to_text()
+    assert all(row.measured is None for row in conv2attn.soften(hard, alpha=5).layers)
+
+
+@torch.no_grad()
+def test_the_measured_change_of_a_layer_that_no_input_reaches_is_unknown():
+    class Half(nn.Sequential):
+        def forward(self, image):
+            return self[0](image)
+
+    network = conv2attn.convert(Half(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)))
+    used, idle = conv2attn.soften(network, alpha=5, example_input=(3, 5, 5)).layers
+    assert 0 < used.measured < used.difference
+    assert idle.measured is None
+    (infinite, _) = conv2attn.soften(network, alpha=5, example_input=torch.full((1, 3, 5, 5), torch.inf)).layers
+    assert infinite.measured is None
 
 
 def test_what_cannot_be_softened_is_refused():
@@ -231,6 +260,14 @@ def test_the_command_softens_a_file(tmp_path):
     soft = conv2attn.load(tmp_path / "soft.pt")
     expected = conv2attn.soften(hard, max_difference=0.01).network
     assert torch.equal(soft(image), expected(image))
+    measured = [*arguments[:-2], "--alpha", "5", "--input-size", "3x8x8", "--force"]
+    result = CliRunner().invoke(main, measured)
+    assert result.exit_code == 0, result.output
+    assert "measured" in result.stdout
+    np.save(tmp_path / "images.npy", image.numpy())
+    result = CliRunner().invoke(main, [*measured[:-3], "--inputs", str(tmp_path / "images.npy"), "--force"])
+    assert result.exit_code == 0, result.output
+    assert "measured" in result.stdout
     (tmp_path / "soft.pt").unlink()
     assert CliRunner().invoke(main, arguments[:-2]).exit_code == 2
     assert not (tmp_path / "soft.pt").exists()
