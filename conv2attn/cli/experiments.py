@@ -78,8 +78,8 @@ def recipe_option(field: Field[Any], default: Any) -> Any:
     kind = click.Choice(CHOICES[field.name]) if field.name in CHOICES else TYPES.get(field.name)
     kind = kind or (int if "int" in str(field.type) else float)
     default = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    about = {"metavar": METAVARS.get(field.name), "help": HELP[field.name]}
-    return click.option(option, field.name, type=kind, default=default, show_default=shown, **about)
+    metavar, told = METAVARS.get(field.name), HELP[field.name]
+    return click.option(option, field.name, type=kind, default=default, show_default=shown, metavar=metavar, help=told)
 
 
 def option_of(field: str) -> str:

@@ -151,8 +151,9 @@ class Recipe:
         known = {field.name for field in fields(cls)}
         if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= known:
             raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
+        given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
         try:
-            return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in content.items()})
+            return cls(**given)
         except TypeError as error:
             raise UsageError("C2A302", f"the configuration of the run is not whole ({error})") from error
 
