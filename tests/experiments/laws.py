@@ -108,8 +108,8 @@ def test_two_processes_are_one_with_the_doubled_batch(tmp_path, monkeypatch):
 def test_every_kind_learns_its_images(tmp_path, kind):
     rate = 2e-3 if kind == "resnet" else 1e-2
     still = {"crop_padding": 0, "mirror": False, "dropout": 0.0, "weight_decay": 0.0}
-    sizes = {"width": 16 if kind == "resnet" else 32, "epochs": 30 if kind == "resnet" else 75}
-    recipe = small(kind, optimiser="adamw", learning_rate=rate, images=20, batch=20, **sizes, **still)
+    sizes = {"width": 16 if kind == "resnet" else 32, "epochs": 30 if kind == "resnet" else 60}
+    recipe = small(kind, optimiser="adamw", learning_rate=rate, images=10, batch=10, **sizes, **still)
     rows = train(recipe, tmp_path / "run", report=quiet).metrics()
     assert rows[0]["train_loss"] > 1
     assert rows[-1]["train_loss"] < 0.05

@@ -117,7 +117,7 @@ def is_below(function, case, weights, radius):
     return Fraction(printed) + Fraction(2**20) * (1 + Fraction(weights)) * (1 + Fraction(radius)) / ONE < row.proved
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(case=cases_on_keys, weights=st.floats(2.0**-10, 2.0**10), radius=st.floats(2.0**-10, 2.0**10))
 def test_no_bound_with_soft_heads_is_below_the_proved_one(case, weights, radius):
     assert not is_below(soft_reading, case, weights, radius)
