@@ -2,6 +2,7 @@
 
 - `docs/errors.md`, from the rules in `conv2attn/errors.py`;
 - `docs/*.schema.json`, from the types of the JSON documents;
+- the kinds of files that are refused, in `docs/files.md`, from `conv2attn/checkpoints/kinds.py`;
 - the tables and curves in `docs/experiments.md`, from the rows in `docs/experiments/*.csv`;
 - `examples/*.ipynb`, from the guides: each block of code is run, and its output stands below it.
 """
@@ -20,6 +21,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS
+from conv2attn.checkpoints.kinds import FOLDER, KINDS
 from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.equivalence import Certificate
 from conv2attn.errors import RULES
@@ -35,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 CURVES = ROOT / "docs" / "starts-curves.svg"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 SCHEMAS = {"certificate": Certificate, "heads": HeadsReport, "span": SpanReport}
-KINDS = {
+GROUPS = {
     "0": "Arguments",
     "1": "Convolutions and layers",
     "2": "Engines",
@@ -54,11 +57,11 @@ def schema(name: str) -> str:
 def error_codes() -> str:
     """The page of all codes, in their order."""
     lines = ["# Error codes", "", "`conv2attn explain CODE` says the same in the terminal.", ""]
-    kind = ""
+    group = ""
     for code in sorted(RULES):
-        if code[3] != kind:
-            kind = code[3]
-            lines += [f"## {KINDS[kind]}", ""]
+        if code[3] != group:
+            group = code[3]
+            lines += [f"## {GROUPS[group]}", ""]
         rule = RULES[code]
         lines += [f"### {code}: {rule.title}", "", rule.why, ""]
         lines += ["```", EXAMPLES[code], "```", ""]
@@ -139,6 +142,14 @@ def tables() -> dict[str, str]:
     return {name: table(name) for name in ("starts", "hybrids")}
 
 
+def refused_files() -> str:
+    """The kinds of files that are not read as a network, and what to do with one."""
+    refused = [each for each in KINDS if each not in (*WEIGHTS, *PROGRAM_READERS, FOLDER)]
+    return "\n".join(
+        ["| no network | what to do |", "| --- | --- |", *(f"| {k.words} | {k.way_out} |" for k in refused)]
+    )
+
+
 def write_curves() -> None:
     """Writes the figure of the learning curves; its file carries a digest of them."""
     found = Starts(tuple(read_rows(ROOT / "docs" / "experiments" / "starts.csv", starts.COLUMNS)))
@@ -155,7 +166,8 @@ def main() -> None:
     (ROOT / "docs" / "errors.md").write_text(error_codes())
     for name in SCHEMAS:
         (ROOT / "docs" / f"{name}.schema.json").write_text(schema(name))
-    for name, parts in (("experiments", tables()), ("house", house.parts())):
+    refused = {"refused": refused_files()}
+    for name, parts in (("experiments", tables()), ("house", house.parts()), ("files", refused)):
         page = ROOT / "docs" / f"{name}.md"
         page.write_text(filled(page.read_text(), parts))
     for guide in GUIDES:

@@ -86,6 +86,11 @@ def test_the_tables_of_the_experiments_are_those_of_their_rows():
     assert GENERATE.filled(page, GENERATE.tables()) == page
 
 
+def test_the_kinds_of_files_that_are_refused_are_listed():
+    page = (DOCS / "files.md").read_text()
+    assert GENERATE.filled(page, {"refused": GENERATE.refused_files()}) == page
+
+
 def test_the_house_is_the_one_that_stands():
     page = (DOCS / "house.md").read_text()
     anew = GENERATE.filled(page, HOUSE.parts())

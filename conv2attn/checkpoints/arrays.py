@@ -10,7 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from conv2attn.checkpoints.kinds import Kind, kind_of_path
+from conv2attn.checkpoints import kinds
+from conv2attn.checkpoints.kinds import kind_of_path
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.checkpoints.reading import content_of
 from conv2attn.errors import CheckpointError
@@ -20,13 +21,13 @@ def holds_arrays(path: str) -> bool:
     """Whether a file holds arrays that can be attention, of three or four axes each, and no network."""
     with suppress(OSError, zipfile.BadZipFile, SafetensorError, CheckpointError):
         match kind_of_path(Path(path)):
-            case Kind.ARRAYS:
+            case kinds.ARRAYS:
                 return True
-            case Kind.SAFETENSORS:
+            case kinds.SAFETENSORS:
                 with safe_open(path, framework="pt") as file:
                     shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118
                     return "conv2attn" not in (file.metadata() or {}) and all(len(each) in (3, 4) for each in shapes)
-            case Kind.TORCH | Kind.LEGACY:
+            case kinds.TORCH | kinds.LEGACY:
                 return attends(saved(Path(path)))
             case _:
                 return False
@@ -36,7 +37,7 @@ def holds_arrays(path: str) -> bool:
 def saved(path: Path) -> dict[str, Tensor]:
     """Tensors that torch.save wrote, by name: one, a list of layers (`outputs.attentions`), or a dict; {} of others."""
     with opened(path) as file:
-        if inspect(path, file, LARGEST_FILE) not in (Kind.TORCH, Kind.LEGACY):
+        if inspect(path, file, LARGEST_FILE) not in (kinds.TORCH, kinds.LEGACY):
             return {}
         held = content_of(path, file)
     if isinstance(held, list | tuple):

@@ -8,6 +8,7 @@ from typing import IO, Any, final
 from torch import Tensor, nn
 from torch.serialization import safe_globals
 
+from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.onnx_models import read_onnx
@@ -17,8 +18,8 @@ from conv2attn.checkpoints.programs import read_program
 from conv2attn.checkpoints.reading import check_tensors, read_safetensors, unpickled
 from conv2attn.errors import CheckpointError
 
-WEIGHTS = (Kind.TORCH, Kind.LEGACY, Kind.SAFETENSORS)
-PROGRAM_READERS = {Kind.EXPORT: read_program, Kind.ONNX: read_onnx}
+WEIGHTS = (kinds.TORCH, kinds.LEGACY, kinds.SAFETENSORS)
+PROGRAM_READERS = {kinds.EXPORT: read_program, kinds.ONNX: read_onnx}
 UNGUARDED = "of its guards on sizes, ranges of symbols are read and no others"
 
 
@@ -60,11 +61,11 @@ def contents_of(
     with opened(path) as file:
         kind = inspect(path, file, limit)
         if kind in PROGRAM_READERS:
-            assumed = (UNGUARDED,) if kind is Kind.EXPORT else ()
+            assumed = (UNGUARDED,) if kind is kinds.EXPORT else ()
             return Contents(path, kind, {}, network=PROGRAM_READERS[kind](path), assumed=assumed)
         if kind not in WEIGHTS:
             raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out)
-        if kind is not Kind.SAFETENSORS:
+        if kind is not kinds.SAFETENSORS:
             return contents_of_pickle(path, kind, file, allow, trust_pickle)
     tensors, metadata = read_safetensors(path)
     check_tensors(path, tensors)
@@ -73,8 +74,8 @@ def contents_of(
 
 def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[str], trust: bool) -> Contents:
     """Reads a file of `torch.save`: a dict of tensors, or a whole module."""
-    names = code_in(path) if kind is Kind.TORCH else []
-    if trust and (names or kind is Kind.LEGACY):
+    names = code_in(path) if kind is kinds.TORCH else []
+    if trust and (names or kind is kinds.LEGACY):
         found, told = trusted(path), ("its pickle was trusted, and the code that it names was run",)
         if isinstance(found, nn.Module):
             return Contents(path, kind, {}, network=found, assumed=told)
@@ -103,4 +104,4 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
         if twice := tensors.keys() & held.content.keys():
             raise CheckpointError("C2A303", f"{folder} holds {min(twice)!r} in two of its files")
         tensors |= held.content
-    return Contents(folder, Kind.FOLDER, tensors, {}, config)
+    return Contents(folder, kinds.FOLDER, tensors, {}, config)

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.checkpoints.kinds import Kind, kind_of_path
+from conv2attn.checkpoints import kinds
+from conv2attn.checkpoints.kinds import kind_of_path
 from conv2attn.checkpoints.pixels import Preparation, batch_of, normalised, preparation
 from conv2attn.checkpoints.reading import read
 from conv2attn.errors import CheckpointError, UsageError
@@ -111,7 +112,7 @@ def arrays_in(path: str) -> dict[str, Tensor]:
         CheckpointError: as `images`.
     """
     try:
-        if not Path(path).exists() or kind_of_path(Path(path)) is not Kind.ARRAYS:
+        if not Path(path).exists() or kind_of_path(Path(path)) is not kinds.ARRAYS:
             return {name: each for name, each in read(path).items() if isinstance(each, Tensor)}
         held = np.load(path, allow_pickle=False)
         named = dict(held) if isinstance(held, np.lib.npyio.NpzFile) else {"images": held}

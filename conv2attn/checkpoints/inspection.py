@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
+from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS, contents_of
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import Kind
@@ -84,16 +85,16 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         CheckpointError: there is none (C2A301), it is damaged (C2A302), or larger than `limit` (C2A307).
     """
     if path.is_dir():
-        kind, size = Kind.FOLDER, sum(each.stat().st_size for each in path.iterdir() if each.is_file())
+        kind, size = kinds.FOLDER, sum(each.stat().st_size for each in path.iterdir() if each.is_file())
     else:
         with opened(path) as file:
             kind, size = inspect(path, file, limit), path.stat().st_size
     about = (str(path), kind.words, size, sha256(path))
     if kind in PROGRAM_READERS:
         return Inspection(*about, (), (), *of_program(path, kind))
-    if kind not in (*WEIGHTS, Kind.FOLDER):
+    if kind not in (*WEIGHTS, kinds.FOLDER):
         return Inspection(*about, (), (), (f"not read as a network. {kind.way_out}",), ())
-    if kind is Kind.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
+    if kind is kinds.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
         told = f"its pickle names {counted(len(code), 'global')} of code, and nothing was run: {', '.join(code)}"
         return Inspection(*about, (), (), (told,), ())
     try:
@@ -116,7 +117,7 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
 
 def of_program(path: Path, kind: Kind) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...], str], ...]]:
     """The operators of a program, most frequent first, in one finding, and its tensors; nothing of it runs."""
-    if kind is Kind.ONNX:
+    if kind is kinds.ONNX:
         names, tensors = onnx_operators(path), onnx_tensors(path)
     else:
         _, names, tensors = parts(path)

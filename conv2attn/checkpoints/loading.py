@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conv2attn.checkpoints import plans
+from conv2attn.checkpoints import kinds, plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, of_config
 from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
 from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, fill_by_transformers, listed, misfit
-from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.preflight import LARGEST_FILE
 from conv2attn.checkpoints.registries import candidates, hinted, installed, own_name
 from conv2attn.checkpoints.states import State, readings, state_in
@@ -217,7 +216,7 @@ def with_own_classes(built: Architecture, found: Misfit) -> tuple[Architecture, 
 
 def provenance(held: Contents, name: str, assumed: tuple[str, ...], **about: Any) -> Provenance:
     """The record of what was read and assumed."""
-    words = held.kind.words if held.kind is Kind.FOLDER or held.network else f"state dict in a {held.kind.words}"
+    words = held.kind.words if held.kind is kinds.FOLDER or held.network else f"state dict in a {held.kind.words}"
     return Provenance(str(held.path), words, name, assumed, held.sha256, **about)
 
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.plan import from_plan, to_plan
-from conv2attn.checkpoints import format2
+from conv2attn.checkpoints import format2, kinds
 from conv2attn.checkpoints.architectures import Architecture, architecture, first_line, of_config
 from conv2attn.checkpoints.contents import Contents
-from conv2attn.checkpoints.kinds import Kind
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.chains import ChainPlan, build_chain
@@ -112,12 +111,12 @@ def recognise(held: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
         CheckpointError: it says that it is one, and is not (C2A303).
     """
     content: Mapping[Any, Any] = held.content
-    if held.kind is Kind.SAFETENSORS and "conv2attn" in held.metadata:
+    if held.kind is kinds.SAFETENSORS and "conv2attn" in held.metadata:
         content = metadata_of(held)
     if content.get("conv2attn") not in (FORMAT, format2.FORMAT):
         return None
     try:
-        tensors = held.content if held.kind is Kind.SAFETENSORS else content["state_dict"]
+        tensors = held.content if held.kind is kinds.SAFETENSORS else content["state_dict"]
         if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()):
             raise TypeError("not all of its state dict is a tensor with a name")
         if content["conv2attn"] == format2.FORMAT:

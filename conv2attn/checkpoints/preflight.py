@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.kinds import Kind, kind_of
 from conv2attn.errors import CheckpointError
 
@@ -49,7 +50,7 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
         raise CheckpointError("C2A307", f"{path} has {size:,} bytes, more than {limit:,}")
     try:
         kind = kind_of(file, size)
-        if kind in (Kind.TORCH, Kind.EXPORT):
+        if kind in (kinds.TORCH, kinds.EXPORT):
             with zipfile.ZipFile(file) as archive:
                 inspect_archive(path, archive, size, kind)
     except CheckpointError:
@@ -73,7 +74,7 @@ def inspect_archive(path: Path, archive: zipfile.ZipFile, size: int, kind: Kind)
     if sum(entry.file_size for entry in entries) > size:
         raise CheckpointError("C2A303", f"{path} claims more bytes than it has")
     pickles = [entry for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]
-    if kind is Kind.TORCH and len(pickles) != 1:
+    if kind is kinds.TORCH and len(pickles) != 1:
         raise CheckpointError("C2A303", f"{path} is an archive with {len(pickles)} entries named data.pkl, not one")
     for entry in pickles:
         if entry.file_size > LARGEST_PICKLE:

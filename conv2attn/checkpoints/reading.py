@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
 from conv2attn.errors import CheckpointError
 
@@ -31,7 +31,7 @@ def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]
     path = Path(path)
     with opened(path) as file:
         kind = inspect(path, file, limit)
-        if kind not in (Kind.TORCH, Kind.LEGACY):
+        if kind not in (kinds.TORCH, kinds.LEGACY):
             raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out or None)
         return unpickled(path, file)
 

@@ -14,10 +14,10 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from conv2attn.arguments import Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints import kinds, load, save
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.folders import sha256
-from conv2attn.checkpoints.kinds import Kind, kind_of_path
+from conv2attn.checkpoints.kinds import kind_of_path
 from conv2attn.checkpoints.onnx_models import onnx_operators
 from conv2attn.checkpoints.options import Reading
 from conv2attn.checkpoints.programs import parts
@@ -83,9 +83,9 @@ def convolutions_of_program(path: str) -> int:
     """The number of convolutions in a .pt2 or .onnx file; 0 for other files."""
     file = Path(path)
     match None if file.is_dir() else kind_of_path(file):
-        case Kind.EXPORT:
+        case kinds.EXPORT:
             return sum(".conv" in name or "convolution" in name for name in parts(file)[1])
-        case Kind.ONNX:
+        case kinds.ONNX:
             return sum(name.startswith("Conv") for name in onnx_operators(file))
     return 0
 

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import conv2attn
-from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints import kinds, load, save
+from conv2attn.cli import main
 from conv2attn.errors import CheckpointError
 
 
@@ -25,3 +27,14 @@ def test_a_file_named_safetensors_is_one(tmp_path):
         assert set(file.keys()) == set(layer.state_dict())
     image = torch.randn(1, 2, 6, 7)
     assert torch.equal(load(tmp_path / "layer.safetensors")(image), layer(image))
+
+
+@pytest.mark.parametrize("command", [("convert",), ("inspect",), ("heads", "--input-size", "3x8x8"), ("check-span",)])
+def test_a_kind_of_file_is_one_line_of_its_table(tmp_path, monkeypatch, command):
+    """Planted: a kind whose first bytes nobody knows; every command says what it is, and what to do."""
+    path = tmp_path / "net.toy"
+    path.write_bytes(b"TOY!" + bytes(100))
+    monkeypatch.setattr(kinds, "KINDS", [*kinds.KINDS, kinds.Kind("toy file", "Play with it.", (b"TOY!",))])
+    done = CliRunner().invoke(main, [command[0], str(path), *command[1:]])
+    assert "toy file" in done.output
+    assert "Play with it." in done.output
