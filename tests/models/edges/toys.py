@@ -40,9 +40,12 @@ def test_a_front_end_is_one_rule_of_its_table(front_end):
     network = nn.Sequential(nn.Identity(), ToyAttention(0.0, 2.0))
     attention = position_attention(network, (3, 4))["1"].attention
     assert attention[1, 0, 1].item() == pytest.approx(math.exp(2) / (math.exp(2) + 11))
-    span = conv2attn.check_span(network, position_only=True, grid=(3, 4), offsets=[(0, 1)])
-    assert (span.verdict, [row.name for row in span.rows]) == (Verdict.REFUTED, ["1"])
-    assert "its table" in span.to_text(verbose=True)
+    alone, both = (
+        conv2attn.check_span(nn.Sequential(heads), position_only=True, grid=(3, 4), offsets=[(0, 1)])
+        for heads in (ToyAttention(2.0), ToyAttention(0.0, 2.0))
+    )
+    assert (alone.verdict, both.verdict) == (Verdict.REFUTED, Verdict.HOLDS)
+    assert "its table" in both.to_text(verbose=True)
 
 
 def test_without_its_rule_the_layer_is_unsupported_and_named():
