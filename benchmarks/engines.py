@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from benchmarks.timing import interleave
 from conv2attn.attention import MultiHeadSelfAttention, set_engine
 from conv2attn.models import convert
-from conv2attn.models.zoo.classifier import Block, ClassifierPlan
-from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.models.zoo.classifier import ClassifierBlock, ClassifierPlan
+from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
 from conv2attn.report.markup import markdown_table
 
 ALPHAS = (1.0, 5.0, 46.0)
@@ -48,7 +48,7 @@ def networks(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
     side = 32 if quick else 224
     image = torch.randn(1, 3, side, side)
     torch.manual_seed(0)
-    model = build(ResNetPlan()).eval()
+    model = build_resnet(ResNetPlan()).eval()
     ways: list[Way] = [
         ("conv", "itself", attention_of(model, "conv"), 1.03),
         ("gather", QUICKEST, attention_of(model, "gather"), 1.4),
@@ -119,7 +119,7 @@ def steps(quick: bool) -> Iterator[tuple[str, Tensor, nn.Module, list[Way]]]:
         ]
         yield f"a step: {channels} channels, k3 at {side}", image, conv, ways
     plan = ClassifierPlan(side=32)
-    blocks = [Block(plan, 9), Block(plan, 9)]
+    blocks = [ClassifierBlock(plan, 9), ClassifierBlock(plan, 9)]
     blocks[1].attention = nn.Conv2d(plan.width, plan.width, 3, padding=1)  # type: ignore[assignment]
     image = torch.randn(1 if quick else 8, plan.width, 16, 16, requires_grad=True)
     ours: list[Way] = [("nine trained heads, auto", "nothing: only attention has centres", blocks[0], 1.45)]
@@ -149,7 +149,7 @@ def step(module: nn.Module, image: Tensor) -> Callable[[], Any]:
 def compiled(quick: bool, seconds: float) -> list[tuple[Any, ...]]:
     """The converted ResNet-18 compiled, against the native one compiled; with the seconds that compiling took."""
     torch.manual_seed(0)
-    model, image = build(ResNetPlan()).eval(), torch.randn(1, 3, 224, 224)
+    model, image = build_resnet(ResNetPlan()).eval(), torch.randn(1, 3, 224, 224)
     ways = {"native": (model, None), "conv": (attention_of(model, "conv"), 1.03)}
     ways["separable, alpha 5"] = (attention_of(model, "separable", 5.0), 1.8)
     functions, took = {}, {}

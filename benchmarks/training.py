@@ -20,7 +20,7 @@ from benchmarks.memory import MIB, peak_bytes
 from conv2attn.attention import GeneralisedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
 from conv2attn.basis import cut_softmax
 from conv2attn.models.zoo import ClassifierPlan
-from conv2attn.models.zoo.classifier import Block
+from conv2attn.models.zoo.classifier import ClassifierBlock
 from conv2attn.report.markup import markdown_table
 
 EPOCH, LAYERS = 50_000, 6
@@ -84,7 +84,7 @@ def networks(rounds: int, cases: Mapping[int, int]) -> str:
     rows = []
     for side, batch in cases.items():
         torch.manual_seed(0)
-        blocks = [Block(ClassifierPlan(side=2 * side), 9) for _ in range(2)]
+        blocks = [ClassifierBlock(ClassifierPlan(side=2 * side), 9) for _ in range(2)]
         blocks[1].load_state_dict(blocks[0].state_dict())
         image = torch.randn(batch, 400, side, side, requires_grad=True)
         torch.testing.assert_close(plain(blocks[0].attention, image), blocks[0].attention(image), rtol=1e-3, atol=1e-4)

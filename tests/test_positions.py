@@ -16,7 +16,7 @@ from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.models.positions.places import is_of, kind
+from conv2attn.models.positions.module_places import forward_kind, is_kind
 from conv2attn.span import check_span, head_offsets
 from conv2attn.span.questions import rows_of
 from conv2attn.verdicts import Strength, Verdict
@@ -109,7 +109,7 @@ def test_the_doubt_of_gated_positions_bounds_what_rounding_did_to_the_scores():
             score = bias[head] + sum(w * x for w, x in parts)
             at = found.scores[head, 4 * query[0] + query[1], 4 * key[0] + key[1]]
             worst = max(worst, abs(score - Fraction(float(at))))
-    assert 0 < worst <= found.doubt < 1e-13
+    assert 0 < worst <= found.uncertainty < 1e-13
 
 
 def test_the_doubt_of_continuous_biases_bounds_what_rounding_did_to_the_scores():
@@ -133,7 +133,7 @@ def test_the_doubt_of_continuous_biases_bounds_what_rounding_did_to_the_scores()
                 score = 16 / (1 + (-flint.arb(flint.fmpq(inner.numerator, inner.denominator))).exp())
                 off = [abs(score - flint.arb(float(s))) for s in found.scores[head][index == place]]
             worst = max([worst, *map(float, off)])
-    assert 0 < worst <= found.doubt < 1e-11
+    assert 0 < worst <= found.uncertainty < 1e-11
 
 
 def biases(sides, stride=1):
@@ -184,13 +184,13 @@ def test_what_attends_unknown_is_named_and_not_passed_over():
 
 def test_a_forward_of_its_own_is_another_kind():
     layer = gated(3).blocks[0]
-    assert is_of(layer, "convit.GPSA")
+    assert is_kind(layer, "convit.GPSA")
     derived = type("Derived", (type(layer),), {"__module__": "mine"})
     changed = type("GPSA", (type(layer),), {"__module__": "mine", "forward": lambda self, x: 2 * x})
-    assert is_of(derived(), "convit.GPSA")
-    assert kind(changed()) == "mine.GPSA"
+    assert is_kind(derived(), "convit.GPSA")
+    assert forward_kind(changed()) == "mine.GPSA"
     layer.forward = lambda x: x
-    assert not is_of(layer, "convit.GPSA")
+    assert not is_kind(layer, "convit.GPSA")
 
 
 def test_the_doubt_bounds_what_rounding_did_to_the_scores():
@@ -205,7 +205,7 @@ def test_the_doubt_bounds_what_rounding_did_to_the_scores():
     tokens = away / np.sqrt((away**2).mean(-1, keepdims=True) + np.longdouble(norm.eps))
     wide = [(tokens @ w.T + b).reshape(6, 2, 4) for w, b in zip(weights, biases, strict=True)]
     error = float(np.abs(np.einsum("qhc,khc->hqk", *wide) / 2 - layer.scores.numpy()).max())
-    assert 1e-14 < error <= layer.doubt < 1e-7
+    assert 1e-14 < error <= layer.uncertainty < 1e-7
 
 
 def test_uncertainty_grows_with_what_rounding_did_to_the_scores():

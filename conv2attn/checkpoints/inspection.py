@@ -130,9 +130,9 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
     if config is not None:
         return (str(config.get("model_type") or config.get("architecture")),), state
     for reading in readings(state):
-        if authors := published.recognise(reading.tensors):
+        if authors := published.recognise_published(reading.tensors):
             return (authors.name,), State(reading.tensors, (*reading.assumed, published.READ_AS))
-        if plan := resnet.recognise(reading.tensors):
+        if plan := resnet.recognise_resnet(reading.tensors):
             names, told = (plan.name, *plan.twins), f"{plan.read_as}, from keys and shapes alone"
             return ranked(names, path), State(reading.tensors, (*reading.assumed, told))
     found, whole = candidates([each.tensors for each in readings(state)], path)

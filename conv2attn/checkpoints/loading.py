@@ -103,10 +103,10 @@ def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
             not decide, or not `arch` (C2A304).
     """
     for reading in readings(state) if arch is None else ():
-        if authors := published.recognise(reading.tensors):
+        if authors := published.recognise_published(reading.tensors):
             assumed = (*reading.assumed, f"{published.READ_AS}, from keys and shapes alone")
             about = provenance(held, authors.name, assumed, input_size=authors.input_size)
-            return with_provenance(published.build(reading.tensors, authors), about)
+            return with_provenance(published.build_published(reading.tensors, authors), about)
     plan = plain_resnet(state)
     fitting, whole = ([], True) if plan else candidates([each.tensors for each in readings(state)], held.path, arch)
     found = {each.name: each for each in fitting}
@@ -170,7 +170,7 @@ def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) 
 def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:
     """The plan of a ResNet with torchvision's keys, and the state as it was read for it."""
     for reading in readings(state):
-        if plan := resnet.recognise(reading.tensors):
+        if plan := resnet.recognise_resnet(reading.tensors):
             return plan, reading
     return None
 
@@ -178,7 +178,7 @@ def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:
 def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents, how: str) -> nn.Module:
     """The plan's network with the file's own tensors: same bits, same dtype, no memory shared with another."""
     with torch.device("meta"):
-        network = resnet.build(plan)
+        network = resnet.build_resnet(plan)
     for key, tensor in state.tensors.items():
         if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
             raise CheckpointError("C2A303", f"{key!r} is {tensor.dtype}; weights are floating-point numbers")

@@ -19,16 +19,16 @@ from conv2attn.models import attention_layers
 from conv2attn.models.conversion.chains import ChainPlan, build_chain
 from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, remember
 from conv2attn.models.conversion.redirection import AttendingCalls, redirect_owners
-from conv2attn.models.conversion.replacement import Settings, become, standing_still
+from conv2attn.models.conversion.replacement import Settings, become, evaluated_weight
 from conv2attn.models.provenance import Provenance, with_provenance
 from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
-from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
 from conv2attn.theorem import STOCK
 
 FORMAT = "conv2attn.network/3"
 MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
-    "resnet": (ResNetPlan, build),
+    "resnet": (ResNetPlan, build_resnet),
     "classifier": (ClassifierPlan, AttentionClassifier),
     "chain": (ChainPlan, build_chain),
 }
@@ -227,7 +227,7 @@ def with_layers(network: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> n
 
 def holds(convolution: nn.Module, weight: Tensor | None, transposed: bool) -> bool:
     """Whether a convolution has a weight like that of a layer, or the layer none."""
-    with standing_still(convolution):
+    with evaluated_weight(convolution):
         same = weight is None or convolution.weight.shape == weight.shape
     return same and (weight is None or convolution.transposed is transposed)
 

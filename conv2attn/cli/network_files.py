@@ -29,7 +29,7 @@ from conv2attn.equivalence.rechecking import MOVED, Recheck, is_regular, read_ce
 from conv2attn.equivalence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import attention_layers, conversion_of, convert
-from conv2attn.models.conversion.network import nothing_in
+from conv2attn.models.conversion.network import no_convolution_text
 from conv2attn.report.progress import progress
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
@@ -75,7 +75,7 @@ def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
     if count := len(attention_layers(network)):
         found = f"{path} holds no convolution: {count} of its layers are attention of conv2attn already"
         return UsageError("C2A101", found, f"Compare it with its original: conv2attn verify ORIGINAL {path}.")
-    found = f"{path} holds nothing to convert: {nothing_in(network)}, and calls none"
+    found = f"{path} holds nothing to convert: {no_convolution_text(network)}, and calls none"
     return UsageError("C2A101", found, f"Ask what its attention does, if it has any: conv2attn heads {path}.")
 
 

@@ -34,7 +34,7 @@ from conv2attn.bounds import Head, one_hot_threshold, smallest_eigenvalue_at_lea
 from conv2attn.bounds.formats import accumulator_of
 from conv2attn.bounds.rounding import gamma
 from conv2attn.errors import AlphaError, UnsupportedError
-from conv2attn.models.conversion.replacement import present, reparametrisations, standing_still
+from conv2attn.models.conversion.replacement import current_convolution, evaluated_weight, reparametrisations
 from conv2attn.theorem import Convolution
 
 UNKNOWN = 1.0  # as the shift of a head: nothing is known of its leak
@@ -201,7 +201,7 @@ def comparable_basis(layer: Any, weights: Weights | None = None) -> Basis:
         UnsupportedError: it is neither, or its code was replaced (C2A101, C2A105, C2A106), or a centre is not finite
             (C2A408).
     """
-    with present(layer) as convolution:
+    with current_convolution(layer) as convolution:
         return comparable_basis(convolution)
 
 
@@ -217,7 +217,7 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
         raise UnsupportedError("C2A106", f"{layer.name}: {reason}, so what it computes is not known")
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
-    with standing_still(layer):
+    with evaluated_weight(layer):
         encoding, used = layer.encoding, weights or layer.weights
     if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding, GeneralisedEncoding):
         raise UnsupportedError(

@@ -17,7 +17,7 @@ from conv2attn.equivalence.results import Counterexample
 from conv2attn.equivalence.rounding import difference_bounds, differences
 from conv2attn.equivalence.walk import by_softmax, own
 from conv2attn.errors import Conv2AttnError
-from conv2attn.models.conversion.replacement import present
+from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import STOCK, attention_for
 
 CHANNELS = 16  # output channels tried on a small image, those whose weights differ most; fewer on a large one
@@ -188,7 +188,7 @@ def rounding_allowed(layer: Layer, pair: Pair, image: Tensor) -> list[float] | N
         if layer.function is not None and layer.tensors is not None:
             right = comparable_basis(attention_for(layer.convolution(*layer.tensors)))
         elif isinstance(layer.module, STOCK):
-            with present(layer.module) as convolution:
+            with current_convolution(layer.module) as convolution:
                 right = comparable_basis(attention_for(convolution))
         ideal = Pair(pair.original, right, (pair.scattered[0], False), pair.engines)
         return difference_bounds(ideal, reach, tuple(right.padding.sides(tuple(image.shape[1:]))))

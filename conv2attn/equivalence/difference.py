@@ -22,7 +22,7 @@ from conv2attn.equivalence.outputs import leaves, wide, widest_gap
 from conv2attn.equivalence.results import NETWORK, Counterexample
 from conv2attn.equivalence.rounding import difference_bounds, differences
 from conv2attn.equivalence.rows import absolute_rows
-from conv2attn.models.conversion.replacement import present
+from conv2attn.models.conversion.replacement import current_convolution
 from conv2attn.theorem import Convolution
 
 CONVOLVE: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -127,7 +127,7 @@ def doubled(layer: Layer) -> Any:
     if layer.function is not None:
         return layer.tensors and in_float64(layer.convolution(*layer.tensors))
     assert layer.module is not None
-    with present(layer.module) as convolution:
+    with current_convolution(layer.module) as convolution:
         return in_float64(convolution)
 
 

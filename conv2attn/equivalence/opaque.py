@@ -23,9 +23,9 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
 from conv2attn.basis import Basis, Form, Weights
 from conv2attn.equivalence.bases import comparable_basis
 from conv2attn.errors import Conv2AttnError, UnsupportedError
-from conv2attn.models.conversion.functional import FUNCTIONS, as_convolution
+from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call
 from conv2attn.models.conversion.redirection import CHILD, AttendingCalls
-from conv2attn.models.conversion.replacement import reparametrisations, weight_moves
+from conv2attn.models.conversion.replacement import reparametrisations, weight_changes
 from conv2attn.theorem import STOCK, Convolution
 
 LIBRARY = torch.library.Library("conv2attn", "FRAGMENT")
@@ -116,10 +116,10 @@ class Layer:
         """The convolution that the function computes with these tensors.
 
         Raises:
-            UnsupportedError: as `as_convolution`.
+            UnsupportedError: as `convolution_of_call`.
         """
         assert self.function is not None
-        return as_convolution(self.function, (None, weight, bias), self.options)
+        return convolution_of_call(self.function, (None, weight, bias), self.options)
 
     def basis_with(self, weight: Tensor, bias: Tensor | None) -> Basis:
         """The basis of a function, or of the attention in its place, with these tensors.
@@ -173,7 +173,7 @@ def layers_of(network: nn.Module) -> tuple[list[Layer], dict[str, Conv2AttnError
         if not isinstance(module, (*STOCK, MultiHeadSelfAttention)) or CHILD in within:
             continue
         try:
-            if weight_moves(module):
+            if weight_changes(module):
                 found = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
                 raise UnsupportedError("C2A106", found)
             layers.append(Layer(name, module, comparable_basis(module)))
@@ -220,7 +220,7 @@ def node_of_call(layers: list[Layer], call: "partial[Tensor]", image: Tensor, mo
     """One more layer, and the opaque node of a call of torch.nn.functional.conv* on this image.
 
     Raises:
-        UnsupportedError: as `as_convolution`.
+        UnsupportedError: as `convolution_of_call`.
     """
     name = FUNCTIONS[call.func][0]
     names = TRANSPOSED if "transpose" in name else PLAIN

@@ -9,17 +9,18 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, renamed, running
 from conv2attn.errors import UsageError
-from conv2attn.models.positions.attention import Unread
-from conv2attn.models.positions.reading import ATTENDS
-from conv2attn.models.recorder import Args, Call, Captured, Place, Recorder, run_with
-from conv2attn.models.tokens import Tokens, Windows, said_of_windows
+from conv2attn.models.positions.position_attention import ATTENDS
+from conv2attn.models.positions.position_scores import Unread
+from conv2attn.models.recorder import Args, AttentionRecorder, Call, Captured, TokenEvidence, run_with
+from conv2attn.models.tokens import Tokens, Windows, windows_note
 
 
 @final
 class NamedAttention(dict[str, Any]):
-    """Attention by the name of its module, with `notes` on some of the names, which reports repeat.
+    """Attention by the name of its module.
 
-    `tokens` says of captured attention what its tokens are, and `calls` with what its module was called.
+    `notes` are repeated by reports, `tokens` describes the tokens of each layer, and `calls` has the arguments with
+    which each module was called.
     """
 
     def __init__(
@@ -33,15 +34,15 @@ class NamedAttention(dict[str, Any]):
         self.notes, self.tokens, self.calls = notes or {}, tokens or {}, calls or {}
 
     def only(self, patterns: Patterns) -> "NamedAttention":
-        """The layers that are chosen.
+        """The layers whose names match the patterns.
 
         Raises:
             UsageError: a pattern fits none (C2A008).
         """
         selection = Selection.of(patterns)
         selection.check(list(self), "layer that attends")
-        kept = {name: each for name, each in self.items() if selection.wants(name)}
-        return NamedAttention(kept, self.notes, self.tokens, self.calls)
+        chosen = {name: each for name, each in self.items() if selection.wants(name)}
+        return NamedAttention(chosen, self.notes, self.tokens, self.calls)
 
 
 @renamed(inputs="example_input")
@@ -83,90 +84,97 @@ def capture(
     check_network(network)
     inputs = as_inputs(network, example_input)
     with running(network, inputs):
-        recorder = run_with(Recorder(network, inputs, heads, Selection.of(only, skip)), network, inputs)
-    found = {name: joined(pieces) for name, pieces in recorder.seen.items()}
-    silent = unseen(network, found)
-    if recorder.passed or found or silent:
-        own = {recorder.names[module] for module in recorder.apart}
-        known = {name or "(root)" for name in {*found, *silent, *own}} | recorder.passed
-        recorder.selection.check(sorted(known), "layer that attends")
-    missed = {n: reason for n, reason in silent.items() if n not in found and recorder.selection.wants(n)}
-    if not found and not missed and recorder.passed:
+        recorder = run_with(AttentionRecorder(network, inputs, heads, Selection.of(only, skip)), network, inputs)
+    attention = {name: concatenate_calls(pieces) for name, pieces in recorder.attention.items()}
+    unobserved = unobserved_layers(network, attention)
+    if recorder.deselected or attention or unobserved:
+        special_names = {recorder.names[module] for module in recorder.special}
+        layer_names = {name or "(root)" for name in {*attention, *unobserved, *special_names}} | recorder.deselected
+        recorder.selection.check(sorted(layer_names), "layer that attends")
+    unread = {n: reason for n, reason in unobserved.items() if n not in attention and recorder.selection.wants(n)}
+    if not attention and not unread and recorder.deselected:
         raise UsageError("C2A008", "every layer that attends is skipped", "Leave one in.")
-    if not found and not missed:
+    if not attention and not unread:
         raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything on these inputs")
     tokens, notes = {}, {}
-    windows = windows_in(network, inputs, recorder, found)
-    for name, each in found.items():
-        if isinstance(each, Tensor) and (place := recorder.places.get(name)) is not None:
-            answer = tokens_at(name, each, place, recorder, network)
+    windows = windows_in(network, inputs, recorder, attention)
+    for name, layer_attention in attention.items():
+        if isinstance(layer_attention, Tensor) and (place := recorder.places.get(name)) is not None:
+            layer_tokens = tokens_at(name, layer_attention, place, recorder, network)
             if name in windows:
-                notes[name] = said_of_windows(placed=windows[name] is not None)
-                answer = Tokens(sides_of_window(each), 0, windows[name])
-            if isinstance(answer, str):
-                found[name] = Unread(answer)
-            elif answer is not None:
-                tokens[name] = answer
+                notes[name] = windows_note(placed=windows[name] is not None)
+                layer_tokens = Tokens(sides_of_window(layer_attention), 0, windows[name])
+            if isinstance(layer_tokens, str):
+                attention[name] = Unread(layer_tokens)
+            elif layer_tokens is not None:
+                tokens[name] = layer_tokens
     order = {name: place for place, name in enumerate(dict(network.named_modules()))}
-    seen = dict(sorted((found | missed).items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
-    return NamedAttention(seen, notes, tokens, recorder.calls)
+    ordered = dict(sorted((attention | unread).items(), key=lambda item: order.get(item[0].split("#")[0], 0)))
+    return NamedAttention(ordered, notes, tokens, recorder.calls)
 
 
 def tokens_at(
-    name: str, attention: Tensor, place: Place, recorder: Recorder, network: nn.Module
+    name: str, attention: Tensor, place: TokenEvidence, recorder: AttentionRecorder, network: nn.Module
 ) -> Tokens | str | None:
-    """The tokens of captured attention; why they are none; None where nothing tells."""
+    """The tokens of captured attention; a reason where it attends between channels; None where they are unknown."""
     queries, keys = attention.shape[-2:]
     if place.channels is not None and place.tokens is not None and queries == keys:
         width = place.channels // place.heads if place.heads and place.channels % place.heads == 0 else None
-        mixes = place.value[-1] if place.value is not None else None
-        other = mixes == place.tokens != width if mixes is not None else queries == width != place.tokens
-        if queries == width and (other or (queries == place.tokens and mixes_channels(name, recorder, network))):
+        mixed = place.value[-1] if place.value is not None else None
+        channel_sized = mixed == place.tokens != width if mixed is not None else queries == width != place.tokens
+        if queries == width and (
+            channel_sized or (queries == place.tokens and mixes_channels(name, recorder, network))
+        ):
             return f"it attends between the {queries} channels of each head, not between tokens"
     return recorder.sources.tokens(queries, keys, place.sources)
 
 
-def mixes_channels(name: str, recorder: Recorder, network: nn.Module) -> bool:
-    """Whether another first token changes more than a row and a column of a layer's attention, each row by a factor.
+def mixes_channels(name: str, recorder: AttentionRecorder, network: nn.Module) -> bool:
+    """Whether a layer attends between channels, for layers with as many tokens as channels of a head.
 
-    So it is asked of layers with as many tokens as channels of a head.
+    Another first token then changes more of the attention than a row, a column and a factor of each row.
     """
     module = network.get_submodule(name.split("#")[0])
     args, kwargs = recorder.calls[name]
     if not args or not isinstance(args[0], Tensor) or args[0].ndim != 3:
         return False
-    moved = args[0].clone()
-    moved[:, 0] = torch.randn(moved[:, 0].shape, generator=torch.Generator().manual_seed(0)).to(moved)
-    found = []
-    for given in (args[0], moved):
-        again = run_with(Recorder(module, given), module, Args((given, *args[1:]), kwargs))
-        first = next(iter(again.seen.values()))[0]
-        if isinstance(first, Unread):
+    changed = args[0].clone()
+    changed[:, 0] = torch.randn(changed[:, 0].shape, generator=torch.Generator().manual_seed(0)).to(changed)
+    shares = []
+    for tokens in (args[0], changed):
+        recorder_again = run_with(AttentionRecorder(module, tokens), module, Args((tokens, *args[1:]), kwargs))
+        layer_attention = next(iter(recorder_again.attention.values()))[0]
+        if isinstance(layer_attention, Unread):
             return False
-        rest = first[..., 1:, 1:].double()
-        found.append(rest / rest.sum(-1, keepdim=True))
-    before, after = found
+        others = layer_attention[..., 1:, 1:].double()
+        shares.append(others / others.sum(-1, keepdim=True))
+    before, after = shares
     return bool((before - after).abs().max() > 1e-3 * before.abs().max())
 
 
 def windows_in(
-    network: nn.Module, inputs: Any, recorder: Recorder, found: Mapping[str, Captured]
+    network: nn.Module, inputs: Any, recorder: AttentionRecorder, attention: Mapping[str, Captured]
 ) -> dict[str, Windows | None]:
-    """The layers that cut an image into windows, with the places of these where an image of noise tells them."""
+    """The layers that cut an image into windows, with the windows where a run on noise locates them, else None."""
     images = recorder.sources.images
     cut = [
         name
-        for name, each in found.items()
-        if isinstance(each, Tensor) and images and len(each) > images and len(each) % images == 0
-        if each.shape[-1] == each.shape[-2] and len(recorder.seen[name]) == 1
+        for name, layer_attention in attention.items()
+        if isinstance(layer_attention, Tensor)
+        and images
+        and len(layer_attention) > images
+        and len(layer_attention) % images == 0
+        if layer_attention.shape[-1] == layer_attention.shape[-2] and len(recorder.attention[name]) == 1
     ]
-    picture = inputs if isinstance(inputs, Tensor) else next(iter(inputs), None) if isinstance(inputs, tuple) else None
-    if not cut or not isinstance(picture, Tensor) or picture.ndim != 4 or not picture.is_floating_point():
+    image = inputs if isinstance(inputs, Tensor) else next(iter(inputs), None) if isinstance(inputs, tuple) else None
+    if not cut or not isinstance(image, Tensor) or image.ndim != 4 or not image.is_floating_point():
         return dict.fromkeys(cut)
-    drawn = torch.randn(picture[:1].shape, generator=torch.Generator().manual_seed(0)).to(picture)
-    noise = drawn if isinstance(inputs, Tensor) else (drawn, *inputs[1:])
-    again = run_with(Recorder(network, noise, recorder.heads, recorder.selection, cuts=True), network, noise)
-    return {name: again.places[name].windows if name in again.places else None for name in cut}
+    noise_image = torch.randn(image[:1].shape, generator=torch.Generator().manual_seed(0)).to(image)
+    noise = noise_image if isinstance(inputs, Tensor) else (noise_image, *inputs[1:])
+    recorder_on_noise = run_with(
+        AttentionRecorder(network, noise, recorder.heads, recorder.selection, cuts=True), network, noise
+    )
+    return {name: recorder_on_noise.places[name].windows if name in recorder_on_noise.places else None for name in cut}
 
 
 def sides_of_window(attention: Tensor) -> tuple[int, ...]:
@@ -176,8 +184,8 @@ def sides_of_window(attention: Tensor) -> tuple[int, ...]:
     return (side, side) if side**2 == tokens else (tokens,)
 
 
-def joined(pieces: list[Captured]) -> Captured:
-    """The calls of a module as one batch; why there is none, if one of them has none."""
+def concatenate_calls(pieces: list[Captured]) -> Captured:
+    """The attention of all calls of a module as one batch; an `Unread` if one call is unread or the grids differ."""
     tensors = [piece for piece in pieces if isinstance(piece, Tensor)]
     if len(tensors) < len(pieces):
         return next(piece for piece in pieces if isinstance(piece, Unread))
@@ -186,17 +194,17 @@ def joined(pieces: list[Captured]) -> Captured:
     return torch.cat(tensors)
 
 
-def unseen(network: nn.Module, found: Mapping[str, Captured]) -> dict[str, Unread]:
-    """The modules that attend by their names, outermost, in which, around which and below which nothing was seen."""
-    seen = {name.split("#")[0] for name in found}
-    missed: dict[str, Unread] = {}
+def unobserved_layers(network: nn.Module, attention: Mapping[str, Captured]) -> dict[str, Unread]:
+    """The outermost modules whose class names say that they attend, and in and around which no softmax was recorded."""
+    observed = {name.split("#")[0] for name in attention}
+    silent: dict[str, Unread] = {}
     for name, module in network.named_modules():
         compiled = isinstance(module, torch.jit.ScriptModule)
         kind = module.original_name if compiled else type(module).__name__
         around = {name, ""} | {name[:at] for at, letter in enumerate(name) if letter == "."}
-        below = any(each == name or not name or each.startswith(f"{name}.") for each in seen)
-        if not ATTENDS.search(kind) or around & (seen | missed.keys()) or below:
+        below = any(each == name or not name or each.startswith(f"{name}.") for each in observed)
+        if not ATTENDS.search(kind) or around & (observed | silent.keys()) or below:
             continue
         reason = "it is compiled by torch.jit" if compiled else "no softmax over keys was seen in it"
-        missed[name] = Unread(f"{reason}, and a {kind} attends")
-    return missed
+        silent[name] = Unread(f"{reason}, and a {kind} attends")
+    return silent

@@ -1,4 +1,4 @@
-"""Torch's fused attentions with their softmax computed in the open: (batch, heads, queries, keys)."""
+"""The softmax of torch's fused attentions, (batch, heads, queries, keys)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,9 +55,9 @@ def attention_of_flex(
 
 @contextmanager
 def watched_flex(network: nn.Module, keep: Callable[[Tensor], None]) -> Iterator[None]:
-    """Meanwhile, flex_attention in the code of the network's modules computes, and keeps, its softmax in the open.
+    """Replaces flex_attention in the code of the network's modules by one that passes its softmax to `keep`.
 
-    It is compiled as a whole, so that nothing inside it can be intercepted.
+    flex_attention is compiled as a whole, so that its softmax cannot be intercepted.
     """
 
     def watched(query: Tensor, key: Tensor, value: Tensor, *arguments: Any, **options: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where a network comes from: the file it was read from, and what was assumed to read it."""
+"""The file that a network was loaded from, and the assumptions made to load it."""
 
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -43,21 +43,21 @@ class Provenance:
 
 def provenance_of(network: nn.Module) -> Provenance | None:
     """The source of `network`, or of the network that it was converted from; None if it was built in Python."""
-    found = vars(network).get("_conv2attn_provenance")
-    return found if isinstance(found, Provenance) else None
+    provenance = vars(network).get("_conv2attn_provenance")
+    return provenance if isinstance(provenance, Provenance) else None
 
 
 def assumed_of(network: nn.Module | None) -> str:
     """Assumptions about the file that a network was read from, in words; empty if there are none."""
-    known = provenance_of(network) if network is not None else None
-    return known.to_text() if known is not None and known.assumed else ""
+    provenance = provenance_of(network) if network is not None else None
+    return provenance.to_text() if provenance is not None and provenance.assumed else ""
 
 
 def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
     """Channels and sides of the images of a network, as its file or its plan says; None if neither does."""
-    known, plan = provenance_of(network), getattr(network, "plan", None)
-    found = (known and known.input_size) or getattr(plan, "input_size", None)
-    return tuple(found) if found else None
+    provenance, plan = provenance_of(network), getattr(network, "plan", None)
+    size = (provenance and provenance.input_size) or getattr(plan, "input_size", None)
+    return tuple(size) if size else None
 
 
 def published_size(network: nn.Module) -> str:
@@ -67,6 +67,6 @@ def published_size(network: nn.Module) -> str:
 
 
 def with_provenance(network: nn.Module, provenance: Provenance) -> nn.Module:
-    """`network`, remembering what it was read from."""
+    """`network`, with its provenance in an attribute."""
     vars(network)["_conv2attn_provenance"] = provenance
     return network

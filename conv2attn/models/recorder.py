@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.models.axes import heads_of, with_one_query_axis
+from conv2attn.models.axes import split_heads, with_one_query_axis
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
-from conv2attn.models.positions.attention import Unread
-from conv2attn.models.positions.places import is_of, rule_for
+from conv2attn.models.positions.module_places import is_kind, rule_for
+from conv2attn.models.positions.position_scores import Unread
 from conv2attn.models.tokens import Sources, Windows, windows_of
 
 MIXED = {"convit.GPSA": "attn_drop"}
@@ -47,8 +47,8 @@ class Running:
 
 
 @dataclass
-class Place:
-    """What one attention of a module tells of its tokens: how many sources were there, and the tensors around it."""
+class TokenEvidence:
+    """What identifies the tokens of one attention: the number of sources before it, and the shapes around it."""
 
     sources: int
     value: tuple[int, ...] | None
@@ -58,7 +58,7 @@ class Place:
     windows: Windows | None = None
 
 
-class Recorder(TorchFunctionMode):
+class AttentionRecorder(TorchFunctionMode):
     """While active, keeps the attention of every wanted module whose forward runs, in the order of its calls."""
 
     def __init__(
@@ -66,17 +66,19 @@ class Recorder(TorchFunctionMode):
     ):
         super().__init__()
         self.names = {module: name for name, module in network.named_modules()}
-        self.apart = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_of(each, *MIXED)}
+        self.special = {
+            each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_kind(each, *MIXED)
+        }
         self.heads, self.selection, self.cuts = heads, Selection.of(only), cuts
         self.running: list[Running] = []
-        self.seen: defaultdict[str, list[Captured]] = defaultdict(list)
+        self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
         self.sources = Sources(inputs)
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, TokenEvidence] = {}
         self.calls: dict[str, Call] = {}
-        self.normed: Tensor | None = None
-        self.fed: Tensor | None = None
-        self.open: list[tuple[int, str | None, Tensor]] = []
-        self.passed: set[str] = set()
+        self.norm_output: Tensor | None = None
+        self.linear_input: Tensor | None = None
+        self.softmax_results: list[tuple[int, str | None, Tensor]] = []
+        self.deselected: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Computes `func`, and keeps its attention if it is one of the ways to attend."""
@@ -85,16 +87,16 @@ class Recorder(TorchFunctionMode):
             value = args[2] if len(args) > 2 else kwargs["value"]
             self.keep(attention_of_sdpa(*args, **kwargs), tuple(value.shape))
         elif func is F.multi_head_attention_forward:
-            asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
-            weights = func(*args, **asked)[1]
+            arguments = {**kwargs, "need_weights": True, "average_attn_weights": False}
+            weights = func(*args, **arguments)[1]
             assert weights is not None
             self.keep(weights if weights.ndim == 4 else weights[None])
         elif func is F.linear:
-            self.fed = args[0]
+            self.linear_input = args[0]
         result = func(*args, **kwargs)
-        self.sources.saw(func, args, result)
+        self.sources.record(func, args, result)
         if func in NORMS:
-            self.normed = result
+            self.norm_output = result
         if func in PRODUCTS and len(args) > 1 and isinstance(args[1], Tensor):
             self.multiplied(args[0], args[1])
         if func in SOFTMAXES and isinstance(result, Tensor) and result.ndim > 1:
@@ -103,58 +105,60 @@ class Recorder(TorchFunctionMode):
                 if result.ndim > 2:
                     self.keep(with_one_query_axis(result), result=result)
                 elif result.shape[0] == result.shape[1]:
-                    self.open = [*self.open[-8:], (result.data_ptr(), None, result)]
+                    self.softmax_results = [*self.softmax_results[-8:], (result.data_ptr(), None, result)]
             elif result.ndim > 2 and axis in (-2, result.ndim - 2) and result.shape[-1] == result.shape[-2]:
                 self.keep(result.mT)
         return result
 
     def multiplied(self, left: Any, right: Tensor) -> None:
-        """A product whose left side is a softmax: what it mixes, and that a plane of numbers was one head."""
+        """Records the right factor of a product whose left factor is a softmax; a softmax of two axes is one head."""
         if not isinstance(left, Tensor):
             return
-        for pointer, name, result in self.open:
+        for pointer, name, result in self.softmax_results:
             if pointer == left.data_ptr() and result.shape == left.shape and right.ndim >= 2:
                 if name is not None and (place := self.places.get(name)) is not None:
                     place.value = tuple(right.shape)
                 elif name is None and right.shape[-2] == result.shape[-1]:
                     self.keep(result[None, None], tuple(right.shape))
-                self.open = [each for each in self.open if each[2] is not result]
+                self.softmax_results = [each for each in self.softmax_results if each[2] is not result]
                 return
 
     def keep(self, attention: Any, value: tuple[int, ...] | None = None, result: Tensor | None = None) -> None:
-        """Keeps `attention` (batch, heads, queries, keys) under the name of the module that runs, an nn.Softmax apart.
+        """Keeps `attention` (batch, heads, queries, keys) under the name of the running module that is no nn.Softmax.
 
-        Some modules have hooks of their own instead.
+        Modules in `special` have hooks of their own instead.
         """
         if not self.running:
             return
         inner = len(self.running) > 1 and isinstance(self.running[-1].module, nn.Softmax)
         entry = self.running[-2 if inner else -1]
         name = self.names[entry.module] + (f"#{entry.times + 1}" if entry.times else "")
-        if entry.module in self.apart:
+        if entry.module in self.special:
             return
         entry.times += 1
         if not self.selection.wants(name or "(root)"):
-            self.passed.add(name or "(root)")
+            self.deselected.add(name or "(root)")
             return
-        whole = heads_of(attention, entry.module, self.batch_of(entry, attention), self.heads)
-        self.seen[name].append(whole.detach().clone() if isinstance(whole, Tensor) and not self.cuts else whole)
+        by_head = split_heads(attention, entry.module, self.batch_of(entry, attention), self.heads)
+        self.attention[name].append(
+            by_head.detach().clone() if isinstance(by_head, Tensor) and not self.cuts else by_head
+        )
         first = entry.first
         shape = first.shape if first is not None else ()
         tokens = math.prod(shape[1:-1]) if len(shape) > 2 and getattr(entry.module, "batch_first", True) else None
-        heads = whole.shape[1] if isinstance(whole, Tensor) else 0
-        place = Place(len(self.sources.sides), value, heads, tokens, shape[-1] if len(shape) > 1 else None)
-        if self.cuts and isinstance(whole, Tensor):
+        heads = by_head.shape[1] if isinstance(by_head, Tensor) else 0
+        place = TokenEvidence(len(self.sources.sides), value, heads, tokens, shape[-1] if len(shape) > 1 else None)
+        if self.cuts and isinstance(by_head, Tensor):
             inputs = [each.first for each in reversed(self.running) if each.first is not None]
-            around = [each for each in (self.normed, *inputs) if each is not None]
-            place.windows = windows_of(len(whole), self.fed, around, self.sources)
+            candidates = [each for each in (self.norm_output, *inputs) if each is not None]
+            place.windows = windows_of(len(by_head), self.linear_input, candidates, self.sources)
         self.places.setdefault(name, place)
         self.calls.setdefault(name, entry.call)
         if result is not None:
-            self.open = [*self.open[-8:], (result.data_ptr(), name, result)]
+            self.softmax_results = [*self.softmax_results[-8:], (result.data_ptr(), name, result)]
 
     def batch_of(self, entry: Running, attention: Tensor) -> int | None:
-        """How many images or windows the first axis of attention is of, beside heads.
+        """The number of images or windows on the first axis of attention.
 
         The axis of the module's input that is not its tokens: the first, or the second where tokens come first.
         """
@@ -166,13 +170,13 @@ class Recorder(TorchFunctionMode):
         return int(batch) if tokens_first else entry.batch
 
     def started(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """A hook: `module` runs, on a batch of this size if its first tensor has tokens and channels besides."""
+        """A hook that records that `module` runs, and the size of its batch."""
         first = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
         batch = None if first is None else len(first) if first.ndim > 2 else 1
         self.running.append(Running(module, 0, batch, first, (args, kwargs)))
 
 
-def run_with(recorder: Recorder, network: nn.Module, inputs: Any) -> Recorder:
+def run_with(recorder: AttentionRecorder, network: nn.Module, inputs: Any) -> AttentionRecorder:
     """The recorder after one run of the network."""
     handles = []
     for module in network.modules():
@@ -181,13 +185,13 @@ def run_with(recorder: Recorder, network: nn.Module, inputs: Any) -> Recorder:
         start = module.register_forward_pre_hook(recorder.started, prepend=True, with_kwargs=True)
         handles += [start, module.register_forward_hook(lambda *_: recorder.running.pop() and None, always_call=True)]
         if isinstance(module, MultiHeadSelfAttention):
-            handles.append(module.register_forward_pre_hook(keeper(recorder)))
-        elif module in recorder.apart:
-            handles.append(mixed_in(module).register_forward_pre_hook(keeper_of_mixture(recorder, module)))
+            handles.append(module.register_forward_pre_hook(attention_hook(recorder)))
+        elif module in recorder.special:
+            handles.append(mixture_child(module).register_forward_pre_hook(mixture_hook(recorder, module)))
     modes = {module: module.training for module in network.modules()}
     try:
         with recorder, watched_flex(network, recorder.keep), torch.no_grad():
-            call(network.eval(), inputs)
+            call_network(network.eval(), inputs)
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -196,7 +200,7 @@ def run_with(recorder: Recorder, network: nn.Module, inputs: Any) -> Recorder:
     return recorder
 
 
-def call(network: nn.Module, inputs: Any) -> Any:
+def call_network(network: nn.Module, inputs: Any) -> Any:
     """`network` called with one tensor, several positional arguments, or named ones."""
     if isinstance(inputs, Args):
         return network(*inputs.args, **inputs.kwargs)
@@ -205,27 +209,27 @@ def call(network: nn.Module, inputs: Any) -> Any:
     return network(*inputs) if isinstance(inputs, tuple) else network(inputs)
 
 
-def keeper(recorder: Recorder) -> Callable[[nn.Module, Any], None]:
-    """A hook that keeps what a layer of this project attends to."""
+def attention_hook(recorder: AttentionRecorder) -> Callable[[nn.Module, Any], None]:
+    """A hook that keeps the attention of a layer of this project."""
 
     def keep(module: nn.Module, args: Any) -> None:
         assert isinstance(module, MultiHeadSelfAttention)
         if recorder.selection.wants(name := recorder.names[module]) and not recorder.cuts:
-            recorder.seen[name].append(module.attention(args[0]).expand(len(args[0]), -1, -1, -1))
+            recorder.attention[name].append(module.attention(args[0]).expand(len(args[0]), -1, -1, -1))
 
     return keep
 
 
-def mixed_in(module: nn.Module) -> nn.Module:
-    """The child that the attention of a layer goes through as a whole, softmaxes mixed."""
+def mixture_child(module: nn.Module) -> nn.Module:
+    """The child module whose input is the mixed attention of a layer."""
     return module.get_submodule(rule_for(module, MIXED))
 
 
-def keeper_of_mixture(recorder: Recorder, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
-    """A hook that keeps, as the attention of `layer`, what goes through its child."""
+def mixture_hook(recorder: AttentionRecorder, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
+    """A hook on that child which keeps its input as the attention of `layer`."""
 
     def keep(child: nn.Module, args: Any) -> None:
         if recorder.selection.wants(name := recorder.names[layer]):
-            recorder.seen[name].append(args[0].detach().clone())
+            recorder.attention[name].append(args[0].detach().clone())
 
     return keep

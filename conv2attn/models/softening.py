@@ -1,4 +1,4 @@
-"""From one-hot heads to heads that can be trained: alpha lowered, with a bound on what that changes."""
+"""From one-hot heads to trainable heads: a lower alpha, with a bound on the change of the outputs."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_eff
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers
-from conv2attn.models.recorder import call
+from conv2attn.models.recorder import call_network
 from conv2attn.report import Document, Report, Table, counted
 
 SCHEMA = "conv2attn.softening/1"
@@ -39,7 +39,7 @@ Network = TypeVar("Network", bound=nn.Module)
 @final
 @dataclass(frozen=True)
 class SoftenedLayer:
-    """One softened layer: its sharpness before and now, and bounds on what that changes.
+    """One softened layer: its sharpness before and now, and bounds on the change.
 
     Args:
         before, alpha: the smallest sharpness of its heads before, and the sharpness of all of them now.
@@ -71,10 +71,10 @@ class Softening(Report, Generic[Network]):
 
     def document(self, verbose: bool = False) -> Document:
         """A row for each layer."""
-        said = f"{counted(len(self.layers), 'layer')} softened"
+        summary = f"{counted(len(self.layers), 'layer')} softened"
         width = len(HEADER) - all(row.measured is None for row in self.layers)
         rows = tuple(astuple(row)[:width] for row in self.layers)
-        return Document((said,), (Table(HEADER[:width], rows),))
+        return Document((summary,), (Table(HEADER[:width], rows),))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -156,7 +156,7 @@ def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
     hooks = [layer.register_forward_hook(compare, with_kwargs=True) for layer in names]
     try:
         with running(soft, inputs):
-            call(soft, inputs)
+            call_network(soft, inputs)
     finally:
         for hook in hooks:
             hook.remove()
@@ -164,7 +164,7 @@ def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
 
 
 def is_positive(number: Any) -> bool:
-    """Whether this is a positive finite number."""
+    """Whether `number` is a positive finite number."""
     return isinstance(number, Real) and not isinstance(number, bool) and 0 < float(number) < math.inf
 
 
@@ -186,24 +186,24 @@ def softened_layer(
     before = encoding.alpha.min().item()
     weights = largest_weight_sum(layer)
     centers = sorted(set(map(tuple, encoding.center.tolist())))
-    known = weights * mixing_effect(leak_of(before, centers), 1.0)
+    leak_before = weights * mixing_effect(leak_of(before, centers), 1.0)
     rounding = rounding_of(layer, weights)
     if max_difference is not None and not rounding <= max_difference:
         kind = str(layer.like.dtype).removeprefix("torch.")
-        found = f"{name or layer.name}: rounding in {kind} may change its outputs by {rounding:.3g} times the input"
-        raise UnsupportedError("C2A603", found, "Allow a larger difference, or compute in float64.")
+        reason = f"{name or layer.name}: rounding in {kind} may change its outputs by {rounding:.3g} times the input"
+        raise UnsupportedError("C2A603", reason, "Allow a larger difference, or compute in float64.")
     if alpha is None:
         assert max_difference is not None
-        alpha = smallest_alpha(before, centers, (max_difference - known) / weights if weights else math.inf)
+        alpha = smallest_alpha(before, centers, (max_difference - leak_before) / weights if weights else math.inf)
         if alpha is None:
-            found = f"{name or layer.name}: at alpha {before:g} its difference is already {known:.3g}"
-            raise UnsupportedError("C2A603", found, "Allow a larger difference, or convert with alpha='auto'.")
+            reason = f"{name or layer.name}: at alpha {before:g} its difference is already {leak_before:.3g}"
+            raise UnsupportedError("C2A603", reason, "Allow a larger difference, or convert with alpha='auto'.")
     with torch.no_grad():
         encoding.learn().alpha.fill_(alpha)
     layer.prepare()
     alpha = encoding.alpha.min().item()
     leak = leak_of(alpha, centers)
-    difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(known))
+    difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(leak_before))
     return SoftenedLayer(name or layer.name, before, alpha, leak, difference, rounding)
 
 
@@ -212,8 +212,8 @@ def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
     |input|, where `weights` bounds the sums of |weights|.
     """
     terms = layer.heads * (layer.d_in // layer.groups + (layer.d_head if layer.value is not None else 0))
-    one = convolution_bound(max(1, terms), str(layer.like.dtype).removeprefix("torch."))
-    return up(2 * Fraction(weights) * Fraction(one.factor))
+    product_bound = convolution_bound(max(1, terms), str(layer.like.dtype).removeprefix("torch."))
+    return up(2 * Fraction(weights) * Fraction(product_bound.factor))
 
 
 def is_silent(layer: MultiHeadSelfAttention) -> bool:
@@ -285,10 +285,10 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         encodings[layer] = layer.encoding
     with ENTERING:
         if any(encoding in SOFT for encoding in encodings.values()):
-            found = f"{type(network).__name__} is within another block that softens it"
-            raise UsageError("C2A004", found, "Let that block end first, or soften a copy.")
+            reason = f"{type(network).__name__} is within another block that softens it"
+            raise UsageError("C2A004", reason, "Let that block end first, or soften a copy.")
         SOFT.update(encodings.values())
-    before = {layer: encoding.alpha.detach().clone() for layer, encoding in encodings.items()}
+    alphas = {layer: encoding.alpha.detach().clone() for layer, encoding in encodings.items()}
     try:
         for layer, encoding in encodings.items():
             encoding.alpha.data.fill_(alpha)
@@ -296,7 +296,7 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
         yield network
     finally:
         for layer, encoding in encodings.items():
-            encoding.alpha.data.copy_(before[layer])
+            encoding.alpha.data.copy_(alphas[layer])
             layer.prepare()
             SOFT.discard(encoding)
 

@@ -1,7 +1,7 @@
-"""What the tokens of a layer are: the grid on which they stand, the leading ones that do not, and windows.
+"""The tokens of a layer: their grid, leading tokens that are not on it, and windows.
 
-It is read from the run, never from the type of a network: pixels are the squares of the image's own patch embedding,
-and of what later convolutions make of it; ids of words, and frames of sound, stand on one axis.
+They are read from a run, never from the type of a network: pixels are the outputs of the patch embedding and of later
+convolutions; ids of words and frames of sound are on one axis.
 """
 
 import math
@@ -39,7 +39,7 @@ class Windows:
 class Tokens:
     """The tokens of a layer: `sides` of the grid, how many tokens are `leading` it, and its windows, if any.
 
-    `how` says in words where they were read.
+    `how` describes where they were read.
     """
 
     sides: Sides
@@ -49,19 +49,21 @@ class Tokens:
 
 
 class Sources:
-    """What may tell a grid, in the order in which the network ran it: convolutions and look-ups of ids."""
+    """What may define a grid, in the order of the run: convolutions and look-ups of ids."""
 
     def __init__(self, inputs: Any):
-        given = list(inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs])
-        tensors = [each for each in given if isinstance(each, Tensor)]
+        values = list(
+            inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else [inputs]
+        )
+        tensors = [each for each in values if isinstance(each, Tensor)]
         self.sides: list[tuple[Sides, str]] = []
         self.images = next((len(each) for each in tensors if each.ndim), None)
-        self.picture: Sides | None = next(
+        self.image_sides: Sides | None = next(
             (tuple(each.shape[2:]) for each in tensors if each.ndim == 4 and each.is_floating_point()), None
         )
 
-    def saw(self, func: Any, args: Any, result: Any) -> None:
-        """Keeps the sides of what a function of torch has made, if it can be tokens."""
+    def record(self, func: Any, args: Any, result: Any) -> None:
+        """Keeps the sides of the result of a torch function whose outputs can be tokens."""
         if func in CONVOLUTIONS and isinstance(result, Tensor):
             self.sides.append((tuple(result.shape[2 - (result.ndim < args[1].ndim) :]), "a convolution"))
         elif func is F.embedding and isinstance(args[0], Tensor) and args[0].ndim in (1, 2):
@@ -70,18 +72,18 @@ class Sources:
                 self.sides.append(((len(ids),), "ids"))
 
     def tokens(self, queries: int, keys: int, before: int) -> Tokens | str | None:
-        """The tokens of attention that ran after so many sources; why they are none; None where no source tells."""
-        known = list(dict.fromkeys(reversed(self.sides[:before])))
+        """The tokens of attention that ran after `before` sources; a reason if it has none; None if no source fits."""
+        candidates = list(dict.fromkeys(reversed(self.sides[:before])))
         if queries != keys:
-            lines = [{sides for sides, _ in known if sides == (count,)} for count in (queries, keys)]
+            lines = [{sides for sides, _ in candidates if sides == (count,)} for count in (queries, keys)]
             if all(lines):
                 return f"{queries} queries attend to {keys} keys of another line"
         for leading in range(min(MOST_LEADING, queries - 1, keys - 1) + 1):
-            for sides, how in known:
+            for sides, how in candidates:
                 if math.prod(sides) in (queries - leading, keys - leading):
                     return Tokens(sides, leading, how=how)
         for leading in (0, 1):
-            for sides, how in known:
+            for sides, how in candidates:
                 for halving in range(1, HALVINGS if len(sides) > 1 else 1):
                     merged = tuple(-(-side // 2**halving) for side in sides)
                     if math.prod(merged) in (queries - leading, keys - leading) and math.prod(merged) > 1:
@@ -90,9 +92,9 @@ class Sources:
 
     def squares(self, queries: int, keys: int) -> Tokens | None:
         """The tokens where squares of the image are tokens, behind as few others as fit."""
-        if self.picture is None or queries != keys:
+        if self.image_sides is None or queries != keys:
             return None
-        rows, columns = self.picture
+        rows, columns = self.image_sides
         for leading in range(min(MOST_LEADING, keys - 1) + 1):
             for side in range(1, min(rows, columns) + 1):
                 sides = (rows // side, columns // side)
@@ -101,53 +103,55 @@ class Sources:
         return None
 
 
-def windows_of(parts: int, fed: Tensor | None, candidates: Sequence[Tensor], sources: Sources) -> Windows | None:
-    """Where windows stand, found by their tokens: those that enter the layer, among those of the whole image.
+def windows_of(
+    parts: int, layer_input: Tensor | None, candidates: Sequence[Tensor], sources: Sources
+) -> Windows | None:
+    """The places of windows in the image, by comparing the layer's input tokens with those of the whole image.
 
     Args:
         parts: how many windows one image is cut into.
-        fed: what the layer's weights act on, (parts, tokens, channels).
+        layer_input: the input of the layer's weights, (parts, tokens, channels).
         candidates: tensors that may be the image before it was cut, (1, *sides, channels) or (1, channels, *sides).
-        sources: what tells the sides where a candidate is a sequence.
+        sources: for the sides, where a candidate is a sequence.
     """
-    if fed is None or fed.ndim < 3 or len(fed) != parts:
+    if layer_input is None or layer_input.ndim < 3 or len(layer_input) != parts:
         return None
-    cut = fed.detach().reshape(parts, -1, fed.shape[-1])
-    for whole in candidates:
-        for tokens, sides in as_tokens(whole.detach(), cut.shape[-1], sources):
+    cut = layer_input.detach().reshape(parts, -1, layer_input.shape[-1])
+    for candidate in candidates:
+        for tokens, sides in token_candidates(candidate.detach(), cut.shape[-1], sources):
             places = {row.tobytes(): place for place, row in enumerate(tokens.cpu().numpy())}
             if len(places) < len(tokens):
                 continue
             rows = cut.reshape(-1, cut.shape[-1])
-            empty = (rows == rows[:, :1]).all(-1) & (rows[:, 0] == 0)
-            found = [
+            constant = (rows == rows[:, :1]).all(-1) & (rows[:, 0] == 0)
+            indices = [
                 -1 if none else places.get(row.tobytes(), -2)
-                for row, none in zip(rows.cpu().numpy(), empty, strict=True)
+                for row, none in zip(rows.cpu().numpy(), constant, strict=True)
             ]
-            if -2 not in found and sorted(x for x in found if x >= 0) == list(range(len(tokens))):
+            if -2 not in indices and sorted(x for x in indices if x >= 0) == list(range(len(tokens))):
                 grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
-                return Windows(np.array(found).reshape(parts, -1), grid)
+                return Windows(np.array(indices).reshape(parts, -1), grid)
     return None
 
 
-def as_tokens(whole: Tensor, channels: int, sources: Sources) -> list[tuple[Tensor, Sides]]:
+def token_candidates(image: Tensor, channels: int, sources: Sources) -> list[tuple[Tensor, Sides]]:
     """A tensor of one image as tokens (tokens, channels) with the sides of their grid, in each way that fits."""
-    found: list[tuple[Tensor, Sides]] = []
-    if len(whole) != 1:
-        return found
-    if whole.ndim == 4 and whole.shape[-1] == channels:
-        found.append((whole.reshape(-1, channels), tuple(whole.shape[1:3])))
-    if whole.ndim == 4 and whole.shape[1] == channels:
-        found.append((whole[0].flatten(1).T, tuple(whole.shape[2:])))
-    if whole.ndim == 3 and whole.shape[-1] == channels:
-        tokens = sources.tokens(whole.shape[1], whole.shape[1], len(sources.sides))
+    candidates: list[tuple[Tensor, Sides]] = []
+    if len(image) != 1:
+        return candidates
+    if image.ndim == 4 and image.shape[-1] == channels:
+        candidates.append((image.reshape(-1, channels), tuple(image.shape[1:3])))
+    if image.ndim == 4 and image.shape[1] == channels:
+        candidates.append((image[0].flatten(1).T, tuple(image.shape[2:])))
+    if image.ndim == 3 and image.shape[-1] == channels:
+        tokens = sources.tokens(image.shape[1], image.shape[1], len(sources.sides))
         if isinstance(tokens, Tokens) and not tokens.leading and len(tokens.sides) == 2:
-            found.append((whole[0], tokens.sides))
-    return [(tokens.contiguous(), sides) for tokens, sides in found]
+            candidates.append((image[0], tokens.sides))
+    return [(tokens.contiguous(), sides) for tokens, sides in candidates]
 
 
-def said_of_windows(sides: Sequence[int] | None = None, placed: bool = False) -> str:
-    """The note on a layer that attends in windows, of these sides where they are known."""
+def windows_note(sides: Sequence[int] | None = None, placed: bool = False) -> str:
+    """The note on a layer that attends in windows, with their sides if they are known."""
     of_sides = "" if sides is None else f" of {'x'.join(map(str, sides))}"
     where = (
         "measured where its windows stand in the image; check-span judges one window"

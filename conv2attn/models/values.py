@@ -1,4 +1,4 @@
-"""Queries, keys, values and outputs of a layer that attends, read off its weights by the names that they have."""
+"""Queries, keys, values and outputs of a layer that attends, from its weights by their names."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ SEPARATE = (
     ("q", "k", "v"),
     ("wq", "wk", "wv"),
 )
-"""Linear layers that make queries, keys and values apart."""
+"""Separate linear layers for queries, keys and values."""
 FUSED = {"qkv": 3, "to_qkv": 3, "kv": 2}
-"""Linear layers that make several of them, and how many."""
+"""Linear layers that make several of them, and their number."""
 AFTER = ("pool_v", "norm_v")
 """Modules that act on values after their weights."""
 OUTPUTS = ("out_proj", "proj", "o_proj", "output", "out_lin", "dense", "to_out", "projection_layer")
@@ -35,8 +35,8 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     name = name.split("#")[0]
     module = network.get_submodule(name) if name not in ("", "(root)") else network
     if isinstance(module, MultiHeadSelfAttention):
-        return of_own(module)
-    heads = next((held for key in HEADS if isinstance(held := getattr(module, key, None), int)), None)
+        return own_matrices(module)
+    heads = next((value for key in HEADS if isinstance(value := getattr(module, key, None), int)), None)
     parent = network.get_submodule(name.rpartition(".")[0]) if "." in name else network
     output = first_linear(module, OUTPUTS) or first_linear(parent, OUTPUTS)
     value = value_of(module)
@@ -47,15 +47,15 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     outer = output.weight.detach().double().cpu()
     if outer.shape[1] != weight.shape[0]:
         return None
-    made = torch.einsum("ohc,hci->hoi", outer.unflatten(1, (heads, -1)), weight.unflatten(0, (heads, -1)))
+    matrices = torch.einsum("ohc,hci->hoi", outer.unflatten(1, (heads, -1)), weight.unflatten(0, (heads, -1)))
     shift = torch.zeros(outer.shape[0], dtype=torch.float64)
     if bias is not None:
         shift = shift + outer @ bias
-    return made, shift if output.bias is None else shift + output.bias.detach().double().cpu()
+    return matrices, shift if output.bias is None else shift + output.bias.detach().double().cpu()
 
 
-def of_own(layer: MultiHeadSelfAttention) -> tuple[Tensor, Tensor | None]:
-    """Those of a layer of this project, groups as blocks with zeros between them."""
+def own_matrices(layer: MultiHeadSelfAttention) -> tuple[Tensor, Tensor | None]:
+    """`matrices_of` for a layer of this project; groups are diagonal blocks."""
     return (
         layer.weights.dense().detach().double().cpu(),
         None if layer.bias is None else layer.bias.detach().double().cpu(),
@@ -63,7 +63,7 @@ def of_own(layer: MultiHeadSelfAttention) -> tuple[Tensor, Tensor | None]:
 
 
 def fused_of(module: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """The weights of queries, keys and values, or of keys and values, that stand in one matrix, and their biases."""
+    """The weights of queries, keys and values (or keys and values) that are in one matrix, and their biases."""
     weight: Any = getattr(module, "in_proj_weight", None)
     bias: Any = getattr(module, "in_proj_bias", None)
     parts = 3
@@ -72,9 +72,9 @@ def fused_of(module: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
             weight, bias, parts = layer.weight, layer.bias, count
     if not isinstance(weight, Tensor) or weight.shape[0] % parts:
         return [], []
-    apart: list[Any] = [getattr(module, f"{kind}_bias", None) for kind in "qkv"[3 - parts :]]  # timm's BEiT
-    if bias is None and isinstance(apart[-1], Tensor):
-        return [*weight.chunk(parts)], [*apart]
+    separate_biases: list[Any] = [getattr(module, f"{kind}_bias", None) for kind in "qkv"[3 - parts :]]  # timm's BEiT
+    if bias is None and isinstance(separate_biases[-1], Tensor):
+        return [*weight.chunk(parts)], [*separate_biases]
     return [*weight.chunk(parts)], [*bias.chunk(parts)] if isinstance(bias, Tensor) else []
 
 
@@ -98,8 +98,8 @@ def value_of(module: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     weights, biases = fused_of(module)
     if weights:
         return weights[-1], biases[-1] if biases else None
-    found = first_linear(module, tuple(names[2] for names in SEPARATE))
-    return None if found is None else (found.weight, found.bias)
+    layer = first_linear(module, tuple(names[2] for names in SEPARATE))
+    return None if layer is None else (layer.weight, layer.bias)
 
 
 def first_linear(module: nn.Module, names: tuple[str, ...]) -> nn.Linear | None:

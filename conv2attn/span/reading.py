@@ -14,8 +14,8 @@ from conv2attn.errors import Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
-from conv2attn.models.positions.reading import ATTENDS
-from conv2attn.models.recorder import call
+from conv2attn.models.positions.position_attention import ATTENDS
+from conv2attn.models.recorder import call_network
 from conv2attn.models.tokens import Tokens, Windows
 from conv2attn.span.arguments import as_sides, axes_named
 from conv2attn.span.arrays import MEMORY_LIMIT, check_rows, read_array, reader, rows_at_once
@@ -100,7 +100,7 @@ def read_positions(name: str, given: PositionAttention, sides: Sides | None, mem
     check_rows(name, whole, 2.0**-53)
     one_hot = bool(((whole == 0) | (whole == 1)).all())
     spread = float((given.scores.amax(-1) - given.scores.amin(-1)).max())
-    moved = 2 * given.doubt + 2.0**-53 * min(spread, UNDERFLOW)
+    moved = 2 * given.uncertainty + 2.0**-53 * min(spread, UNDERFLOW)
     return AttentionRows(
         name,
         whole.shape[1],
@@ -228,7 +228,7 @@ def tokens_met(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention],
     handles = [layer.register_forward_pre_hook(keep) for layer in layers.values()]
     try:
         with torch.no_grad():
-            call(network, inputs)
+            call_network(network, inputs)
     finally:
         for handle in handles:
             handle.remove()

@@ -204,11 +204,11 @@ class Native(TorchFunctionMode):
 
     def __init__(self):
         super().__init__()
-        self.seen: list[str] = []
+        self.attention: list[str] = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func.__name__.startswith(("conv1d", "conv2d", "conv3d", "conv_transpose")):
-            self.seen.append(func.__name__)
+            self.attention.append(func.__name__)
         return func(*args, **(kwargs or {}))
 
 
@@ -217,7 +217,7 @@ def native_calls(network: nn.Module, given) -> list[str]:
     native = Native()
     with native, torch.no_grad():
         called(network, given)
-    return sorted(native.seen)
+    return sorted(native.attention)
 
 
 @pytest.mark.parametrize(("law", "way"), LAWS, ids=lambda each: getattr(each, "__name__", each))

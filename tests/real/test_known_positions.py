@@ -17,7 +17,7 @@ from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.models.recorder import SOFTMAXES, call
+from conv2attn.models.recorder import SOFTMAXES, call_network
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Strength, Verdict
 
@@ -47,7 +47,7 @@ def own(name, network, case):
         seen = list(capture(network, case.inputs).values())
     else:
         with Softmaxes() as watch:
-            call(network, case.inputs)
+            call_network(network, case.inputs)
         seen = watch.seen[1::2] if name == "convit" else watch.seen
     return [each[:, :, case.extra :].roll(-case.extra, -1) for each in seen[: len(case.grids)]]
 
@@ -60,7 +60,7 @@ def read(network):
 def allowed(layer):
     """The rounding of two softmaxes in float64, of their scores, and of dividing by what remains."""
     spread = float((layer.scores.amax(-1) - layer.scores.amin(-1)).max())
-    return 2 * gamma(2 * layer.scores.shape[2] + int(spread) + 8, UNIT) + 4 * layer.doubt
+    return 2 * gamma(2 * layer.scores.shape[2] + int(spread) + 8, UNIT) + 4 * layer.uncertainty
 
 
 def same(layer, attention):
@@ -115,7 +115,7 @@ def test_biases_depend_on_the_displacement_alone(name):
         displacement = layer.grid.displacements()
         for offset in displacement.reshape(-1, 2).unique(dim=0):
             there = layer.scores[..., : layer.grid.shape[1]][:, (displacement == offset).all(-1)]
-            assert ((there - there[:, :1]).abs() <= 2 * layer.doubt).all()
+            assert ((there - there[:, :1]).abs() <= 2 * layer.uncertainty).all()
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -132,7 +132,7 @@ def test_convit_is_a_mixture_and_the_gates_say_of_what():
     with torch.no_grad():
         network.blocks[0].attn.gating_param.copy_(torch.logit(torch.tensor(gates * 3)))
     with torch.no_grad(), Softmaxes() as watch:
-        call(network, case.inputs)
+        call_network(network, case.inputs)
     content, positions = watch.seen[:2]
     gate = torch.tensor(gates * 3).double()[:, None, None]
     mixture = (1 - gate) * content + gate * positions

@@ -127,7 +127,7 @@ def test_every_model_of_timm_that_shares_keys_and_shapes_with_a_resnet_is_known(
     found: dict[str, list[str]] = {}
     for name in named:
         state = state_of_a_resnet(name)
-        plan = resnet.recognise(state) if state else None
+        plan = resnet.recognise_resnet(state) if state else None
         if plan is not None and plan.name != name and name not in PLAIN:
             found.setdefault(plan.name, []).append(f"timm:{name}")
     assert {name: sorted(each) for name, each in found.items()} == {

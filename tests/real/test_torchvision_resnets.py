@@ -6,7 +6,7 @@ import torchvision
 from torch import nn
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from conv2attn.models.zoo.resnet import ResNetPlan, build, recognise
+from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet, recognise_resnet
 
 PLANS = {
     "resnet18": ResNetPlan("basic", (2, 2, 2, 2)),
@@ -28,9 +28,9 @@ NETWORKS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_keys_and_shapes_are_torchvisions(name):
     with torch.device("meta"):
-        theirs, ours = torchvision.models.get_model(name).state_dict(), build(PLANS[name]).state_dict()
+        theirs, ours = torchvision.models.get_model(name).state_dict(), build_resnet(PLANS[name]).state_dict()
     assert [(key, each.shape) for key, each in ours.items()] == [(key, each.shape) for key, each in theirs.items()]
-    assert recognise(theirs) == PLANS[name]
+    assert recognise_resnet(theirs) == PLANS[name]
     assert PLANS[name].name == name
 
 
@@ -47,7 +47,7 @@ def test_forward_is_torchvisions_bit_for_bit(name):
         if isinstance(module, nn.BatchNorm2d):
             for tensor in (module.weight, module.bias, module.running_mean, module.running_var):
                 tensor.uniform_(0.5, 1.5)
-    ours, image = build(plan).eval(), torch.randn(2, plan.channels, 40, 56)
+    ours, image = build_resnet(plan).eval(), torch.randn(2, plan.channels, 40, 56)
     ours.load_state_dict(theirs.state_dict())
     expected = theirs(image)
     assert torch.isfinite(expected).all()

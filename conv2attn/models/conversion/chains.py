@@ -7,7 +7,7 @@ from typing import Any, final
 from torch import nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.models.conversion.patches import PADS, POINTWISE
+from conv2attn.models.conversion.patch_tokens import PADS, POINTWISE
 from conv2attn.models.conversion.replacement import hooked
 from conv2attn.theorem import DepthToSpace, SpaceToDepth
 
@@ -37,8 +37,8 @@ class ChainPlan:
 def chain_of(network: nn.Module) -> ChainPlan | None:
     """The plan of `network`, or None where it is more than a chain."""
     numbered = list(network._modules) == [str(place) for place in range(len(network._modules))]
-    own = (*network._parameters, *network._buffers)
-    if type(network) is not nn.Sequential or not numbered or own or any(map(altered, network.modules())):
+    tensors = (*network._parameters, *network._buffers)
+    if type(network) is not nn.Sequential or not numbered or tensors or any(map(altered, network.modules())):
         return None
     stages: list[tuple[str, dict[str, Any]]] = []
     for stage in network:
@@ -64,11 +64,11 @@ def build_chain(plan: ChainPlan) -> nn.Sequential:
         KeyError: a stage is of no class that a chain has.
         TypeError, ValueError: its arguments do not fit the class.
     """
-    built = []
+    modules = []
     for name, arguments in plan.stages:
         if name != ATTENTION:
             for number in arguments.get("patch", ()):
                 if type(number) is not int or number < 1:
                     raise ValueError(f"{name} has a patch of {number!r}")
-        built.append(nn.Identity() if name == ATTENTION else STAGES[name](**arguments))
-    return nn.Sequential(*built)
+        modules.append(nn.Identity() if name == ATTENTION else STAGES[name](**arguments))
+    return nn.Sequential(*modules)

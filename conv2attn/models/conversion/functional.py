@@ -1,4 +1,4 @@
-"""Convolutions that a network calls as functions, each as the convolution that it computes."""
+"""Functional convolutions of a network as `Convolution`s."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ OTHER_FUNCTIONS = (torch.convolution, torch._convolution, torch.conv_tbc)
 @final
 @dataclass(frozen=True, eq=False)
 class FunctionalCall:
-    """A convolution that the module `owner` calls as a function; without a `convolution`, `reason` says why."""
+    """A functional convolution in the forward of the module `owner`; `reason` says why `convolution` is None."""
 
     owner: str
     function: str
@@ -45,7 +45,7 @@ class FunctionalCall:
         return f"{self.owner or '(root)'}:{self.function}"
 
 
-def as_convolution(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Convolution:
+def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Convolution:
     """The convolution that a call of torch.nn.functional.conv* computes.
 
     Raises:
@@ -54,21 +54,21 @@ def as_convolution(function: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     name, axes = FUNCTIONS[function]
     plain = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     order = (*plain[:5], "output_padding", "groups", "dilation") if "transpose" in name else plain
-    given = {**dict(zip(order, args, strict=False)), **kwargs}
-    weight, bias, groups = given["weight"], given.get("bias"), given.get("groups", 1)
+    arguments = {**dict(zip(order, args, strict=False)), **kwargs}
+    weight, bias, groups = arguments["weight"], arguments.get("bias"), arguments.get("groups", 1)
     check_plain(name, weight, bias)
     if weight.dtype not in DTYPES:
         raise UnsupportedError("C2A102", f"{name} is called with weights of {weight.dtype}")
-    stride, dilation = (each_axis(given.get(key, 1), axes) for key in ("stride", "dilation"))
-    padding = given.get("padding", 0)
+    stride, dilation = (each_axis(arguments.get(key, 1), axes) for key in ("stride", "dilation"))
+    padding = arguments.get("padding", 0)
     if "transpose" in name:
-        amounts = each_axis(padding, axes), each_axis(given.get("output_padding", 0), axes)
+        amounts = each_axis(padding, axes), each_axis(arguments.get("output_padding", 0), axes)
         return transposed(weight, bias, stride, *amounts, groups, dilation)
-    wanted = padding if isinstance(padding, str) else each_axis(padding, axes)
-    before, after = resolve_padding(wanted, weight.shape[2:], dilation, stride)
+    amount = padding if isinstance(padding, str) else each_axis(padding, axes)
+    before, after = resolve_padding(amount, weight.shape[2:], dilation, stride)
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
 
 
-def unconverted(owner: str, function: str, found: str) -> FunctionalCall:
-    """A functional convolution that stays one, with the reason."""
-    return FunctionalCall(owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {found}")))
+def unconverted(owner: str, function: str, reason: str) -> FunctionalCall:
+    """A functional convolution that is not converted, with the reason."""
+    return FunctionalCall(owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {reason}")))

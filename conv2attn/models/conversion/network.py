@@ -24,9 +24,9 @@ from conv2attn.models.conversion.outcomes import (
     leak_warning,
     remember,
     row_of_call,
-    rows_of_the_closed,
+    unreadable_rows,
 )
-from conv2attn.models.conversion.patches import on_patches
+from conv2attn.models.conversion.patch_tokens import on_patches
 from conv2attn.models.conversion.recording import record
 from conv2attn.models.conversion.redirection import CHILD, redirect_calls
 from conv2attn.models.conversion.replacement import (
@@ -126,28 +126,28 @@ def convert(
     """
     check_network(model, "model")
     example_input = None if example_input is None else as_inputs(model, example_input)
-    closed = rows_of_the_closed(model)
-    if any(not row.name for row in closed):
+    unreadable = unreadable_rows(model)
+    if any(not row.name for row in unreadable):
         raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
     network = copy_network(model if patch is None else on_patches(model, patch))
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
-    selection, names = Selection.of(only, skip), names_in(network)
+    selection, names = Selection.of(only, skip), module_names(network)
     rows, refused = attend_in_layers(network, names, settings, selection)
-    seen = record(copy_network(network), example_input) if example_input is not None else None
-    of_calls = {call: [*names[call.owner], call.name] for call in (seen.calls.values() if seen else ())}
-    known = (*map(names.__getitem__, rows), *of_calls.values())
-    selection.check([name for each in known for name in each], "convolution")
-    attending = [call for call, known in of_calls.items() if selection.wants(*known)]
-    if "" in refused and not attending:
+    recorder = record(copy_network(network), example_input) if example_input is not None else None
+    call_names = {call: [*names[call.owner], call.name] for call in (recorder.calls.values() if recorder else ())}
+    all_names = (*map(names.__getitem__, rows), *call_names.values())
+    selection.check([name for each in all_names for name in each], "convolution")
+    converted_calls = [call for call, all_names in call_names.items() if selection.wants(*all_names)]
+    if "" in refused and not converted_calls:
         raise refused[""]
-    redirect_calls(network, attending, settings, [call for call in of_calls if call not in attending])
-    for name, asker in (seen.asked if seen else {}).items():
-        rows[name] = with_remark(rows[name], f"{asker} asks for its class, which is no convolution's")
-    owners = {call.owner for call in of_calls}
-    of_layers = (row for name, row in rows.items() if name not in owners)
-    told = (row_of_call(call, call in attending, settings) for call in of_calls)
-    looked = "checked on the example input" if seen else "not looked for, without an example input"
-    remember(network, Conversion((*closed, *of_layers, *told), looked))
+    redirect_calls(network, converted_calls, settings, [call for call in call_names if call not in converted_calls])
+    for name, caller in (recorder.class_readers if recorder else {}).items():
+        rows[name] = with_remark(rows[name], f"{caller} asks for its class, which is no convolution's")
+    owners = {call.owner for call in call_names}
+    layer_rows = (row for name, row in rows.items() if name not in owners)
+    call_rows = (row_of_call(call, call in converted_calls, settings) for call in call_names)
+    functional_calls = "checked on the example input" if recorder else "not looked for, without an example input"
+    remember(network, Conversion((*unreadable, *layer_rows, *call_rows), functional_calls))
     for warning in warnings_about(network, settings):
         warnings.warn(warning, stacklevel=2)
     return network
@@ -156,29 +156,29 @@ def convert(
 def attend_in_layers(
     network: nn.Module, names: Mapping[str, Sequence[str]], settings: Settings, selection: Selection
 ) -> tuple[dict[str, ConversionRow], dict[str, Conv2AttnError]]:
-    """Makes the convolution layers of `network` attention, and says what became of each; and the errors of those left.
+    """Converts the convolution layers of `network`; returns a row for each, and the errors of the unsupported ones.
 
     Raises:
-        UsageError: an argument is out of range; the name of the layer is in front.
+        UsageError: an argument is out of range; the message begins with the name of the layer.
     """
-    rows, refused = dict[str, ConversionRow](), dict[str, Conv2AttnError]()
+    rows, errors = dict[str, ConversionRow](), dict[str, Conv2AttnError]()
     for name, module in [*network.named_modules()]:
         if not isinstance(module, STOCK) or CHILD in module._modules:
             continue
         signature, outcome, reason = describe(module), SKIPPED, "on request"
         if selection.wants(*names[name]):
             try:
-                with naming(name):
+                with error_prefix(name):
                     attend(module, name, settings)
                 outcome, reason = CONVERTED, leak_warning(settings, attention_layers(module)[""].dimensions)
             except UnsupportedError as error:
-                refused[name], outcome, reason = error, UNSUPPORTED, str(error)
+                errors[name], outcome, reason = error, UNSUPPORTED, str(error)
         rows[name] = ConversionRow(name, signature, outcome, reason)
-    return rows, refused
+    return rows, errors
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def error_prefix(name: str) -> Iterator[None]:
     """Puts the name of a layer in front of errors about it."""
     try:
         yield
@@ -186,39 +186,39 @@ def naming(name: str) -> Iterator[None]:
         raise type(error)(error.code, f"{name}: {error.found}" if name else error.found, error.remedy) from error
 
 
-def names_in(network: nn.Module) -> dict[str, list[str]]:
-    """All names of each module by its first; the network itself is (root) too."""
-    known: dict[nn.Module, list[str]] = {}
+def module_names(network: nn.Module) -> dict[str, list[str]]:
+    """All names of each module, by its first name; the network itself is also called (root)."""
+    names: dict[nn.Module, list[str]] = {}
     for name, module in network.named_modules(remove_duplicate=False):
-        known.setdefault(module, []).append(name)
-    known[network].append("(root)")
-    return {each[0]: each for each in known.values()}
+        names.setdefault(module, []).append(name)
+    names[network].append("(root)")
+    return {each[0]: each for each in names.values()}
 
 
 def with_remark(row: ConversionRow, remark: str) -> ConversionRow:
-    """A row with one more thing to know."""
+    """`row` with a remark appended to its reason."""
     return replace(row, reason="; ".join(filter(None, (row.reason, remark))))
 
 
-def nothing_in(network: nn.Module) -> str:
-    """What is said of a network without a convolution that can be converted: those of graphs are others."""
+def no_convolution_text(network: nn.Module) -> str:
+    """The text of the warning about a network without convertible convolutions; graph convolutions are mentioned."""
     kinds = {
         type(module).__name__ for module in network.modules() if type(module).__module__.partition(".")[0] in READERS
     }
     graphs = sorted(kind for kind in kinds if kind.endswith("Conv"))
     if graphs:
-        told = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
-        return f"{told}, each of which as_basis(layer, graph) reads or refuses"
+        reason = f"{type(network).__name__} has convolutions of graphs alone ({', '.join(graphs)})"
+        return f"{reason}, each of which as_basis(layer, graph) reads or refuses"
     return f"{type(network).__name__} has no convolution"
 
 
 def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2AttnWarning]:
-    """Notes on a conversion, to be read before its result is used."""
+    """The warnings about a converted network."""
     layers = attention_layers(network).values()
     if not layers and not conversion_of(network).rows:
-        yield Conv2AttnWarning("C2A109", f"{nothing_in(network)}: this is a plain copy of it")
+        yield Conv2AttnWarning("C2A109", f"{no_convolution_text(network)}: this is a plain copy of it")
     encodings = [layer.encoding for layer in layers if settings.trainable]
     alphas = [least for each in encodings if isinstance(each, HeadPositions) for least in each.alpha.tolist()]
     if alphas and min(alphas) >= SURE_ALPHA:
-        found = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
-        yield Conv2AttnWarning("C2A132", found)
+        reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
+        yield Conv2AttnWarning("C2A132", reason)

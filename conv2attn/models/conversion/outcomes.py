@@ -12,7 +12,7 @@ from conv2attn.bounds import leaked_mass
 from conv2attn.errors import AlphaError, Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FunctionalCall
 from conv2attn.models.conversion.redirection import CHILD
-from conv2attn.models.conversion.replacement import Settings, kind_of, present
+from conv2attn.models.conversion.replacement import Settings, class_name, current_convolution
 from conv2attn.theorem import STOCK
 
 CONVERTED, SKIPPED, UNSUPPORTED = "converted", "skipped", "unsupported"
@@ -38,7 +38,7 @@ class ConversionRow:
 @final
 @dataclass(frozen=True)
 class Conversion:
-    """The outcomes for all convolutions of a network, and how its functional calls were looked for."""
+    """The outcomes for all convolutions of a network, and how its functional calls were searched."""
 
     rows: tuple[ConversionRow, ...]
     functional_calls: str
@@ -50,22 +50,19 @@ class Conversion:
 
 
 def remember(network: nn.Module, conversion: Conversion) -> nn.Module:
-    """`network`, which remembers what became of its convolutions.
-
-    In an attribute of the network, because copies, pickles and files of it have to remember it as well.
-    """
-    kept: dict[str, Any] = {MEMORY: conversion}
+    """Stores `conversion` on `network`, so that copies, pickles and files keep it; returns the network."""
+    attributes: dict[str, Any] = {MEMORY: conversion}
     if callable(getattr(type(network), SAVE, None)):
-        kept[SAVE] = WarnedSave(network)
-    vars(network).update(kept)
+        attributes[SAVE] = WarnedSave(network)
+    vars(network).update(attributes)
     if isinstance(network, torch.fx.GraphModule):
-        network.meta.setdefault("_user_preserved_attributes", {}).update(kept)
+        network.meta.setdefault("_user_preserved_attributes", {}).update(attributes)
     return network
 
 
 @final
 class WarnedSave:
-    """`save_pretrained` of a converted network of transformers: warns that another one is rebuilt from that."""
+    """`save_pretrained` of a converted network of transformers, which warns that loading rebuilds the convolutions."""
 
     def __init__(self, owner: nn.Module):
         self.owner = owner
@@ -101,26 +98,26 @@ def remembered(network: nn.Module) -> Conversion | None:
 
 
 def leak_warning(settings: Settings, axes: int) -> str:
-    """A note on an alpha that is a number below 46: that it leaks, and how much."""
+    """A note on the leak of an alpha below 46; empty otherwise."""
     if isinstance(settings.alpha, str) or (alpha := float(settings.alpha)) >= SURE_ALPHA:
         return ""
     leak = leaked_mass(alpha, axes)
-    found = f"alpha={alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
-    return str(AlphaError("C2A131", found))
+    text = f"alpha={alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
+    return str(AlphaError("C2A131", text))
 
 
 def describe(module: nn.Module) -> str:
     """A convolution in one line: `Conv2d 3->64 k7 s2`; its class alone where it cannot be read."""
     try:
-        with present(module) as convolution:
-            return convolution.describe(kind_of(module))
+        with current_convolution(module) as convolution:
+            return convolution.describe(class_name(module))
     except Conv2AttnError:
-        return kind_of(module)
+        return class_name(module)
 
 
-def row_of_call(call: FunctionalCall, wanted: bool, settings: Settings) -> ConversionRow:
+def row_of_call(call: FunctionalCall, converted: bool, settings: Settings) -> ConversionRow:
     """The row of a functional call."""
-    if not wanted:
+    if not converted:
         return ConversionRow(call.name, call.signature, SKIPPED, "on request")
     if call.convolution is None:
         return ConversionRow(call.name, call.signature, UNSUPPORTED, call.reason)
@@ -129,8 +126,8 @@ def row_of_call(call: FunctionalCall, wanted: bool, settings: Settings) -> Conve
     )
 
 
-def rows_of_the_closed(network: nn.Module) -> list[ConversionRow]:
-    """The convolutions that cannot be read at all: with quantised weights, or compiled by torch.jit."""
+def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
+    """Rows for convolutions with quantised weights or compiled by torch.jit, which cannot be converted."""
     rows = []
     for name, module in network.named_modules():
         kind, reason = type(module).__name__, ""
@@ -139,12 +136,12 @@ def rows_of_the_closed(network: nn.Module) -> list[ConversionRow]:
         elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
             reason = "has quantised weights"
         if reason and "Conv" in kind:
-            found = str(UnsupportedError("C2A102", f"{name or 'the network'} ({kind}) {reason}"))
-            rows.append(ConversionRow(name, kind, UNSUPPORTED, found))
+            text = str(UnsupportedError("C2A102", f"{name or 'the network'} ({kind}) {reason}"))
+            rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
     return rows
 
 
-def convolutions(network: nn.Module) -> dict[str, nn.Module]:
-    """The convolution layers of `network`, each under its first name, that do not attend already."""
-    named = network.named_modules()
-    return {name: module for name, module in named if isinstance(module, STOCK) and CHILD not in module._modules}
+def convolution_layers(network: nn.Module) -> dict[str, nn.Module]:
+    """The unconverted convolution layers of `network`, by their first names."""
+    modules = network.named_modules()
+    return {name: module for name, module in modules if isinstance(module, STOCK) and CHILD not in module._modules}

@@ -15,17 +15,17 @@ from conv2attn.models.conversion.functional import (
     FUNCTIONS,
     OTHER_FUNCTIONS,
     FunctionalCall,
-    as_convolution,
+    convolution_of_call,
     unconverted,
 )
 from conv2attn.theorem import STOCK, has_own_forward
 
 
-class Recorder(TorchFunctionMode):
-    """Notes each functional convolution of a network with the module whose forward is running.
+class CallRecorder(TorchFunctionMode):
+    """Records each functional convolution of a network with the module whose forward is running.
 
-    Also noted is whose code asks for the class of an attention layer, which is no convolution's any more. The network
-    is a copy made for it: the forward of each module, and the class of each attention layer, is replaced.
+    It also records modules whose code reads the class of an attention layer. The recorder replaces the forward of each
+    module and the class of each attention layer, so the network must be a copy.
     """
 
     def __init__(self, network: nn.Module):
@@ -34,37 +34,39 @@ class Recorder(TorchFunctionMode):
         self.layers = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_stock(each)}
         self.running: list[nn.Module] = []
         self.calls: dict[tuple[str, str], FunctionalCall] = {}
-        self.asked: dict[str, str] = {}
+        self.class_readers: dict[str, str] = {}
         for module in self.names:
             if not isinstance(module, torch.jit.ScriptModule):
-                self.watch(module)
+                self.record_running(module)
 
-    def watch(self, module: nn.Module) -> None:
-        """Makes the forward of `module` say when it is running."""
+    def record_running(self, module: nn.Module) -> None:
+        """Replaces the forward of `module` by one that keeps `running` up to date."""
         forward = module.forward
 
-        def noted(*args: Any, **kwargs: Any) -> Any:
+        def recorded_forward(*args: Any, **kwargs: Any) -> Any:
             self.running.append(module)
             try:
                 return forward(*args, **kwargs)
             finally:
                 self.running.pop()
 
-        vars(module)["forward"] = noted
+        vars(module)["forward"] = recorded_forward
         if isinstance(module, MultiHeadSelfAttention):
-            module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.ask)})
+            module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.class_of)})
 
-    def ask(self, layer: nn.Module) -> type:
-        """The class of a layer; notes the network's own code that asks whether it is of another one."""
+    def class_of(self, layer: nn.Module) -> type:
+        """The class of a layer; records the module whose code reads it."""
         frame = inspect.currentframe()
-        asking = frame and frame.f_back
-        caller = asking and asking.f_locals.get(next(iter(asking.f_code.co_varnames), ""))  # a method's own object
+        calling_frame = frame and frame.f_back
+        caller = calling_frame and calling_frame.f_locals.get(
+            next(iter(calling_frame.f_code.co_varnames), "")
+        )  # a method's own object
         if isinstance(caller, nn.Module) and caller in self.names and caller is not layer:
-            self.asked[self.names[layer]] = type(caller).__name__
+            self.class_readers[self.names[layer]] = type(caller).__name__
         return MultiHeadSelfAttention
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Notes `func` if it is a convolution called outside a convolution layer, and computes it."""
+        """Computes `func`, and records it if it is a convolution called outside a convolution layer."""
         owner = self.running[-1] if self.running else None
         if owner not in self.layers:
             if func in FUNCTIONS:
@@ -80,16 +82,16 @@ class Recorder(TorchFunctionMode):
             return self.note_unconverted(None, function, f"calls {function} in a hook")
         reason, convolution = "", None
         try:
-            convolution = as_convolution(func, args, kwargs)
+            convolution = convolution_of_call(func, args, kwargs)
         except Conv2AttnError as error:
             reason = str(error)
         call = FunctionalCall(self.names[module], function, convolution, reason)
         self.calls[call.owner, call.signature] = call
 
-    def note_unconverted(self, module: nn.Module | None, function: str, found: str) -> None:
+    def note_unconverted(self, module: nn.Module | None, function: str, reason: str) -> None:
         """Keeps one record of the calls of a function that is not converted."""
         owner = "" if module is None else self.names[module]
-        self.calls[owner, function] = unconverted(owner, function, found)
+        self.calls[owner, function] = unconverted(owner, function, reason)
 
 
 def is_stock(module: nn.Module) -> bool:
@@ -97,24 +99,24 @@ def is_stock(module: nn.Module) -> bool:
     return isinstance(module, STOCK) and not has_own_forward(module)
 
 
-def record(trial: nn.Module, example: Any) -> Recorder:
-    """Records one run on `example` of `trial`, a network with attention in it, made to be thrown away.
+def record(network: nn.Module, example: Any) -> CallRecorder:
+    """Records one run on `example` of `network`, a network with attention in it, made to be thrown away.
 
     Raises:
         UnsupportedError: its code asks an attention layer for what only a convolution has (C2A108).
         UsageError: it does not run on the example (C2A009).
     """
-    layers = {id(each): name for name, each in trial.named_modules() if isinstance(each, MultiHeadSelfAttention)}
-    recorder = Recorder(trial)
-    with running(trial, example):
+    layers = {id(each): name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
+    recorder = CallRecorder(network)
+    with running(network, example):
         try:
             with recorder:
-                run_on(trial, example)
+                run_on(network, example)
         except AttributeError as error:
             if (name := layers.get(id(error.obj))) is None:
                 raise
-            found = f"{name}: the network's own code reads its {error.name}"
-            raise UnsupportedError("C2A108", found, "Leave that layer unconverted with skip.") from error
+            reason = f"{name}: the network's own code reads its {error.name}"
+            raise UnsupportedError("C2A108", reason, "Leave that layer unconverted with skip.") from error
     return recorder
 
 

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Weights
 from conv2attn.errors import EngineError, UnsupportedError
-from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, as_convolution
+from conv2attn.models.conversion.functional import FUNCTIONS, FunctionalCall, convolution_of_call
 from conv2attn.models.conversion.replacement import Settings
 from conv2attn.theorem import STOCK, Convolution, attention_for
 
@@ -23,11 +23,10 @@ CHILD = "attending_calls"
 
 
 class AttendingCalls(nn.Module):
-    """The attention that stands for the functional convolutions of one module: one layer a geometry.
+    """The attention layers that replace the functional convolutions of one module: one layer per geometry.
 
-    The layers hold positions only: the weights are those of the call, wherever the network keeps them. Those of
-    geometries met after the conversion are no parameters and not in the state dict. `untouched` names functions that
-    stay convolutions.
+    The layers hold positions only; the weights are those of each call. Layers for geometries that first appear after
+    the conversion are neither parameters nor in the state dict. `untouched` names functions that stay convolutions.
     """
 
     def __init__(self, settings: Settings, untouched: Sequence[str] = ()):
@@ -35,7 +34,7 @@ class AttendingCalls(nn.Module):
         self.settings, self.untouched = settings, tuple(untouched)
         self.geometries: list[tuple[Any, ...]] = []
         self.layers = nn.ModuleList()
-        self.met: dict[tuple[Any, ...], MultiHeadSelfAttention] = {}
+        self.later_layers: dict[tuple[Any, ...], MultiHeadSelfAttention] = {}
 
     def expect(self, convolution: Convolution, name: str) -> None:
         """Registers the attention for the geometry of `convolution`."""
@@ -49,28 +48,28 @@ class AttendingCalls(nn.Module):
         return self.layer_for(convolution)(image, weights=weights)
 
     def layer_for(self, convolution: Convolution) -> nn.Module:
-        """The attention for the geometry of `convolution`, made if it was not met before.
+        """The attention for the geometry of `convolution`, made at its first call.
 
         Raises:
-            EngineError: a graph is being traced, in which nothing can be made (C2A203).
+            EngineError: the geometry is new while a graph is traced (C2A203).
         """
         geometry = geometry_of(convolution)
         if geometry in self.geometries:
             return self.layers[self.geometries.index(geometry)]
-        if geometry not in self.met:
+        if geometry not in self.later_layers:
             if torch.compiler.is_compiling():
-                found = f"a functional convolution of kernel {convolution.kernel_size} was not met before tracing"
-                raise EngineError("C2A203", found, "Call the network once on an input with these sides before that.")
+                reason = f"a functional convolution of kernel {convolution.kernel_size} was not met before tracing"
+                raise EngineError("C2A203", reason, "Call the network once on an input with these sides before that.")
             layer = positions_for(convolution, replace(self.settings, trainable=False), "a functional convolution")
-            self.met.setdefault(geometry, layer)
-        layer, like = self.met[geometry], self.layers[0]
-        assert isinstance(like, MultiHeadSelfAttention)
-        layer.engine, layer.memory_limit = like.engine, like.memory_limit
+            self.later_layers.setdefault(geometry, layer)
+        layer, template = self.later_layers[geometry], self.layers[0]
+        assert isinstance(template, MultiHeadSelfAttention)
+        layer.engine, layer.memory_limit = template.engine, template.memory_limit
         return layer
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "AttendingCalls":
         super()._apply(fn, recurse)
-        for layer in self.met.values():
+        for layer in self.later_layers.values():
             layer._apply(fn)
         return self
 
@@ -85,8 +84,8 @@ def geometry_of(convolution: Convolution) -> tuple[Any, ...]:
 
 def positions_for(convolution: Convolution, settings: Settings, name: str) -> MultiHeadSelfAttention:
     """The attention of `convolution` without its weights."""
-    of_heads = replace(settings, content="none", d_head=None, max_error=None).arguments()
-    layer = attention_for(convolution, **of_heads)
+    arguments = replace(settings, content="none", d_head=None, max_error=None).arguments()
+    layer = attention_for(convolution, **arguments)
     layer.weight = layer.bias = None
     layer.name = name
     return layer
@@ -109,7 +108,7 @@ class Redirection(TorchFunctionMode):
             if FUNCTIONS[func][0] in self.calls.untouched:
                 return func(*args, **kwargs)
             try:
-                convolution = as_convolution(func, args, kwargs)
+                convolution = convolution_of_call(func, args, kwargs)
             except UnsupportedError:
                 return func(*args, **kwargs)
             return self.calls(convolution, image, partial(func, *args, **kwargs))
@@ -131,7 +130,7 @@ def resume(*_: Any) -> None:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """While active, no redirection is that was active before."""
+    """Pauses the active redirections within the block."""
     pause()
     try:
         yield
@@ -168,28 +167,28 @@ class AttendedForward:
 def redirect_calls(
     network: nn.Module, calls: Iterable[FunctionalCall], settings: Settings, untouched: Iterable[FunctionalCall]
 ) -> None:
-    """Makes the owners of `calls` compute their functional convolutions by attention, those of `untouched` not."""
+    """Makes the owners of `calls` compute these functional convolutions by attention; `untouched` calls stay."""
     owners: dict[str, AttendingCalls] = {}
-    left = [(call.owner, call.function) for call in untouched]
+    untouched_calls = [(call.owner, call.function) for call in untouched]
     for call in calls:
         if call.owner not in owners:
-            functions = [function for owner, function in left if owner == call.owner]
+            functions = [function for owner, function in untouched_calls if owner == call.owner]
             owners[call.owner] = AttendingCalls(settings, functions)
         if call.convolution is not None:
             owners[call.owner].expect(call.convolution, call.name)
     redirect_owners(network, owners)
     if owners:
-        leave_alone(network.get_submodule(owner) for owner, _ in left if owner not in owners)
+        leave_alone(network.get_submodule(owner) for owner, _ in untouched_calls if owner not in owners)
 
 
 def redirect_owners(network: nn.Module, owners: Mapping[str, AttendingCalls]) -> None:
-    """Puts the attention of functional convolutions into the modules of these names; other convolutions stay alone."""
+    """Adds the attention of functional convolutions to the modules with these names."""
     for name, attending in owners.items():
         owner = network.get_submodule(name)
         attending.train(owner.training)
         forward = vars(owner).get("forward")
-        own = forward.replaced if isinstance(forward, AttendedForward) else forward
-        parts = {CHILD: attending, "forward": AttendedForward(owner, own)}
+        replaced = forward.replaced if isinstance(forward, AttendedForward) else forward
+        parts = {CHILD: attending, "forward": AttendedForward(owner, replaced)}
         owner.add_module(CHILD, attending)
         vars(owner)["forward"] = parts["forward"]
         if isinstance(owner, fx.GraphModule):  # whose copies hold what their graph reads, and this

@@ -1,4 +1,4 @@
-"""One convolution layer of a network becomes an attention layer where it stands, with all that it holds."""
+"""One convolution layer of a network becomes an attention layer in place, with its hooks, buffers and attributes."""
 
 import copy
 from collections.abc import Iterator
@@ -52,9 +52,9 @@ def attend(module: nn.Module, name: str, settings: Settings) -> None:
     """Makes `module` the attention that computes what this convolution does now.
 
     Raises:
-        UnsupportedError, UsageError: as `present`, `theorem.attention_for` and `become`.
+        UnsupportedError, UsageError: as `current_convolution`, `theorem.attention_for` and `become`.
     """
-    with present(module) as convolution:
+    with current_convolution(module) as convolution:
         layer = attention_for(convolution, **settings.arguments())
     layer.name = name or "attention"
     for factor in (layer.value, layer.output):
@@ -74,18 +74,18 @@ def become(module: nn.Module, layer: MultiHeadSelfAttention) -> None:
     """
     attributes = {key: part for key, part in vars(layer).items() if not key.startswith("_") and key not in SHARED}
     parameters = {key: part for key, part in layer._parameters.items() if key not in SHARED}
-    held = {*vars(module), *module._parameters, *module._buffers, *module._modules} - SHARED
-    if clash := sorted(held & {*attributes, *parameters, *layer._modules, *OF_ATTENTION}):
-        raise UnsupportedError("C2A106", f"{kind_of(module)} has a {clash[0]} of its own", "Give it another name.")
-    extras = additions_of(type(module))
+    names = {*vars(module), *module._parameters, *module._buffers, *module._modules} - SHARED
+    if clash := sorted(names & {*attributes, *parameters, *layer._modules, *OF_ATTENTION}):
+        raise UnsupportedError("C2A106", f"{class_name(module)} has a {clash[0]} of its own", "Give it another name.")
+    extras = subclass_attributes(type(module))
     if layer.weight is None and "weight" not in module._parameters:
-        found = f"{kind_of(module)} computes its weight, which value and output would replace"
-        raise UnsupportedError("C2A106", found, "Leave d_head and max_error unset, or make its weight plain.")
+        reason = f"{class_name(module)} computes its weight, which value and output would replace"
+        raise UnsupportedError("C2A106", reason, "Leave d_head and max_error unset, or make its weight plain.")
     try:
         module.__class__ = attending_class(module)
     except TypeError as error:  # slots
-        found = f"{kind_of(module)} keeps attributes in slots, which attention has not"
-        raise UnsupportedError("C2A106", found, "Leave __slots__ out of its class.") from error
+        reason = f"{class_name(module)} keeps attributes in slots, which attention has not"
+        raise UnsupportedError("C2A106", reason, "Leave __slots__ out of its class.") from error
     if layer.weight is None:
         del module._parameters["weight"]
         vars(module)["weight"] = None
@@ -104,25 +104,27 @@ def attending_class(module: nn.Module) -> type[MultiHeadSelfAttention]:
     """The class of the attention that takes the place of `module`: with the parametrisations of torch, one over it."""
     if not is_parametrized(module):
         return MultiHeadSelfAttention
-    own = {key: part for key, part in vars(type(module)).items() if key not in ("__dict__", "__weakref__", "__doc__")}
-    return type(f"Parametrized{MultiHeadSelfAttention.__name__}", (MultiHeadSelfAttention,), own)
+    namespace = {
+        key: part for key, part in vars(type(module)).items() if key not in ("__dict__", "__weakref__", "__doc__")
+    }
+    return type(f"Parametrized{MultiHeadSelfAttention.__name__}", (MultiHeadSelfAttention,), namespace)
 
 
-def additions_of(kind: type) -> dict[str, Any]:
+def subclass_attributes(kind: type) -> dict[str, Any]:
     """The functions and plain values that subclasses of torch's convolutions add, by name."""
     classes = [each for each in reversed(kind.__mro__) if not each.__module__.startswith(("torch.", "builtins"))]
     added = {key: part for each in classes for key, part in vars(each).items() if not key.startswith("__")}
     return {key: part for key, part in added.items() if isinstance(part, FunctionType) or not hasattr(part, "__get__")}
 
 
-def kind_of(module: nn.Module) -> str:
+def class_name(module: nn.Module) -> str:
     """The name of the class of a convolution, without a parametrisation's."""
     return type(module).__name__.removeprefix("Parametrized")
 
 
 @contextmanager
-def standing_still(module: nn.Module) -> Iterator[None]:
-    """Meanwhile, `module` has the weight that it computes in evaluation mode, in which spectral norms stand still."""
+def evaluated_weight(module: nn.Module) -> Iterator[None]:
+    """Within the block `module` has the weight of evaluation mode, in which spectral norms do not iterate."""
     modes = {part: part.training for part in module.modules()}
     try:
         module.eval()
@@ -135,20 +137,20 @@ def standing_still(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def present(module: nn.Module) -> Iterator[Convolution]:
-    """The convolution that `module` is now, read while it stands still.
+def current_convolution(module: nn.Module) -> Iterator[Convolution]:
+    """The convolution that `module` computes now, with its weight as in evaluation mode.
 
     Raises:
         UnsupportedError, UsageError: as `theorem.read`; the weight is on the meta device (C2A103).
     """
-    with standing_still(module):
+    with evaluated_weight(module):
         convolution = read(module)
         if convolution.weight.is_meta:
             raise UnsupportedError("C2A103", f"{type(module).__name__} is on the meta device, so it has no weights")
         yield convolution
 
 
-def weight_moves(module: nn.Module) -> bool:
+def weight_changes(module: nn.Module) -> bool:
     """Whether each call of `module` changes its weight: in training mode a spectral norm iterates."""
     iterating = any(isinstance(part, _SpectralNorm) and part.training for part in module.modules())
     computed = any(isinstance(hook, SpectralNorm) for hook in reparametrisations(module).values())
@@ -161,7 +163,7 @@ def reparametrisations(module: nn.Module) -> dict[int, Any]:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether hooks may change what a module is given or returns, beside those that compute a weight."""
+    """Whether a module has hooks other than those that compute a weight."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     return len(hooks) > len(reparametrisations(module))
 
@@ -179,8 +181,8 @@ def copy_network(network: nn.Module) -> Any:
     """
     attributes = (value for module in network.modules() for value in vars(module).values())
     computed = [value for value in attributes if isinstance(value, Tensor) and not value.is_leaf]
-    given = {id(tensor): tensor.detach().clone() for tensor in computed}
-    memo: dict[int, Any] = dict(given)
+    detached = {id(tensor): tensor.detach().clone() for tensor in computed}
+    memo: dict[int, Any] = dict(detached)
     copied = copy.deepcopy(network, memo)
     for graph in (each for each in network.modules() if isinstance(each, torch.fx.GraphModule)):  # its copy drops it
         twin, forward = memo.get(id(graph)), vars(graph).get("forward")
@@ -193,7 +195,7 @@ def copy_network(network: nn.Module) -> Any:
     if not (uncopied := [module for module in copied.modules() if module in originals]):
         return copied
     emptied = {module: type(module).__new__(type(module)) for module in uncopied}
-    memo = {**given, **{id(module): empty for module, empty in emptied.items()}}
+    memo = {**detached, **{id(module): empty for module, empty in emptied.items()}}
     for module, empty in emptied.items():
         vars(empty).update({key: copy.deepcopy(value, memo) for key, value in vars(module).items()})
     return copy.deepcopy(network, memo)

@@ -3,13 +3,13 @@
 from torch import nn
 
 from conv2attn.models.frontends.registry import First, first_layer
-from conv2attn.models.positions.absolute import attention_of_positions, first_of
-from conv2attn.models.positions.attention import PositionAttention, Unread
-from conv2attn.models.positions.places import Place
+from conv2attn.models.positions.absolute import attention_of_positions, first_positions
+from conv2attn.models.positions.module_places import ModulePlace
+from conv2attn.models.positions.position_scores import PositionAttention, Unread
 
 
 @first_layer("modeling_bert.BertModel")
-def bert(place: Place) -> First:
+def bert(place: ModulePlace) -> First:
     """A line of tokens, all of them positions; a norm stands behind the embeddings."""
     network = place.module
     layer = network.encoder.layer[0].attention.self
@@ -19,17 +19,19 @@ def bert(place: Place) -> First:
 
 
 @first_layer("modeling_distilbert.DistilBertModel")
-def distilbert(place: Place) -> First:
-    """DistilBERT: the parts of BERT by other names; positions may be sinusoidal."""
+def distilbert(place: ModulePlace) -> First:
+    """DistilBERT: BERT's parts under other names; positions may be sinusoidal."""
     network = place.module
     layer = network.transformer.layer[0].attention
     return layer, on_line(place, layer.q_lin, layer.k_lin, layer.n_heads, layer.scaling)
 
 
-def on_line(place: Place, query: nn.Linear, key: nn.Linear, heads: int, scale: float) -> PositionAttention:
+def on_line(place: ModulePlace, query: nn.Linear, key: nn.Linear, heads: int, scale: float) -> PositionAttention:
     """Attention by position of the first layer of an encoder of sentences, over as many tokens as the grid asks for."""
     embeddings = place.module.embeddings
     table = embeddings.position_embeddings.weight
     length = place.grid[0] if place.grid is not None and len(place.grid) == 1 else len(table)
     norms = (embeddings.LayerNorm,)
-    return attention_of_positions(first_of(table, length), query, key, heads, grid=(length,), norms=norms, scale=scale)
+    return attention_of_positions(
+        first_positions(table, length), query, key, heads, grid=(length,), norms=norms, scale=scale
+    )

@@ -2,12 +2,12 @@
 
 from conv2attn.models.frontends.registry import First, first_layer
 from conv2attn.models.positions.absolute import attention_of_positions
-from conv2attn.models.positions.attention import Unread
-from conv2attn.models.positions.places import Place
+from conv2attn.models.positions.module_places import ModulePlace
+from conv2attn.models.positions.position_scores import Unread
 
 
 @first_layer("modeling_dinov2.Dinov2Model")
-def dinov2(place: Place) -> First:
+def dinov2(place: ModulePlace) -> First:
     """A class token with a position, and patches, as at the size that it was trained for. Source: Oquab et al. 2023."""
     network = place.module
     block, embeddings = network.encoder.layer[0], network.embeddings
@@ -15,7 +15,7 @@ def dinov2(place: Place) -> First:
     side = round((len(positions) - 1) ** 0.5)
     if side**2 != len(positions) - 1:
         return layer, Unread(f"its {len(positions) - 1} positions are not those of a square")
-    found = attention_of_positions(
+    attention = attention_of_positions(
         positions[1:],
         layer.q_proj,
         layer.k_proj,
@@ -25,4 +25,4 @@ def dinov2(place: Place) -> First:
         scale=layer.scaling,
         others=positions[:1],
     )
-    return layer, found
+    return layer, attention

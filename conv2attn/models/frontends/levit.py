@@ -4,9 +4,9 @@ import math
 
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.models.frontends.registry import relative
-from conv2attn.models.positions.attention import PositionAttention
-from conv2attn.models.positions.biases import BIAS, dtype_of
-from conv2attn.models.positions.places import Place
+from conv2attn.models.positions.bias_tables import BIAS, parameter_dtype
+from conv2attn.models.positions.module_places import ModulePlace
+from conv2attn.models.positions.position_scores import PositionAttention
 
 
 @relative(
@@ -16,7 +16,7 @@ from conv2attn.models.positions.places import Place
     "modeling_levit.LevitAttention",
     "modeling_levit.LevitAttentionSubsample",
 )
-def levit(place: Place) -> PositionAttention:
+def levit(place: ModulePlace) -> PositionAttention:
     """A bias for each `(|dx|, |dy|)`; where the layer shrinks the image, only every stride-th pixel asks.
 
     Source: Graham et al. 2021, Sec. 4.5; timm, transformers, facebookresearch/LeViT.
@@ -29,4 +29,4 @@ def levit(place: Place) -> PositionAttention:
     if index.shape[0] < index.shape[1]:
         stride = next(s for part in module.modules() if isinstance(s := getattr(part, "stride", None), int))
     grid = AttentionGrid(keys, Sites((stride, stride), (0, 0), (0, 0)))
-    return PositionAttention(biases[:, index], grid, dtype_of(place), BIAS)
+    return PositionAttention(biases[:, index], grid, parameter_dtype(place), BIAS)

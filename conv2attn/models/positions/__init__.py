@@ -1,7 +1,7 @@
-"""Attention by position alone, computed from the parameters of other people's models; nothing is run."""
+"""Attention by position alone, computed from the parameters of models of other libraries without running them."""
 
 from conv2attn.models.positions.absolute import attention_of_positions
-from conv2attn.models.positions.attention import PositionAttention, Unread
-from conv2attn.models.positions.reading import position_attention
+from conv2attn.models.positions.position_attention import position_attention
+from conv2attn.models.positions.position_scores import PositionAttention, Unread
 
 __all__ = ["PositionAttention", "Unread", "attention_of_positions", "position_attention"]

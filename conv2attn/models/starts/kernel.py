@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-KEPT = 0.95
+KEPT_SHARE = 0.95
 """The share of a quadratic head's attention that the cosine kernel must keep. More frequencies make smaller scores,
 which depend less on the norms of tokens, and keep less of it."""
 Sides = Sequence[int]
 
 
-def places(sides: Sides) -> Tensor:
+def grid_positions(sides: Sides) -> Tensor:
     """The tokens of a grid, (tokens, axes) in float64, row-major."""
     axes = torch.meshgrid(*(torch.arange(side, dtype=torch.float64) for side in sides), indexing="ij")
     return torch.stack([axis.flatten() for axis in axes], 1)
@@ -29,8 +29,8 @@ def frequencies(side: int, count: int) -> Tensor:
 
 def waves(sides: Sides, count: int) -> Tensor:
     """The position channels (tokens, axes * 2 count): for each axis all sines, then all cosines."""
-    turned = [p[:, None] * frequencies(side, count) for p, side in zip(places(sides).T, sides, strict=True)]
-    return torch.cat([wave(angle) for angle in turned for wave in (torch.sin, torch.cos)], 1)
+    angles = [p[:, None] * frequencies(side, count) for p, side in zip(grid_positions(sides).T, sides, strict=True)]
+    return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], 1)
 
 
 def readers(sides: Sides, count: int, offset: Sequence[int], alpha: float) -> tuple[Tensor, Tensor]:
@@ -39,10 +39,10 @@ def readers(sides: Sides, count: int, offset: Sequence[int], alpha: float) -> tu
     query, key = [], []
     for side, shift in zip(sides, offset, strict=True):
         rates = frequencies(side, count)
-        gain = math.sqrt(2 * alpha / float(rates.square().sum()))
+        amplitude = math.sqrt(2 * alpha / float(rates.square().sum()))
         cosine, sine = (rates * shift).cos().diag(), (rates * shift).sin().diag()
-        key.append(gain * torch.eye(2 * count, dtype=torch.float64))
-        query.append(gain * torch.cat([torch.cat([cosine, sine], 1), torch.cat([-sine, cosine], 1)]))
+        key.append(amplitude * torch.eye(2 * count, dtype=torch.float64))
+        query.append(amplitude * torch.cat([torch.cat([cosine, sine], 1), torch.cat([-sine, cosine], 1)]))
     return torch.block_diag(*query), torch.block_diag(*key)
 
 
@@ -55,24 +55,24 @@ def scores(sides: Sides, count: int, offset: Sequence[int], alpha: float) -> Ten
 
 def quadratic(sides: Sides, offset: Sequence[int], alpha: float) -> Tensor:
     """`-alpha |key - query - offset|^2`: (queries, keys)."""
-    away = places(sides) - places(sides)[:, None] - torch.tensor(offset)
-    return -alpha * away.square().sum(-1)
+    distances = grid_positions(sides) - grid_positions(sides)[:, None] - torch.tensor(offset)
+    return -alpha * distances.square().sum(-1)
 
 
-def mass_at(attention: Tensor, sides: Sides, offset: Sequence[int]) -> Tensor:
+def attention_at_offset(attention: Tensor, sides: Sides, offset: Sequence[int]) -> Tensor:
     """The attention (..., queries, keys) at query + offset, for each query for which that is on the grid."""
-    targets = places(sides).long() + torch.tensor(offset)
+    targets = grid_positions(sides).long() + torch.tensor(offset)
     inside = ((targets >= 0) & (targets < torch.tensor(sides))).all(1)
     strides = torch.tensor([math.prod(sides[axis + 1 :]) for axis in range(len(sides))])
     return attention[..., inside, (targets[inside] * strides).sum(1)]
 
 
 def fitting_count(sides: Sides, alpha: float, numbers: int) -> int:
-    """The number of frequencies per axis: the most that so many numbers and the sides can hold, and that keep `KEPT`
-    of the quadratic head's attention in the worst query; at least one."""
-    here = (0,) * len(sides)
-    wanted = KEPT * mass_at(quadratic(sides, here, alpha).softmax(-1), sides, here)
+    """The number of frequencies per axis: as many as `numbers` and the sides allow, while the worst query keeps
+    `KEPT_SHARE` of the quadratic head's attention; at least one."""
+    origin = (0,) * len(sides)
+    least = KEPT_SHARE * attention_at_offset(quadratic(sides, origin, alpha).softmax(-1), sides, origin)
     for count in range(min(numbers // (2 * len(sides)), *sides), 1, -1):
-        if (mass_at(scores(sides, count, here, alpha).softmax(-1), sides, here) >= wanted).all():
+        if (attention_at_offset(scores(sides, count, origin, alpha).softmax(-1), sides, origin) >= least).all():
             return count
     return 1

@@ -1,4 +1,4 @@
-"""The parts of an ordinary transformer that a start sets: positions, what writes to tokens, queries and keys."""
+"""The parts of an ordinary transformer that a start sets: positions, writers to tokens, queries and keys."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Selection
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.axes import HEADS
-from conv2attn.models.recorder import call
+from conv2attn.models.recorder import call_network
 from conv2attn.models.values import OUTPUTS, first_linear, query_and_key
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
@@ -23,7 +23,7 @@ Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
 @final
 @dataclass(frozen=True)
 class Parts:
-    """Names of the parts of a transformer of one's own; those left out are found.
+    """Names of the parts of a user's transformer; parts that are left out are searched.
 
     Args:
         positions: name of the parameter or buffer that is added to the tokens, (tokens, width) or (1, tokens, width).
@@ -55,7 +55,7 @@ class Parts:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Layer:
+class StartLayer:
     """One attention layer: views of its query and key weights (heads * width, d) and biases, and its heads."""
 
     name: str
@@ -71,7 +71,7 @@ class Layer:
         return len(self.query) // self.heads
 
 
-def layers_of(network: nn.Module, heads: int | None) -> dict[str, Layer]:
+def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLayer]:
     """The layers whose queries and keys are linear in their tokens, by name.
 
     Raises:
@@ -86,9 +86,9 @@ def layers_of(network: nn.Module, heads: int | None) -> dict[str, Layer]:
         count = heads or next((value for key in HEADS if isinstance(value := getattr(module, key, None), int)), None)
         count = count or (rows // width if isinstance(width, int) and width > 0 else 0)
         if not count or rows % count:
-            found = f"{name}: nothing tells how many heads its {rows} queries are of"
-            raise UsageError("C2A502", found, "Name it: parts=Parts(heads=...).")
-        layers[name] = Layer(name, module, weights[0], weights[1], tuple(biases), count)
+            reason = f"{name}: nothing tells how many heads its {rows} queries are of"
+            raise UsageError("C2A502", reason, "Name it: parts=Parts(heads=...).")
+        layers[name] = StartLayer(name, module, weights[0], weights[1], tuple(biases), count)
     if not layers:
         raise UsageError("C2A008", f"{type(network).__name__} has no layer with queries and keys")
     return layers
@@ -102,8 +102,8 @@ class Trace:
     tokens: dict[str, Tensor] = field(default_factory=dict)
 
 
-def traced(network: nn.Module, layers: Mapping[str, Layer], inputs: Any) -> Trace:
-    """Runs a network and notes what ran.
+def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any) -> Trace:
+    """Runs a network and records the order of its modules.
 
     Raises:
         UsageError: it fails (C2A009).
@@ -111,23 +111,23 @@ def traced(network: nn.Module, layers: Mapping[str, Layer], inputs: Any) -> Trac
     """
     trace, names = Trace(), {module: name for name, module in network.named_modules()}
 
-    def made(module: nn.Module, args: Any, output: Tensor) -> None:
+    def record_order(module: nn.Module, args: Any, output: Tensor) -> None:
         trace.order.append(names[module])
 
-    def asked(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if names[module] in trace.tokens:
-            raise UnsupportedError("C2A604", f"{names[module]} runs twice, on tokens of two depths")
-        trace.tokens[names[module]] = tokens_in(module, args, kwargs).detach().clone()
+    def record_tokens(layer: nn.Module, args: Any, kwargs: Any) -> None:
+        if names[layer] in trace.tokens:
+            raise UnsupportedError("C2A604", f"{names[layer]} runs twice, on tokens of two depths")
+        trace.tokens[names[layer]] = tokens_in(layer, args, kwargs).detach().clone()
 
-    hooks = [module.register_forward_hook(made) for module in names if isinstance(module, Writer)]
-    hooks += [layer.module.register_forward_pre_hook(asked, with_kwargs=True) for layer in layers.values()]
+    hooks = [module.register_forward_hook(record_order) for module in names if isinstance(module, Writer)]
+    hooks += [layer.module.register_forward_pre_hook(record_tokens, with_kwargs=True) for layer in layers.values()]
     try:
-        call(network, inputs)
+        call_network(network, inputs)
     except UnsupportedError:
         raise
     except Exception as error:
-        told = str(error).partition("\n")[0]
-        raise UsageError("C2A009", f"the network fails on its input ({told})", "Pass an example_input.") from error
+        message = str(error).partition("\n")[0]
+        raise UsageError("C2A009", f"the network fails on its input ({message})", "Pass an example_input.") from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -138,13 +138,15 @@ def check_same_tokens(network: nn.Module, first: Trace, second: Trace) -> None:
     """Raises: UnsupportedError: two runs on one input have other tokens, so that no table tells where they are."""
     pairs = [(tokens, second.tokens[name]) for name, tokens in first.tokens.items() if name in second.tokens]
     if not all(a.shape == b.shape and torch.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in pairs):
-        found = f"{type(network).__name__} drops or shuffles tokens at random, as masked autoencoders do"
-        how = "Keep all of them (mask_ratio=0), and pass an example_input that fixes their order, with ViTMAE's noise."
-        raise UnsupportedError("C2A604", found, how)
+        reason = f"{type(network).__name__} drops or shuffles tokens at random, as masked autoencoders do"
+        remedy = (
+            "Keep all of them (mask_ratio=0), and pass an example_input that fixes their order, with ViTMAE's noise."
+        )
+        raise UnsupportedError("C2A604", reason, remedy)
 
 
-def on_one_table(layers: Mapping[str, Layer], trace: Trace) -> tuple[dict[str, Layer], tuple[str, ...]]:
-    """The layers that attend among as many tokens of as many numbers as most do, and a sentence for each other one."""
+def layers_on_table(layers: Mapping[str, StartLayer], trace: Trace) -> tuple[dict[str, StartLayer], tuple[str, ...]]:
+    """The layers whose tokens have the most common shape, and a sentence for each other layer."""
     shapes = {
         name: tuple(tokens.shape[1:])
         for name, tokens in trace.tokens.items()
@@ -153,8 +155,8 @@ def on_one_table(layers: Mapping[str, Layer], trace: Trace) -> tuple[dict[str, L
     usual = next((shape for shape, _ in Counter(shapes.values()).most_common(1)), None)
     notes = []
     for name in sorted(layers.keys() - {name for name, shape in shapes.items() if shape == usual}):
-        ran = "x".join(map(str, trace.tokens[name].shape[1:])) if name in trace.tokens else ""
-        notes.append(f"{name} is left alone: " + (f"it asks from {ran} numbers" if ran else "it did not run"))
+        shape = "x".join(map(str, trace.tokens[name].shape[1:])) if name in trace.tokens else ""
+        notes.append(f"{name} is left alone: " + (f"it asks from {shape} numbers" if shape else "it did not run"))
     return {name: layer for name, layer in layers.items() if shapes.get(name, ()) == usual}, tuple(notes)
 
 
@@ -164,39 +166,41 @@ def tokens_in(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Te
     return first.transpose(0, 1) if getattr(module, "batch_first", True) is False else first
 
 
-def block_of(network: nn.Module, name: str, layers: Mapping[str, Layer]) -> str:
-    """The name of the block of an attention layer: the largest module around it with no other, or an item of a list."""
+def block_of(network: nn.Module, name: str, layers: Mapping[str, StartLayer]) -> str:
+    """The name of the block of an attention layer: the largest module that contains no other, or an item of a list."""
     while name:
         outer = name.rpartition(".")[0]
         holder = network.get_submodule(outer)
-        others = sum(each == outer or each.startswith(f"{outer}.") for each in layers) if outer else len(layers)
-        if isinstance(holder, nn.ModuleList | nn.Sequential) or others > 1 or not outer:
+        layers_inside = sum(each == outer or each.startswith(f"{outer}.") for each in layers) if outer else len(layers)
+        if isinstance(holder, nn.ModuleList | nn.Sequential) or layers_inside > 1 or not outer:
             return name
         name = outer
     return name
 
 
-def found_writers(network: nn.Module, layers: Mapping[str, Layer], trace: Trace, width: int) -> Iterator[str]:
+def default_writers(network: nn.Module, layers: Mapping[str, StartLayer], trace: Trace, width: int) -> Iterator[str]:
     """The modules whose outputs are added to the tokens: embeddings, and in each block two linear layers, the output
     of the attention and the last one."""
     modules = dict(network.named_modules())
     blocks = {name: block_of(network, name, layers) for name in layers}
     inside = {each: block for each in modules for block in blocks.values() if each.startswith(f"{block}.")}
-    makes = [name for name in dict.fromkeys(trace.order) if width_of(modules[name]) == width]
+    writing = [name for name in dict.fromkeys(trace.order) if width_of(modules[name]) == width]
     first = min((trace.order.index(name) for name in trace.order if name in inside), default=len(trace.order))
-    before = [name for name in makes if name not in inside and trace.order.index(name) < first]
+    before = [name for name in writing if name not in inside and trace.order.index(name) < first]
     yield from (name for name in before if isinstance(modules[name], nn.Embedding))
     yield from [name for name in before if not isinstance(modules[name], nn.Embedding)][-1:]
     for name, block in blocks.items():
         parent = modules[name.rpartition(".")[0]] if "." in name else network
         output = first_linear(modules[name], OUTPUTS) or first_linear(parent, OUTPUTS)
-        own = set(modules[name].modules())
-        last = [each for each in makes if inside.get(each) == block and modules[each] not in own | {output}][-1:]
+        attention_modules = set(modules[name].modules())
+        last = [
+            each for each in writing if inside.get(each) == block and modules[each] not in attention_modules | {output}
+        ][-1:]
         yield from (each for each, module in modules.items() if module is output or each in last)
 
 
 def width_of(module: nn.Module) -> int:
-    """The numbers in a vector that a module makes."""
+    """The length of the vectors that a module returns."""
     return module.embedding_dim if isinstance(module, nn.Embedding) else len(module.weight)  # type: ignore[arg-type]
 
 
@@ -233,44 +237,46 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     }
     if not fits:
         rotary = any(ROTARY.search(key) for key, _ in network.named_modules())
-        how = "its positions are rotary, and turn queries and keys inside attention" if rotary else "it adds none"
-        found = f"{type(network).__name__} has no table of absolute positions that is added to {tokens} tokens: {how}"
-        raise UnsupportedError("C2A604", found)
+        positions = "its positions are rotary, and turn queries and keys inside attention" if rotary else "it adds none"
+        reason = (
+            f"{type(network).__name__} has no table of absolute positions that is added to {tokens} tokens: {positions}"
+        )
+        raise UnsupportedError("C2A604", reason)
     key = max(fits, key=lambda each: fits[each].numel())
     return key, fits[key].detach().reshape(-1, width)
 
 
-def inputs_for(network: nn.Module, example: Any) -> Any:
-    """What to run a network on: the example, or two images of noise of its size, or of the size that the network tells.
+def start_inputs(network: nn.Module, example: Any) -> Any:
+    """The inputs for a run: the example, or two images of noise of its size or of the size read from the network.
 
-    A network tells it by the `image_size` or `img_size` of a module or its configuration, else by a grid of patches or
+    The size is read from the `image_size` or `img_size` of a module or its configuration, else by a grid of patches or
     a square table of positions and the stride of the first convolution.
 
     Raises:
         UsageError: nothing tells a size (C2A005), or it is not one (C2A006).
     """
-    sized = isinstance(example, tuple | list) and len(example) > 1
-    if example is not None and not (sized and all(isinstance(size, int) for size in example)):
+    is_size = isinstance(example, tuple | list) and len(example) > 1
+    if example is not None and not (is_size and all(isinstance(size, int) for size in example)):
         return example
     first = next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
-    size = example if example is not None else (getattr(first, "in_channels", None), *size_of_images(network, first))
+    size = example if example is not None else (getattr(first, "in_channels", None), *image_sides(network, first))
     if not all(type(side) is int and side > 0 for side in size) or math.prod(size) > 2**28:
         if example is not None:
             raise UsageError("C2A006", f"example_input={example!r} is no size of an image, (channels, *sides)")
-        found = f"{type(network).__name__} does not tell the size of its images"
-        raise UsageError("C2A005", found, "Pass an example_input.")
+        reason = f"{type(network).__name__} does not tell the size of its images"
+        raise UsageError("C2A005", reason, "Pass an example_input.")
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()))
 
 
-def size_of_images(network: nn.Module, first: nn.Conv2d | None) -> tuple[Any, ...]:
-    """The sides of the images of a network; of nothing where it does not tell them."""
+def image_sides(network: nn.Module, first: nn.Conv2d | None) -> tuple[Any, ...]:
+    """The sides of the images of a network, as far as its attributes have them."""
     for holder in (each for module in network.modules() for each in (module, getattr(module, "config", None))):
         for size in (getattr(holder, "image_size", None), getattr(holder, "img_size", None)):
             if isinstance(size, int | tuple | list) and size:
                 return (size, size) if isinstance(size, int) else tuple(size)
     grid: Any = next((g for m in network.modules() if (g := getattr(m, "grid_size", None))), None)
-    named = [v for k, v in [*network.named_parameters(), *network.named_buffers()] if "pos" in k and v.ndim >= 2]
-    counts = [value.numel() // value.shape[-1] for value in named]
+    tables = [v for k, v in [*network.named_parameters(), *network.named_buffers()] if "pos" in k and v.ndim >= 2]
+    counts = [value.numel() // value.shape[-1] for value in tables]
     side = next((math.isqrt(n - k) for n in counts for k in range(3) if math.isqrt(n - k) ** 2 == n - k), 0)
     sides = tuple(grid) if grid else (side, side)
     return tuple(n * stride for n, stride in zip(sides, first.stride, strict=False)) if first is not None else (None,)

@@ -12,22 +12,22 @@ from torch import nn
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.starts import kernel
-from conv2attn.models.starts.biases import sides_of_table, start_tables, tables_of
-from conv2attn.models.starts.channels import SHARE, odds_of, silence, start_channels, write_positions
-from conv2attn.models.starts.given import start_given
 from conv2attn.models.starts.parts import (
     Parts,
+    attending_layers,
     check_same_tokens,
-    found_writers,
-    inputs_for,
-    layers_of,
+    default_writers,
+    layers_on_table,
     named_writers,
-    on_one_table,
+    start_inputs,
     table_of,
-    traced,
+    trace_run,
 )
-from conv2attn.models.starts.report import Start
-from conv2attn.models.starts.values import check_convolution, take_values
+from conv2attn.models.starts.position_channels import SHARE, odds_of, silence, start_channels, write_positions
+from conv2attn.models.starts.start_on_table import start_on_table
+from conv2attn.models.starts.start_report import Start
+from conv2attn.models.starts.start_tables import sides_of_table, start_tables, tables_of
+from conv2attn.models.starts.start_values import check_convolution, take_values
 from conv2attn.models.tokens import MOST_LEADING
 
 HARDEST = 128.0
@@ -99,113 +99,118 @@ def start_at_convolution(
     if not isinstance(network, nn.Module):
         raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass the network itself.")
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
-    with left_as_it_was(network):
-        return started(network, kernel_size, float(alpha), seed, positions == "given", values, example_input, parts)
+    with restored_on_failure(network):
+        return start_weights(
+            network, kernel_size, float(alpha), seed, positions == "given", values, example_input, parts
+        )
 
 
 @contextmanager
-def left_as_it_was(network: nn.Module) -> Iterator[None]:
-    """Within it a network is in evaluation mode, and computes in its own dtype by code that calls every module; if it
-    fails its weights are put back.
+def restored_on_failure(network: nn.Module) -> Iterator[None]:
+    """Within the block `network` is in evaluation mode, without autocast and fast paths; an error restores its weights.
 
     Raises:
         UsageError: its weights are in half precision, on meta, or cannot be written in place (C2A006).
     """
     weights = [*network.parameters()]
-    kinds = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
-    kinds |= {"on meta" for each in weights if each.is_meta}
-    kinds |= {"of inference mode" for each in weights if each.is_inference()}
-    if kinds:
-        found = f"its parameters are {', '.join(sorted(kinds))}"
-        raise UsageError("C2A006", found, "Start the network in float32, and cast it afterwards.")
-    tensors = [each.detach() for each in (*network.parameters(), *network.buffers()) if not is_lazy(each)]
-    state = [(each, each.clone()) for each in tensors]
+    unusable = {str(value.dtype).removeprefix("torch.") for value in weights} - {"float32", "float64"}
+    unusable |= {"on meta" for tensor in weights if tensor.is_meta}
+    unusable |= {"of inference mode" for tensor in weights if tensor.is_inference()}
+    if unusable:
+        reason = f"its parameters are {', '.join(sorted(unusable))}"
+        raise UsageError("C2A006", reason, "Start the network in float32, and cast it afterwards.")
+    tensors = [tensor.detach() for tensor in (*network.parameters(), *network.buffers()) if not is_lazy(tensor)]
+    state = [(tensor, tensor.clone()) for tensor in tensors]
     modes = {module: module.training for module in network.modules()}
     try:
-        for each, value in state:
-            each.copy_(value)
+        for tensor, value in state:
+            tensor.copy_(value)
         network.eval()
     except (RuntimeError, NotImplementedError) as error:
-        told = str(error).partition(".")[0]
-        how = "Pass a module whose weights are its own, and that has code of its own."
-        raise UsageError("C2A006", f"it cannot be written in place or put in evaluation mode ({told})", how) from error
-    fast = torch.backends.mha.get_fastpath_enabled()
+        message = str(error).partition(".")[0]
+        remedy = "Pass a module whose weights are its own, and that has code of its own."
+        raise UsageError(
+            "C2A006", f"it cannot be written in place or put in evaluation mode ({message})", remedy
+        ) from error
+    fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it would not call the modules that are watched
     try:
         with torch.autocast(tensors[0].device.type if tensors else "cpu", enabled=False):
             yield
     except BaseException:
-        for each, value in state:
-            each.copy_(value)
+        for tensor, value in state:
+            tensor.copy_(value)
         raise
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+        torch.backends.mha.set_fastpath_enabled(fastpath)
         for module, mode in modes.items():
             module.training = mode
 
 
-def started(
+def start_weights(
     network: nn.Module,
     kernel_size: int | Sequence[int],
     alpha: float,
     seed: int,
-    keep: bool,
+    keep_table: bool,
     values: nn.Module | None,
     example_input: Any,
     parts: Parts | None,
 ) -> Start:
     """Sets the weights of a network in evaluation mode."""
     parts = parts or Parts()
-    layers = layers_of(network, parts.heads)
-    inputs = inputs_for(network, example_input)
-    trace = traced(network, layers, inputs)
+    layers = attending_layers(network, parts.heads)
+    inputs = start_inputs(network, example_input)
+    trace = trace_run(network, layers, inputs)
     tables = tables_of(network, layers)
-    if values is not None and (tables or keep):
+    if values is not None and (tables or keep_table):
         raise UsageError("C2A004", "values of a convolution need positions='waves', and a table of positions")
     if tables:
         windows = {sides_of_table(part) for part in tables.values()}
         if len(windows) > 1:
             raise UnsupportedError("C2A604", f"its windows have {len(windows)} sizes", "Pass a larger image.")
-        offsets = offsets_of(kernel_size, windows.pop())
-        dealt = dict(zip(tables, dealing(offsets, [layers[name].heads for name in tables], seed), strict=True))
+        offsets = kernel_offsets(kernel_size, windows.pop())
+        head_offsets = dict(
+            zip(tables, deal_offsets(offsets, [layers[name].heads for name in tables], seed), strict=True)
+        )
         notes = tuple(f"{name} is left alone: it has no table of biases" for name in sorted({*layers} - {*tables}))
-        return Start(tuple(start_tables(network, inputs, tables, layers, dealt, alpha)), notes=notes)
-    check_same_tokens(network, trace, traced(network, layers, inputs))
-    layers, notes = on_one_table(layers, trace)
+        return Start(tuple(start_tables(network, inputs, tables, layers, head_offsets, alpha)), notes=notes)
+    check_same_tokens(network, trace, trace_run(network, layers, inputs))
+    layers, notes = layers_on_table(layers, trace)
     if not layers:
         raise UnsupportedError("C2A604", f"no layer of {type(network).__name__} attends among (images, tokens, width)")
     first = next(iter(layers.values()))
     tokens, width = trace.tokens[first.name].shape[1:]
     table_name, table = table_of(network, parts.positions, tokens, width)
-    sides = grid_of(network, inputs, first.name, len(table), parts.sides)
-    offsets, heads = offsets_of(kernel_size, sides), [layer.heads for layer in layers.values()]
-    if keep:
-        dealt = dict(zip(layers, dealing(offsets, heads, seed), strict=True))
-        rows, residuals = start_given(network, inputs, [*layers.values()], dealt, sides, alpha)
+    sides = token_sides(network, inputs, first.name, len(table), parts.sides)
+    offsets, heads = kernel_offsets(kernel_size, sides), [layer.heads for layer in layers.values()]
+    if keep_table:
+        head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
+        rows, residuals = start_on_table(network, inputs, [*layers.values()], head_offsets, sides, alpha)
         return Start(tuple(rows), notes=notes + residuals)
-    writers = named_writers(network, parts.writers) or list(found_writers(network, layers, trace, width))
+    writers = named_writers(network, parts.writers) or list(default_writers(network, layers, trace, width))
     writers = [name for name in writers if not table_name.startswith(f"{name}.")]
     narrowest = min(layers.values(), key=lambda layer: layer.width)
     if narrowest.width < 2 * len(sides):
-        thin = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
-        raise UnsupportedError("C2A604", thin, "Take fewer heads.")
+        reason = f"{narrowest.name}: heads of {narrowest.width} numbers are narrower than {2 * len(sides)}"
+        raise UnsupportedError("C2A604", reason, "Take fewer heads.")
     count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
     channels = 2 * len(sides) * count
     if channels >= width:
         raise UnsupportedError("C2A604", f"{channels} position channels leave none of {width} to content")
     if values is not None:
-        offsets = offsets_of(check_convolution(values, width - channels, len(sides)), sides)
-    dealt = dict(zip(layers, dealing(offsets, heads, seed), strict=True))
+        offsets = kernel_offsets(check_convolution(values, width - channels, len(sides)), sides)
+    head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
     if values is not None:
-        take_values(network, layers, dealt, offsets, values)
+        take_values(network, layers, head_offsets, offsets, values)
     for name in writers:
         silence(network.get_submodule(name), channels)
     waves = kernel.waves(sides, count)
     write_positions(network, table, waves, tokens - len(waves))
     waves = waves * math.sqrt(SHARE / (1 - SHARE) / odds_of(network, inputs, first, waves))
     write_positions(network, table, waves, tokens - len(waves))
-    found = start_channels(network, inputs, [*layers.values()], dealt, waves, sides, count, alpha)
-    return Start(tuple(found), channels, count, tuple(writers), notes)
+    started_rows = start_channels(network, inputs, [*layers.values()], head_offsets, waves, sides, count, alpha)
+    return Start(tuple(started_rows), channels, count, tuple(writers), notes)
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
@@ -213,21 +218,23 @@ def is_lazy(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer)
 
 
-def grid_of(network: nn.Module, inputs: Any, layer: str, rows: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The sides of the grid on which the tokens of a layer stand: those given, or read from the run.
+def token_sides(
+    network: nn.Module, inputs: Any, layer: str, rows: int, sides_argument: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """The sides of the grid of a layer's tokens: `sides_argument`, or read from a run.
 
     Raises:
         UsageError: nothing tells them, or a table of so many rows has no position for each token (C2A503).
     """
-    told = capture(network, inputs).tokens.get(layer)
-    sides = given or (told.sides if told is not None else ())
+    layer_tokens = capture(network, inputs).tokens.get(layer)
+    sides = sides_argument or (layer_tokens.sides if layer_tokens is not None else ())
     if not sides or not 0 <= rows - math.prod(sides) <= MOST_LEADING:
         grid = "x".join(map(str, sides)) or "no"
         raise UsageError("C2A503", f"{rows} positions, and {grid} tokens on a grid", "Name it: parts=Parts(sides=...).")
     return tuple(sides)
 
 
-def offsets_of(kernel_size: int | Sequence[int], sides: tuple[int, ...]) -> list[tuple[int, ...]]:
+def kernel_offsets(kernel_size: int | Sequence[int], sides: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The offsets of a kernel's taps.
 
     Raises:
@@ -244,15 +251,17 @@ def offsets_of(kernel_size: int | Sequence[int], sides: tuple[int, ...]) -> list
     return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))
 
 
-def dealing(offsets: Sequence[tuple[int, ...]], heads: Sequence[int], seed: int) -> Iterator[list[tuple[int, ...]]]:
-    """The offsets of the heads of each layer: those that were dealt least often first, at random among equals."""
+def deal_offsets(
+    offsets: Sequence[tuple[int, ...]], heads: Sequence[int], seed: int
+) -> Iterator[list[tuple[int, ...]]]:
+    """The offsets of the heads of each layer: the least used ones first, in random order among equals."""
     generator = torch.Generator().manual_seed(seed)
     times = [0] * len(offsets)
     for count in heads:
-        here: list[tuple[int, ...]] = []
-        while len(here) < count:
+        chosen_offsets: list[tuple[int, ...]] = []
+        while len(chosen_offsets) < count:
             order = torch.randperm(len(offsets), generator=generator).tolist()
-            for chosen in sorted(order, key=times.__getitem__)[: count - len(here)]:
-                times[chosen] += 1
-                here.append(offsets[chosen])
-        yield here
+            for index in sorted(order, key=times.__getitem__)[: count - len(chosen_offsets)]:
+                times[index] += 1
+                chosen_offsets.append(offsets[index])
+        yield chosen_offsets

@@ -76,7 +76,7 @@ class ClassifierPlan:
         return self.channels, self.side, self.side
 
 
-class Block(nn.Module):
+class ClassifierBlock(nn.Module):
     """Attention, a linear layer, and two more with a GELU between; each part added to its input and normalised.
 
     Queries are drawn smaller by the root of their width, by which the authors' code divides the product of query and
@@ -105,9 +105,9 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(plan.dropout)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(batch, width, *sides) to the same."""
-        mixed = self.attention(image).movedim(1, -1)
-        tokens = self.first_norm(image.movedim(1, -1) + self.dropout(self.projection(mixed)))
+        """(batch, width, *sides) to (batch, width, *sides)."""
+        attended = self.attention(image).movedim(1, -1)
+        tokens = self.first_norm(image.movedim(1, -1) + self.dropout(self.projection(attended)))
         return self.second_norm(tokens + self.dropout(self.contract(F.gelu(self.expand(tokens))))).movedim(-1, 1)
 
 
@@ -119,7 +119,7 @@ class AttentionClassifier(nn.Module):
         self.plan = plan
         self.embed = nn.Linear(plan.channels * plan.patch**2, plan.width)
         self.places = places_of(plan)
-        self.blocks = nn.Sequential(*(Block(plan, heads) for heads in plan.heads_of_layers))
+        self.blocks = nn.Sequential(*(ClassifierBlock(plan, heads) for heads in plan.heads_of_layers))
         self.classify = nn.Linear(plan.width, plan.classes)
 
     def forward(self, image: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ LINEAR = {
 }
 
 
-def recognise(state: Mapping[str, Tensor]) -> ClassifierPlan | None:
+def recognise_published(state: Mapping[str, Tensor]) -> ClassifierPlan | None:
     """The plan whose classifier has the authors' keys and shapes, or None."""
     layers = sorted({int(match[1]) for key in state if (match := LAYER.match(key))})
     embed, first = state.get("features_upscale.weight"), {each.removeprefix("encoder.layer.0."): each for each in state}
@@ -54,92 +54,98 @@ def recognise(state: Mapping[str, Tensor]) -> ClassifierPlan | None:
     if CHANNELS * patch**2 != features or SIDE % patch:
         return None
     heads = tuple(state[f"encoder.layer.{n}.{SELF}value.weight"].shape[1] // width for n in layers)
-    about: dict[str, Any] = {"patch": patch, "width": width, "layers": len(layers), "heads": heads, "side": SIDE}
-    about |= {"hidden": len(state[first["intermediate.dense.weight"]]), "classes": len(state["classifier.weight"])}
+    sizes: dict[str, Any] = {"patch": patch, "width": width, "layers": len(layers), "heads": heads, "side": SIDE}
+    sizes |= {"hidden": len(state[first["intermediate.dense.weight"]]), "classes": len(state["classifier.weight"])}
     if len(set(heads)) == 1:
-        about["heads"] = heads[0]
+        sizes["heads"] = heads[0]
     spreads, tables = first.get(SELF + "attention_spreads"), first.get(SELF + "row_embeddings.weight")
     if spreads is not None:
-        plan = ClassifierPlan("quadratic" if state[spreads].ndim == 1 else "generalised", **about)
+        plan = ClassifierPlan("quadratic" if state[spreads].ndim == 1 else "generalised", **sizes)
     elif tables is not None and SELF + "head_keys_row.weight" in first:
         rows, positions = state[tables].shape
         if (rows + 1) // 2 < SIDE // patch:
-            about["side"] = (rows + 1) // 2 * patch
+            sizes["side"] = (rows + 1) // 2 * patch
         content = SELF + "query.weight" in first
-        plan = ClassifierPlan("learned", content=content, positions=positions, **about)
+        plan = ClassifierPlan("learned", content=content, positions=positions, **sizes)
     else:
         return None
     try:
         with torch.device("meta"):
             expected = {key: value.shape for key, value in AttentionClassifier(plan).state_dict().items()}
-        found = {key: value.shape for key, value in renamed(state, plan).items()}
+        shapes = {key: value.shape for key, value in own_state(state, plan).items()}
     except (KeyError, RuntimeError, UsageError):
         return None
-    return plan if found == expected else None
+    return plan if shapes == expected else None
 
 
-def renamed(state: Mapping[str, Tensor], plan: ClassifierPlan) -> dict[str, Tensor]:
+def own_state(state: Mapping[str, Tensor], plan: ClassifierPlan) -> dict[str, Tensor]:
     """The authors' tensors by our names and in our layout.
 
     Raises:
         KeyError: one is missing, or one is left over.
     """
-    left = {key: value for key, value in state.items() if key.rpartition(".")[2] not in UNUSED}
-    left = {key: value for key, value in left.items() if not key.startswith(("features_downscale.", "pixelizer."))}
-    ours = {}
-    weight = left.pop("features_upscale.weight")
-    ours["embed.weight"] = weight.unflatten(1, (plan.patch, plan.patch, plan.channels)).movedim(3, 1).flatten(1)
-    ours["embed.bias"] = left.pop("features_upscale.bias")
+    remaining = {key: value for key, value in state.items() if key.rpartition(".")[2] not in UNUSED}
+    remaining = {
+        key: value for key, value in remaining.items() if not key.startswith(("features_downscale.", "pixelizer."))
+    }
+    renamed_state = {}
+    weight = remaining.pop("features_upscale.weight")
+    renamed_state["embed.weight"] = (
+        weight.unflatten(1, (plan.patch, plan.patch, plan.channels)).movedim(3, 1).flatten(1)
+    )
+    renamed_state["embed.bias"] = remaining.pop("features_upscale.bias")
     for name in ("weight", "bias"):
-        ours[f"classify.{name}"] = left.pop(f"classifier.{name}")
+        renamed_state[f"classify.{name}"] = remaining.pop(f"classifier.{name}")
     for number, heads in enumerate(plan.heads_of_layers):
         theirs, block = f"encoder.layer.{number}.", f"blocks.{number}."
         for their, our in LINEAR.items():
             for name in ("weight", "bias"):
-                ours[f"{block}{our}.{name}"] = left.pop(f"{theirs}{their}.{name}")
-        own = {key.removeprefix(theirs + SELF): left.pop(key) for key in [*left] if key.startswith(theirs + SELF)}
-        attention = of_attention(own, plan, heads)
-        ours |= {f"{block}attention.{name}": value for name, value in attention.items()}
-    if left:
-        raise KeyError(min(left))
-    return ours
+                renamed_state[f"{block}{our}.{name}"] = remaining.pop(f"{theirs}{their}.{name}")
+        attention_state = {
+            key.removeprefix(theirs + SELF): remaining.pop(key) for key in [*remaining] if key.startswith(theirs + SELF)
+        }
+        attention = attention_tensors(attention_state, plan, heads)
+        renamed_state |= {f"{block}attention.{name}": value for name, value in attention.items()}
+    if remaining:
+        raise KeyError(min(remaining))
+    return renamed_state
 
 
-def of_attention(own: dict[str, Tensor], plan: ClassifierPlan, heads: int) -> dict[str, Tensor]:
+def attention_tensors(remaining: dict[str, Tensor], plan: ClassifierPlan, heads: int) -> dict[str, Tensor]:
     """The tensors of one attention layer.
 
     Raises:
         KeyError: one is missing, or one is left over.
     """
-    value = own.pop("value.weight").unflatten(1, (heads, plan.width))
-    found = {"output": value.movedim(1, 2), "bias": own.pop("value.bias")}
+    value = remaining.pop("value.weight").unflatten(1, (heads, plan.width))
+    tensors = {"output": value.movedim(1, 2), "bias": remaining.pop("value.bias")}
     if plan.encoding == "learned":
         reach, biases = plan.side // plan.patch - 1, []
         for axis, name in enumerate(("col", "row")):
-            table = own.pop(f"{name}_embeddings.weight")
+            table = remaining.pop(f"{name}_embeddings.weight")
             middle = len(table) // 2
-            found[f"encoding.tables.{axis}"] = table[middle - reach : middle + reach + 1]
-            biases.append(own.pop(f"head_keys_{name}.weight"))
-        found["encoding.bias"] = torch.stack(biases, 1)
+            tensors[f"encoding.tables.{axis}"] = table[middle - reach : middle + reach + 1]
+            biases.append(remaining.pop(f"head_keys_{name}.weight"))
+        tensors["encoding.bias"] = torch.stack(biases, 1)
     else:
-        found["encoding.center"], spreads = own.pop("attention_centers"), own.pop("attention_spreads")
+        tensors["encoding.center"], spreads = remaining.pop("attention_centers"), remaining.pop("attention_spreads")
         if plan.encoding == "quadratic":
-            found["encoding.alpha"] = spreads.square() / 2
+            tensors["encoding.alpha"] = spreads.square() / 2
         else:
-            found["encoding.root"] = spreads.mT
+            tensors["encoding.root"] = spreads.mT
     if plan.content:
         for name, scale in (("query", plan.width**-0.5), ("key", 1.0)):
-            found[name] = own.pop(f"{name}.weight").unflatten(0, (heads, plan.width)) * scale
-            found[f"{name}_bias"] = own.pop(f"{name}.bias").unflatten(0, (heads, plan.width)) * scale
-    if own:
-        raise KeyError(min(own))
-    return found
+            tensors[name] = remaining.pop(f"{name}.weight").unflatten(0, (heads, plan.width)) * scale
+            tensors[f"{name}_bias"] = remaining.pop(f"{name}.bias").unflatten(0, (heads, plan.width)) * scale
+    if remaining:
+        raise KeyError(min(remaining))
+    return tensors
 
 
-def build(state: Mapping[str, Tensor], plan: ClassifierPlan) -> AttentionClassifier:
-    """The classifier of a plan with the authors' weights."""
+def build_published(state: Mapping[str, Tensor], plan: ClassifierPlan) -> AttentionClassifier:
+    """The classifier of `plan` with the authors' weights."""
     with torch.device("meta"):
         network = AttentionClassifier(plan)
-    tensors = {name: value.clone().contiguous() for name, value in renamed(state, plan).items()}
+    tensors = {name: value.clone().contiguous() for name, value in own_state(state, plan).items()}
     network.load_state_dict(tensors, strict=True, assign=True)
     return network.requires_grad_()

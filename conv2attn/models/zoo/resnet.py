@@ -163,34 +163,34 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(image).flatten(1))
 
 
-def build(plan: ResNetPlan) -> ResNet:
+def build_resnet(plan: ResNetPlan) -> ResNet:
     """The plan's network with fresh weights (He initialisation), in training mode."""
     return ResNet(plan)
 
 
-def recognise(state: Mapping[str, Tensor]) -> ResNetPlan | None:
+def recognise_resnet(state: Mapping[str, Tensor]) -> ResNetPlan | None:
     """The plan whose network has exactly these keys and shapes, or None.
 
     Only `num_batches_tracked` may be missing, as it is from files older than torch 0.4.1. Strides leave no trace in
     a state dict: torchvision's are meant, the stem's by its kernel size.
     """
     shapes = {key: tuple(tensor.shape) for key, tensor in state.items()}
-    plan = _read_off(shapes)
+    plan = plan_of_shapes(shapes)
     if plan is None:
         return None
     with torch.device("meta"):
-        expected = {key: tuple(tensor.shape) for key, tensor in build(plan).state_dict().items()}
+        expected = {key: tuple(tensor.shape) for key, tensor in build_resnet(plan).state_dict().items()}
     optional = {key for key in expected if key.endswith(".num_batches_tracked")}
     return plan if expected == dict.fromkeys(optional, ()) | shapes else None
 
 
-def _read_off(shapes: Mapping[str, tuple[int, ...]]) -> ResNetPlan | None:
-    """The only plan that these shapes can have, read off the tensors in which plans differ."""
-    telling = [shapes.get(key, ()) for key in ("conv1.weight", "layer1.0.conv2.weight")]
-    telling.append(shapes.get("fc.weight", (0, 0) if "fc.bias" not in shapes else ()))
-    if [len(shape) for shape in telling] != [4, 4, 2] or 0 in sum(telling[:2], ()):
+def plan_of_shapes(shapes: Mapping[str, tuple[int, ...]]) -> ResNetPlan | None:
+    """The only plan that these shapes can have, from the tensors in which plans differ."""
+    key_shapes = [shapes.get(key, ()) for key in ("conv1.weight", "layer1.0.conv2.weight")]
+    key_shapes.append(shapes.get("fc.weight", (0, 0) if "fc.bias" not in shapes else ()))
+    if [len(shape) for shape in key_shapes] != [4, 4, 2] or 0 in sum(key_shapes[:2], ()):
         return None
-    (width, channels, side, _), (inner, fan_in, _, _), (classes, _) = telling
+    (width, channels, side, _), (inner, fan_in, _, _), (classes, _) = key_shapes
     blocks = {match.groups() for key in shapes if (match := re.match(r"layer([1-4])\.(\d+)\.", key))}
     depths = tuple(sum(stage == str(n) for stage, _ in blocks) for n in range(1, 5))
     if side not in (3, 7) or inner % fan_in or 0 in depths:

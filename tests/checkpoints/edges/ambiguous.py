@@ -14,7 +14,7 @@ from conv2attn.checkpoints.architectures import Architecture
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import provenance_of
-from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build
+from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build_resnet
 
 PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6, 3))}
 
@@ -22,7 +22,7 @@ PLANS = {"resnet18": ResNetPlan(), "resnet50": ResNetPlan("bottleneck", (3, 4, 6
 @pytest.fixture(scope="module")
 def states():
     torch.manual_seed(0)
-    return {name: build(plan).state_dict() for name, plan in PLANS.items()}
+    return {name: build_resnet(plan).state_dict() for name, plan in PLANS.items()}
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -69,7 +69,7 @@ def test_commands_refuse_and_inspect_names_both(states):
 
 
 def test_the_head_of_a_report_and_its_claim_say_what_was_assumed():
-    torch.save(build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
+    torch.save(build_resnet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict(), "tiny.pt")
     told = "read as resnet-basic-1-1-1-1 (torchvision's resnet-basic-1-1-1-1, ReLU, from keys and shapes alone)"
     options = ["--input-size", "3x32x32"]
     text = CliRunner().invoke(main, ["verify", "tiny.pt", "tiny.pt", *options, "--report", "certificate.json"])
@@ -78,7 +78,9 @@ def test_the_head_of_a_report_and_its_claim_say_what_was_assumed():
 
 
 def test_reports_on_heads_say_what_was_assumed_of_the_network_that_was_converted():
-    torch.save({"state_dict": build(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()}, "tiny.pt")
+    torch.save(
+        {"state_dict": build_resnet(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3)).state_dict()}, "tiny.pt"
+    )
     save(convert(load("tiny.pt")), "attn.pt")
     options = ["attn.pt", "--grid", "6x6", "--only", "layer1.0.conv1"]
     told = "network read as resnet-basic-1-1-1-1 (weights under the key 'state_dict'; torchvision's"

@@ -11,7 +11,7 @@ from whole import assert_equal, image_of, whole
 from conv2attn import MultiHeadSelfAttention, convert, load, save, soften
 from conv2attn.errors import CheckpointError
 from conv2attn.models import attention_layers
-from conv2attn.models.zoo.resnet import ResNetPlan, build
+from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
 
 FOLDER = Path(__file__).parents[1] / "format2"
 
@@ -39,7 +39,7 @@ def tied() -> nn.Module:
 
 IMAGE = image_of(2, 3, 8, 9)
 NETWORKS = {
-    "resnet.pt": (lambda: build(ResNetPlan(depths=(1, 1, 1, 1), width=1, classes=2, stem="cifar")), IMAGE),
+    "resnet.pt": (lambda: build_resnet(ResNetPlan(depths=(1, 1, 1, 1), width=1, classes=2, stem="cifar")), IMAGE),
     "layer.safetensors": (
         lambda: nn.Conv2d(4, 2, (1, 3), padding_mode="reflect", padding=(0, 1)),
         image_of(2, 4, 3, 9),

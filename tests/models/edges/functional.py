@@ -50,7 +50,7 @@ def test_what_attention_itself_computes_is_not_redirected(engine):
     spread_of_kernels.cache_clear()
     network = set_engine(convert(whole(Skipping()), example_input=IMAGE), engine)
     network(IMAGE)
-    assert [len(module.met) for module in network.modules() if isinstance(module, AttendingCalls)] == [0, 0]
+    assert [len(module.later_layers) for module in network.modules() if isinstance(module, AttendingCalls)] == [0, 0]
 
 
 def test_only_can_name_a_functional_call():

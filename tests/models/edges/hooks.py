@@ -46,11 +46,11 @@ class Watcher(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.seen = nn.Conv2d(3, 3, 3), []
+        self.conv, self.attention = nn.Conv2d(3, 3, 3), []
         self.handle = self.conv.register_forward_hook(self.note)
 
     def note(self, module, args, result):
-        self.seen.append(module)
+        self.attention.append(module)
 
     def forward(self, image):
         return self.conv(image)
@@ -62,5 +62,5 @@ def test_a_hook_that_is_a_method_belongs_to_the_copy_and_stays_when_the_original
     model.handle.remove()
     for each in (model, network):
         each(IMAGE)
-    assert model.seen == []
-    assert network.seen == [network.conv]
+    assert model.attention == []
+    assert network.attention == [network.conv]

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.models.zoo.resnet import ResNetPlan, build, recognise
+from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet, recognise_resnet
 
 
 def shapes_of(plan: ResNetPlan) -> dict[str, Tensor]:
     with torch.device("meta"):
-        return dict(build(plan).state_dict())
+        return dict(build_resnet(plan).state_dict())
 
 
 TINY = shapes_of(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3))
@@ -26,15 +26,15 @@ TINY = shapes_of(ResNetPlan(depths=(1, 1, 1, 1), width=4, classes=3))
 def test_other_sizes_are_recognised_and_named(plan, name, size):
     state = shapes_of(plan)
     old = {key: tensor for key, tensor in state.items() if not key.endswith("num_batches_tracked")}
-    assert recognise(state) == recognise(old) == plan
+    assert recognise_resnet(state) == recognise_resnet(old) == plan
     assert (plan.name, plan.input_size) == (name, size)
 
 
 @pytest.mark.parametrize("key", TINY)
 def test_a_state_dict_with_one_entry_changed_is_not_recognised(key):
-    assert recognise(TINY | {key: TINY[key].new_empty((*TINY[key].shape, 2))}) is None
+    assert recognise_resnet(TINY | {key: TINY[key].new_empty((*TINY[key].shape, 2))}) is None
     if not key.endswith("num_batches_tracked"):
-        assert recognise({each: tensor for each, tensor in TINY.items() if each != key}) is None
+        assert recognise_resnet({each: tensor for each, tensor in TINY.items() if each != key}) is None
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_a_state_dict_with_one_entry_changed_is_not_recognised(key):
     ],
 )
 def test_shapes_that_are_no_resnets_are_not_recognised(change):
-    assert recognise(TINY | {key: torch.empty(shape, device="meta") for key, shape in change.items()}) is None
+    assert recognise_resnet(TINY | {key: torch.empty(shape, device="meta") for key, shape in change.items()}) is None
 
 
 def test_nothing_is_not_recognised():
-    assert recognise({}) is None
+    assert recognise_resnet({}) is None

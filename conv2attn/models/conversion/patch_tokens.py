@@ -1,4 +1,4 @@
-"""Convolutions in a row on patch tokens: space-to-depth once, convolutions of tokens, and back (Li et al. 2021)."""
+"""A chain of convolutions on patch tokens: space-to-depth, convolutions of tokens, and back (Li et al. 2021)."""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from torch import nn
 
 from conv2attn.basis import Offset
 from conv2attn.errors import UnsupportedError, whole_number
-from conv2attn.models.conversion.replacement import hooked, present, weight_moves
+from conv2attn.models.conversion.replacement import current_convolution, hooked, weight_changes
 from conv2attn.theorem import Convolution, DepthToSpace, SpaceToDepth, as_patches
 
 POINTWISE = (
@@ -37,29 +37,31 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
         UsageError: the patch has other axes, or is not positive (C2A007).
     """
     stages = list(model) if type(model) is nn.Sequential else [model]
-    if strange := next((m for m in (model, *stages) if hooked(m) or weight_moves(m) or "forward" in vars(m)), None):
+    if altered_module := next(
+        (m for m in (model, *stages) if hooked(m) or weight_changes(m) or "forward" in vars(m)), None
+    ):
         raise UnsupportedError(
-            "C2A106", f"{type(strange).__name__} does more than its class, so it has no patch tokens"
+            "C2A106", f"{type(altered_module).__name__} does more than its class, so it has no patch tokens"
         )
-    several = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
-    one = whole_number(patch, "patch") if several is None else 0
-    sides = first = None if several is None else tuple(whole_number(side, "patch") for side in several)
-    built: list[nn.Module] = []
+    patch_list = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
+    patch_side = whole_number(patch, "patch") if patch_list is None else 0
+    sides = first = None if patch_list is None else tuple(whole_number(side, "patch") for side in patch_list)
+    modules: list[nn.Module] = []
     for stage in stages:
         if type(stage) in POINTWISE:
-            built.append(copy.deepcopy(stage))
+            modules.append(copy.deepcopy(stage))
             continue
-        with present(stage) as convolution:
+        with current_convolution(stage) as convolution:
             if sides is None:
-                sides = first = (one,) * len(convolution.kernel_size)
+                sides = first = (patch_side,) * len(convolution.kernel_size)
             assert sides is not None
             on_tokens, sides = as_patches(convolution, sides)
-            trained = isinstance(stage.weight, torch.Tensor) and stage.weight.requires_grad
-            built += [part.requires_grad_(trained) for part in modules_of(on_tokens)]
+            requires_grad = isinstance(stage.weight, torch.Tensor) and stage.weight.requires_grad
+            modules += [part.requires_grad_(requires_grad) for part in modules_of(on_tokens)]
     if first is None or sides is None:
         raise UnsupportedError("C2A101", "there is no convolution, so nothing says how many axes a patch has")
-    back = [DepthToSpace(sides)] if max(sides) > 1 else []
-    return nn.Sequential(SpaceToDepth(first), *built, *back).train(model.training)
+    inverse = [DepthToSpace(sides)] if max(sides) > 1 else []
+    return nn.Sequential(SpaceToDepth(first), *modules, *inverse).train(model.training)
 
 
 def modules_of(convolution: Convolution) -> Iterator[nn.Module]:
@@ -88,9 +90,9 @@ def modules_of(convolution: Convolution) -> Iterator[nn.Module]:
 
 
 def on_tokens_of(original: nn.Module, network: nn.Module) -> nn.Module:
-    """`original` on the patch tokens that `network` begins with; `original` itself where there are none to share."""
-    first, theirs = (m[0] if type(m) is nn.Sequential and len(m) else None for m in (network, original))
-    if not isinstance(first, SpaceToDepth) or isinstance(theirs, SpaceToDepth):
+    """`original` on the patch tokens of `network`; `original` itself where `network` has none."""
+    first, original_first = (m[0] if type(m) is nn.Sequential and len(m) else None for m in (network, original))
+    if not isinstance(first, SpaceToDepth) or isinstance(original_first, SpaceToDepth):
         return original
     try:
         return on_patches(original, first.patch)

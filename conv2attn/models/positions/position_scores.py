@@ -1,4 +1,4 @@
-"""Attention by position from the parameters of a layer, or why they do not determine it."""
+"""`PositionAttention`, attention by position from the parameters of a layer, and `Unread`, why it is unknown."""
 
 from dataclasses import dataclass
 from typing import final
@@ -22,9 +22,9 @@ class PositionAttention:
         scores: (heads, queries, keys + extra), in float64; the queries are pixels.
         grid: the pixels.
         dtype: of the parameters.
-        how: what they are computed from, and what is held at zero.
-        doubt: the most that the rounding of float64 may have moved a score.
-        notes: what else there is to know.
+        how: the source of the scores, and the terms held at zero.
+        uncertainty: bound on the rounding error of a score in float64.
+        notes: remarks for reports.
         extra: keys that are no pixels (class tokens, registers), the last columns.
     Raises:
         UsageError: the scores are not those of the grid (C2A503).
@@ -34,15 +34,15 @@ class PositionAttention:
     grid: AttentionGrid
     dtype: torch.dtype
     how: str
-    doubt: float = 0.0
+    uncertainty: float = 0.0
     notes: tuple[str, ...] = ()
     extra: int = 0
 
     def __post_init__(self) -> None:
         queries, keys = self.grid.shape
         if self.scores.shape[1:] != (queries, keys + self.extra):
-            has, needs = tuple(self.scores.shape[1:]), (queries, keys + self.extra)
-            raise UsageError("C2A503", f"scores of {has} (queries, keys) are not those of a grid with {needs}")
+            actual, expected = tuple(self.scores.shape[1:]), (queries, keys + self.extra)
+            raise UsageError("C2A503", f"scores of {actual} (queries, keys) are not those of a grid with {expected}")
 
     @property
     def attention(self) -> Tensor:
@@ -53,11 +53,11 @@ class PositionAttention:
 @final
 @dataclass(frozen=True)
 class Unread:
-    """A layer that attends, and whose parameters alone do not say to what."""
+    """A layer whose attention was not determined, and the reason."""
 
     reason: str
 
 
-def leading(tokens: int) -> tuple[str, ...]:
+def leading_note(tokens: int) -> tuple[str, ...]:
     """Note on leading tokens that are no pixels, if there are any."""
     return (f"{tokens} leading tokens are no pixels: keys of which no target asks anything",) if tokens else ()

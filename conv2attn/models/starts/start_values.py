@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.starts.parts import Layer
+from conv2attn.models.starts.parts import StartLayer
 from conv2attn.models.values import OUTPUTS, first_linear, value_of
 
 
@@ -20,18 +20,18 @@ def check_convolution(convolution: nn.Module, content: int, axes: int) -> Sequen
     if not isinstance(convolution, kinds) or convolution.weight.is_meta or len(convolution.kernel_size) != axes:
         raise UsageError("C2A007", f"values={convolution} is no convolution of {axes} axes with weights")
     if convolution.groups != 1 or {*convolution.stride, *convolution.dilation} != {1}:
-        found = f"values={convolution} has groups, or a stride or dilation above 1"
-        raise UsageError("C2A007", found, "Pass a plain convolution.")
+        reason = f"values={convolution} has groups, or a stride or dilation above 1"
+        raise UsageError("C2A007", reason, "Pass a plain convolution.")
     if not convolution.in_channels == convolution.out_channels == content:
-        found = f"values: {convolution.in_channels} to {convolution.out_channels} channels, and {content} hold content"
-        raise UsageError("C2A007", found, f"Pass a convolution from {content} to {content} channels.")
+        reason = f"values: {convolution.in_channels} to {convolution.out_channels} channels, and {content} hold content"
+        raise UsageError("C2A007", reason, f"Pass a convolution from {content} to {content} channels.")
     return convolution.kernel_size
 
 
 def take_values(
     network: nn.Module,
-    layers: Mapping[str, Layer],
-    dealt: Mapping[str, Sequence[tuple[int, ...]]],
+    layers: Mapping[str, StartLayer],
+    head_offsets: Mapping[str, Sequence[tuple[int, ...]]],
     offsets: Sequence[tuple[int, ...]],
     convolution: nn.Module,
 ) -> None:
@@ -52,13 +52,13 @@ def take_values(
         if output is None or value is None:
             raise UnsupportedError("C2A604", f"{name}: its values and outputs are not linear layers that are known")
         start = output.weight.shape[0] - weight.shape[0]
-        for place, offset in enumerate(offsets):
-            heads = [head for head, own in enumerate(dealt[name]) if own == offset]
-            left, sizes, right = torch.linalg.svd(weight[..., place])
+        for tap, offset in enumerate(offsets):
+            heads = [head for head, head_offset in enumerate(head_offsets[name]) if head_offset == offset]
+            left, sizes, right = torch.linalg.svd(weight[..., tap])
             rank = int((sizes > sizes[0] * rounding).sum())
             if rank > len(heads) * layer.width:
-                found = f"{name}: the tap at {offset} has rank {rank}, and {len(heads)} heads of {layer.width} numbers"
-                raise UnsupportedError("C2A604", found, "Take a convolution of lower rank, or wider or more heads.")
+                reason = f"{name}: the tap at {offset} has rank {rank}, and {len(heads)} heads of {layer.width} numbers"
+                raise UnsupportedError("C2A604", reason, "Take a convolution of lower rank, or wider or more heads.")
             for part, head in enumerate(heads):
                 chosen = slice(part * layer.width, (part + 1) * layer.width)
                 root = sizes[chosen].sqrt()

@@ -1,4 +1,4 @@
-"""What a start did: a row for each head, with its attention beside the quadratic head's."""
+"""The report of a start: a row for each head, with its attention beside the quadratic head's."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -56,18 +56,20 @@ def started_heads(
     Raises:
         UnsupportedError: the attention is not seen, or not the expected one up to rounding (C2A604).
     """
-    tokens = len(kernel.places(sides))
+    tokens = len(kernel.grid_positions(sides))
     if not isinstance(attention, Tensor) or attention.shape[1] != len(offsets) or attention.shape[-2] < tokens:
         raise UnsupportedError("C2A604", f"{name}: its attention is not one of {len(offsets)} heads on {tokens} tokens")
-    seen = attention.double().cpu()[:, :, -tokens:]
+    computed = attention.double().cpu()[:, :, -tokens:]
     for head, offset in enumerate(offsets):
-        wanted = seen[:, head] if expected is None else expected[head]
-        if wanted.shape[1:] != seen.shape[2:] or not (seen[:, head] - wanted).abs().max() <= ROUNDING:
-            found = f"{name}: head {head} attends elsewhere than its queries and keys were set for"
-            how = "Layers that turn or norm queries and keys, or mix heads, are not covered."
-            raise UnsupportedError("C2A604", found, how)
-        quadratic = kernel.mass_at(kernel.quadratic(sides, offset, alpha).softmax(-1), sides, offset)
-        mass, least = (kernel.mass_at(each[..., -tokens:], sides, offset) for each in (seen[:, head], wanted))
+        target = computed[:, head] if expected is None else expected[head]
+        if target.shape[1:] != computed.shape[2:] or not (computed[:, head] - target).abs().max() <= ROUNDING:
+            reason = f"{name}: head {head} attends elsewhere than its queries and keys were set for"
+            remedy = "Layers that turn or norm queries and keys, or mix heads, are not covered."
+            raise UnsupportedError("C2A604", reason, remedy)
+        quadratic = kernel.attention_at_offset(kernel.quadratic(sides, offset, alpha).softmax(-1), sides, offset)
+        mass, least = (
+            kernel.attention_at_offset(each[..., -tokens:], sides, offset) for each in (computed[:, head], target)
+        )
         bound = float((quadratic - least).max().clamp(min=0)) + (0.0 if expected is None else ROUNDING)
         yield StartedHead(name, head, tuple(offset), alpha, float(mass.mean()), float(quadratic.mean()), bound)
 
@@ -75,7 +77,7 @@ def started_heads(
 @final
 @dataclass(frozen=True, repr=False)
 class Start(Report):
-    """What `start_at_convolution` did.
+    """The result of `start_at_convolution`.
 
     Args:
         heads: a row for each head.
@@ -94,14 +96,14 @@ class Start(Report):
     def document(self, verbose: bool = False) -> Document:
         """A row for each head."""
         layers = len({head.layer for head in self.heads})
-        said = f"{counted(len(self.heads), 'head')} in {counted(layers, 'layer')} begin as shifts"
+        summary = f"{counted(len(self.heads), 'head')} in {counted(layers, 'layer')} begin as shifts"
         columns = ("layer", "head", "offset", "alpha", "mass", "quadratic", "bound")
         rows = tuple(
             (h.layer, h.head, ",".join(map(str, h.offset)), h.alpha, h.mass, h.quadratic, h.bound) for h in self.heads
         )
         waves = f"{self.channels} position channels, which begin without content: {self.frequencies} waves an axis"
         notes = (*self.notes, *([waves] if self.channels else []))
-        return Document((said,), (Table(columns, rows), *([Notes(notes)] if notes else [])))
+        return Document((summary,), (Table(columns, rows), *([Notes(notes)] if notes else [])))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
