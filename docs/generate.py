@@ -28,9 +28,9 @@ from conv2attn.equivalence import Certificate
 from conv2attn.errors import RULES
 from conv2attn.experiments import hybrids, starts
 from conv2attn.experiments.hybrids import Hybrids
-from conv2attn.experiments.rows import read_rows
+from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import Starts
-from conv2attn.experiments.starts.curves import digest_of, draw_curves
+from conv2attn.experiments.starts.curves import digest_of, draw_start_curves
 from conv2attn.report.stored import schema_of
 from conv2attn.span import HeadsReport, SpanReport
 
@@ -155,7 +155,7 @@ def write_curves() -> None:
     found = Starts(tuple(read_rows(ROOT / "docs" / "experiments" / "starts.csv", starts.COLUMNS)))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "starts"}):
         metadata = {"Date": None, "Description": digest_of(found)}
-        draw_curves(found).savefig(CURVES, metadata=metadata)
+        draw_start_curves(found).savefig(CURVES, metadata=metadata)
 
 
 def main() -> None:

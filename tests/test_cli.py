@@ -24,7 +24,7 @@ from conv2attn.cli.group import options_of
 from conv2attn.cli.network_files import counted
 from conv2attn.cli.paths import Written, check_paths
 from conv2attn.errors import CheckpointError
-from conv2attn.experiments.rows import add_row
+from conv2attn.experiments.run_rows import add_row
 from conv2attn.report.progress import progress
 
 NETWORK = nn.Sequential(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import conv2attn
-from conv2attn.experiments.rows import read_rows
+from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import COLUMNS, Starts
 from conv2attn.experiments.starts.curves import digest_of
 

@@ -22,7 +22,7 @@ def atlas(models: str, output: str) -> None:
     The folder receives index.md, heads.csv, atlas.json and one JSON file a model. A second run measures only what is
     new.
     """
-    from conv2attn.experiments.atlas import atlas as made
+    from conv2attn.experiments.atlas_runs import atlas as made
 
     command = f"conv2attn atlas {Path(models).name} -o {Path(output).name}"
     found = made(Path(models), Path(output), command, lambda line: click.echo(line, err=True))

@@ -14,7 +14,7 @@ from conv2attn.cli.options import choosing, reading, reading_images, reporting
 from conv2attn.cli.paths import Read, Written
 from conv2attn.cli.reports import Showing
 from conv2attn.errors import UsageError
-from conv2attn.experiments.recipe import CHOICES, KINDS, TRANSFORM, Recipe
+from conv2attn.experiments.training_recipe import CHOICES, NETWORK_KINDS, TRANSFORM, TrainingRecipe
 from conv2attn.suffixes import NETWORK
 
 HELP = {
@@ -60,7 +60,7 @@ def recipe_options(*left_out: str, **defaults: Any) -> Callable[[Any], Any]:
     """A decorator that adds an option for each field of a recipe but those left out, some with other defaults."""
 
     def add(command: Any) -> Any:
-        for field in reversed(fields(Recipe)):
+        for field in reversed(fields(TrainingRecipe)):
             if field.name not in left_out:
                 command = recipe_option(field, defaults.get(field.name, field.default))(command)
         return command
@@ -88,7 +88,7 @@ def option_of(field: str) -> str:
 
 
 @main.command(example="conv2attn train quadratic --data digits --epochs 2")
-@click.argument("kind", type=click.Choice(KINDS), required=False)
+@click.argument("kind", type=click.Choice(NETWORK_KINDS), required=False)
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run; by default runs/KIND-DATA.")
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
 @click.option("--device", default="cpu", show_default=True, help="Device to run on.")
@@ -110,7 +110,9 @@ def train(
                 raise UsageError(
                     "C2A004", f"{option_of(name)} changes nothing beside --resume", "Leave out one of both."
                 )
-    recipe = None if kind is None else Recipe(kind, **{**given, "milestones": whole_numbers(given["milestones"])})
+    recipe = (
+        None if kind is None else TrainingRecipe(kind, **{**given, "milestones": whole_numbers(given["milestones"])})
+    )
     folder = resume or output or f"runs/{kind}-{Path(given['data']).name}"
     from conv2attn.experiments.training import train as run_training
 
@@ -146,11 +148,11 @@ def transform(
     """
     from conv2attn.checkpoints import save
     from conv2attn.experiments.training import Run
-    from conv2attn.experiments.training.networks import read_as
+    from conv2attn.experiments.training.recipe_networks import read_as
     from conv2attn.experiments.transform import transform as go_on
 
     place = folder or str(Path(output).with_suffix(""))
-    recipe = Recipe("resnet", start=model, milestones=whole_numbers(milestones), **given)
+    recipe = TrainingRecipe("resnet", start=model, milestones=whole_numbers(milestones), **given)
     found = go_on(recipe, place, device=device)
     if found.finished:
         save(read_as(recipe, Run(Path(place)).network), output, force=showing.force)
@@ -309,8 +311,8 @@ def starts(table: str, part: str, show: bool, showing: Showing) -> None:
     """
     import torch
 
-    from conv2attn.experiments.rows import read_rows
-    from conv2attn.experiments.starts import COLUMNS, Starts, complete
+    from conv2attn.experiments.run_rows import read_rows
+    from conv2attn.experiments.starts import COLUMNS, Starts, complete_starts
 
     if show:
         showing.finish(Starts(tuple(read_rows(Path(table), COLUMNS))))
@@ -319,7 +321,7 @@ def starts(table: str, part: str, show: bool, showing: Showing) -> None:
     if len(share) != 2 or not 1 <= share[0] <= share[1]:
         raise UsageError("C2A006", f"--part {part} is not one of several shares, such as 1/2")
     torch.set_num_threads(1)
-    showing.finish(complete(Path(table), showing.say, share[0] - 1, share[1]))
+    showing.finish(complete_starts(Path(table), showing.say, share[0] - 1, share[1]))
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce hybrids hybrids.csv")
@@ -334,12 +336,12 @@ def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
     """
     import torch
 
-    from conv2attn.experiments.hybrids import COLUMNS, Hybrids, complete
-    from conv2attn.experiments.rows import read_rows
+    from conv2attn.experiments.hybrids import COLUMNS, Hybrids, complete_hybrids
+    from conv2attn.experiments.run_rows import read_rows
 
     torch.set_num_threads(1)
     rows = tuple(read_rows(Path(table), COLUMNS))
-    showing.finish(Hybrids(rows) if show else complete(Path(table), Path(runs), showing.say))
+    showing.finish(Hybrids(rows) if show else complete_hybrids(Path(table), Path(runs), showing.say))
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:

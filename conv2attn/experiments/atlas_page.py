@@ -10,11 +10,11 @@ Model = Mapping[str, Any]
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def page_of(whole: Mapping[str, Any], models: Sequence[Model]) -> str:
+def page_of(contents: Mapping[str, Any], models: Sequence[Model]) -> str:
     """The page as Markdown."""
-    thresholds = whole["thresholds"]
+    thresholds = contents["thresholds"]
     trained, twins = [m for m in models if m["trained"]], [m for m in models if not m["trained"]]
-    lines = ["# Atlas of attention heads", "", f"Made by `{whole['command']}`." if whole["command"] else "", ""]
+    lines = ["# Atlas of attention heads", "", f"Made by `{contents['command']}`." if contents["command"] else "", ""]
     lines += ["## Thresholds, fixed beforehand", ""]
     lines += [
         f"A head is *shift-like* where one displacement has at least {thresholds['shift']:.0%} of its attention, and "
@@ -24,7 +24,7 @@ def page_of(whole: Mapping[str, Any], models: Sequence[Model]) -> str:
         "",
         "## Across models",
         "",
-        answer_table(reads(trained), reads(twins)),
+        answer_table(reading_content(trained), reading_content(twins)),
         "",
         "Means over the models that read content, each model counted once, with the standard error over models (how "
         "many). The difference is that of each model and its untrained twin. Models that attend by position alone, "
@@ -37,12 +37,12 @@ def page_of(whole: Mapping[str, Any], models: Sequence[Model]) -> str:
     ]
     for model in models:
         lines += section(model)
-    if whole["failed"]:
-        lines += ["## Not measured", "", *(f"- {name}: {reason}" for name, reason in whole["failed"].items()), ""]
+    if contents["failed"]:
+        lines += ["## Not measured", "", *(f"- {name}: {reason}" for name, reason in contents["failed"].items()), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def reads(models: Sequence[Model]) -> list[Model]:
+def reading_content(models: Sequence[Model]) -> list[Model]:
     """The models whose attention may depend on content."""
     return [model for model in models if not model.get("positional")]
 
@@ -50,23 +50,23 @@ def reads(models: Sequence[Model]) -> list[Model]:
 def share_in(part: str, count: str) -> Callable[[Model], float | None]:
     """The share of a model's heads in a part of its layers."""
 
-    def read(model: Model) -> float | None:
-        held = model["counts"][part]
-        return held[count] / held["heads"] if held["heads"] else None
+    def share(model: Model) -> float | None:
+        counts = model["counts"][part]
+        return counts[count] / counts["heads"] if counts["heads"] else None
 
-    return read
+    return share
 
 
 def convolution(size: int, early: bool | None = None) -> Callable[[Model], float | None]:
     """The mean over layers of the share of the nearest convolution."""
 
-    def read(model: Model) -> float | None:
+    def mean_share(model: Model) -> float | None:
         curve = [x for x in model["curves"].get(f"convolution {size}", []) if x is not None]
         cut = max(1, round(len(curve) / 3))
         chosen = curve if early is None else curve[:cut] if early else curve[cut:]
         return sum(chosen) / len(chosen) if chosen else None
 
-    return read
+    return mean_share
 
 
 QUESTIONS: dict[str, Callable[[Model], float | None]] = {
@@ -86,9 +86,9 @@ QUESTIONS: dict[str, Callable[[Model], float | None]] = {
 def answer_table(trained: Sequence[Model], twins: Sequence[Model]) -> str:
     """Trained models beside their untrained twins, and the difference of each pair."""
     rows = []
-    for name, read in QUESTIONS.items():
-        values = {m["model"]: x for m in trained if (x := read(m)) is not None}
-        controls = {m["model"]: x for m in twins if (x := read(m)) is not None}
+    for name, measure in QUESTIONS.items():
+        values = {m["model"]: x for m in trained if (x := measure(m)) is not None}
+        controls = {m["model"]: x for m in twins if (x := measure(m)) is not None}
         pairs = [values[model] - controls[model] for model in values.keys() & controls.keys()]
         rows.append(
             [name.strip(), with_error(list(values.values())), with_error(list(controls.values())), with_error(pairs)]
@@ -111,39 +111,49 @@ def model_table(models: Sequence[Model], thresholds: Mapping[str, Any]) -> str:
     """One line for each model: its counts, and its curve of the nearest convolution."""
     rows = []
     for model in models:
-        whole = model["counts"]["all"]
+        counts_of_all = model["counts"]["all"]
         curve = model["curves"].get("convolution 3", [])
-        like = sum(x is not None and x >= thresholds["convolution"] for x in curve)
-        known = any(x is not None for x in curve)
+        convolutional = sum(x is not None and x >= thresholds["convolution"] for x in curve)
+        has_curve = any(x is not None for x in curve)
         kinds = ", ".join(
             f"{count} {kind}" for kind, count in sorted(model["kinds"].items(), key=lambda each: -each[1])
         )
-        counts = [f"{whole['shift']} ({whole['shift'] / max(whole['heads'], 1):.0%})", whole["partial"]]
+        counts = [
+            f"{counts_of_all['shift']} ({counts_of_all['shift'] / max(counts_of_all['heads'], 1):.0%})",
+            counts_of_all["partial"],
+        ]
         rows.append(
-            [model["name"], model["kind"], whole["heads"], *counts, f"{like} of {len(curve)}" if known else "-", kinds]
+            [
+                model["name"],
+                model["kind"],
+                counts_of_all["heads"],
+                *counts,
+                f"{convolutional} of {len(curve)}" if has_curve else "-",
+                kinds,
+            ]
         )
     head = ("model", "of", "heads", "shift-like", "partly", "layers half a 3-tap convolution", "kinds")
     return markdown_table(head, rows)
 
 
 def section(model: Model) -> list[str]:
-    """What is known of one model, and its curves."""
+    """The section on one model: data, licence, hashes and curves."""
     lines = [f"### {model['name']}", ""]
     for key in ("data", "licence", "note"):
         if model[key]:
             lines.append(f"- {key}: {model[key]}")
-    told = {"weights" if model["inputs"] else "attention": model["weights"], "inputs": model["inputs"]}
-    lines += ["- " + ", ".join(f"{name}: sha256 `{digest[:16]}`" for name, digest in told.items() if digest)]
+    digests = {"weights" if model["inputs"] else "attention": model["weights"], "inputs": model["inputs"]}
+    lines += ["- " + ", ".join(f"{name}: sha256 `{digest[:16]}`" for name, digest in digests.items() if digest)]
     lines += [f"- not read: {name}: {reason}" for name, reason in model["unread"].items()]
     names = {"relative": "relative position", "content": "content", "convolution 3": "3-tap convolution"}
     names |= {"convolution 7": "7-tap convolution"}
     rows = [
         [
-            told,
+            digests,
             sparkline(model["curves"][key]),
             " ".join("-" if x is None else f"{x:.0%}" for x in model["curves"][key]),
         ]
-        for key, told in names.items()
+        for key, digests in names.items()
         if any(x is not None for x in model["curves"].get(key, []))
     ]
     return [*lines, "", markdown_table(("share, layer by layer", "", "numbers"), rows), ""]

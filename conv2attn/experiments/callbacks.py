@@ -1,4 +1,4 @@
-"""What heads become while a network trains, logged after each epoch: for Lightning, and for transformers' Trainer."""
+"""Callbacks that log the kinds of heads after each epoch: for Lightning, and for transformers' Trainer."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
             raise UsageError("C2A003", "Lightning is not installed", "Install it: pip install lightning.") from None
 
     class HeadsPerEpoch(Callback):
-        """Logs what heads are."""
+        """Logs `head_numbers`."""
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             """Once an epoch, in the process that logs."""
@@ -78,7 +78,7 @@ def heads_in_trainer(trainer: Any, inputs: Any, network: str = "", **options: An
     from transformers import TrainerCallback
 
     class HeadsPerEpoch(TrainerCallback):
-        """Logs what heads are."""
+        """Logs `head_numbers`."""
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
             """Once an epoch, in the process that logs."""

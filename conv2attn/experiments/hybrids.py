@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from conv2attn.checkpoints import load
-from conv2attn.experiments.data import LabelledImages, normalised, read_images_of
-from conv2attn.experiments.recipe import TRANSFORM, Recipe
-from conv2attn.experiments.rows import Row, add_row, mean_and_error, read_rows
+from conv2attn.experiments.data import LabelledImages, normalised_images, read_images_of
+from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.experiments.training import train
+from conv2attn.experiments.training_recipe import TRANSFORM, TrainingRecipe
 from conv2attn.experiments.transform import accuracy, transformed_layers
 from conv2attn.report import Cell, Document, Notes, Report, Table
 
@@ -20,7 +20,7 @@ SCHEMA = "conv2attn.hybrids/1"
 IMAGES, EPOCHS, MORE = 5000, 12, 6
 """Fixed before any run: training images, epochs of the CNN, and further epochs."""
 SEEDS = (0, 1, 2)
-CNN = Recipe(
+CNN = TrainingRecipe(
     "resnet",
     width=8,
     images=IMAGES,
@@ -37,7 +37,7 @@ TESTS = ("clean", "shifted", "noisy", "occluded")
 COLUMNS = ("arm", "seed", *TESTS, "moved", "moved_most", "alpha", "content", "seconds")
 
 
-def recipe_of(arm: str, seed: int, cnn: Path) -> Recipe:
+def recipe_of(arm: str, seed: int, cnn: Path) -> TrainingRecipe:
     """The recipe of an arm; `cnn` is the file of the CNN of this seed."""
     plain = replace(CNN, seed=seed)
     match arm:
@@ -50,45 +50,47 @@ def recipe_of(arm: str, seed: int, cnn: Path) -> Recipe:
     return replace(plain, **{**HYBRID, "learning_rate": CNN.learning_rate, "epochs": EPOCHS + MORE})
 
 
-def changed(images: LabelledImages) -> dict[str, Tensor]:
-    """The test images as they are, moved by two pixels, with noise of deviation 0.1, and with a square of 8x8 hidden.
+def test_variants(images: LabelledImages) -> dict[str, Tensor]:
+    """The test images unchanged, shifted by two pixels, with noise of deviation 0.1, and with a square of 8x8 hidden.
 
     Directions, noise and places are drawn with the seed 0; what moves in, and the square, is black.
     """
     generator = torch.Generator().manual_seed(0)
     pixels, side = images.test_pixels, images.shape[1]
     count = len(pixels)
-    ways = torch.tensor([(-2, 0), (2, 0), (0, -2), (0, 2)])[torch.randint(4, (count,), generator=generator)]
-    rows, columns = (torch.arange(side) - ways[:, axis, None] for axis in (0, 1))
+    directions = torch.tensor([(-2, 0), (2, 0), (0, -2), (0, 2)])[torch.randint(4, (count,), generator=generator)]
+    rows, columns = (torch.arange(side) - directions[:, axis, None] for axis in (0, 1))
     inside = ((rows >= 0) & (rows < side))[:, :, None] & ((columns >= 0) & (columns < side))[:, None]
-    every = torch.arange(count)[:, None, None]
-    moved = pixels[:, 0][every, rows.clamp(0, side - 1)[:, :, None], columns.clamp(0, side - 1)[:, None]] * inside
+    images_index = torch.arange(count)[:, None, None]
+    shifted = (
+        pixels[:, 0][images_index, rows.clamp(0, side - 1)[:, :, None], columns.clamp(0, side - 1)[:, None]] * inside
+    )
     noisy = pixels + 25.5 * torch.randn(pixels.shape, generator=generator)
     corners = torch.randint(side - 7, (2, count, 1), generator=generator)
     hidden = [(torch.arange(side) >= at) & (torch.arange(side) < at + 8) for at in corners]
     occluded = pixels * ~(hidden[0][:, None, :, None] & hidden[1][:, None, None])
-    kinds = (pixels, moved[:, None], noisy.clamp(0, 255), occluded)
+    kinds = (pixels, shifted[:, None], noisy.clamp(0, 255), occluded)
     mean, deviation = images.first(IMAGES).statistics()
-    return {name: normalised(kind, mean, deviation) for name, kind in zip(TESTS, kinds, strict=True)}
+    return {name: normalised_images(kind, mean, deviation) for name, kind in zip(TESTS, kinds, strict=True)}
 
 
-def run_of(arm: str, seed: int, folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
+def hybrid_run(arm: str, seed: int, folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
     """Trains an arm, or continues it, and returns its row."""
     cnn = folder / f"cnn-{seed}"
-    place = cnn if arm == "cnn" else folder / f"{arm.replace(', ', '-').replace(' ', '-')}-{seed}"
+    run_folder = cnn if arm == "cnn" else folder / f"{arm.replace(', ', '-').replace(' ', '-')}-{seed}"
     recipe = recipe_of(arm, seed, cnn / "network.pt")
-    run = train(None if (place / "checkpoint.pt").is_file() else recipe, place, report=report)
+    run = train(None if (run_folder / "checkpoint.pt").is_file() else recipe, run_folder, report=report)
     if not run.finished:
         raise KeyboardInterrupt(f"{arm}, seed {seed}, was interrupted")
     network = load(run.network).eval()
     images = read_images_of(recipe.data)
-    shares = {name: accuracy(network, kind, images.test_labels) for name, kind in changed(images).items()}
+    shares = {name: accuracy(network, kind, images.test_labels) for name, kind in test_variants(images).items()}
     row: dict[str, Any] = {"arm": arm, "seed": seed, **shares, "seconds": round(run.metrics()[-1]["seconds"])}
     if recipe.only:
-        from conv2attn.experiments.training.networks import network_for
+        from conv2attn.experiments.training.recipe_networks import network_for
 
-        shown = changed(images.first(None, 100))["clean"]
-        layers = transformed_layers(network_for(recipe, images).eval(), network, shown)
+        shown_images = test_variants(images.first(None, 100))["clean"]
+        layers = transformed_layers(network_for(recipe, images).eval(), network, shown_images)
         row["moved"] = sum(layer.moved[0] for layer in layers) / len(layers)
         row["moved_most"] = max(layer.moved[1] for layer in layers)
         row["alpha"] = sum(layer.alpha for layer in layers) / len(layers)
@@ -96,12 +98,12 @@ def run_of(arm: str, seed: int, folder: Path, report: Callable[[str], None]) -> 
     return {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in row.items()}
 
 
-def complete(path: Path, folder: Path, report: Callable[[str], None]) -> "Hybrids":
-    """Does the runs that are missing, each in its folder, and appends its row; a restart continues."""
+def complete_hybrids(path: Path, folder: Path, report: Callable[[str], None]) -> "Hybrids":
+    """Makes the missing runs, each in its folder, and appends their rows; a restart continues."""
     for arm in ARMS:
         for seed in SEEDS:
             if not any((row["arm"], row["seed"]) == (arm, str(seed)) for row in read_rows(path, COLUMNS)):
-                add_row(path, COLUMNS, run_of(arm, seed, folder, report))
+                add_row(path, COLUMNS, hybrid_run(arm, seed, folder, report))
     return Hybrids(tuple(read_rows(path, COLUMNS)))
 
 
@@ -110,10 +112,10 @@ def complete(path: Path, folder: Path, report: Callable[[str], None]) -> "Hybrid
 class Hybrids(Report):
     """Accuracies of the four arms: mean and standard error over seeds, and the gain over the CNN trained as long."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RunRow, ...]
 
     def of(self, arm: str, column: str) -> dict[str, float]:
-        """A number of an arm by seed."""
+        """The values of a column for an arm, by seed."""
         return {row["seed"]: float(row[column]) for row in self.rows if row["arm"] == arm and row[column]}
 
     def document(self, verbose: bool = False) -> Document:
@@ -123,9 +125,9 @@ class Hybrids(Report):
         for arm in ARMS:
             cells: list[str] = []
             for test in TESTS:
-                own, other = self.of(arm, test), self.of("cnn, trained on", test)
-                gains = [100 * (own[seed] - other[seed]) for seed in own.keys() & other.keys()]
-                cells.append(mean_and_error([100 * share for share in own.values()]))
+                accuracies, baseline = self.of(arm, test), self.of("cnn, trained on", test)
+                gains = [100 * (accuracies[seed] - baseline[seed]) for seed in accuracies.keys() & baseline.keys()]
+                cells.append(mean_and_error([100 * share for share in accuracies.values()]))
                 if arm.startswith("hybrid") and gains:
                     cells[-1] += f" ({mean_and_error(gains)})"
             seconds = mean_and_error([*self.of(arm, "seconds").values()], 0)
@@ -133,12 +135,12 @@ class Hybrids(Report):
             if arm.startswith("hybrid"):
                 numbers = (mean_and_error([*self.of(arm, c).values()], 3) for c in COLUMNS[6:10])
                 heads.append((arm, *numbers))
-        said = f"{len(self.rows)} of {len(ARMS) * len(SEEDS)} runs are done; accuracies in per cent"
+        summary = f"{len(self.rows)} of {len(ARMS) * len(SEEDS)} runs are done; accuracies in per cent"
         notes = ("in brackets: the gain over the CNN trained on, seed by seed, +- one standard error.",)
         columns = ("network", "runs", *TESTS, "seconds")
         parts = (Table(columns, tuple(shares)), Notes(notes))
-        moved = Table(("network", "moved", "at most", "alpha", "content"), tuple(heads))
-        return Document((said,), (*parts, moved))
+        head_table = Table(("network", "moved", "at most", "alpha", "content"), tuple(heads))
+        return Document((summary,), (*parts, head_table))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

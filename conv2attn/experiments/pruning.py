@@ -12,7 +12,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.experiments.tables.counting import count_flops, count_parameters
-from conv2attn.experiments.training.networks import heads_of
+from conv2attn.experiments.training.recipe_networks import head_parameters
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
 from conv2attn.report import Document, Report, Table
@@ -44,8 +44,8 @@ class Pruning(Report):
         """The number of heads removed, with the rule, and what that saves."""
         count = sum(map(len, self.removed.values()))
         saved = [
-            f"{what}: {before:,} to {after:,}, {1 - after / before:.1%} less"
-            for what, (before, after) in (("parameters", self.parameters), ("FLOPs", self.flops))
+            f"{quantity}: {before:,} to {after:,}, {1 - after / before:.1%} less"
+            for quantity, (before, after) in (("parameters", self.parameters), ("FLOPs", self.flops))
         ]
         rule = f"the largest eigenvalue is below {self.smallest:g}, or the condition number above {self.condition:g}"
         return [f"{count} heads removed: {rule} of the precision matrix.", *saved]
@@ -71,14 +71,14 @@ def degenerate_heads(
         smallest: of the largest eigenvalue of a precision matrix; a head below it is degenerate.
         condition: the largest ratio of its largest to its smallest eigenvalue; a head above it is degenerate.
     """
-    found = {}
-    for key, precision in heads_of(network).items():
+    heads = {}
+    for key, precision in head_parameters(network).items():
         if key.endswith(":precision"):
             values = torch.linalg.eigvalsh(precision)
             low, high = values[:, 0], values[:, -1]
             bad = ~(high >= smallest) | ~(high <= condition * low)
-            found[key.removesuffix(":precision")] = tuple(bad.nonzero().flatten().tolist())
-    return found
+            heads[key.removesuffix(":precision")] = tuple(bad.nonzero().flatten().tolist())
+    return heads
 
 
 def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionClassifier:
@@ -98,39 +98,41 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
         raise UnsupportedError("C2A602", f"{type(network).__name__} is not an attention classifier")
     removed = {name: set(each) for name, each in heads.items()}
     pruned = copy.deepcopy(network)
-    left = []
+    heads_left = []
     for name, layer in attention_layers(pruned).items():
-        gone = removed.pop(name, set())
-        if strange := sorted(gone - set(range(layer.heads))):
-            raise UsageError("C2A002", f"{name} has no head {strange[0]}")
-        kept = [head for head in range(layer.heads) if head not in gone]
-        if not kept:
+        removed_heads = removed.pop(name, set())
+        if unknown := sorted(removed_heads - set(range(layer.heads))):
+            raise UsageError("C2A002", f"{name} has no head {unknown[0]}")
+        remaining_heads = [head for head in range(layer.heads) if head not in removed_heads]
+        if not remaining_heads:
             raise UnsupportedError("C2A602", f"{name}: all of its heads would be removed")
-        left.append(len(kept))
-        if gone:
-            pruned.get_submodule(name.rpartition(".")[0]).attention = without_heads(layer, kept)
+        heads_left.append(len(remaining_heads))
+        if removed_heads:
+            pruned.get_submodule(name.rpartition(".")[0]).attention = without_heads(layer, remaining_heads)
     if removed:
         raise UsageError("C2A002", f"{min(removed)!r} is no layer of the network")
-    pruned.plan = replace(plan, heads=tuple(left))
+    pruned.plan = replace(plan, heads=tuple(heads_left))
     return pruned
 
 
-def without_heads(layer: MultiHeadSelfAttention, kept: Sequence[int]) -> MultiHeadSelfAttention:
+def without_heads(layer: MultiHeadSelfAttention, heads: Sequence[int]) -> MultiHeadSelfAttention:
     """A copy of a layer with some of its heads."""
     plan = to_plan(layer)
-    plan["positions"] = [len(kept), *plan["positions"][1:]]
-    smaller, state, chosen = from_plan(plan), layer.state_dict(), torch.tensor(kept)
+    plan["positions"] = [len(heads), *plan["positions"][1:]]
+    smaller, state, head_indices = from_plan(plan), layer.state_dict(), torch.tensor(heads)
     shapes = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
-    smaller.load_state_dict({name: of_heads(state[name], shape, chosen) for name, shape in shapes.items()}, assign=True)
+    smaller.load_state_dict(
+        {name: select_heads(state[name], shape, head_indices) for name, shape in shapes.items()}, assign=True
+    )
     for name, parameter in smaller.named_parameters():
         parameter.requires_grad_(layer.get_parameter(name).requires_grad)
     return smaller.train(layer.training)
 
 
-def of_heads(tensor: Tensor, shape: torch.Size, kept: Tensor) -> Tensor:
-    """The part of a tensor that belongs to the heads `kept`, whose axis is the one that is shorter in `shape`."""
+def select_heads(tensor: Tensor, shape: torch.Size, heads: Tensor) -> Tensor:
+    """The part of a tensor for `heads`, whose axis is the one that is shorter in `shape`."""
     axis = next((axis for axis, (old, new) in enumerate(zip(tensor.shape, shape, strict=True)) if old != new), None)
-    return tensor.clone() if axis is None else tensor.index_select(axis, kept.to(tensor.device))
+    return tensor.clone() if axis is None else tensor.index_select(axis, heads.to(tensor.device))
 
 
 def prune_degenerate(
@@ -143,8 +145,8 @@ def prune_degenerate(
     """
     removed = degenerate_heads(network, smallest, condition)
     pruned = prune(network, removed)
-    left = {name: layer.heads for name, layer in attention_layers(pruned).items()}
+    heads_left = {name: layer.heads for name, layer in attention_layers(pruned).items()}
     parameters = (count_parameters(network), count_parameters(pruned))
     size = pruned.plan.input_size
     flops = (count_flops(network, size), count_flops(pruned, size))
-    return pruned, Pruning(removed, left, smallest, condition, parameters, flops)
+    return pruned, Pruning(removed, heads_left, smallest, condition, parameters, flops)

@@ -8,22 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.experiments.data import normalised, read_images_of
-from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.training import train
-from conv2attn.experiments.training.networks import dtype_of, network_for, read_as
+from conv2attn.experiments.training.recipe_networks import network_for, read_as, recipe_dtype
+from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers
 from conv2attn.report import Document, Report, Table
 
 SCHEMA = "conv2attn.transform/1"
 SHOWN = 100
-"""Test images on which layers are looked at."""
+"""Test images on which layers are measured."""
 
 
 @final
 @dataclass(frozen=True)
 class TransformedLayer:
-    """One layer that became attention, after training.
+    """A converted layer after training.
 
     Args:
         alpha: mean sharpness of its heads.
@@ -42,7 +42,7 @@ class TransformedLayer:
 @final
 @dataclass(frozen=True, repr=False)
 class Transformation(Report):
-    """Accuracies on the test images, and what became of each converted layer."""
+    """Accuracies on the test images, and a row for each converted layer."""
 
     accuracies: tuple[tuple[str, float], ...]
     layers: tuple[TransformedLayer, ...]
@@ -50,18 +50,18 @@ class Transformation(Report):
 
     def document(self, verbose: bool = False) -> Document:
         """A row for each network and for each layer."""
-        said = "trained on as attention" if self.finished else "interrupted; --resume RUN continues"
+        summary = "trained on as attention" if self.finished else "interrupted; --resume RUN continues"
         shares = Table(("network", "accuracy"), tuple((name, f"{share:.4f}") for name, share in self.accuracies))
         columns = ("layer", "heads", "alpha", "moved", "at most", "content")
         rows = tuple((each.layer, each.heads, each.alpha, *each.moved, f"{each.content:.1%}") for each in self.layers)
-        return Document((said,), (shares, Table(columns, rows)))
+        return Document((summary,), (shares, Table(columns, rows)))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
-def transform(recipe: Recipe, folder: str | Path, **options: Any) -> Transformation:
+def transform(recipe: TrainingRecipe, folder: str | Path, **options: Any) -> Transformation:
     """Trains as a recipe with `start` and `only` says; `Run(folder).network` is the network.
 
     Args:
@@ -70,8 +70,8 @@ def transform(recipe: Recipe, folder: str | Path, **options: Any) -> Transformat
         Conv2AttnError: see `train`.
     """
     images = read_images_of(recipe.data).first(recipe.images, recipe.test_images)
-    dtype = dtype_of(recipe)
-    inputs = normalised(images.test_pixels, *images.statistics()).to(dtype)
+    dtype = recipe_dtype(recipe)
+    inputs = normalised_images(images.test_pixels, *images.statistics()).to(dtype)
     before = network_for(recipe, images).eval()
     networks = {"transformed, before training": before}
     if recipe.start:
@@ -92,31 +92,35 @@ def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def transformed_layers(before: nn.Module, after: nn.Module, images: Tensor) -> tuple[TransformedLayer, ...]:
-    """What became of each layer that attends."""
-    started, read = attention_layers(before), contents(after, images)
+    """A row for each layer that attends."""
+    first_layers, content_shares = attention_layers(before), contents(after, images)
     rows = []
     for name, layer in attention_layers(after).items():
-        first, last = started[name].encoding, layer.encoding
-        assert isinstance(first, QuadraticEncoding)
-        assert isinstance(last, QuadraticEncoding)
-        away = (last.center - first.center).detach().norm(dim=1)
-        moved = float(away.mean()), float(away.max())
-        rows.append(TransformedLayer(name, layer.heads, float(last.alpha.detach().mean()), moved, read[name]))
+        encoding_before, encoding_after = first_layers[name].encoding, layer.encoding
+        assert isinstance(encoding_before, QuadraticEncoding)
+        assert isinstance(encoding_after, QuadraticEncoding)
+        distances = (encoding_after.center - encoding_before.center).detach().norm(dim=1)
+        moved = float(distances.mean()), float(distances.max())
+        rows.append(
+            TransformedLayer(
+                name, layer.heads, float(encoding_after.alpha.detach().mean()), moved, content_shares[name]
+            )
+        )
     return tuple(rows)
 
 
 @torch.no_grad()
 def contents(network: nn.Module, images: Tensor) -> dict[str, float]:
     """For each layer the mean total variation between its attention with and without content."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
 
     def compare(module: nn.Module, args: Any) -> None:
         assert isinstance(module, MultiHeadSelfAttention)
-        found[names[module]] = 0.0
+        shares[names[module]] = 0.0
         if module.key is not None:
-            reads, key = module.attention(args[0]), module.key.detach().clone()
+            attention, key = module.attention(args[0]), module.key.detach().clone()
             module.key.data.zero_()
-            found[names[module]] = float((reads - module.attention(args[0])).abs().sum(-1).mean() / 2)
+            shares[names[module]] = float((attention - module.attention(args[0])).abs().sum(-1).mean() / 2)
             module.key.data.copy_(key)
 
     layers = attention_layers(network)
@@ -127,4 +131,4 @@ def contents(network: nn.Module, images: Tensor) -> dict[str, float]:
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return shares

@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 
-from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.training_recipe import TrainingRecipe
 
 KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
 SIZES = {"width": 16, "heads": 4, "layers": 2, "hidden": 24, "positions": 8}
@@ -16,7 +16,7 @@ SIZES = {"width": 16, "heads": 4, "layers": 2, "hidden": 24, "positions": 8}
 def small(kind, **changes):
     """A recipe for a small network on 40 digits: two epochs of four steps."""
     given = {"data": "digits", "images": 40, "batch": 10, "epochs": 2, **SIZES, **changes}
-    return Recipe(kind, **given)
+    return TrainingRecipe(kind, **given)
 
 
 def quiet(line):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conv2attn.errors import CheckpointError
-from conv2attn.experiments.atlas import atlas, entries_of
 from conv2attn.experiments.atlas_page import answer_table, sparkline, with_error
+from conv2attn.experiments.atlas_runs import atlas, entries_of
 
 ROOT = Path(__file__).parents[2]
 THRESHOLDS = "[thresholds]\nshift = 0.5\npartial = 0.25\nconvolution = 0.5\nkernels = [3]\nearly = 0.34\n"

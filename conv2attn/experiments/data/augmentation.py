@@ -1,4 +1,4 @@
-"""Random crops and mirror images of a batch, drawn for the whole batch whatever part of it a process computes."""
+"""Random crops and mirror images, drawn for a whole batch, whichever part of it a process computes."""
 
 from dataclasses import dataclass
 from typing import final
@@ -32,7 +32,7 @@ class Augmentation:
         return windows[torch.arange(count), :, down, right]
 
 
-def normalised(pixels: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+def normalised_images(pixels: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     """Bytes (images, channels, rows, columns) as floats of mean 0 and deviation 1 over the training set."""
     mean, deviation = (each.to(pixels.device)[:, None, None] for each in (mean, deviation))
     return (pixels.float() / 255 - mean) / deviation

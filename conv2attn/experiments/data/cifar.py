@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.errors import CheckpointError
-from conv2attn.experiments.data.images import LabelledImages
+from conv2attn.experiments.data.labelled_images import LabelledImages
 
 TEN = tuple(f"data_batch_{n}.bin" for n in range(1, 6)), ("test_batch.bin",), "batches.meta.txt"
 HUNDRED = ("train.bin",), ("test.bin",), "fine_label_names.txt"
@@ -32,31 +32,31 @@ def read_cifar(path: Path) -> LabelledImages | None:
         if missing := [file for file in (*training, *test, names) if file not in files]:
             raise CheckpointError("C2A302", f"{path} lacks {missing[0]}", "Unpack the archive again.")
         classes = tuple(line for line in files[names].decode().split("\n") if line.strip())
-        parts = (*records(path, files, training, labels), *records(path, files, test, labels))
+        parts = (*cifar_records(path, files, training, labels), *cifar_records(path, files, test, labels))
         return LabelledImages(name, *parts, classes)
     return None
 
 
 def files_of(path: Path) -> Mapping[str, bytes]:
     """The contents of the files of CIFAR in a folder or archive, by their names without folders."""
-    wanted = {*TEN[0], *TEN[1], TEN[2], *HUNDRED[0], *HUNDRED[1], HUNDRED[2], "data_batch_1", "meta"}
+    names = {*TEN[0], *TEN[1], TEN[2], *HUNDRED[0], *HUNDRED[1], HUNDRED[2], "data_batch_1", "meta"}
     if path.is_dir():
-        return {file.name: file.read_bytes() for file in path.iterdir() if file.name in wanted and file.is_file()}
+        return {file.name: file.read_bytes() for file in path.iterdir() if file.name in names and file.is_file()}
     try:
         with tarfile.open(path) as archive:
-            members = [m for m in archive if m.isfile() and Path(m.name).name in wanted]
-            return {Path(m.name).name: taken.read() for m in members if (taken := archive.extractfile(m))}
+            members = [m for m in archive if m.isfile() and Path(m.name).name in names]
+            return {Path(m.name).name: member.read() for m in members if (member := archive.extractfile(m))}
     except (tarfile.TarError, OSError, EOFError) as error:
         raise CheckpointError("C2A303", f"{path} is not an archive of images ({error})", REMEDY) from error
 
 
-def records(path: Path, files: Mapping[str, bytes], names: tuple[str, ...], labels: int) -> tuple[Tensor, Tensor]:
+def cifar_records(path: Path, files: Mapping[str, bytes], names: tuple[str, ...], labels: int) -> tuple[Tensor, Tensor]:
     """Pixels and labels of the records in these files: `labels` bytes, of which the last counts, and an image."""
-    found = []
+    arrays = []
     for name in names:
         size = len(files[name])
         if size % (labels + BYTES) or not size:
             raise CheckpointError("C2A302", f"{name} in {path} has {size} bytes, not records of {labels + BYTES}")
-        found.append(np.frombuffer(files[name], np.uint8).reshape(-1, labels + BYTES))
-    rows = torch.from_numpy(np.concatenate(found))
+        arrays.append(np.frombuffer(files[name], np.uint8).reshape(-1, labels + BYTES))
+    rows = torch.from_numpy(np.concatenate(arrays))
     return rows[:, labels:].reshape(-1, 3, 32, 32).clone(), rows[:, labels - 1].long()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.experiments.data.images import LabelledImages
+from conv2attn.experiments.data.labelled_images import LabelledImages
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 REMEDY = "Sort the images into train/CLASS/ and test/CLASS/."
@@ -23,15 +23,15 @@ def read_folder(path: Path) -> LabelledImages:
     if not (path / "train").is_dir() or not (path / "test").is_dir():
         raise CheckpointError("C2A303", f"{path} has no folders train and test", REMEDY)
     classes = tuple(sorted(folder.name for folder in (path / "train").iterdir() if folder.is_dir()))
-    if strange := sorted({f.name for f in (path / "test").iterdir() if f.is_dir()} - {*classes}):
-        raise CheckpointError("C2A303", f"{path}/test/{strange[0]} has no images in train", REMEDY)
-    found = {part: [*labelled_files(path / part, classes)] for part in ("train", "test")}
-    for part, files in found.items():
+    if unknown := sorted({f.name for f in (path / "test").iterdir() if f.is_dir()} - {*classes}):
+        raise CheckpointError("C2A303", f"{path}/test/{unknown[0]} has no images in train", REMEDY)
+    files_of_part = {part: [*labelled_files(path / part, classes)] for part in ("train", "test")}
+    for part, files in files_of_part.items():
         if not files:
             raise CheckpointError("C2A303", f"{path / part} holds no images", REMEDY)
-    grey = all(mode_of(file) in ("1", "L") for files in found.values() for file, _ in files)
-    arrays = [read_all([file for file, _ in files], "L" if grey else "RGB") for files in found.values()]
-    labels = [torch.tensor([label for _, label in files]) for files in found.values()]
+    grey = all(mode_of(file) in ("1", "L") for files in files_of_part.values() for file, _ in files)
+    arrays = [read_all([file for file, _ in files], "L" if grey else "RGB") for files in files_of_part.values()]
+    labels = [torch.tensor([label for _, label in files]) for files in files_of_part.values()]
     return LabelledImages(path.name, arrays[0], labels[0], arrays[1], labels[1], classes)
 
 

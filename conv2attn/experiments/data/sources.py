@@ -1,14 +1,17 @@
 """Where images come from: a Debian package, scikit-learn, the published archives of CIFAR, or a folder."""
 
+import gzip
+import math
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.experiments.data.cifar import read_cifar
 from conv2attn.experiments.data.folder import read_folder
-from conv2attn.experiments.data.idx import read_idx
-from conv2attn.experiments.data.images import LabelledImages
+from conv2attn.experiments.data.labelled_images import LabelledImages
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 GARMENTS = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -57,9 +60,32 @@ def read_digits() -> LabelledImages:
         raise UsageError(
             "C2A003", "the data set digits comes with scikit-learn", "Install it: pip install 'conv2attn[train]'."
         ) from None
-    stored = load_digits()
-    pixels = torch.from_numpy(stored.images / 16 * 255).round().to(torch.uint8)[:, None]
-    labels, cut = torch.from_numpy(stored.target).long(), DIGITS_FOR_TRAINING
+    bunch = load_digits()
+    pixels = torch.from_numpy(bunch.images / 16 * 255).round().to(torch.uint8)[:, None]
+    labels, cut = torch.from_numpy(bunch.target).long(), DIGITS_FOR_TRAINING
     return LabelledImages(
         "digits", pixels[:cut], labels[:cut], pixels[cut:], labels[cut:], tuple(map(str, range(10))), mirrors=False
     )
+
+
+def read_idx(path: Path) -> Tensor:
+    """The bytes of an idx file, in the shape that its header gives.
+
+    Raises:
+        CheckpointError: it is missing (C2A301), damaged (C2A302), or not an idx file of bytes (C2A303).
+    """
+    try:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except FileNotFoundError as error:
+        raise CheckpointError("C2A301", f"{path} does not exist") from error
+    except (OSError, EOFError) as error:
+        raise CheckpointError("C2A302", f"{path} cannot be unpacked ({error})") from error
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise CheckpointError("C2A303", f"{path} is not an idx file of bytes")
+    axes = raw[3]
+    start = 4 + 4 * axes
+    shape = [int(side) for side in np.frombuffer(raw[4:start], ">i4")] if len(raw) >= start else [-1]
+    if len(raw) - start != math.prod(shape):
+        raise CheckpointError("C2A302", f"{path} holds {len(raw) - start} bytes, and its header asks for {shape}")
+    return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy())

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from conv2attn.checkpoints import load
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.experiments.data import normalised, read_images_of
-from conv2attn.experiments.figures.heads import (
+from conv2attn.experiments.data import normalised_images, read_images_of
+from conv2attn.experiments.figures.ellipses import (
     Numbers,
     attention_of_query,
     ellipse,
@@ -90,7 +90,7 @@ def figures_of_attention(
     if not attention_layers(network):
         return {}
     images = read_images_of(run.recipe.data)
-    inputs = normalised(images.test_pixels[: max(average, examples)], *images.statistics())
+    inputs = normalised_images(images.test_pixels[: max(average, examples)], *images.statistics())
     attention = attention_of_query(network, inputs.to(next(network.parameters()).dtype), query)
     mean = {name: each[:average].mean(0) for name, each in attention.items()}
     figures = {"attention": attention_figure(mean, query, zoom)}
@@ -119,19 +119,19 @@ def accuracy_figure(runs: Sequence[Run]) -> "Figure":
 
 def figures_of_heads(run: Run) -> dict[str, "Figure"]:
     """Centres over training (Fig. 3) and of all layers at the end (Figs. 4, 12, 14), where heads have centres."""
-    stored = run.positions()
-    names = [key.removesuffix(":center") for key in stored if key.endswith(":center")]
-    if not names or stored[f"{names[0]}:center"].shape[2] != 2:
+    positions = run.positions()
+    names = [key.removesuffix(":center") for key in positions if key.endswith(":center")]
+    if not names or positions[f"{names[0]}:center"].shape[2] != 2:
         return {}
-    heads = {name: (stored[f"{name}:center"], stored[f"{name}:precision"]) for name in names}
-    shown = layer_of_figure_3(names)
-    centers, precisions = heads[shown]
+    heads = {name: (positions[f"{name}:center"], positions[f"{name}:precision"]) for name in names}
+    shown_layer = layer_of_figure_3(names)
+    centers, precisions = heads[shown_layer]
     last = reading_order(centers[-1])
     over_time = [
         (f"epoch {epoch}", centers[epoch], precisions[epoch], last) for epoch in snapshots(len(centers) - 1, 6)
     ]
     at_end = [(f"layer {place + 1}", c[-1], p[-1], reading_order(c[-1])) for place, (c, p) in enumerate(heads.values())]
-    title = f"Layer {names.index(shown) + 1} during training"
+    title = f"Layer {names.index(shown_layer) + 1} during training"
     return {
         "centers-over-training": centers_figure(over_time, title),
         "centers": centers_figure(at_end, "All layers after training"),
@@ -148,7 +148,7 @@ def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], ti
     figure.suptitle(f"{title}\nsquare: the query; ellipses hold 50 % (solid) and 90 % (dotted) of a head", fontsize=7)
     figure.supxlabel("columns from the query", fontsize=7)
     figure.supylabel("rows from the query", fontsize=7)
-    reach = max(3.0, *(whole_reach(c, p) for _, c, p, _ in panels))
+    reach = max(3.0, *(panel_reach(c, p) for _, c, p, _ in panels))
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for panel, (name, centers, precisions, order) in zip(axes, panels, strict=False):
         draw_centers(panel, centers, precisions, order, reach, name)
@@ -157,7 +157,7 @@ def centers_figure(panels: Sequence[tuple[str, Numbers, Numbers, list[int]]], ti
     return figure
 
 
-def whole_reach(centers: Numbers, precisions: Numbers) -> float:
+def panel_reach(centers: Numbers, precisions: Numbers) -> float:
     """The distance from the query within which the ellipses of nine heads in ten are whole.
 
     Ellipses of more than `LARGE` pixels, of heads that attend to everything, are cut.
@@ -184,17 +184,17 @@ def attention_figure(
     panels = figure.subplots(len(attention), most + front, squeeze=False)
     for place, (line, heads) in enumerate(zip(panels, attention.values(), strict=True)):
         rows, columns = heads.shape[1:]
-        asks = query or (rows // 2, columns // 2)
-        order = order_of(heads, asks)
+        query_token = query or (rows // 2, columns // 2)
+        order = order_of(heads, query_token)
         for number, panel in enumerate(line[front:]):
             if number < len(order):
                 head = heads[order[number]]
-                draw_attention(panel, head, asks, zoom, f"max {head.max():.2f}")
+                draw_attention(panel, head, query_token, zoom, f"max {head.max():.2f}")
             else:
                 panel.remove()
         line[front].set_ylabel(f"layer {place + 1}", fontsize=7)
         if image is not None:
-            show_image(line[0], image, asks, (rows, columns)) if place == 0 else line[0].remove()
+            show_image(line[0], image, query_token, (rows, columns)) if place == 0 else line[0].remove()
     return figure
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from conv2attn.experiments.figures.heads import Numbers, ellipse, mean_places, reading_order
+from conv2attn.experiments.figures.ellipses import Numbers, ellipse, mean_places, reading_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,5 +66,5 @@ def draw_attention(panel: "Axes", attention: Numbers, query: tuple[int, int], zo
 
 
 def order_of(attention: Numbers, query: tuple[int, int]) -> list[int]:
-    """The heads of a layer in reading order of where they look: attention (heads, rows, columns)."""
+    """The heads of a layer in reading order of their mean displacements: attention (heads, rows, columns)."""
     return reading_order(mean_places(attention, query))

@@ -9,7 +9,7 @@ from conv2attn.models.zoo.transformer import VisionTransformer
 
 
 def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> Start | None:
-    """Gives a fresh network the start of an arm; what it planted, if it plants heads.
+    """Sets the weights of a fresh network as an arm says; returns the `Start` of arms that plant heads.
 
     Args:
         images: of the training set, whose tokens' norms fix the scale of the scores.
@@ -26,15 +26,15 @@ def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> St
             sizes = {"kernel_size": int(size), "alpha": float(alpha)}
             return start_at_convolution(network, seed=seed, example_input=images, **sizes)  # type: ignore[arg-type]
         case ["written"]:
-            return planted_beside(network, lambda name: "in_proj" not in name and name != "positions", seed, images)
+            return start_with_drawn(network, lambda name: "in_proj" not in name and name != "positions", seed, images)
         case ["positions"]:
-            planted_beside(network, lambda name: "in_proj" in name, seed, images)
+            start_with_drawn(network, lambda name: "in_proj" in name, seed, images)
             return None
     raise UsageError("C2A002", f"arm {arm!r} is not one of the experiment's")
 
 
-def planted_beside(network: VisionTransformer, drawn: object, seed: int, images: Tensor) -> Start:
-    """The start with shifts, with the parameters whose names `drawn` picks put back to how they were drawn."""
+def start_with_drawn(network: VisionTransformer, drawn: object, seed: int, images: Tensor) -> Start:
+    """The start with shifts, except for the parameters whose names `drawn` selects, which keep their drawn values."""
     before = {name: value.detach().clone() for name, value in network.named_parameters()}
     start = start_at_convolution(network, kernel_size=3, alpha=2.0, seed=seed, example_input=images)
     with torch.no_grad():
@@ -56,15 +56,15 @@ def mimetic(network: VisionTransformer, seed: int) -> None:
         width, heads = attention.embed_dim, attention.num_heads
         identity = torch.eye(width)
 
-        def drawn(width: int = width) -> Tensor:
-            return torch.randn(width, width, generator=generator) / width**0.5
+        def random_matrix(size: int = width) -> Tensor:
+            return torch.randn(size, size, generator=generator) / size**0.5
 
         assert attention.in_proj_weight is not None
         query, key, value = attention.in_proj_weight.chunk(3)
         for rows in torch.arange(width).chunk(heads):
-            left, sizes, right = torch.linalg.svd(0.7 * (drawn() + identity))
+            left, sizes, right = torch.linalg.svd(0.7 * (random_matrix() + identity))
             root = sizes[: len(rows)].sqrt()
             query[rows], key[rows] = (left[:, : len(rows)] * root).T, root[:, None] * right[: len(rows)]
-        left, sizes, right = torch.linalg.svd(0.4 * (drawn() - identity))
+        left, sizes, right = torch.linalg.svd(0.4 * (random_matrix() - identity))
         value.copy_(sizes.sqrt()[:, None] * right)
         attention.out_proj.weight.copy_(left * sizes.sqrt())

@@ -5,28 +5,28 @@ import statistics
 from typing import TYPE_CHECKING
 
 from conv2attn.experiments.figures.panels import draw_curve
-from conv2attn.experiments.starts.plan import ARMS, SIZES, Size
+from conv2attn.experiments.starts.starts_plan import ARMS, SIZES, Size
 from conv2attn.experiments.starts.table import Starts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def mean_curves(found: Starts, size: Size) -> dict[str, list[float]]:
+def mean_curves(starts: Starts, size: Size) -> dict[str, list[float]]:
     """For each arm that has runs at a size, the mean over its seeds of the accuracy after each epoch, in per cent."""
     curves = {}
     for arm in size.arms:
-        runs = [[100 * float(share) for share in row["curve"].split()] for row in found.runs_of(size, arm).values()]
+        runs = [[100 * float(share) for share in row["curve"].split()] for row in starts.runs_of(size, arm).values()]
         if runs:
             curves[arm] = [statistics.fmean(epoch) for epoch in zip(*runs, strict=True)]
     return curves
 
 
-def draw_curves(found: Starts) -> "Figure":
+def draw_start_curves(starts: Starts) -> "Figure":
     """A panel for each training set that is seen more than once and has runs."""
     from matplotlib.figure import Figure
 
-    drawn = [(size, curves) for size in SIZES if size.epochs > 1 and (curves := mean_curves(found, size))]
+    drawn = [(size, curves) for size in SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
     figure = Figure(figsize=(3.2 * max(1, len(drawn)), 3), layout="constrained")
     panels = figure.subplots(1, max(1, len(drawn)), squeeze=False)[0]
     for panel, (size, curves) in zip(panels, drawn, strict=False):
@@ -38,7 +38,7 @@ def draw_curves(found: Starts) -> "Figure":
     return figure
 
 
-def digest_of(found: Starts) -> str:
-    """What the figure is of: a digest of the curves, which the file of the figure carries."""
-    told = repr([(size, mean_curves(found, size)) for size in SIZES])
-    return hashlib.sha256(told.encode()).hexdigest()
+def digest_of(starts: Starts) -> str:
+    """A digest of the curves, which the file of the figure carries."""
+    text = repr([(size, mean_curves(starts, size)) for size in SIZES])
+    return hashlib.sha256(text.encode()).hexdigest()

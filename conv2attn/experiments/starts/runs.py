@@ -1,4 +1,4 @@
-"""One run of the experiment on starts: a start, a training, and what accuracy and heads became."""
+"""One run of the experiment on starts: a start, a training, and the accuracy and heads after it."""
 
 import time
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from conv2attn.experiments.data import Augmentation, normalised, read_images_of
+from conv2attn.experiments.data import Augmentation, normalised_images, read_images_of
 from conv2attn.experiments.starts.arms import begin
-from conv2attn.experiments.starts.plan import BATCH, CLIP, WARM_UP, WEIGHT_DECAY
+from conv2attn.experiments.starts.starts_plan import BATCH, CLIP, WARM_UP, WEIGHT_DECAY
 from conv2attn.models.capture import capture
 from conv2attn.models.starts import Start
 from conv2attn.models.zoo.transformer import TransformerPlan, VisionTransformer
 
 PATCHES = {"fashion-mnist": 4, "digits": 2}
 SHOWN = 64
-"""Images on which heads are looked at, and which fix the scale of a start."""
+"""Images on which heads are measured, and which fix the scale of a start."""
 CURVE = 1000
 """Test images for the curve: the first ones, after each epoch."""
 LOCAL = 0.25
@@ -27,7 +27,7 @@ LOCAL = 0.25
 @final
 @dataclass(frozen=True)
 class RunKey:
-    """What a run is: everything else follows from it."""
+    """The parameters that determine a run."""
 
     data: str
     images: int
@@ -39,31 +39,31 @@ class RunKey:
 
     @property
     def text(self) -> tuple[str, ...]:
-        """As the columns of the table have it."""
+        """The values as texts, as the columns of the table have them."""
         return tuple(map(str, (self.data, self.images, self.epochs, self.arm, self.rate, self.seed, self.held_out)))
 
 
-def run(key: RunKey) -> dict[str, Any]:
+def run_start(key: RunKey) -> dict[str, Any]:
     """Trains one network and returns its row.
 
     Trained by AdamW on the first images, mirrored at random where that keeps the class, with a rate that rises and
     falls once (Smith and Topin 2019). Evaluated on the test images, or on the last `held_out` training images.
     """
-    started = time.process_time()
+    start_time = time.process_time()
     images = read_images_of(key.data)
     mean, deviation = images.statistics()
     pixels, labels = images.pixels[: key.images], images.labels[: key.images]
     test, truth = images.test_pixels, images.test_labels
     if key.held_out:
         test, truth = images.pixels[-key.held_out :], images.labels[-key.held_out :]
-    test = normalised(test, mean, deviation)
+    test = normalised_images(test, mean, deviation)
     torch.manual_seed(key.seed)
-    start_name, _, drawn = key.arm.partition("/")
-    plan = TransformerPlan(side=images.shape[1], patch=PATCHES[key.data], drawn="torch" if drawn else "vit")
+    start_name, _, torch_drawn = key.arm.partition("/")
+    plan = TransformerPlan(side=images.shape[1], patch=PATCHES[key.data], drawn="torch" if torch_drawn else "vit")
     network = VisionTransformer(plan)
-    shown = normalised(pixels[:SHOWN], mean, deviation)
-    start = begin(network, start_name, key.seed, shown)
-    before = displacements(network, shown)
+    shown_images = normalised_images(pixels[:SHOWN], mean, deviation)
+    start = begin(network, start_name, key.seed, shown_images)
+    before = displacements(network, shown_images)
     optimiser = torch.optim.AdamW(network.parameters(), key.rate, weight_decay=WEIGHT_DECAY, fused=True)
     steps = key.images // BATCH
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, key.rate, key.epochs * steps, pct_start=WARM_UP)
@@ -73,26 +73,26 @@ def run(key: RunKey) -> dict[str, Any]:
     for _ in range(key.epochs):
         network.train()
         for chosen in torch.randperm(len(pixels), generator=generator)[: steps * BATCH].split(BATCH):
-            batch = normalised(augment(pixels[chosen], generator), mean, deviation)
+            batch = normalised_images(augment(pixels[chosen], generator), mean, deviation)
             loss = cross_entropy(network(batch), labels[chosen])
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), CLIP)
             optimiser.step()
             schedule.step()
-        curve.append(accuracy(network, test[:CURVE], truth[:CURVE]))
-    after = displacements(network, shown)
+        curve.append(rounded_accuracy(network, test[:CURVE], truth[:CURVE]))
+    after = displacements(network, shown_images)
     return {
         **dict(zip(RunKey.__dataclass_fields__, key.text, strict=True)),
-        "accuracy": accuracy(network, test, truth),
-        **heads_became(start, before, after),
-        "seconds": round(time.process_time() - started),
+        "accuracy": rounded_accuracy(network, test, truth),
+        **head_changes(start, before, after),
+        "seconds": round(time.process_time() - start_time),
         "curve": " ".join(f"{share:.3f}" for share in curve),
     }
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
+def rounded_accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
     """The share of images whose largest logit is their label's."""
     network.eval()
     right = [network(part).argmax(1) == truth for part, truth in zip(images.split(500), labels.split(500), strict=True)]
@@ -107,14 +107,14 @@ def displacements(network: VisionTransformer, images: Tensor) -> Tensor:
     attention = torch.stack([maps.double().mean(0) for maps in capture(network.eval(), images).values()])
     side = round(attention.shape[-1] ** 0.5)
     places = torch.cartesian_prod(torch.arange(side), torch.arange(side))
-    away = (places - places[:, None] + side - 1).flatten(0, 1)
-    where = (away[:, 0] * (2 * side - 1) + away[:, 1]).expand(*attention.shape[:2], -1)
-    empty = attention.new_zeros(*attention.shape[:2], (2 * side - 1) ** 2)
-    times = empty.scatter_add(-1, where, torch.ones_like(where, dtype=torch.float64))
-    return (empty.scatter_add(-1, where, attention.flatten(2)) / times).unflatten(-1, (2 * side - 1, 2 * side - 1))
+    offsets = (places - places[:, None] + side - 1).flatten(0, 1)
+    bins = (offsets[:, 0] * (2 * side - 1) + offsets[:, 1]).expand(*attention.shape[:2], -1)
+    zeros = attention.new_zeros(*attention.shape[:2], (2 * side - 1) ** 2)
+    counts = zeros.scatter_add(-1, bins, torch.ones_like(bins, dtype=torch.float64))
+    return (zeros.scatter_add(-1, bins, attention.flatten(2)) / counts).unflatten(-1, (2 * side - 1, 2 * side - 1))
 
 
-def heads_became(start: Start | None, before: Tensor, after: Tensor) -> dict[str, Any]:
+def head_changes(start: Start | None, before: Tensor, after: Tensor) -> dict[str, Any]:
     """Counts of heads: shifts before and after training, and planted ones that still attend most at their offset."""
     side = (before.shape[-1] + 1) // 2
     window = slice(side - 3, side + 2)

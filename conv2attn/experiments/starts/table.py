@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from conv2attn.experiments.rows import Row, add_row, mean_and_error, read_rows
-from conv2attn.experiments.starts.plan import ARMS, CHOSEN_AT, RATE_SEED, RATES, SEEDS, SIZES, Size
-from conv2attn.experiments.starts.runs import CURVE, RunKey, run
+from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
+from conv2attn.experiments.starts.runs import CURVE, RunKey, run_start
+from conv2attn.experiments.starts.starts_plan import ARMS, CHOSEN_AT, RATE_SEED, RATES, SEEDS, SIZES, Size
 from conv2attn.report import Document, Notes, Report, Table
 
 MEANINGS = {
@@ -40,20 +40,20 @@ def rate_keys(data: str) -> list[RunKey]:
     return [RunKey(data, images, epochs, arm, rate, RATE_SEED, held_out) for arm in ARMS for rate in RATES]
 
 
-def best_rate(rows: Sequence[Row], data: str, arm: str) -> float | None:
+def best_rate(rows: Sequence[RunRow], data: str, arm: str) -> float | None:
     """The rate of an arm with the highest accuracy on the validation split; None while one is missing."""
     keys = [key for key in rate_keys(data) if key.arm == arm]
-    known = {tuple(row[name] for name in RunKey.__dataclass_fields__): float(row["accuracy"]) for row in rows}
-    if any(key.text not in known for key in keys):
+    accuracies = {tuple(row[name] for name in RunKey.__dataclass_fields__): float(row["accuracy"]) for row in rows}
+    if any(key.text not in accuracies for key in keys):
         return None
-    return max(keys, key=lambda key: known[key.text]).rate
+    return max(keys, key=lambda key: accuracies[key.text]).rate
 
 
-def missing(rows: Sequence[Row], part: int = 0, parts: int = 1) -> Iterator[RunKey]:
+def missing_runs(rows: Sequence[RunRow], part: int = 0, parts: int = 1) -> Iterator[RunKey]:
     """The runs that are still to be done, in the order of the plan, as far as rates are known; of every parts-th arm,
     from the part-th on.
     """
-    known = {tuple(row[name] for name in RunKey.__dataclass_fields__) for row in rows}
+    done = {tuple(row[name] for name in RunKey.__dataclass_fields__) for row in rows}
     for size in SIZES:
         arms = [arm for arm in size.arms if ARMS.index(arm) % parts == part]
         rates = {arm: best_rate(rows, size.data, arm) for arm in arms}
@@ -61,17 +61,17 @@ def missing(rows: Sequence[Row], part: int = 0, parts: int = 1) -> Iterator[RunK
         for seed in SEEDS:
             chosen = [(arm, rate) for arm, rate in rates.items() if rate is not None]
             keys += [RunKey(size.data, size.images, size.epochs, arm, rate, seed) for arm, rate in chosen]
-        yield from (key for key in keys if key.text not in known)
+        yield from (key for key in keys if key.text not in done)
 
 
-def complete(path: Path, report: Callable[[str], None], part: int = 0, parts: int = 1) -> "Starts":
-    """Does the runs that are missing, and appends each row as it ends; a restart continues.
+def complete_starts(path: Path, report: Callable[[str], None], part: int = 0, parts: int = 1) -> "Starts":
+    """Makes the missing runs, and appends each row as it ends; a restart continues.
 
     Args:
         part, parts: processes may share the work by arms.
     """
-    while (key := next(missing(read_rows(path, COLUMNS), part, parts), None)) is not None:
-        row = run(key)
+    while (key := next(missing_runs(read_rows(path, COLUMNS), part, parts), None)) is not None:
+        row = run_start(key)
         add_row(path, COLUMNS, row)
         report(" ".join((*key.text, f"{row['accuracy']:.4f}", f"{row['seconds']} s")))
     return Starts(tuple(read_rows(path, COLUMNS)))
@@ -82,60 +82,59 @@ def complete(path: Path, report: Callable[[str], None], part: int = 0, parts: in
 class Starts(Report):
     """The accuracy of each start: mean and standard error over seeds, and the gain over the default, seed by seed."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RunRow, ...]
 
     def summary_of(self, size: Size, arm: str) -> tuple[Any, ...]:
         """One row: training set, arm, rate, runs, accuracy, gain, shifts, kept."""
-        runs, plain = self.runs_of(size, arm), self.runs_of(size, plain_of(arm))
-        both = sorted(runs.keys() & plain.keys()) if arm != plain_of(arm) else []
+        runs, plain = self.runs_of(size, arm), self.runs_of(size, default_of(arm))
+        both = sorted(runs.keys() & plain.keys()) if arm != default_of(arm) else []
         accuracies = [100 * float(row["accuracy"]) for row in runs.values()]
         gains = [100 * (float(runs[seed]["accuracy"]) - float(plain[seed]["accuracy"])) for seed in both]
         rate = f"{next(iter(runs.values()))['rate']} " if runs else "-"  # as text: numbers are cut to two digits
         mean, gain = mean_and_error(accuracies), mean_and_error(gains)
         head = (f"{size.data} {size.images} x {size.epochs}", arm, rate, f"{len(runs)} of {len(SEEDS)}")
-        return (*head, mean, gain, *kept(runs))
+        return (*head, mean, gain, *head_counts(runs))
 
-    def runs_of(self, size: Size, arm: str) -> dict[str, Row]:
+    def runs_of(self, size: Size, arm: str) -> dict[str, RunRow]:
         """The runs of an arm at a size, by seed."""
-        about = (size.data, str(size.images), str(size.epochs), arm, "0")
+        values = (size.data, str(size.images), str(size.epochs), arm, "0")
         names = ("data", "images", "epochs", "arm", "held_out")
-        return {row["seed"]: row for row in self.rows if tuple(row[name] for name in names) == about}
+        return {row["seed"]: row for row in self.rows if tuple(row[name] for name in names) == values}
 
     def document(self, verbose: bool = False) -> Document:
-        """A row for each arm and size, and the rates on the validation split; what the columns of the file are too."""
+        """A row for each arm and size, and the rates on the validation split; verbose: the columns too."""
         columns = ("images x epochs", "start", "rate", "runs", "accuracy", "gain", "shifts", "kept")
         rows = tuple(self.summary_of(size, arm) for size in SIZES for arm in size.arms)
         done = sum(len(self.runs_of(size, arm)) for size in SIZES for arm in size.arms)
-        wanted = sum(len(size.arms) * len(SEEDS) for size in SIZES)
-        said = f"{done} of {wanted} runs are done; accuracies in per cent of the test images, +- one standard error"
+        planned = sum(len(size.arms) * len(SEEDS) for size in SIZES)
+        summary = f"{done} of {planned} runs are done; accuracies in per cent of the test images, +- one standard error"
         notes = (
             "rate: the one that is best on a validation split. gain: over the default of the same seed and draw.",
             "shifts: heads with a quarter of their attention at one displacement, before > after training.",
             "kept: planted heads that attend most at their offset after training.",
         )
         parts = (Table(columns, rows), Notes(notes), self.rates())
-        return Document((said,), (*parts, *self.contents()) if verbose else parts)
+        return Document((summary,), (*parts, *self.contents()) if verbose else parts)
 
     def contents(self) -> tuple[Notes, Table]:
-        """What the file of the rows holds."""
+        """The number of rows of each kind, and the meaning of the columns."""
         planned = {key.text for size in SIZES for key in rate_keys(size.data)}
         tested = sum(row["held_out"] == "0" for row in self.rows)
         chosen = sum(tuple(row[name] for name in RunKey.__dataclass_fields__) in planned for row in self.rows)
-        tried = len(self.rows) - tested - chosen
-        told = (
-            f"{len(self.rows)} rows: {tested} on the test images, {chosen} that chose a rate, {tried} of rates dropped"
-        )
-        return Notes((told,)), Table(("column", "what it is"), tuple(MEANINGS.items()))
+        dropped = len(self.rows) - tested - chosen
+        counts = f"{tested} on the test images, {chosen} that chose a rate, {dropped} of rates dropped"
+        summary = f"{len(self.rows)} rows: {counts}"
+        return Notes((summary,)), Table(("column", "what it is"), tuple(MEANINGS.items()))
 
     def rates(self) -> Table:
         """The accuracies on the validation split by which rates were chosen."""
-        known = {tuple(row[name] for name in RunKey.__dataclass_fields__): row["accuracy"] for row in self.rows}
+        accuracies = {tuple(row[name] for name in RunKey.__dataclass_fields__): row["accuracy"] for row in self.rows}
         rows = []
         for data in CHOSEN_AT:
             keys = rate_keys(data)
             for arm in ARMS:
-                found = [known.get(key.text) for key in keys if key.arm == arm]
-                rows.append((data, arm, *("-" if share is None else f"{100 * float(share):.2f}" for share in found)))
+                shares = [accuracies.get(key.text) for key in keys if key.arm == arm]
+                rows.append((data, arm, *("-" if share is None else f"{100 * float(share):.2f}" for share in shares)))
         return Table(("data", "start", *(f"validation at {rate:g}" for rate in RATES)), tuple(rows))
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,12 +142,12 @@ class Starts(Report):
         return {"schema": SCHEMA, "rows": list(self.rows)}
 
 
-def plain_of(arm: str) -> str:
+def default_of(arm: str) -> str:
     """The default of the same draw."""
     return "default" + "".join(arm.partition("/")[1:])
 
 
-def kept(runs: dict[str, Row]) -> tuple[str, str]:
+def head_counts(runs: dict[str, RunRow]) -> tuple[str, str]:
     """Mean counts of heads: shifts before and after training, and planted ones that kept their offset."""
     if not runs:
         return "-", "-"

@@ -58,5 +58,5 @@ class WeightProducts(nn.Module):
         tokens = image.flatten(2)
         for weight in self.matrices:
             torch.einsum("hdc,bcn->bhdn", weight, tokens)
-        mixed = tokens[:, None].expand(-1, len(self.taps), -1, -1)
-        return torch.einsum("hoc,bhcn->bon", self.taps, mixed).unflatten(2, image.shape[2:])
+        head_tokens = tokens[:, None].expand(-1, len(self.taps), -1, -1)
+        return torch.einsum("hoc,bhcn->bon", self.taps, head_tokens).unflatten(2, image.shape[2:])

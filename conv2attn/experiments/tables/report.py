@@ -59,18 +59,18 @@ class Tables(Report):
     @property
     def differing(self) -> list[str]:
         """The numbers that the paper prints and no row of their model reproduces."""
-        found = []
+        numbers = []
         for title in dict.fromkeys(row.title for row in self.rows):
             rows = [row for row in self.rows if row.title == title]
             if not any(rounds_to(row.parameters, row.paper_parameters) for row in rows):
-                found.append(f"{title}: {rows[0].paper_parameters} parameters")
+                numbers.append(f"{title}: {rows[0].paper_parameters} parameters")
             if not any(rounds_to(row.weight_flops, row.paper_flops) for row in rows):
-                found.append(f"{title}: {rows[0].paper_flops} FLOPs")
-        return found
+                numbers.append(f"{title}: {rows[0].paper_flops} FLOPs")
+        return numbers
 
     @property
     def verdict(self) -> Verdict:
-        """Holds, or refuted where a printed number is not found again."""
+        """Refuted where a printed number is not reproduced, otherwise holds."""
         return Verdict.REFUTED if self.differing else Verdict.HOLDS
 
     def cells(self) -> list[list[Cell]]:
@@ -99,13 +99,13 @@ class Tables(Report):
             f"all products: FLOPs of these and of attention by the engine {self.engine}.",
             "400 numbers an axis give the paper's 12.3M; 200, as in its text, give its 29.5M.",
         ]
-        return [*lines, *(f"Differs: {what}." for what in self.differing)]
+        return [*lines, *(f"Differs: {number}." for number in self.differing)]
 
     def document(self, verbose: bool = False) -> Document:
         """The verdict, the table, and what its columns mean."""
         rows = tuple(tuple(row) for row in self.cells())
-        said = ", row by row; no single width gives both 12.3M and 29.5M" if self.verdict is Verdict.HOLDS else ""
-        answer = (f"{self.verdict.value}: Tables 1 and 4{said}",)
+        detail = ", row by row; no single width gives both 12.3M and 29.5M" if self.verdict is Verdict.HOLDS else ""
+        answer = (f"{self.verdict.value}: Tables 1 and 4{detail}",)
         return Document(answer, (Table(HEADER, rows, SPARE), Notes(tuple(self.notes()))), self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def reproduce_tables(runs: Mapping[str, Run] | None = None, engine: str = "dense
         UsageError: a key is no model's (C2A002).
     """
     runs = runs or {}
-    if strange := sorted(runs.keys() - {model.key for model in MODELS}):
-        known = ", ".join(dict.fromkeys(model.key for model in MODELS))
-        raise UsageError("C2A002", f"{strange[0]!r} is no model of the tables ({known})")
+    if unknown := sorted(runs.keys() - {model.key for model in MODELS}):
+        keys = ", ".join(dict.fromkeys(model.key for model in MODELS))
+        raise UsageError("C2A002", f"{unknown[0]!r} is no model of the tables ({keys})")
     return Tables(tuple(row_for(model, runs.get(model.key), engine) for model in MODELS), engine)
 
 
 def row_for(model: PaperModel, run: Run | None, engine: str) -> TableRow:
-    """A model counted."""
+    """The row of a model, counted on a network that is built for it."""
     plan = model.plan
     network = AttentionClassifier(plan) if isinstance(plan, ClassifierPlan) else ResNet(plan)
     counts = (

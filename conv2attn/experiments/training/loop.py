@@ -1,12 +1,17 @@
 """The training loop: every draw depends on the seed and the step alone, so a continued run is the unbroken one."""
 
 import math
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, final
+from types import FrameType
+from typing import Any, Protocol, Self, final
 
 import numpy as np
 import torch
@@ -17,29 +22,27 @@ from torch.nn.parallel import DistributedDataParallel
 from conv2attn.arguments import FAILURES
 from conv2attn.checkpoints import save
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.experiments.data import Augmentation, LabelledImages, normalised, read_images_of
-from conv2attn.experiments.recipe import Recipe, learning_rate
-from conv2attn.experiments.training.interruption import Interruption
-from conv2attn.experiments.training.networks import dtype_of, heads_of, network_for
+from conv2attn.experiments.data import Augmentation, LabelledImages, normalised_images, read_images_of
 from conv2attn.experiments.training.optimisation import Widths, optimiser_for
-from conv2attn.experiments.training.processes import Worker, joined_workers
+from conv2attn.experiments.training.processes import Worker, worker_group
+from conv2attn.experiments.training.recipe_networks import head_parameters, network_for, recipe_dtype
 from conv2attn.experiments.training.run_folder import Progress, Run
-from conv2attn.experiments.training.scalars import scalar_writer
+from conv2attn.experiments.training_recipe import TrainingRecipe, learning_rate
 from conv2attn.report.progress import progress as shown_progress
 
-MIXED = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 ORDER, AUGMENTATION, DROPOUT = range(3)
-Report = Callable[[str], None]
+LineReport = Callable[[str], None]
 
 
 def train(
-    recipe: Recipe | None,
+    recipe: TrainingRecipe | None,
     folder: str | Path,
     *,
     device: str = "cpu",
     epochs: int | None = None,
     steps: int | None = None,
-    report: Report = lambda line: print(line, file=sys.stderr, flush=True),
+    report: LineReport = lambda line: print(line, file=sys.stderr, flush=True),
 ) -> Run:
     """Trains as the recipe says, or continues the run in `folder` where it stopped, to the same numbers.
 
@@ -47,7 +50,7 @@ def train(
         recipe: of a new run; None continues.
         folder: where the run is kept.
         device: where to compute; the GPU of each process under torchrun.
-        epochs: of a run that is continued: go on until so many, in place of those of its recipe.
+        epochs: the number of epochs of a continued run, in place of that of its recipe.
         steps: stop after so many steps of this call, as on an interrupt.
         report: is given a line an epoch.
     Returns:
@@ -58,11 +61,13 @@ def train(
             done (C2A001).
         CheckpointError, UsageError: see `read_images_of`, `network_for`, `Run.create` and `Run.read_checkpoint`.
     """
-    with joined_workers(device) as worker:
+    with worker_group(device) as worker:
         run, state = Run(Path(folder)), None
         if recipe is None:
             state = run.read_checkpoint()
-            recipe = continued(run.recipe, Recipe.from_dict(state["recipe"]), epochs, len(state["progress"]["rows"]))
+            recipe = continued_recipe(
+                run.recipe, TrainingRecipe.from_dict(state["recipe"]), epochs, len(state["progress"]["rows"])
+            )
         images = read_images_of(recipe.data)
         if worker.leads and state is None:
             network_for(recipe, images)
@@ -78,41 +83,100 @@ def train(
         return Run(run.folder)
 
 
-def continued(configured: Recipe, stored: Recipe, epochs: int | None, done: int) -> Recipe:
-    """The recipe with which a run goes on: that of its checkpoint, but for the epochs that are asked for.
+def continued_recipe(
+    configured: TrainingRecipe, stored: TrainingRecipe, epochs: int | None, done: int
+) -> TrainingRecipe:
+    """The recipe of a continued run: that of its checkpoint, with `epochs` if given.
 
     Raises:
         UsageError: the configuration differs from it (C2A004), or fewer epochs are asked for than are done (C2A001).
     """
-    for field in fields(Recipe):
-        ours, theirs = getattr(configured, field.name), getattr(stored, field.name)
-        if ours != theirs and (field.name, ours) != ("epochs", epochs):
-            how = "--resume with --epochs goes on longer; for anything else start a new run."
-            found = f"configuration.json says {field.name}={ours!r}, and the checkpoint {field.name}={theirs!r}"
-            raise UsageError("C2A004", found, f"Put it back: {how}")
+    for field in fields(TrainingRecipe):
+        configured_value, stored_value = getattr(configured, field.name), getattr(stored, field.name)
+        if configured_value != stored_value and (field.name, configured_value) != ("epochs", epochs):
+            remedy = "--resume with --epochs goes on longer; for anything else start a new run."
+            reason = f"configuration.json says {field.name}={configured_value!r}, "
+            reason += f"and the checkpoint {field.name}={stored_value!r}"
+            raise UsageError("C2A004", reason, f"Put it back: {remedy}")
     if epochs is not None and epochs < done:
         raise UsageError("C2A001", f"epochs={epochs} is fewer than the {done} that are done")
     return stored if epochs is None else replace(stored, epochs=epochs)
 
 
 @final
+class Interruption:
+    """Within it, the first SIGINT or SIGTERM only sets `asked`; a second one ends the process as usual."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self.request)
+        return self
+
+    def request(self, number: int, frame: FrameType | None) -> None:
+        """Records the request and restores the previous handlers."""
+        self.requested = True
+        signal.signal(number, self.before[signal.Signals(number)])
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+class ScalarWriter(Protocol):
+    """A writer of one number per step and name."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
+
+
+class NoWriter:
+    """A writer that drops every number."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        """Does nothing."""
+
+
+@contextmanager
+def scalar_writer(folder: Path, step: int, enabled: bool, report: Callable[[str], None]) -> Iterator[ScalarWriter]:
+    """Writes event files into `folder`, in place of what they hold beyond `step`; without tensorboard says so once."""
+    if not enabled or find_spec("tensorboard") is None:
+        if enabled:
+            report("no event files: tensorboard is not installed (pip install 'conv2attn[train]')")
+        yield NoWriter()
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder), purge_step=step)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+@final
 class Training:
     """One process of a run: the network, its optimiser, the images and the progress."""
 
-    def __init__(self, run: Run, recipe: Recipe, images: LabelledImages, worker: Worker, state: dict[str, Any] | None):
+    def __init__(
+        self, run: Run, recipe: TrainingRecipe, images: LabelledImages, worker: Worker, state: dict[str, Any] | None
+    ):
         self.run, self.recipe, self.worker = run, recipe, worker
         self.images = images.first(self.recipe.images, self.recipe.test_images)
         self.mean, self.deviation = self.images.statistics()
         padding = self.images.shape[1] // 8 if self.recipe.crop_padding is None else self.recipe.crop_padding
         mirror = images.mirrors if self.recipe.mirror is None else self.recipe.mirror
         self.augment = Augmentation(padding, mirror)
-        self.dtype = dtype_of(recipe)
+        self.dtype = recipe_dtype(recipe)
         self.network = network_for(recipe, images).to(worker.device)
         self.widths = Widths(self.network)
         self.optimiser = optimiser_for(self.network, self.widths, self.recipe)
         half = self.recipe.precision == "float16"
         self.scaler = torch.amp.GradScaler(worker.device.type, enabled=half)
-        self.progress = Progress(heads=[heads_of(self.network)])
+        self.progress = Progress(heads=[head_parameters(self.network)])
         if state is not None:
             self.restore(state)
         self.parallel: nn.Module = self.network
@@ -129,31 +193,31 @@ class Training:
         """Whole batches in the training images."""
         return len(self.images.pixels) // self.batch
 
-    def loop(self, interruption: Interruption, limit: int | None, report: Report) -> None:
+    def loop(self, interruption: Interruption, limit: int | None, report: LineReport) -> None:
         """Steps until the last epoch, the limit, or an interruption; then a checkpoint."""
-        every, progress = self.steps_per_epoch, self.progress
-        steps = every * self.recipe.epochs
+        epoch_steps, progress = self.steps_per_epoch, self.progress
+        steps = epoch_steps * self.recipe.epochs
         last = steps if limit is None else min(steps, progress.step + limit)
         with (
             scalar_writer(self.run.folder, progress.step, self.worker.leads, report) as scalars,
-            shown_progress(self.worker.leads) as shown,
+            shown_progress(self.worker.leads) as show_progress,
         ):
-            asked = 0.0
-            while progress.step < last and not asked:
-                started = time.monotonic()
-                loss = self.step(*divmod(progress.step, every))
-                asked, diverged = self.worker.total([interruption.asked, not math.isfinite(loss)])
+            interrupted = 0.0
+            while progress.step < last and not interrupted:
+                start_time = time.monotonic()
+                loss = self.step(*divmod(progress.step, epoch_steps))
+                interrupted, diverged = self.worker.total([interruption.requested, not math.isfinite(loss)])
                 if diverged:
                     raise UnsupportedError("C2A601", f"the loss of step {progress.step + 1} is {loss}")
                 progress.step += 1
-                progress.seconds += time.monotonic() - started
-                shown(progress.step + 1, steps, "steps")
-                if progress.step % every == 0:
+                progress.seconds += time.monotonic() - start_time
+                show_progress(progress.step + 1, steps, "steps")
+                if progress.step % epoch_steps == 0:
                     row = self.end_epoch()
                     if self.worker.leads:
                         for name, value in row.items():
                             scalars.add_scalar(name, value, progress.step)
-                        report(described(row, self.recipe.epochs))
+                        report(epoch_line(row, self.recipe.epochs))
             if self.worker.leads:
                 self.run.write_checkpoint(self.state())
                 if progress.step < steps:
@@ -163,7 +227,7 @@ class Training:
 
     def generator(self, *numbers: int) -> torch.Generator:
         """Random numbers that depend on the seed and these numbers alone."""
-        return torch.Generator().manual_seed(mixed(self.recipe.seed, *numbers))
+        return torch.Generator().manual_seed(seed_of(self.recipe.seed, *numbers))
 
     def step(self, epoch: int, index: int) -> float:
         """One batch: forward, backward, update; returns this process's mean loss."""
@@ -173,7 +237,7 @@ class Training:
         place = self.worker.share(torch.arange(len(chosen)))
         inputs = self.prepared(pixels[place])
         labels = self.images.labels[chosen[place]].to(self.worker.device)
-        torch.manual_seed(mixed(self.recipe.seed, DROPOUT, self.progress.step, self.worker.rank))
+        torch.manual_seed(seed_of(self.recipe.seed, DROPOUT, self.progress.step, self.worker.rank))
         for group in self.optimiser.param_groups:
             rate = learning_rate(self.recipe, self.progress.step, self.steps_per_epoch * self.recipe.epochs)
             group["lr"] = rate * group["rate"]
@@ -188,17 +252,17 @@ class Training:
         self.scaler.update()
         self.widths.give_values()
         right = (logits.detach().argmax(1) == labels).sum().item()
-        added = (loss.item() * len(labels), right, len(labels))
-        self.progress.sums = [a + b for a, b in zip(self.progress.sums, added, strict=True)]
+        sums = (loss.item() * len(labels), right, len(labels))
+        self.progress.sums = [a + b for a, b in zip(self.progress.sums, sums, strict=True)]
         return loss.item()
 
     def prepared(self, pixels: Tensor) -> Tensor:
         """Bytes as the network takes them, on the device of this process."""
-        return normalised(pixels.to(self.worker.device), self.mean, self.deviation).to(self.dtype)
+        return normalised_images(pixels.to(self.worker.device), self.mean, self.deviation).to(self.dtype)
 
     def autocast(self) -> torch.autocast:
         """Products in the precision of the recipe."""
-        dtype = MIXED.get(self.recipe.precision)
+        dtype = AUTOCAST.get(self.recipe.precision)
         return torch.autocast(self.worker.device.type, dtype, enabled=dtype is not None)
 
     @torch.no_grad()
@@ -233,14 +297,14 @@ class Training:
             "seconds": progress.seconds,
         }
         progress.rows.append(row)
-        progress.heads.append(heads_of(self.network))
+        progress.heads.append(head_parameters(self.network))
         progress.sums = [0.0, 0.0, 0.0]
         if self.worker.leads:
             self.write_files()
         return row
 
     def write_files(self) -> None:
-        """Writes the checkpoint, and all that follows from it."""
+        """Writes the checkpoint, the metrics and heads, and after an epoch the network."""
         self.run.write_checkpoint(self.state())
         if self.progress.rows:
             self.run.write_epoch(self.progress)
@@ -280,13 +344,13 @@ class Training:
         self.progress = Progress(**state["progress"])
 
 
-def mixed(*numbers: int) -> int:
+def seed_of(*numbers: int) -> int:
     """A seed that depends on all of these numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def described(row: dict[str, float], epochs: int) -> str:
-    """An epoch in a line."""
+def epoch_line(row: dict[str, float], epochs: int) -> str:
+    """One line on an epoch, for the log."""
     return (
         f"epoch {row['epoch']:.0f}/{epochs}  train loss {row['train_loss']:.4f} accuracy {row['train_accuracy']:.4f}  "
         f"test loss {row['test_loss']:.4f} accuracy {row['test_accuracy']:.4f}  {row['seconds']:.0f} s"

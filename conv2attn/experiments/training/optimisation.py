@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import CenteredPositions, MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.training_recipe import TrainingRecipe
 
 
 @final
@@ -43,7 +43,7 @@ class Widths:
         self.give_values()
 
 
-def optimiser_for(network: nn.Module, widths: Widths, recipe: Recipe) -> torch.optim.Optimizer:
+def optimiser_for(network: nn.Module, widths: Widths, recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """SGD or AdamW over all that is trained; centres and widths of heads do not decay, and have a rate of their own, as
     queries and keys do: `rate` of a group is the factor of the recipe's rate.
     """
@@ -53,7 +53,7 @@ def optimiser_for(network: nn.Module, widths: Widths, recipe: Recipe) -> torch.o
     decaying = [p for p in network.parameters() if p.requires_grad and p not in positions]
     steady = [p for p in positions if p.requires_grad and not any(p is alpha for alpha in widths.alphas)]
     order = {p: place for place, p in enumerate(network.parameters())}
-    kept = [*sorted(steady, key=order.__getitem__), *widths.widths]
+    without_decay = [*sorted(steady, key=order.__getitem__), *widths.widths]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in decaying if p not in content], "weight_decay": recipe.weight_decay, "rate": 1.0},
         {
@@ -61,7 +61,7 @@ def optimiser_for(network: nn.Module, widths: Widths, recipe: Recipe) -> torch.o
             "weight_decay": recipe.weight_decay,
             "rate": recipe.content_rate,
         },
-        {"params": kept, "weight_decay": 0.0, "rate": recipe.position_rate},
+        {"params": without_decay, "weight_decay": 0.0, "rate": recipe.position_rate},
     ]
     groups = [group for group in groups if group["params"]]
     if recipe.optimiser == "adamw":

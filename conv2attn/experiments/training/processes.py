@@ -1,4 +1,4 @@
-"""One process, or those that torchrun started: who this is, and sums over all."""
+"""One process, or those that torchrun started: its rank, and sums over all."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -30,12 +30,12 @@ class Worker:
         """The sums of these numbers over all processes."""
         if self.size == 1:
             return list(numbers)
-        held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        dist.all_reduce(held)
-        return held.tolist()
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(sums)
+        return sums.tolist()
 
     def wait(self) -> None:
-        """Waits until every process is here."""
+        """Waits for all processes."""
         self.total([0.0])
 
     def share(self, indices: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,7 @@ class Worker:
 
 
 @contextmanager
-def joined_workers(device: str) -> Iterator[Worker]:
+def worker_group(device: str) -> Iterator[Worker]:
     """This process among those that torchrun started, or alone.
 
     Under torchrun the processes exchange gradients by NCCL on GPUs, one each, and by gloo on CPUs.
@@ -63,9 +63,9 @@ def joined_workers(device: str) -> Iterator[Worker]:
         yield Worker(0, 1, torch.device(device))
         return
     kind = torch.device(device).type
-    place = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device(kind)
+    worker_device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device(kind)
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     try:
-        yield Worker(dist.get_rank(), dist.get_world_size(), place)
+        yield Worker(dist.get_rank(), dist.get_world_size(), worker_device)
     finally:
         dist.destroy_process_group()

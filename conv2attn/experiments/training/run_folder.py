@@ -14,7 +14,7 @@ from torch import Tensor
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.writing import write_atomically, write_bytes_atomically, write_text_atomically
 from conv2attn.errors import CheckpointError
-from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.training_recipe import TrainingRecipe
 
 CONFIGURATION, METRICS, POSITIONS = "configuration.json", "metrics.csv", "positions.npz"
 CHECKPOINT, NETWORK = "checkpoint.pt", "network.pt"
@@ -40,7 +40,7 @@ STATE = {
 }
 """The parts of a checkpoint, and their types."""
 
-Row = dict[str, float]
+EpochRow = dict[str, float]
 Heads = dict[str, Tensor]
 
 
@@ -50,7 +50,7 @@ class Progress:
     """The progress of a run: steps taken, a row of metrics per epoch, the heads after each epoch, and sums so far."""
 
     step: int = 0
-    rows: list[Row] = field(default_factory=list)
+    rows: list[EpochRow] = field(default_factory=list)
     heads: list[Heads] = field(default_factory=list)
     sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class Run:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path, recipe: Recipe) -> Self:
+    def create(cls, folder: Path, recipe: TrainingRecipe) -> Self:
         """A new folder with the configuration in it, or one that holds nothing but a configuration.
 
         Raises:
@@ -80,12 +80,12 @@ class Run:
         run.configure(recipe)
         return run
 
-    def configure(self, recipe: Recipe) -> None:
+    def configure(self, recipe: TrainingRecipe) -> None:
         """Writes the configuration."""
         write_text_atomically(self.folder / CONFIGURATION, json.dumps(recipe.to_dict(), indent=2) + "\n", force=True)
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> TrainingRecipe:
         """The configuration.
 
         Raises:
@@ -93,7 +93,7 @@ class Run:
         """
         path = self.folder / CONFIGURATION
         try:
-            return Recipe.from_dict(json.loads(path.read_text()))
+            return TrainingRecipe.from_dict(json.loads(path.read_text()))
         except OSError as error:
             raise CheckpointError("C2A301", f"{self.folder} is not the folder of a run: no {CONFIGURATION}") from error
         except ValueError as error:
@@ -110,7 +110,7 @@ class Run:
         done = (self.folder / METRICS).is_file() and len(self.metrics()) == self.recipe.epochs
         return done and self.network.is_file()
 
-    def metrics(self) -> list[Row]:
+    def metrics(self) -> list[EpochRow]:
         """A row for each epoch.
 
         Raises:
@@ -132,8 +132,8 @@ class Run:
         path = self.folder / POSITIONS
         if not path.is_file():
             return {}
-        with np.load(path, allow_pickle=False) as stored:
-            return dict(stored)
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
 
     def write_epoch(self, progress: Progress) -> None:
         """Writes metrics and heads; each file is replaced whole."""
@@ -159,12 +159,12 @@ class Run:
             CheckpointError: it is missing (C2A301), damaged or incomplete (C2A302) or of another kind (C2A303).
         """
         if not (self.folder / CHECKPOINT).is_file():
-            found = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
-            raise CheckpointError("C2A301", found, f"Start the run: train KIND -o {self.folder}.")
+            reason = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
+            raise CheckpointError("C2A301", reason, f"Start the run: train KIND -o {self.folder}.")
         content = dict(read(self.folder / CHECKPOINT))
         if content.pop("conv2attn", None) != FORMAT:
-            found = f"{self.folder / CHECKPOINT} is not the checkpoint of a run"
-            raise CheckpointError("C2A303", found, "Start a new run.")
+            reason = f"{self.folder / CHECKPOINT} is not the checkpoint of a run"
+            raise CheckpointError("C2A303", reason, "Start a new run.")
         for name, kind in STATE.items():
             if not isinstance(content.get(name), kind):
                 raise self.incomplete(name)
@@ -174,5 +174,5 @@ class Run:
 
     def incomplete(self, part: str) -> CheckpointError:
         """The refusal of a checkpoint that lacks a part, or whose part does not fit the run."""
-        found = f"{self.folder / CHECKPOINT} is incomplete: its {part} is missing, or is not that of this run"
-        return CheckpointError("C2A302", found, "Start a new run.")
+        reason = f"{self.folder / CHECKPOINT} is incomplete: its {part} is missing, or is not that of this run"
+        return CheckpointError("C2A302", reason, "Start a new run.")

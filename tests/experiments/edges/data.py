@@ -10,9 +10,8 @@ from experiments.cases import archive, cifar_files, drawn, write_idx
 from PIL import Image
 
 from conv2attn.errors import CheckpointError
-from conv2attn.experiments.data import Augmentation, normalised, read_images_of
-from conv2attn.experiments.data.idx import read_idx
-from conv2attn.experiments.data.sources import read_fashion_mnist
+from conv2attn.experiments.data import Augmentation, normalised_images, read_images_of
+from conv2attn.experiments.data.sources import read_fashion_mnist, read_idx
 
 
 @pytest.mark.parametrize("classes", [10, 100])
@@ -120,7 +119,7 @@ def test_the_packaged_fashion_mnist_has_its_published_sizes():
 
 def test_normalised_pixels_have_mean_0_and_deviation_1():
     images = read_images_of("digits")
-    inputs = normalised(images.pixels, *images.statistics()).double()
+    inputs = normalised_images(images.pixels, *images.statistics()).double()
     assert inputs.mean().item() == pytest.approx(0, abs=1e-6)
     assert inputs.std(correction=0).item() == pytest.approx(1, abs=1e-6)
 

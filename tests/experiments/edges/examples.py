@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import conv2attn
-from conv2attn.experiments.data import normalised, read_images_of
+from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.models import attention_layers
 from conv2attn.span import check_span
 from conv2attn.verdicts import Verdict
@@ -31,7 +31,7 @@ def row(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_classifies_more_than_85_percent(kind):
     images = read_images_of("fashion-mnist")
-    inputs = normalised(images.test_pixels[:2000], *images.statistics())
+    inputs = normalised_images(images.test_pixels[:2000], *images.statistics())
     assert (example(kind)(inputs).argmax(1) == images.test_labels[:2000]).double().mean() > 0.85
     assert (ROOT / "examples" / f"attention-{kind}.pt").stat().st_size < 2e6
 

@@ -12,10 +12,10 @@ from matplotlib.patches import Ellipse
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.errors import UsageError
-from conv2attn.experiments.data import normalised, read_images_of
+from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.figures import draw_figures
 from conv2attn.experiments.figures.drawing import centers_figure
-from conv2attn.experiments.figures.heads import attention_of_query, ellipse, mean_places, reading_order
+from conv2attn.experiments.figures.ellipses import attention_of_query, ellipse, mean_places, reading_order
 from conv2attn.experiments.training import train
 from conv2attn.models import attention_layers
 
@@ -67,7 +67,7 @@ def test_a_shuffled_kernel_is_read_row_by_row():
 @pytest.mark.parametrize("kind", ["quadratic", "learned"])
 def test_attention_of_a_query_is_the_layers_row(runs, kind):
     network, images = conv2attn.load(runs[kind].network), read_images_of("digits")
-    inputs = normalised(images.test_pixels[:3], *images.statistics())
+    inputs = normalised_images(images.test_pixels[:3], *images.statistics())
     found = attention_of_query(network, inputs, (1, 2))
     assert [*found] == [*attention_layers(network)]
     for name, layer in attention_layers(network).items():

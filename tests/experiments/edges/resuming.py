@@ -141,7 +141,7 @@ def test_what_no_machine_can_do_is_refused_in_a_sentence(tmp_path, monkeypatch, 
 
 
 def test_absent_tensorboard_is_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("conv2attn.experiments.training.scalars.find_spec", lambda name: None)
+    monkeypatch.setattr("conv2attn.experiments.training.loop.find_spec", lambda name: None)
     said = []
     train(small("quadratic"), tmp_path / "run", report=said.append)
     assert sum("no event files" in line for line in said) == 1

@@ -9,8 +9,8 @@ from experiments.cases import quiet, small
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UnsupportedError, UsageError
-from conv2attn.experiments.recipe import Recipe
 from conv2attn.experiments.training import Run, train
+from conv2attn.experiments.training_recipe import TrainingRecipe
 
 
 def call(*arguments):
@@ -77,9 +77,9 @@ def test_a_finished_run_is_said_to_be_finished_and_a_damaged_configuration_is_re
 
 def test_recipes_survive_their_file():
     recipe = small("resnet", milestones=(1, 2), mirror=False)
-    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    assert TrainingRecipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
     with pytest.raises(UsageError):
-        Recipe("cubic")
+        TrainingRecipe("cubic")
 
 
 def test_a_network_that_is_no_classifier_of_the_images_is_refused(tmp_path):

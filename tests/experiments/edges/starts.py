@@ -7,7 +7,8 @@ from experiments.cases import quiet
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.experiments.starts import COLUMNS, Starts, curves, plan, runs, table
+from conv2attn.experiments.starts import COLUMNS, Starts, curves, runs, table
+from conv2attn.experiments.starts import starts_plan as plan
 from conv2attn.experiments.starts.arms import begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
 
@@ -55,7 +56,7 @@ def test_curves_are_means_over_seeds():
     ]
     found, size = Starts(tuple(rows)), next(size for size in plan.SIZES if size.data == "digits")
     assert curves.mean_curves(found, size) == {"default": 60 * [50.0]}
-    (line,) = curves.draw_curves(found).axes[0].lines[:1]
+    (line,) = curves.draw_start_curves(found).axes[0].lines[:1]
     assert line.get_label() == "default"
 
 
@@ -68,7 +69,7 @@ def test_displacements_are_means_over_queries_whose_key_is_there():
         down, right = head.offset
         assert maps[0, head.head].argmax() == (down + 6) * 13 + right + 6
         assert maps[0, head.head, down + 6, right + 6] == pytest.approx(head.mass, abs=0.1)
-    became = runs.heads_became(start, maps, torch.ones_like(maps) / 49)
+    became = runs.head_changes(start, maps, torch.ones_like(maps) / 49)
     assert (became["heads"], became["shifts_before"], became["shifts_after"]) == (8, 8, 0)
     assert became["mass_before"] > 0.5
     assert became["kept"] == sum(head.offset == (-2, -2) for head in start.heads)
@@ -89,27 +90,27 @@ def test_a_rate_is_chosen_on_the_validation_split_and_rows_are_not_run_again(tmp
             key, 0.6 + 0.01 * key.seed + (0.2 if key.rate == best else 0) + (0.05 if key.arm != "default" else 0)
         )
 
-    monkeypatch.setattr(table, "run", run)
+    monkeypatch.setattr(table, "run_start", run)
     path = tmp_path / "rows.csv"
-    report = table.complete(path, quiet, part=0, parts=1)
+    report = table.complete_starts(path, quiet, part=0, parts=1)
     assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
     assert {key.rate for key in done if key.arm == "default" and not key.held_out} == {0.01}
     assert all(key.held_out for key in done if key.seed == plan.RATE_SEED)
     (default, mimetic), *_ = [report.document().tables[0].rows]
     assert default[3:6] == ("5 of 5", "82.00 +- 0.71", "-")
     assert mimetic[3:6] == ("5 of 5", "87.00 +- 0.71", "5.00 +- 0.00")
-    table.complete(path, quiet)
+    table.complete_starts(path, quiet)
     assert len(done) == 2 * (len(plan.RATES) + len(plan.SEEDS))
     path.write_text("a,b\n1,2\n")
     with pytest.raises(CheckpointError, match="C2A303"):
-        table.complete(path, quiet)
+        table.complete_starts(path, quiet)
     assert CliRunner().invoke(main, ["reproduce", "starts", str(path), "--show"]).exit_code == 2
 
 
 def test_one_run_is_one_row():
     key = runs.RunKey("digits", 100, 1, "shift-3-2/torch", 0.005, 0)
-    found = runs.run(key)
+    found = runs.run_start(key)
     assert set(found) == set(COLUMNS)
     assert 0 <= found["accuracy"] <= 1
-    assert runs.run(key)["accuracy"] == found["accuracy"]
+    assert runs.run_start(key)["accuracy"] == found["accuracy"]
     assert len(Starts((found,)).to_dict()["rows"]) == 1

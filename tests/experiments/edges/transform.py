@@ -14,7 +14,7 @@ from conv2attn.errors import UsageError
 from conv2attn.experiments import hybrids
 from conv2attn.experiments.data import read_images_of
 from conv2attn.experiments.training import train
-from conv2attn.experiments.training.networks import classifies, hybrid
+from conv2attn.experiments.training.recipe_networks import classifies, hybrid_network
 from conv2attn.experiments.transform import contents
 from conv2attn.models import attention_layers
 
@@ -103,7 +103,7 @@ def test_a_network_of_any_architecture_is_started_from(cnn, tmp_path, monkeypatc
 
 def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):
     original = conv2attn.load(cnn)
-    network = hybrid(original, ["layer4.*"], 128.0).eval()
+    network = hybrid_network(original, ["layer4.*"], 128.0).eval()
     images = torch.randn(3, 1, 8, 8)
     torch.testing.assert_close(network(images), original(images), rtol=1e-4, atol=1e-5)
     assert set(contents(network, images).values()) == {0.0}
@@ -113,7 +113,7 @@ def test_a_hybrid_begins_as_the_softened_cnn_with_silent_content(cnn):
     assert contents(network, images)["layer4.0.conv1"] > 0.01
     assert torch.equal(layer.key, key)
     with pytest.raises(UsageError, match="layer9"):
-        hybrid(original, ["layer9.*"], 2.0)
+        hybrid_network(original, ["layer9.*"], 2.0)
 
 
 @pytest.mark.parametrize("still", ["position_rate", "content_rate"])
@@ -127,7 +127,7 @@ def test_parts_have_rates_of_their_own(cnn, tmp_path, still):
         learning_rate=1e-2,
         **{still: 0},
     )
-    first = attention_layers(hybrid(conv2attn.load(cnn), ["layer4.*"], 2.0))
+    first = attention_layers(hybrid_network(conv2attn.load(cnn), ["layer4.*"], 2.0))
     last = attention_layers(conv2attn.load(train(recipe, tmp_path / "run", report=quiet).network))
     for name, layer in last.items():
         moved = not torch.equal(layer.encoding.center, first[name].encoding.center)
@@ -145,7 +145,7 @@ def test_a_network_fits_if_it_makes_as_many_logits_as_there_are_classes():
 
 def test_changed_images_are_shifted_noisy_and_occluded():
     images = read_images_of("fashion-mnist").first(100, 40)
-    clean, shifted, noisy, occluded = hybrids.changed(images).values()
+    clean, shifted, noisy, occluded = hybrids.test_variants(images).values()
     black = clean.min()
     ways = [(2, 0), (-2, 0), (0, 2), (0, -2)]
     for before, after in zip(clean, shifted, strict=True):
@@ -167,10 +167,10 @@ def test_rows_that_are_there_are_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(hybrids, "run_of", row)
     path = tmp_path / "rows.csv"
     path.write_text(",".join(hybrids.COLUMNS) + "\ncnn,0,0.5,0.5,0.5,0.5,,,,,1\n")
-    report = hybrids.complete(path, tmp_path, quiet)
+    report = hybrids.complete_hybrids(path, tmp_path, quiet)
     assert len(done) == 11
     assert ("cnn", 0) not in done
     assert report.summary == "12 of 12 runs are done; accuracies in per cent"
     assert "60.00 +- 5.77 (0.00 +- 0.00)" in report.to_text()
-    hybrids.complete(path, tmp_path, quiet)
+    hybrids.complete_hybrids(path, tmp_path, quiet)
     assert len(done) == 11

@@ -1,4 +1,4 @@
-"""A table of runs on disk: one row per run, appended as it ends, so that a restart skips what is there."""
+"""A table of runs on disk: one row per run, appended as it ends, so that a restart skips finished runs."""
 
 import csv
 import errno
@@ -12,11 +12,11 @@ from typing import Any
 from conv2attn.checkpoints.writing import ROOM
 from conv2attn.errors import CheckpointError
 
-Row = dict[str, str]
+RunRow = dict[str, str]
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
-    """The rows that are there.
+def read_rows(path: Path, columns: Sequence[str]) -> list[RunRow]:
+    """The rows of the table; none if there is no file.
 
     Raises:
         CheckpointError: the file has other columns (C2A303).
@@ -26,8 +26,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if any(set(row) != set(columns) or None in row.values() for row in rows):
-        found = f"{path} is not a table with the columns {', '.join(columns)}"
-        raise CheckpointError("C2A303", found, "Name another file.")
+        reason = f"{path} is not a table with the columns {', '.join(columns)}"
+        raise CheckpointError("C2A303", reason, "Name another file.")
     return rows
 
 
@@ -50,8 +50,8 @@ def add_row(path: Path, columns: Sequence[str], row: dict[str, Any]) -> None:
                 file.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
-        found = f"{path} cannot be written: {error.strerror}"
-        raise CheckpointError("C2A301", found, ROOM) from error
+        reason = f"{path} cannot be written: {error.strerror}"
+        raise CheckpointError("C2A301", reason, ROOM) from error
 
 
 def mean_and_error(values: Sequence[float], digits: int = 2) -> str:

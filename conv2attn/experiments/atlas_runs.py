@@ -29,8 +29,8 @@ from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.span import heads
 
 SCHEMA = "conv2attn.atlas/1"
-NEEDED = {"name", "kind", "source"}
-FIELDS = NEEDED | {"inputs", "arguments", "licence", "data", "note", "only", "grid", "twin", "positional"}
+REQUIRED = {"name", "kind", "source"}
+FIELDS = REQUIRED | {"inputs", "arguments", "licence", "data", "note", "only", "grid", "twin", "positional"}
 SEED = 0
 """Of the untrained twins."""
 
@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The name, of a twin with what it is."""
+        """The name; a twin's ends in "(untrained)"."""
         return str(self.fields["name"]) + ("" if self.trained else " (untrained)")
 
     @property
@@ -57,11 +57,11 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """A hash of the entry and of the file of its factories: what was measured for another one is measured anew."""
-        told = json.dumps([dict(self.fields), self.trained], sort_keys=True)
+        """A hash of the entry and of the files of its factories; a result with another digest is measured again."""
+        text = json.dumps([dict(self.fields), self.trained], sort_keys=True)
         files = {str(self.fields[field]).split(":")[0] for field in ("source", "inputs") if field in self.fields}
         parts = [(self.folder / each).read_bytes() for each in sorted(files) if each.endswith(".py")]
-        return hashlib.sha256(b"\0".join([told.encode(), *parts])).hexdigest()[:16]
+        return hashlib.sha256(b"\0".join([text.encode(), *parts])).hexdigest()[:16]
 
 
 def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
@@ -71,33 +71,37 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
         CheckpointError: there is no such file (C2A301), or it is no such list (C2A303).
     """
     try:
-        held = tomllib.loads(path.read_text(encoding="utf-8"))
+        listing = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError("C2A303", f"{path} is no TOML file ({error})", "Write [[model]] tables.") from error
-    models, thresholds = held.get("model", []), held.get("thresholds", {})
-    known = {"shift", "partial", "convolution", "kernels", "early"}
-    if not models or thresholds.keys() != known:
-        needs = f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(known))}"
-        raise CheckpointError("C2A303", needs, "See examples/atlas/atlas.toml.")
+    models, thresholds = listing.get("model", []), listing.get("thresholds", {})
+    threshold_names = {"shift", "partial", "convolution", "kernels", "early"}
+    if not models or thresholds.keys() != threshold_names:
+        requirement_of_file = (
+            f"{path} needs [[model]] tables, and [thresholds] with {', '.join(sorted(threshold_names))}"
+        )
+        raise CheckpointError("C2A303", requirement_of_file, "See examples/atlas/atlas.toml.")
     names = [each.get("name") for each in models]
     for each in models:
-        if not NEEDED <= each.keys() <= FIELDS or names.count(each["name"]) > 1:
-            told = f"{path}: model {each.get('name')!r} needs a name of its own, kind and source, and knows"
-            raise CheckpointError("C2A303", f"{told} {', '.join(sorted(FIELDS))}", "See examples/atlas/atlas.toml.")
-    found = []
+        if not REQUIRED <= each.keys() <= FIELDS or names.count(each["name"]) > 1:
+            requirement = f"{path}: model {each.get('name')!r} needs a name of its own, kind and source, and knows"
+            raise CheckpointError(
+                "C2A303", f"{requirement} {', '.join(sorted(FIELDS))}", "See examples/atlas/atlas.toml."
+            )
+    entries = []
     for each in models:
-        found.append(Entry(path.parent, each, True))
+        entries.append(Entry(path.parent, each, True))
         if ":" in each["source"] and each.get("twin", True):
-            found.append(Entry(path.parent, each, False))
-    return found, thresholds
+            entries.append(Entry(path.parent, each, False))
+    return entries, thresholds
 
 
 def atlas(
     path: Path, output: Path, command: str = "", progress: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Measures what is not measured yet, and writes `atlas.json`, `heads.csv` and `index.md` into a folder.
+    """Measures the models without a result, and writes `atlas.json`, `heads.csv` and `index.md` into a folder.
 
     Returns:
         The whole atlas as plain data; `failed` names the models that could not be measured, with the reason.
@@ -110,41 +114,41 @@ def atlas(
     (output / "models").mkdir(parents=True, exist_ok=True)
     failed: dict[str, str] = {}
     for place, entry in enumerate(entries, 1):
-        held = output / "models" / f"{entry.key}.json"
-        if held.is_file() and json.loads(held.read_text()).get("digest") == entry.digest:
+        file = output / "models" / f"{entry.key}.json"
+        if file.is_file() and json.loads(file.read_text()).get("digest") == entry.digest:
             progress(f"{place}/{len(entries)} {entry.name}: kept")
             continue
         progress(f"{place}/{len(entries)} {entry.name}")
-        asked = [sys.executable, "-m", "conv2attn.experiments.atlas", str(path), str(place - 1), str(held)]
-        done = subprocess.run(
-            asked, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+        arguments = [sys.executable, "-m", "conv2attn.experiments.atlas_runs", str(path), str(place - 1), str(file)]
+        process = subprocess.run(
+            arguments, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
         )
-        if done.returncode:
-            failed[entry.name] = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        if process.returncode:
+            failed[entry.name] = (process.stderr.strip().splitlines() or ["it ended without a word"])[-1]
             progress(f"  failed: {failed[entry.name]}")
     models = [
         json.loads(file.read_text()) for entry in entries if (file := output / "models" / f"{entry.key}.json").is_file()
     ]
-    whole = {"schema": SCHEMA, "command": command, "thresholds": thresholds, "models": models, "failed": failed}
+    contents = {"schema": SCHEMA, "command": command, "thresholds": thresholds, "models": models, "failed": failed}
     (output / "atlas.json").write_text(
-        json.dumps({**whole, "models": [summed(m, thresholds) for m in models]}, indent=1) + "\n"
+        json.dumps({**contents, "models": [model_summary(m, thresholds) for m in models]}, indent=1) + "\n"
     )
-    (output / "heads.csv").write_text(as_csv(list(rows_of(models))))
-    (output / "index.md").write_text(page_of(whole, [summed(m, thresholds) for m in models]))
-    return whole
+    (output / "heads.csv").write_text(as_csv(list(head_records(models))))
+    (output / "index.md").write_text(page_of(contents, [model_summary(m, thresholds) for m in models]))
+    return contents
 
 
-def measured(entry: Entry) -> dict[str, Any]:
-    """One model, measured here."""
+def measure_entry(entry: Entry) -> dict[str, Any]:
+    """The measurements of one model, made in this process."""
     torch.manual_seed(SEED)
     seed = {} if entry.trained else {"seed": SEED}
     source, fields = str(entry.fields["source"]), entry.fields
     model: Any = (
-        called(entry.folder, source, {**fields.get("arguments", {}), **seed})
+        call_factory(entry.folder, source, {**fields.get("arguments", {}), **seed})
         if ":" in source
         else load(entry.folder / source)
     )
-    inputs = called(entry.folder, fields["inputs"], {}) if "inputs" in fields else None
+    inputs = call_factory(entry.folder, fields["inputs"], {}) if "inputs" in fields else None
     grid = None
     if fields.get("grid") == "line":
         grid = (next(iter(model.values())).shape[-1],)
@@ -162,8 +166,8 @@ def measured(entry: Entry) -> dict[str, Any]:
         "positional": bool(fields.get("positional", False)),
         "digest": entry.digest,
         **{key: fields.get(key, "") for key in ("licence", "data", "note", "source")},
-        "weights": hashed(weights),
-        "inputs": "" if inputs is None else hashed(inputs),
+        "weights": tensor_digest(weights),
+        "inputs": "" if inputs is None else tensor_digest(inputs),
         "versions": versions,
         "layers": body["layers"],
         "exit_code": report.exit_code,
@@ -185,8 +189,8 @@ def run_once(path: Path) -> ModuleType:
     return module
 
 
-def called(folder: Path, where: str, arguments: Mapping[str, Any]) -> Any:
-    """What the function NAME of `file.py:NAME` returns.
+def call_factory(folder: Path, where: str, arguments: Mapping[str, Any]) -> Any:
+    """The result of the function NAME of `file.py:NAME`.
 
     Raises:
         UsageError: there is none (C2A002).
@@ -198,38 +202,38 @@ def called(folder: Path, where: str, arguments: Mapping[str, Any]) -> Any:
     return getattr(module, name)(**arguments)
 
 
-def hashed(held: Any) -> str:
+def tensor_digest(tensors: Any) -> str:
     """A SHA-256 of all tensors in nested mappings and sequences, with their names and shapes."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
 
-    def add(name: str, each: Any) -> None:
-        if isinstance(each, Tensor):
-            found.update(f"{name} {tuple(each.shape)} {each.dtype}".encode())
-            found.update(each.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if each.numel() else b"")
-        elif isinstance(each, Mapping):
-            for key in each:
-                add(f"{name}.{key}", each[key])
-        elif isinstance(each, list | tuple):
-            for place, item in enumerate(each):
+    def add(name: str, part: Any) -> None:
+        if isinstance(part, Tensor):
+            digest.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
+            digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if part.numel() else b"")
+        elif isinstance(part, Mapping):
+            for key in part:
+                add(f"{name}.{key}", part[key])
+        elif isinstance(part, list | tuple):
+            for place, item in enumerate(part):
                 add(f"{name}.{place}", item)
 
-    add("", held)
-    return found.hexdigest()
+    add("", tensors)
+    return digest.hexdigest()
 
 
-def summed(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> dict[str, Any]:
+def model_summary(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> dict[str, Any]:
     """The counts of one model: heads of each kind, shift-like heads and convolution-like layers, early and late."""
     layers = [layer for layer in model["layers"] if layer["heads"]]
     early = max(1, round(thresholds["early"] * len(layers)))
-    told = {key: model[key] for key in model if key not in ("layers", "digest")}
-    every = [(place, head) for place, layer in enumerate(layers) for head in layer["heads"]]
+    fields = {key: model[key] for key in model if key not in ("layers", "digest")}
+    heads = [(place, head) for place, layer in enumerate(layers) for head in layer["heads"]]
     kinds: dict[str, int] = {}
-    for _, head in every:
+    for _, head in heads:
         kinds[head["kind"]] = kinds.get(head["kind"], 0) + 1
     parts = {
-        "all": every,
-        "early": [each for each in every if each[0] < early],
-        "late": [e for e in every if e[0] >= early],
+        "all": heads,
+        "early": [each for each in heads if each[0] < early],
+        "late": [e for e in heads if e[0] >= early],
     }
     counts = {
         part: {
@@ -243,11 +247,11 @@ def summed(model: Mapping[str, Any], thresholds: Mapping[str, Any]) -> dict[str,
     for name in ("relative", "absolute", "content", "distance"):
         curves[name] = [mean(layer, name) for layer in layers]
     for size in thresholds["kernels"]:
-        found = [next((c for c in layer["convolutions"] if c["kernel_size"] == size), None) for layer in layers]
-        curves[f"convolution {size}"] = [None if each is None else each["share"] for each in found]
+        nearest = [next((c for c in layer["convolutions"] if c["kernel_size"] == size), None) for layer in layers]
+        curves[f"convolution {size}"] = [None if each is None else each["share"] for each in nearest]
     names = [layer["name"] for layer in layers]
-    unread = {layer["name"]: layer["unread"] for layer in model["layers"] if layer["unread"]}
-    return {**told, "layers": names, "unread": unread, "kinds": kinds, "counts": counts, "curves": curves}
+    reasons = {layer["name"]: layer["unread"] for layer in model["layers"] if layer["unread"]}
+    return {**fields, "layers": names, "unread": reasons, "kinds": kinds, "counts": counts, "curves": curves}
 
 
 def mean(layer: Mapping[str, Any], name: str) -> float | None:
@@ -256,7 +260,7 @@ def mean(layer: Mapping[str, Any], name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def rows_of(models: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def head_records(models: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """One record for each head of each model."""
     for model in models:
         for place, layer in enumerate(model["layers"]):
@@ -272,11 +276,19 @@ def rows_of(models: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 (each["mean"] for each in layer["spans"] if (each["kernel_size"], each["dilation"]) == (3, 1)), None
             )
             for head in layer["heads"]:
-                told = {key: value for key, value in head.items() if key not in ("errors", "peak", "argmax_at")}
-                told["peak"] = " ".join(map(str, head["peak"]))
-                told |= {f"{key}_error": value for key, value in head["errors"].items()}
-                about = {"model": model["model"], "kind_of_model": model["kind"], "trained": model["trained"]}
-                yield {**about, "layer": layer["name"], "place": place, **told, "R2_3": reach, **shares, **errors}
+                columns = {key: value for key, value in head.items() if key not in ("errors", "peak", "argmax_at")}
+                columns["peak"] = " ".join(map(str, head["peak"]))
+                columns |= {f"{key}_error": value for key, value in head["errors"].items()}
+                model_columns = {"model": model["model"], "kind_of_model": model["kind"], "trained": model["trained"]}
+                yield {
+                    **model_columns,
+                    "layer": layer["name"],
+                    "place": place,
+                    **columns,
+                    "R2_3": reach,
+                    **shares,
+                    **errors,
+                }
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -284,24 +296,24 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    kept = io.StringIO()
-    writer = csv.DictWriter(kept, names, lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-    return kept.getvalue()
+    return text.getvalue()
 
 
-def rounded(item: Any) -> Any:
+def round_numbers(item: Any) -> Any:
     """Plain data whose numbers have six digits."""
     if isinstance(item, dict):
-        return {key: rounded(each) for key, each in item.items()}
+        return {key: round_numbers(each) for key, each in item.items()}
     if isinstance(item, list | tuple):
-        return [rounded(each) for each in item]
+        return [round_numbers(each) for each in item]
     return float(f"{item:.6g}") if isinstance(item, float) else item
 
 
 if __name__ == "__main__":
     listed, number, written = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    found = rounded(measured(entries_of(listed)[0][number]))
+    found = round_numbers(measure_entry(entries_of(listed)[0][number]))
     written.write_text(json.dumps(found, separators=(",", ":")) + "\n")

@@ -13,7 +13,7 @@ from conv2attn.attention import EngineName, GeneralisedEncoding, QuadraticEncodi
 from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.experiments.data import LabelledImages
-from conv2attn.experiments.recipe import Recipe
+from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers, convert, soften
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 
@@ -21,20 +21,20 @@ COPIES = 4
 """Of each parameter in a training: itself, its gradient, and two averages."""
 
 
-def dtype_of(recipe: Recipe) -> torch.dtype:
+def recipe_dtype(recipe: TrainingRecipe) -> torch.dtype:
     """The dtype of the weights."""
     return torch.float64 if recipe.precision == "float64" else torch.float32
 
 
-def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
+def network_for(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """A fresh network in training mode, or the one that the recipe starts from, in the dtype of the recipe.
 
     Raises:
         UsageError: the images do not fit the network (C2A007).
     """
-    network = read_as(recipe, recipe.start).train() if recipe.start else fresh(recipe, images)
+    network = read_as(recipe, recipe.start).train() if recipe.start else fresh_network(recipe, images)
     if recipe.only or recipe.skip:
-        network = hybrid(network, Selection(recipe.only, recipe.skip), recipe.alpha)
+        network = hybrid_network(network, Selection(recipe.only, recipe.skip), recipe.alpha)
     if attention_layers(network):
         set_engine(network, cast(EngineName, recipe.engine))
     plan = getattr(network, "plan", None)
@@ -43,17 +43,19 @@ def network_for(recipe: Recipe, images: LabelledImages) -> nn.Module:
     else:
         fits = classifies(network, images.shape, len(images.classes))
     if not fits:
-        asked = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
-        raise UsageError("C2A007", f"{recipe.start} is no classifier of such images: {asked}", "Start from another.")
-    return network.to(dtype_of(recipe))
+        description = f"{images.name} has images {images.shape} of {len(images.classes)} classes"
+        raise UsageError(
+            "C2A007", f"{recipe.start} is no classifier of such images: {description}", "Start from another."
+        )
+    return network.to(recipe_dtype(recipe))
 
 
-def read_as(recipe: Recipe, file: str | Path) -> nn.Module:
+def read_as(recipe: TrainingRecipe, file: str | Path) -> nn.Module:
     """The network in the file that a recipe starts from, or in one of its run."""
     return Reading(recipe.arch, recipe.arch_args).load(str(file))
 
 
-def hybrid(network: nn.Module, layers: Patterns, alpha: float) -> nn.Module:
+def hybrid_network(network: nn.Module, layers: Patterns, alpha: float) -> nn.Module:
     """A copy of a network of which these convolutions are attention: heads of this sharpness, whose centres, sharpness
     and content train, and whose content begins at nothing.
 
@@ -79,7 +81,7 @@ def classifies(network: nn.Module, shape: tuple[int, int, int], classes: int) ->
     return isinstance(logits, Tensor) and logits.shape == (2, classes)
 
 
-def fresh(recipe: Recipe, images: LabelledImages) -> nn.Module:
+def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes, drawn with the recipe's seed.
 
     Raises:
@@ -87,14 +89,14 @@ def fresh(recipe: Recipe, images: LabelledImages) -> nn.Module:
             (C2A001).
     """
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in built(recipe, images).parameters())
+        size = sum(parameter.numel() for parameter in build_network(recipe, images).parameters())
     if hasattr(os, "sysconf") and COPIES * 4 * size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         raise UsageError("C2A001", f"{size:,} parameters, their gradients and averages do not fit in the memory")
     torch.manual_seed(recipe.seed)
-    return built(recipe, images)
+    return build_network(recipe, images)
 
 
-def built(recipe: Recipe, images: LabelledImages) -> nn.Module:
+def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     """The network of the recipe's kind and sizes.
 
     Raises:
@@ -126,19 +128,19 @@ def built(recipe: Recipe, images: LabelledImages) -> nn.Module:
 
 
 @torch.no_grad()
-def heads_of(network: nn.Module) -> dict[str, Tensor]:
+def head_parameters(network: nn.Module) -> dict[str, Tensor]:
     """Centres (heads, axes) and precision matrices (heads, axes, axes) of each layer whose heads have them.
 
     The score of a head is `-1/2 (delta - center)^T precision (delta - center)`.
     """
-    found = {}
+    parameters = {}
     for name, layer in attention_layers(network).items():
         encoding = layer.encoding
         if isinstance(encoding, QuadraticEncoding):
-            found[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
+            parameters[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
             identity = torch.eye(encoding.dimensions, dtype=torch.float64)
-            found[f"{name}:precision"] = 2 * encoding.alpha.detach().double().cpu()[:, None, None] * identity
+            parameters[f"{name}:precision"] = 2 * encoding.alpha.detach().double().cpu()[:, None, None] * identity
         elif isinstance(encoding, GeneralisedEncoding):
-            found[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
-            found[f"{name}:precision"] = encoding.operators().precision().detach().cpu()
-    return found
+            parameters[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
+            parameters[f"{name}:precision"] = encoding.operators().precision().detach().cpu()
+    return parameters

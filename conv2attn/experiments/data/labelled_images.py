@@ -1,4 +1,4 @@
-"""A data set in memory: bytes and labels, for training and for the test."""
+"""A data set in memory: bytes and labels of training and test images."""
 
 import hashlib
 from dataclasses import dataclass
@@ -34,15 +34,15 @@ class LabelledImages:
     mirrors: bool = True
 
     def __post_init__(self) -> None:
-        for what, pixels, labels in (
+        for part, pixels, labels in (
             ("training", self.pixels, self.labels),
             ("test", self.test_pixels, self.test_labels),
         ):
             if not len(pixels) or len(pixels) != len(labels) or pixels.shape[1:] != self.pixels.shape[1:]:
-                found = f"{what} images {tuple(pixels.shape)} with {len(labels)} labels"
-                raise CheckpointError("C2A303", f"{self.name}: {found}", "Check the files of the data set.")
+                mismatch = f"{part} images {tuple(pixels.shape)} with {len(labels)} labels"
+                raise CheckpointError("C2A303", f"{self.name}: {mismatch}", "Check the files of the data set.")
             if not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classes):
-                raise CheckpointError("C2A303", f"{self.name}: a {what} label is none of {len(self.classes)} classes")
+                raise CheckpointError("C2A303", f"{self.name}: a {part} label is none of {len(self.classes)} classes")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -61,11 +61,11 @@ class LabelledImages:
     def digest(self) -> str:
         """A hash of all pixels and labels."""
         parts = (self.pixels, self.labels, self.test_pixels, self.test_labels)
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in parts:
-            found.update(repr(tuple(part.shape)).encode())
-            found.update(part.contiguous().numpy().tobytes())
-        return found.hexdigest()
+            digest.update(repr(tuple(part.shape)).encode())
+            digest.update(part.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def first(self, images: int | None, test_images: int | None = None) -> "LabelledImages":
         """This data set with only its first training and test images."""

@@ -6,9 +6,9 @@ from typing import Any, Self, final
 
 from conv2attn.errors import UsageError
 
-KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
+NETWORK_KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
 CHOICES = {
-    "kind": KINDS,
+    "kind": NETWORK_KINDS,
     "optimiser": ("sgd", "adamw"),
     "schedule": ("cosine", "steps", "constant"),
     "precision": ("float32", "float64", "bfloat16", "float16"),
@@ -38,7 +38,7 @@ BELOW = {"dropout": 1, "momentum": 1, "warm_up": 1, "seed": 2**63}
 
 @final
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """A training run, but for the place where it runs.
 
     Args:
@@ -122,8 +122,8 @@ class Recipe:
         if not 0 < self.alpha < math.inf:
             raise UsageError("C2A001", f"alpha={self.alpha!r} is not a positive finite number")
         if (self.arch or self.arch_args) and not self.start:
-            found = "an architecture is named, and no file to start from"
-            raise UsageError("C2A004", found, "Name the file with --start, or leave out --arch and --arch-args.")
+            reason = "an architecture is named, and no file to start from"
+            raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
             raise UsageError("C2A001", f"milestones={self.milestones} are not epochs from 1 on in rising order")
 
@@ -148,8 +148,8 @@ class Recipe:
         Raises:
             UsageError: it is not that of one (C2A302).
         """
-        known = {field.name for field in fields(cls)}
-        if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= known:
+        names = {field.name for field in fields(cls)}
+        if not isinstance(content, dict) or not {"kind", "milestones"} <= content.keys() <= names:
             raise UsageError("C2A302", "the configuration of the run is not whole", "Start a new run.")
         given: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
         try:
@@ -158,7 +158,7 @@ class Recipe:
             raise UsageError("C2A302", f"the configuration of the run is not whole ({error})") from error
 
 
-def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
     """The rate of step `step` of `steps`, counted from 0.
 
     >>> recipe = Recipe("quadratic", warm_up=0.5)

@@ -77,10 +77,10 @@ def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int
     Raises:
         UsageError: there is no such token (C2A002).
     """
-    seen: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     layers = attention_layers(network)
     handles = [
-        layer.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0]}))
+        layer.register_forward_pre_hook(lambda _, given, name=name: inputs.update({name: given[0]}))
         for name, layer in layers.items()
     ]
     try:
@@ -88,30 +88,30 @@ def attention_of_query(network: nn.Module, images: Tensor, query: tuple[int, int
     finally:
         for handle in handles:
             handle.remove()
-    return {name: row_of_attention(layers[name], image, query) for name, image in seen.items()}
+    return {name: attention_rows_of(layers[name], image, query) for name, image in inputs.items()}
 
 
-def row_of_attention(layer: nn.Module, image: Tensor, query: tuple[int, int] | None) -> Numbers:
+def attention_rows_of(layer: nn.Module, image: Tensor, query: tuple[int, int] | None) -> Numbers:
     """The attention of one query of a layer: (images, heads, rows, columns)."""
     rows, columns = image.shape[2:]
     row, column = query or (rows // 2, columns // 2)
     if not (0 <= row < rows and 0 <= column < columns):
         raise UsageError("C2A002", f"query {row},{column} is none of {rows}x{columns} tokens")
-    place, found = row * columns + column, []
-    for part in image.split(1):
-        for queries, attention in layer.attention_chunks(part):  # type: ignore[operator]
-            if queries.start <= place < queries.stop:
-                found.append(attention[:, :, place - queries.start])
-    return torch.cat(found).unflatten(-1, (rows, columns)).double().cpu().numpy()
+    query_index, attention_rows = row * columns + column, []
+    for single_image in image.split(1):
+        for queries, attention in layer.attention_chunks(single_image):  # type: ignore[operator]
+            if queries.start <= query_index < queries.stop:
+                attention_rows.append(attention[:, :, query_index - queries.start])
+    return torch.cat(attention_rows).unflatten(-1, (rows, columns)).double().cpu().numpy()
 
 
-def snapshots(epochs: int, wanted: int) -> list[int]:
+def snapshots(epochs: int, count: int) -> list[int]:
     """Epochs to show, the first and the last among them, evenly spread.
 
     >>> snapshots(300, 4), snapshots(2, 6)
     ([0, 100, 200, 300], [0, 1, 2])
     """
-    return sorted({round(epochs * part / max(1, wanted - 1)) for part in range(wanted)})
+    return sorted({round(epochs * part / max(1, count - 1)) for part in range(count)})
 
 
 def layer_of_figure_3(names: Sequence[str]) -> str:
