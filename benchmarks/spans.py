@@ -19,7 +19,7 @@ from torch import nn
 from benchmarks.memory import MIB, peak_bytes
 from benchmarks.processes import apart
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
-from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.report.markup import markdown_table
 
 CASES = (
@@ -39,7 +39,9 @@ def layer_of(kind: str) -> MultiHeadSelfAttention:
     match kind:
         case "soft" | "sharp" | "facts":
             alpha = 46.0 if kind == "sharp" else 0.9
-            return MultiHeadSelfAttention(1, 1, QuadraticEncoding(torch.tensor(SHIFTS, dtype=torch.float32), alpha))
+            return MultiHeadSelfAttention(
+                1, 1, Encoding.of("quadratic", torch.tensor(SHIFTS, dtype=torch.float32), alpha)
+            )
         case "stem":
             return convert(nn.Conv2d(3, 64, 7, stride=2, padding=3))
         case _:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import conv2attn
 from benchmarks.memory import MIB, peak_bytes
-from conv2attn.attention import GeneralisedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.basis import cut_softmax
 from conv2attn.models.zoo import ClassifierPlan
 from conv2attn.models.zoo.classifier import ClassifierBlock
@@ -51,8 +51,8 @@ def step(compute: Callable[[Tensor], Tensor], image: Tensor) -> Callable[[], Non
 
 def plain(layer: MultiHeadSelfAttention, image: Tensor) -> Tensor:
     """The paper's formula in five products: displacements, scores, softmax without subnormals, values, output."""
-    encoding, side = layer.encoding, image.shape[-1]
-    assert isinstance(encoding, QuadraticEncoding)
+    encoding, side = layer.encoding.operators().isotropic, image.shape[-1]
+    assert encoding is not None
     assert layer.output is not None
     assert layer.bias is not None
     index = torch.arange(side)
@@ -103,7 +103,9 @@ def trained_heads(kind: str) -> MultiHeadSelfAttention:
     """Nine trained heads: quadratic by dense, or generalised by the engine that `auto` takes, under `LIMIT`."""
     torch.manual_seed(0)
     centers, root = torch.randn(9, 2) * 2, torch.eye(2) + 0.1 * torch.randn(9, 2, 2)
-    encoding = QuadraticEncoding(centers, 0.5) if kind == "quadratic" else GeneralisedEncoding(centers, root)
+    encoding = (
+        Encoding.of("quadratic", centers, 0.5) if kind == "quadratic" else Encoding.of("generalised", centers, root)
+    )
     layer = MultiHeadSelfAttention(WIDTH, WIDTH, encoding, d_head=WIDTH, value=False)
     return set_engine(layer, "dense" if kind == "quadratic" else "auto", LIMIT)
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from conv2attn import MultiHeadSelfAttention
-from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention import Encoding
 
 OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 LINE = [(-1,), (0,), (1,)]
@@ -24,7 +24,7 @@ def hard(sides, offsets):
 
 def soft(sides, alpha, offsets=OFFSETS):
     """Heads at the given centres with a finite alpha, in float64."""
-    encoding = QuadraticEncoding(torch.tensor(offsets, dtype=torch.float64), alpha)
+    encoding = Encoding.of("quadratic", torch.tensor(offsets, dtype=torch.float64), alpha)
     layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64)
     return layer.attention(sides=sides)[0].detach().numpy()
 

@@ -13,7 +13,7 @@ from mpmath import mp, quad
 
 import conv2attn
 from conv2attn import plots
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.basis import Shift, as_matrix
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
@@ -125,7 +125,7 @@ def test_the_circle_holds_its_share_of_the_gaussian(alpha, share):
 
 
 def test_circles_stand_where_the_heads_look():
-    encoding = QuadraticEncoding([[-1.0, 0.5], [2.0, 0.0]], torch.tensor([0.5, 2.0]))
+    encoding = Encoding.of("quadratic", [[-1.0, 0.5], [2.0, 0.0]], torch.tensor([0.5, 2.0]))
     layer = MultiHeadSelfAttention(1, 1, encoding=encoding)
     panels = plots.draw([plots.heads_around("layer", layer, (6, 7))]).axes
     for panel, center, alpha in zip(panels, [(-1.0, 0.5), (2.0, 0.0)], [0.5, 2.0], strict=True):

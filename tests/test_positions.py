@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import LearnedEncoding, MultiHeadSelfAttention
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
@@ -28,7 +28,7 @@ def layer_with_content(padding=None):
     """Three heads on a plane that read positions and content in every way."""
     torch.manual_seed(0)
     parts = {"content": True, "content_position": True, "content_bias": True, "d_key": 8, "padding": padding}
-    return MultiHeadSelfAttention(2, 2, LearnedEncoding(3, (5, 6), 4), **parts).double()
+    return MultiHeadSelfAttention(2, 2, Encoding.of("learned", 3, (5, 6), 4), **parts).double()
 
 
 def of_module(name, module="convit", **children):

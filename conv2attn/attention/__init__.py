@@ -1,39 +1,22 @@
 """The paper's layer, its positional encodings, and the engines that evaluate it."""
 
-from conv2attn.attention.encodings import (
-    CenteredPositions,
-    Encoding,
-    EnumeratedEncoding,
-    GeneralisedEncoding,
-    HeadPositions,
-    LearnedEncoding,
-    LearnedPlaces,
-    QuadraticEncoding,
-    SinusoidalEncoding,
-    SinusoidalPlaces,
-)
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, explain_engines
 from conv2attn.attention.gated import GatedAttention, from_gpsa, to_gpsa
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.attention.multihead import PositionedAttention, from_mha, to_mha
+from conv2attn.attention.places import LearnedPlaces, SinusoidalPlaces
 from conv2attn.attention.settings import set_engine
 
 __all__ = [
     "ENGINES",
-    "CenteredPositions",
     "Encoding",
     "EngineName",
-    "EnumeratedEncoding",
     "GatedAttention",
-    "GeneralisedEncoding",
-    "HeadPositions",
-    "LearnedEncoding",
     "LearnedPlaces",
     "MultiHeadSelfAttention",
     "PositionedAttention",
-    "QuadraticEncoding",
-    "SinusoidalEncoding",
     "SinusoidalPlaces",
     "choose_engine",
     "explain_engines",

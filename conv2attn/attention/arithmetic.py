@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from conv2attn.attention.encodings import QuadraticEncoding
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.attention.probes import float32_precisions
@@ -171,7 +171,7 @@ def stores_products(dtype: torch.dtype, device: str) -> bool:
 
 def read(image: Tensor, centers: list[list[float]], alpha: float, dtype: torch.dtype, device: str) -> Tensor:
     """The sum of what heads read of all channels by the engine `separable`."""
-    encoding = QuadraticEncoding(centers, torch.full((len(centers),), alpha))
+    encoding = Encoding.of("quadratic", centers, alpha)
     layer = MultiHeadSelfAttention(
         image.shape[1], 1, encoding, d_head=image.shape[1], value=False, bias=False, engine="separable"
     ).to(device, dtype)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from conv2attn.attention.encodings import QuadraticEncoding
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
-from conv2attn.basis import Padding, QuadraticSoftmax, Sites, Weights
+from conv2attn.basis import Padding, Sites, Weights
 from conv2attn.errors import EngineError, GeometryError, UnsupportedError, UsageError
 
 CLOSED = 100.0
@@ -82,8 +82,8 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
         >>> layer = conv2attn.convert(torch.nn.Conv2d(4, 4, 3, padding=1), alpha=3)
         >>> gpsa = conv2attn.to_gpsa(layer, side=8)  # needs timm  # doctest: +SKIP
     """
-    operators, weights, heads = layer.basis().operators, layer.weights, layer.heads
-    if not isinstance(operators, QuadraticSoftmax) or layer.groups > 1 or layer.dimensions != 2:
+    operators, weights, heads = layer.operators().isotropic, layer.weights, layer.heads
+    if operators is None or layer.groups > 1 or layer.dimensions != 2:
         found = f"{layer.name}: only quadratic heads on two axes without groups are ConViT's attention"
         raise UnsupportedError("C2A101", found)
     if min((*layer.sites.before, *layer.sites.after)) < 0:
@@ -140,7 +140,7 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
         found = f"head {int((weight[:, 2] >= 0).nonzero()[0])} does not attend less to what is farther away"
         raise UnsupportedError("C2A101", found, "Such a head has no centre.")
     alpha, heads, dim = -weight[:, 2], attention.num_heads, attention.dim
-    encoding = QuadraticEncoding((weight[:, :2] / (2 * alpha[:, None])).flip(1), alpha)
+    encoding = Encoding.of("quadratic", (weight[:, :2] / (2 * alpha[:, None])).flip(1), alpha)
     layer = MultiHeadSelfAttention(dim, dim, encoding, d_head=dim // heads).to(weight)
     output = attention.proj.weight.detach()
     bias = attention.proj.bias.detach()

@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 
 from conv2attn.attention.probes import exponential_underflows
-from conv2attn.basis import AttentionGrid, Numbers, Offset, Sites, Softmax
+from conv2attn.basis import AttentionGrid, Numbers, Offset, Operator, Sites
 from conv2attn.bounds import one_hot_threshold
 
 FORMATS = {
@@ -17,7 +17,7 @@ FORMATS = {
 THRESHOLDS = {dtype: one_hot_threshold(name) for dtype, name in FORMATS.items()}
 
 
-def hard_offsets(operators: Softmax, dtype: torch.dtype) -> tuple[Offset, ...] | str:
+def hard_offsets(operators: Operator, dtype: torch.dtype) -> tuple[Offset, ...] | str:
     """The offset of each head if every head is now bitwise one-hot on its target in `dtype`, otherwise why not."""
     return targets(operators.numbers(), dtype, next((v.device.type for v in operators.values), "cpu"))
 

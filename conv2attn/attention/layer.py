@@ -10,13 +10,13 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, fx, nn
 
-from conv2attn.attention.encodings import Encoding
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
 from conv2attn.attention.output_size import padding_for
 from conv2attn.attention.probes import backend_flags
 from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
 from conv2attn.attention.tracing import as_node, refuse_script, unstacked
-from conv2attn.basis import Basis, ContentSoftmax, Padding, Sides, Sites, Weights, as_basis, taps_of
+from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, taps_of
 from conv2attn.errors import HeadSizeError, UsageError
 
 MEMORY_LIMIT = 512 * 2**20
@@ -56,8 +56,7 @@ class MultiHeadSelfAttention(nn.Module):
         UsageError: an unknown `stride_by` or engine (C2A002).
     Examples:
         >>> import conv2attn, torch
-        >>> from conv2attn.attention import QuadraticEncoding
-        >>> encoding = QuadraticEncoding([[0.0, -1.0], [0.0, 1.0]], torch.tensor([2.0, 2.0]))
+        >>> encoding = conv2attn.attention.Encoding.of("quadratic", [[0.0, -1.0], [0.0, 1.0]], alpha=2.0)
         >>> layer = conv2attn.MultiHeadSelfAttention(3, 4, encoding=encoding)
         >>> layer(torch.ones(1, 3, 5, 6)).shape
         torch.Size([1, 4, 5, 6])
@@ -184,7 +183,7 @@ class MultiHeadSelfAttention(nn.Module):
         self.bias = None if weights.bias is None else nn.Parameter(plain_copy(weights.bias))
         return self
 
-    def operators(self) -> Any:
+    def operators(self) -> Operator:
         """The softmax operators of the heads, over the live parameters."""
         positions = self.encoding.operators()
         if not self.has_content:
@@ -296,7 +295,7 @@ class MultiHeadSelfAttention(nn.Module):
             known = self.read(basis.operators, image)
         return known
 
-    def read(self, operators: Any, image: Tensor) -> Known:
+    def read(self, operators: Operator, image: Tensor) -> Known:
         """Reads the values of the operators, and all that a graph of this engine will ask about them."""
         known = self._known[image.dtype, image.device.type] = look(operators, image)
         if self.engine == "sdpa":

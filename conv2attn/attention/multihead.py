@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import check_network
-from conv2attn.attention.encodings import QuadraticEncoding
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.layer import MultiHeadSelfAttention
-from conv2attn.basis import AttentionGrid, Padding, QuadraticSoftmax, Sites, Weights
+from conv2attn.basis import AttentionGrid, Padding, Sites, Weights
 from conv2attn.errors import EngineError, UnsupportedError
 
 ROUNDINGS = 64
@@ -44,10 +44,7 @@ class PositionedAttention(nn.Module):
 
     def positions(self, grid: AttentionGrid, image: Tensor) -> tuple[Tensor, Tensor]:
         """The queries, (batch, queries, embedding) of (site, 1, 0 ...), and the keys, (batch, keys, axes + 1)."""
-        middle = torch.tensor([(side - 1) // 2 for side in grid.keys], device=image.device)
-        keys = (grid.key_coordinates() - middle).to(image)
-        coordinates = zip(grid.coordinates(grid.every_query()), self.sites.before, self.sites.stride, strict=True)
-        sites = (torch.stack([b + s * index for index, b, s in coordinates], -1) - middle).to(image)
+        sites, keys = (places.to(image) for places in grid.centred())
         asking = torch.cat([sites, torch.ones_like(sites[:, :1])], -1)
         asking = nn.functional.pad(asking, (0, self.attention.embed_dim - asking.shape[1]))
         answering = torch.cat([keys, keys.square().sum(-1, keepdim=True)], -1)
@@ -71,8 +68,8 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     """
     check_network(layer, "layer")
     basis = layer.basis()
-    operators, weights, heads = basis.operators, basis.weights, layer.heads
-    if not isinstance(operators, QuadraticSoftmax) or layer.groups > 1:
+    operators, weights, heads = basis.operators.isotropic, basis.weights, layer.heads
+    if operators is None or layer.groups > 1:
         raise UnsupportedError("C2A101", f"{layer.name}: only quadratic heads without groups are torch's attention")
     dtype = layer.like.dtype
     error = score_error(operators.numbers(), side, torch.float64 if dtype == torch.float64 else torch.float32)
@@ -134,7 +131,7 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
     if bool(odd.any()) or not bool((alpha > 0).all()) or bool(inside[: -heads * width].any()):
         wrong = int((odd | ~(alpha > 0)).nonzero()[0]) if bool((odd | ~(alpha > 0)).any()) else 0
         raise UnsupportedError("C2A101", f"head {wrong} is not a quadratic head: its scores are of another form")
-    encoding = QuadraticEncoding(scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
+    encoding = Encoding.of("quadratic", scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
     layer = MultiHeadSelfAttention(
         attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites
     ).to(scores)

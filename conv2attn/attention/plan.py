@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from conv2attn.attention.encodings import ENCODINGS, CenteredPositions, Encoding
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.layer import MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UsageError
@@ -18,7 +18,8 @@ CONTENTS = ("content", "content_position", "content_linear")
 
 def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
     """The arguments of the layer: numbers, strings, lists and dictionaries only."""
-    encoding, factored = layer.encoding, layer.value is not None or layer.output is not None
+    encoding, operators = layer.encoding, layer.encoding.operators()
+    factored = layer.value is not None or layer.output is not None
     return {
         **{key: getattr(layer, key) for key in NUMBERS},
         **{key: getattr(layer, key) is not None for key in PARTS},
@@ -27,9 +28,9 @@ def to_plan(layer: MultiHeadSelfAttention) -> dict[str, Any]:
         "content": layer.query is not None and layer.key is not None,
         "content_position": layer.position_key is not None,
         "content_linear": layer.query_bias is not None or layer.key_bias is not None,
-        "encoding": type(encoding).__name__.removesuffix("Encoding").lower(),
-        "positions": encoding.arguments(),
-        "fixed": encoding.fixed() if isinstance(encoding, CenteredPositions) else {},
+        "encoding": operators.name,
+        "positions": operators.sizes,
+        "fixed": encoding.fixed(),
         "padding": asdict(layer.image_padding),
         "sites": asdict(layer.sites),
         "name": layer.name,
@@ -47,9 +48,7 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
     for key in SIZES:
         whole(arguments[key], least=1)
     with torch.device("meta"):
-        encoding = ENCODINGS[plan["encoding"]].from_arguments(plan["positions"])
-        if plan["fixed"]:
-            with_numbers(encoding, plan["fixed"])
+        encoding = Encoding.from_plan(plan["encoding"], plan["positions"], plan["fixed"])
         axes = encoding.dimensions
         kernel_size = plan["kernel_size"] and per_axis(plan["kernel_size"], axes, "kernel_size")
         before, after, spacing = (per_axis(plan["padding"][key], axes, key) for key in ("before", "after", "spacing"))
@@ -60,17 +59,6 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
         )
     layer.name = str(plan["name"])
     return layer
-
-
-def with_numbers(encoding: Encoding, fixed: dict[str, Any]) -> None:
-    """Gives an encoding these numbers, on the CPU, as positions that do not train."""
-    if not isinstance(encoding, CenteredPositions):
-        raise TypeError(f"the positions of a {type(encoding).__name__} train")
-    encoding.learn(False)
-    dtype = {"float32": torch.float32, "float64": torch.float64}[fixed["dtype"]]
-    for name, held in encoding.named_buffers():
-        numbers = torch.tensor(fixed[name], dtype=dtype, device="cpu")
-        setattr(encoding, name, numbers.reshape(held.shape))
 
 
 def per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from conv2attn.attention.features import longest_side
 from conv2attn.attention.hardness import first_stray, targets, within_margins
 from conv2attn.attention.lattice import Lattice, lattice
 from conv2attn.attention.probes import backend_flags, indirect_convolution
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, Numbers, Offset, Padding, Sites, Softmax
+from conv2attn.basis import AttentionGrid, Basis, Numbers, Offset, Operator, Padding, Sites
 from conv2attn.errors import EngineError
 
 UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
@@ -63,11 +63,11 @@ class Known:
         """The longest side of a key grid on which absolute features of these heads are accurate enough."""
         return longest_side(self.numbers, score_dtype(self.dtype))
 
-    def is_current(self, operators: Softmax) -> bool:
+    def is_current(self, operators: Operator) -> bool:
         """Whether the operators' values are bitwise those that were read."""
         return all(map(torch.equal, operators.values, self.snapshot))
 
-    def assert_current(self, operators: Softmax) -> None:
+    def assert_current(self, operators: Operator) -> None:
         """Asserts the same inside a graph, or on an accelerator without waiting for it."""
         for value, read in zip(operators.values, self.snapshot, strict=True):
             torch._assert_async((value.detach() == read).all(), "centres or sharpness moved: decide the engine again")
@@ -83,7 +83,7 @@ def static(tensor: Tensor) -> Tensor:
     return torch.nn.Parameter(tensor, requires_grad=False)
 
 
-def look(operators: Softmax, image: Tensor) -> Known:
+def look(operators: Operator, image: Tensor) -> Known:
     """Reads the values of `operators`, for images of the dtype and device of `image`."""
     numbers = operators.numbers()
     offsets = targets(numbers, image.dtype, image.device.type)
@@ -138,7 +138,7 @@ class Question:
 
     def offsets(self) -> tuple[Offset, ...] | str:
         """The offset of each head if every head is one-hot on its target, otherwise why not."""
-        if isinstance(self.basis.operators, ContentSoftmax):
+        if self.basis.operators.reads_content:
             return DEPENDS_ON_CONTENT
         if self.free:
             return UNREAD

@@ -8,7 +8,10 @@ from conv2attn.basis.form import Form
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators import (
+    FAMILIES,
+    HARD_FAMILIES,
     Chebyshev,
     Combination,
     Composition,
@@ -21,14 +24,12 @@ from conv2attn.basis.operators import (
     Kronecker,
     LearnedSoftmax,
     LowRank,
-    Operator,
     Pattern,
     Positions,
     Powers,
     QuadraticSoftmax,
     Shift,
     SinusoidalSoftmax,
-    Softmax,
     Sparse,
     apply,
     as_matrix,
@@ -46,6 +47,8 @@ from conv2attn.basis.padding import MODES, Padding
 from conv2attn.basis.weights import Weights, taps_of, turned
 
 __all__ = [
+    "FAMILIES",
+    "HARD_FAMILIES",
     "MODES",
     "AttentionGrid",
     "Basis",
@@ -75,7 +78,6 @@ __all__ = [
     "Sides",
     "SinusoidalSoftmax",
     "Sites",
-    "Softmax",
     "Sparse",
     "Weights",
     "adjacency",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from conv2attn.basis.form import Form
 from conv2attn.basis.grid import Offset, Sides, Sites
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators import Composition, as_matrix, offsets, output_sides
 from conv2attn.basis.padding import Padding
 from conv2attn.basis.weights import Weights
@@ -33,7 +34,7 @@ class Basis:
         sites: S.
     """
 
-    operators: Any
+    operators: Operator
     weights: Weights
     padding: Padding
     sites: Sites
@@ -55,7 +56,7 @@ class Basis:
         return tuple(tuple(f + o for f, o in zip(first, offset, strict=True)) for offset in offsets(self.operators))
 
 
-def basis_of(operators: Any, weights: Weights, dimensions: int) -> Basis:
+def basis_of(operators: Operator, weights: Weights, dimensions: int) -> Basis:
     """The basis of operators that map the grid of the image to that of the output by themselves."""
     return Basis(operators, weights, Padding.none(dimensions), Sites.everywhere(dimensions))
 

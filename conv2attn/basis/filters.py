@@ -1,12 +1,11 @@
 """Products of polynomials of one operator are polynomials of it: graph filters compose without more terms."""
 
-from typing import Any
-
 import torch
 
 from conv2attn.basis.basis import Basis, basis_of
 from conv2attn.basis.composition import compose
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators import Chebyshev, Powers
 from conv2attn.basis.weights import Weights
 from conv2attn.errors import UsageError
@@ -23,8 +22,12 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
     Source: Andreoli 2019, Proposition 3.
     """
     outer, inner = second.operators, first.operators
-    alike = type(outer) is type(inner) and isinstance(outer, Chebyshev | Powers) and outer.operator is inner.operator
-    if not alike:
+    if (
+        not isinstance(outer, Chebyshev | Powers)
+        or not isinstance(inner, Chebyshev | Powers)
+        or type(outer) is not type(inner)
+        or outer.operator is not inner.operator
+    ):
         raise UsageError("C2A007", "filters compose to one where both are polynomials of the same operator object")
     both = compose(second, first, sides)
     taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
@@ -37,6 +40,6 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
     return basis_of(family, Weights(None, total, both.weights.bias), len(sides))
 
 
-def places(family: Any, j: int, k: int) -> list[tuple[int, float]]:
+def places(family: Operator, j: int, k: int) -> list[tuple[int, float]]:
     """The terms whose sum, in these shares, is the product of the terms j and k."""
     return [(j + k, 1.0)] if isinstance(family, Powers) else [(j + k, 0.5), (abs(j - k), 0.5)]

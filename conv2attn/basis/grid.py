@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from conv2attn.basis.operator import Operator
 from conv2attn.errors import GeometryError
 
 Sides = tuple[int, ...]
@@ -19,7 +20,7 @@ Offset = tuple[int, ...]
 
 @final
 @dataclass(frozen=True)
-class Sites:
+class Sites(Operator):
     """Query `o` stands at key `before + o * stride`; the last `after` keys of an axis have no query behind them.
 
     For a kernel, `before = dilation * floor((K - 1) / 2)` and `before + after = dilation * (K - 1)`, so every tap
@@ -129,6 +130,13 @@ class AttentionGrid:
         """The coordinates of all keys, row-major: int64, (keys, axes)."""
         axes = [torch.arange(side, device=self.device) for side in self.keys]
         return torch.cartesian_prod(*axes).reshape(-1, len(self.keys))
+
+    def centred(self) -> tuple[Tensor, Tensor]:
+        """The coordinates of queries and of keys from the middle of the keys: int64, (queries or keys, axes)."""
+        middle = torch.tensor([(side - 1) // 2 for side in self.keys], device=self.device)
+        along = zip(self.coordinates(self.every_query()), self.sites.before, self.sites.stride, strict=True)
+        sites = torch.stack([before + stride * index for index, before, stride in along], -1)
+        return sites - middle, self.key_coordinates() - middle
 
     def displacements(self) -> Tensor:
         """`key - site` for every pair of tokens: int64, (queries, keys, axes). For small grids."""

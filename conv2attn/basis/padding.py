@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.errors import GeometryError, UsageError
 
 ZERO = -1
@@ -48,7 +49,7 @@ MODES = {
 
 @final
 @dataclass(frozen=True)
-class Padding:
+class Padding(Operator):
     """Pixel `i` moves to `before + i * spacing`; the mode fills the rest; a negative amount crops.
 
     `spacing` above 1 stuffs zeros between the pixels, which is how a transposed convolution is a convolution.

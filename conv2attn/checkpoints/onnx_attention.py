@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.recipe import score_dtype
-from conv2attn.basis import Basis, QuadraticSoftmax, Sites
+from conv2attn.basis import Basis, Sites
 from conv2attn.basis.operators.softmax import cut_depth
 from conv2attn.models import attention_layers
 
@@ -38,7 +38,7 @@ def with_whole_layers(network: nn.Module) -> nn.Module:
     """A copy of `network` whose layers of quadratic heads call the operator, which only an ONNX runtime computes."""
     network = deepcopy(network)
     for layer in attention_layers(network).values():
-        if isinstance(layer.basis().operators, QuadraticSoftmax):
+        if layer.operators().isotropic is not None:
             vars(layer)["evaluate"] = MethodType(call_operator, layer)
     return network
 
@@ -46,7 +46,6 @@ def with_whole_layers(network: nn.Module) -> nn.Module:
 def call_operator(layer: MultiHeadSelfAttention, basis: Basis, image: Tensor) -> Tensor:
     """The layer as one node of the graph, in place of `MultiHeadSelfAttention.evaluate`."""
     operators, weights, sites = basis.operators, basis.weights, basis.sites
-    assert isinstance(operators, QuadraticSoftmax)
     center, alpha = (value.to(score_dtype(image.dtype)) for value in operators.values)
     matrix = weights.taps().permute(1, 2, 0).flatten(1)
     bias = matrix.new_zeros(len(matrix)) if weights.bias is None else weights.bias

@@ -12,17 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from conv2attn.attention import EnumeratedEncoding, GeneralisedEncoding, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.attention.arithmetic import thread_flushes
-from conv2attn.attention.encodings import ENCODINGS
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import (
+    FAMILIES,
     Basis,
     EnumeratedSoftmax,
     GeneralisedSoftmax,
     Offset,
+    Operator,
     Padding,
+    Positions,
     QuadraticSoftmax,
     Shift,
     Sites,
@@ -114,11 +116,15 @@ LONGEST = 2.0**25  # of a displacement, since sides are below 2^24
 MARGIN = 1 - 2.0**-20  # chosen: far more than the few roundings of float64 with which a gap is computed here
 
 
-def not_one_hot(basis: Basis) -> str:
+@singledispatch
+def not_one_hot(heads: Operator, basis: Basis) -> str:
     """Why heads with full covariances are not known to be shifts as computed; empty if they are, or there are none."""
-    heads, kind = basis.operators, FORMATS[basis.weights.stored.dtype]
-    if not isinstance(heads, GeneralisedSoftmax):
-        return ""
+    return ""
+
+
+@not_one_hot.register
+def _(heads: GeneralisedSoftmax, basis: Basis) -> str:
+    kind = FORMATS[basis.weights.stored.dtype]
     for head, (target, center, root) in enumerate(zip(offsets(heads), *heads.values, strict=True)):
         label = f"head {head}, with a full covariance, "
         if center.tolist() != list(target):
@@ -218,28 +224,45 @@ def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     if layer.has_content:
         raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
     with evaluated_weight(layer):
-        encoding, used = layer.encoding, weights or layer.weights
-    if type(encoding) not in (QuadraticEncoding, EnumeratedEncoding, GeneralisedEncoding):
-        raise UnsupportedError(
-            "C2A101", f"{layer.name}: attention by {type(encoding).__name__} is not known to be hard"
-        )
-    assert isinstance(encoding, QuadraticEncoding | EnumeratedEncoding | GeneralisedEncoding)
-    center, sharpness = (value.detach() for value in encoding.operators().values)
-    if not bool(center.isfinite().all()):
+        heads, used = layer.encoding.operators(), weights or layer.weights
+    operators, covariant = as_scored(heads, score_dtype(used.stored.dtype)), has_covariances(heads)
+    if operators is None or heads.centers is None:
+        raise UnsupportedError("C2A101", f"{layer.name}: attention by {heads.name} positions is not known to be hard")
+    if not bool(heads.centers.isfinite().all()):
         raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite")
-    if isinstance(encoding, GeneralisedEncoding) and not bool(sharpness.isfinite().all()):
+    if covariant and not all(bool(value.isfinite().all()) for value in heads.values):
         raise UnsupportedError("C2A408", f"{layer.name}: a covariance is not finite")
-    if any(len(factor) != len(center) for factor in (used.value, used.output) if factor is not None):
-        raise UnsupportedError("C2A105", f"{layer.name}: there are {len(center)} centres, and not as many heads")
-    operators: Any = EnumeratedSoftmax(center.double(), sharpness)
-    computed = score_dtype(used.stored.dtype)
-    if isinstance(encoding, QuadraticEncoding):
-        operators = QuadraticSoftmax(center.to(computed), sharpness)
-    if isinstance(encoding, GeneralisedEncoding):
-        operators = GeneralisedSoftmax(center.to(computed), sharpness.to(computed))
+    if any(len(factor) != heads.heads for factor in (used.value, used.output) if factor is not None):
+        raise UnsupportedError("C2A105", f"{layer.name}: there are {heads.heads} centres, and not as many heads")
     basis = Basis(operators, without_identities(used), layer.image_padding, layer.sites)
-    hard = isinstance(encoding, GeneralisedEncoding) and not not_one_hot(basis)
+    hard = covariant and not not_one_hot(operators, basis)
     return replace(basis, operators=Shift(offsets(operators))) if hard else basis
+
+
+def has_covariances(heads: Positions) -> bool:
+    """Whether heads are Gaussians with full covariances."""
+    return heads.isotropic is None and heads.precision() is not None
+
+
+@singledispatch
+def as_scored(heads: Positions, dtype: torch.dtype) -> Positions | None:
+    """The heads with the numbers from which scores in `dtype` are computed; None of a family not known to be hard."""
+    return None
+
+
+@as_scored.register
+def _(heads: QuadraticSoftmax, dtype: torch.dtype) -> Positions:
+    return QuadraticSoftmax(heads.center.detach().to(dtype), heads.alpha.detach())
+
+
+@as_scored.register
+def _(heads: EnumeratedSoftmax, dtype: torch.dtype) -> Positions:
+    return EnumeratedSoftmax(heads.center.detach().double(), heads.alpha.detach())
+
+
+@as_scored.register
+def _(heads: GeneralisedSoftmax, dtype: torch.dtype) -> Positions:
+    return GeneralisedSoftmax(heads.center.detach().to(dtype), heads.root.detach().to(dtype))
 
 
 def without_identities(weights: Weights) -> Weights:
@@ -292,7 +315,7 @@ def magnitudes(basis: Basis) -> Tensor:
     return torch.einsum("hgok,hgk->go", outer, inner).flatten()
 
 
-KNOWN = (MultiHeadSelfAttention, *ENCODINGS.values(), Padding, Sites)
+KNOWN = (MultiHeadSelfAttention, Encoding, *FAMILIES.values(), Padding, Sites)
 TRUSTED = ("conv2attn", "torch", "dataclasses", "builtins", "typing")
 
 
@@ -304,11 +327,10 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     """
     parts = {"": layer, "encoding": layer.encoding, "padding": layer.image_padding, "sites": layer.sites}
     for name, part in parts.items():
-        if class_of(part) not in KNOWN:
-            return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
-        replaced = next(replaced_methods(part), None)
-        if replaced is not None:
-            return f"{name + '.' if name else ''}{replaced} was replaced"
+        if reason := replacement_in(name, part):
+            return reason
+    if reason := replacement_in("encoding", layer.encoding.operators()):
+        return reason
     computed = {"weight", "bias"} if reparametrisations(layer) else set[str]()
     for part in (layer, layer.encoding):
         for key, held in [*vars(part).items(), *part._parameters.items()]:
@@ -318,6 +340,14 @@ def monkeypatch_of(layer: MultiHeadSelfAttention) -> str:
     if reparametrisations(layer.encoding) or is_parametrized(layer.encoding):
         return "positions are computed before each call"
     return ""
+
+
+def replacement_in(name: str, part: object) -> str:
+    """Why this part is not conv2attn's own code; empty if it is."""
+    if class_of(part) not in KNOWN:
+        return f"{name or 'it'} is {a_kind(part)}, not one of conv2attn's own"
+    replaced = next(replaced_methods(part), None)
+    return "" if replaced is None else f"{name + '.' if name else ''}{replaced} was replaced"
 
 
 def class_of(part: object) -> type:

@@ -16,7 +16,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
@@ -88,7 +88,8 @@ class Layer:
     @staticmethod
     def of_attention(layer: Any) -> "Layer | None":
         """An attention whose heads are quadratic and read positions alone; None for another."""
-        if layer.key is not None or layer.position_key is not None or type(layer.encoding) is not QuadraticEncoding:
+        heads = layer.operators().isotropic
+        if heads is None:
             return None
         factors = [each.detach().permute(2, 0, 1) for each in (layer.value, layer.output) if each is not None]
         if layer.weight is not None:
@@ -97,12 +98,12 @@ class Layer:
         edges = zip(grid.before, grid.after, first, last, strict=True)
         room = tuple(b + a - f - e for b, a, f, e in edges)
         starts, apart = list[Pixel](), list[bool]()
-        for center in layer.encoding.center.double().tolist():
+        for center in heads.center.double().tolist():
             pixel = tuple(map(round, center)) if all(map(math.isfinite, center)) else (0,) * len(center)
             starts.append(tuple(f + x - b for f, x, b in zip(first, pixel, grid.before, strict=True)))
             inside = all(-f <= x <= e for f, x, e in zip(first, pixel, last, strict=True))
             apart.append(not inside or pixel != tuple(center))
-        padding, alpha = (grid.before, grid.after, grid.mode), tuple(layer.encoding.alpha.tolist())
+        padding, alpha = (grid.before, grid.after, grid.mode), tuple(heads.alpha.tolist())
         numbers = tuple(starts), tuple(factors), layer.bias, alpha, tuple(apart)
         return Layer(layer.groups, grid.spacing, stride, room, padding, *numbers)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.probes import exponential_underflows
-from conv2attn.basis import MODES, Basis, EnumeratedSoftmax, Offset, Padding, Shift, Sites, Weights, offsets
+from conv2attn.basis import MODES, Basis, Offset, Padding, Shift, Sites, Weights, offsets
 from conv2attn.bounds import Head, format_of, leak_reached, one_hot_threshold
 from conv2attn.bounds.dyadic import integer_matrix
 from conv2attn.equivalence.bases import (
@@ -41,7 +41,8 @@ def compare_maps(original: Basis, converted: Basis) -> list[Finding]:
     form = compare_forms(original, converted)
     if form is not None:
         return [form]
-    if (soft := not_one_hot(converted) or not_one_hot(original)) and not attend_alike(original, converted):
+    soft = not_one_hot(converted.operators, converted) or not_one_hot(original.operators, original)
+    if soft and not attend_alike(original, converted):
         return [unsupported("C2A101", f"{soft}; and the heads of the two layers do not all attend alike")]
     dtypes = original.weights.stored.dtype, converted.weights.stored.dtype
     if dtypes[0] != dtypes[1]:
@@ -181,7 +182,7 @@ def on_a_larger_grid(basis: Basis) -> Basis | None:
     """
     if not heads_out_of_bounds(basis):
         return basis
-    if isinstance(basis.operators, EnumeratedSoftmax) and len(basis.form.stride) > 1:
+    if not (basis.operators.reads_nearest or len(basis.form.stride) == 1):
         return None
     targets = list(zip(*offsets(basis.operators), strict=True))
     padding, sites = basis.padding, basis.sites

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Basis, Form, Weights
 from conv2attn.equivalence.bases import comparable_basis
 from conv2attn.errors import Conv2AttnError, UnsupportedError
@@ -108,7 +108,7 @@ class Layer:
         if not isinstance(self.module, MultiHeadSelfAttention):
             return self.module
         module = copy.copy(self.module)
-        separable = isinstance(module.encoding, QuadraticEncoding) and not module.has_content
+        separable = module.operators().isotropic is not None
         module.engine = "separable" if separable else "auto"
         return module
 

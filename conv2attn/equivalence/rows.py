@@ -14,7 +14,7 @@ from torch import Tensor
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
-from conv2attn.basis import AttentionGrid, Basis, EnumeratedSoftmax
+from conv2attn.basis import AttentionGrid, Basis
 from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds, taps_of
 from conv2attn.equivalence.bound import SLACK, Carried, LayerRule
 from conv2attn.equivalence.counterexamples import find_counterexample
@@ -291,9 +291,9 @@ class LayerPair:
             return None
         basis = self.second.basis
         heads, outside = basis.operators, bool(heads_out_of_bounds(basis))
-        enumerated = isinstance(heads, EnumeratedSoftmax)
-        refuses = layer.engine in ("dense", "sdpa") or (outside and (enumerated or layer.engine == "conv"))
-        if refuses or (enumerated and isinstance(hard_offsets(heads, basis.weights.stored.dtype), str)):
+        wraps = not heads.reads_nearest
+        refuses = layer.engine in ("dense", "sdpa") or (outside and (wraps or layer.engine == "conv"))
+        if refuses or (wraps and isinstance(hard_offsets(heads, basis.weights.stored.dtype), str)):
             return layer.engine, self.second.name or "the layer"
         return None
 

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.experiments.data import normalised_images, read_images_of
 from conv2attn.experiments.training import train
 from conv2attn.experiments.training.recipe_networks import network_for, read_as, recipe_dtype
@@ -96,14 +96,14 @@ def transformed_layers(before: nn.Module, after: nn.Module, images: Tensor) -> t
     first_layers, content_shares = attention_layers(before), contents(after, images)
     rows = []
     for name, layer in attention_layers(after).items():
-        encoding_before, encoding_after = first_layers[name].encoding, layer.encoding
-        assert isinstance(encoding_before, QuadraticEncoding)
-        assert isinstance(encoding_after, QuadraticEncoding)
-        distances = (encoding_after.center - encoding_before.center).detach().norm(dim=1)
+        heads_before, heads_after = (each.encoding.operators().isotropic for each in (first_layers[name], layer))
+        assert heads_before is not None
+        assert heads_after is not None
+        distances = (heads_after.center - heads_before.center).detach().norm(dim=1)
         moved = float(distances.mean()), float(distances.max())
         rows.append(
             TransformedLayer(
-                name, layer.heads, float(encoding_after.alpha.detach().mean()), moved, content_shares[name]
+                name, layer.heads, float(heads_after.alpha.detach().mean()), moved, content_shares[name]
             )
         )
     return tuple(rows)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import AttentionGrid, QuadraticSoftmax, Sites
-from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
+from conv2attn.basis import AttentionGrid, Operator, Sites
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
 from conv2attn.explore.facts import SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
@@ -141,12 +140,11 @@ def attention_of(
     layer: MultiHeadSelfAttention, image: Tensor, grid: AttentionGrid, budget: Budget
 ) -> dict[str, Any] | None:
     """Quadratic heads as centres and alpha; heads that depend on displacements as scores; others as they attend."""
-    operators: Any = layer.basis().operators
-    center = getattr(operators, "center", None)
-    centers = None if center is None else center.double().tolist()
-    if isinstance(operators, QuadraticSoftmax):
-        return {"kind": "quadratic", "centers": centers, "alphas": operators.alpha.double().tolist()}
-    if layer.has_content or isinstance(operators, EnumeratedSoftmax):
+    operators = layer.operators()
+    centers = None if operators.centers is None else operators.centers.double().tolist()
+    if operators.isotropic is not None:
+        return {"kind": "quadratic", "centers": centers, "alphas": operators.isotropic.alpha.double().tolist()}
+    if not operators.is_stationary:
         whole = budget.pack_attention(layer.attention(image)[0])
         return whole and {"kind": "stored", "centers": None, **whole}
     reach = tuple(side - 1 for side in grid.keys)
@@ -155,11 +153,11 @@ def attention_of(
     return scores and {"kind": "scores", "centers": centers, "scores": scores}
 
 
-def is_convolution(operators: Any, grid: AttentionGrid) -> bool:
+def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
     """Whether the heads tend to distinct shifts on the grid as alpha grows, and the layer to a convolution."""
-    if not isinstance(operators, QuadraticSoftmax):
+    if operators.isotropic is None:
         return False
-    offsets = [tuple(center) for center in operators.center.tolist()]
+    offsets = [tuple(center) for center in operators.isotropic.center.tolist()]
     whole = all(number.is_integer() for offset in offsets for number in offset)
     return (
         whole

@@ -6,7 +6,7 @@ from math import ceil
 
 import torch
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
 
 ALPHAS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0, 4.0, 8.0)
@@ -23,10 +23,10 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
     Raises:
         UnsupportedError: the heads are not quadratic in two axes (C2A110).
     """
-    encoding = layer.encoding
-    if not isinstance(encoding, QuadraticEncoding) or encoding.center.shape[1] != 2:
+    heads = layer.encoding.operators().isotropic
+    if heads is None or heads.dimensions != 2:
         raise UnsupportedError("C2A110", f"{name}: only quadratic heads in two axes sharpen in a picture")
-    centers = encoding.center.detach().double()
+    centers = heads.center.detach().double()
     rows, columns = (sorted(set(axis)) for axis in centers.T.tolist())
     reach = ceil(centers.abs().max().item()) + 1
     side = (2 * reach + 1) * CELL

@@ -9,7 +9,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Basis, Combination, Shift, Sides, Weights, as_matrix, terms
+from conv2attn.basis import Basis, Combination, Operator, Shift, Sides, Weights, as_matrix, terms
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
 
@@ -81,7 +81,7 @@ def row_sums(basis: Basis, sides: Sides | None) -> Tensor:
     return torch.ones(terms(basis.operators), dtype=torch.float64)
 
 
-Smaller = Callable[[int], tuple[object, Weights, Tensor, Tensor]]
+Smaller = Callable[[int], tuple[Operator, Weights, Tensor, Tensor]]
 
 
 def lower_rank(basis: Basis, taps: Tensor) -> Smaller:
@@ -89,7 +89,7 @@ def lower_rank(basis: Basis, taps: Tensor) -> Smaller:
     blocks = taps.double().unflatten(1, (basis.weights.groups, -1))
     left, values, right = torch.linalg.svd(blocks, full_matrices=False)
 
-    def reduce_to(rank: int) -> tuple[object, Weights, Tensor, Tensor]:
+    def reduce_to(rank: int) -> tuple[Operator, Weights, Tensor, Tensor]:
         output = (left[..., :rank] * values[..., None, :rank]).to(taps)
         value = right[..., :rank, :].to(taps)
         wide, narrow = output.double(), value.double()
@@ -104,7 +104,7 @@ def fewer_mixtures(basis: Basis, taps: Tensor) -> Smaller:
     """All matrices as combinations of fewer matrices; the operators become combinations, too."""
     left, values, right = torch.linalg.svd(taps.double().flatten(1), full_matrices=False)
 
-    def reduce_to(mixtures: int) -> tuple[object, Weights, Tensor, Tensor]:
+    def reduce_to(mixtures: int) -> tuple[Operator, Weights, Tensor, Tensor]:
         coefficients = (left[:, :mixtures] * values[:mixtures]).to(taps)
         shared = right[:mixtures].to(taps)
         wide, narrow = coefficients.double(), shared.double()
@@ -120,11 +120,11 @@ def fewer_terms(basis: Basis, taps: Tensor) -> Smaller:
     """The terms with the largest matrices, in their order."""
     order = taps.double().abs().sum((1, 2)).argsort(descending=True)
 
-    def reduce_to(count: int) -> tuple[object, Weights, Tensor, Tensor]:
+    def reduce_to(count: int) -> tuple[Operator, Weights, Tensor, Tensor]:
         kept = order[:count].sort().values
         rebuilt = torch.zeros_like(taps, dtype=torch.float64).index_copy(0, kept, taps.double()[kept])
         if isinstance(basis.operators, Shift):
-            operators: object = Shift(tuple(basis.operators.offsets[k] for k in kept.tolist()))
+            operators: Operator = Shift(tuple(basis.operators.offsets[k] for k in kept.tolist()))
         else:
             choice = torch.zeros(count, len(taps)).to(taps)
             choice = choice.index_put((torch.arange(count), kept), torch.ones(()).to(taps))

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, running
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.basis import QuadraticSoftmax
 from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
-from conv2attn.models.conversion import attention_layers
+from conv2attn.models.conversion import attention_layers, encodings_of
 from conv2attn.models.recorder import call_network
 from conv2attn.report import Document, Report, Table, counted
 
@@ -178,14 +179,12 @@ def softened_layer(
     name: str, layer: MultiHeadSelfAttention, alpha: float | None, max_difference: float | None
 ) -> SoftenedLayer:
     """Lowers the sharpness of one layer in place."""
-    encoding = layer.encoding
-    if not isinstance(encoding, QuadraticEncoding):
-        raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
+    heads = sharp_heads(name, layer)
     if layer.has_content and not is_silent(layer):
         raise UnsupportedError("C2A603", f"{name or layer.name}: no bound is known for heads that read content")
-    before = encoding.alpha.min().item()
+    before = heads.alpha.min().item()
     weights = largest_weight_sum(layer)
-    centers = sorted(set(map(tuple, encoding.center.tolist())))
+    centers = sorted(set(map(tuple, heads.center.tolist())))
     leak_before = weights * mixing_effect(leak_of(before, centers), 1.0)
     rounding = rounding_of(layer, weights)
     if max_difference is not None and not rounding <= max_difference:
@@ -199,12 +198,25 @@ def softened_layer(
             reason = f"{name or layer.name}: at alpha {before:g} its difference is already {leak_before:.3g}"
             raise UnsupportedError("C2A603", reason, "Allow a larger difference, or convert with alpha='auto'.")
     with torch.no_grad():
-        encoding.learn().alpha.fill_(alpha)
+        layer.encoding.learn()
+        alphas = sharp_heads(name, layer).alpha.fill_(alpha)
     layer.prepare()
-    alpha = encoding.alpha.min().item()
+    alpha = alphas.min().item()
     leak = leak_of(alpha, centers)
     difference = up(Fraction(weights) * Fraction(mixing_effect(leak, 1.0)) + Fraction(leak_before))
     return SoftenedLayer(name or layer.name, before, alpha, leak, difference, rounding)
+
+
+def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
+    """The quadratic heads of a layer, over its tensors.
+
+    Raises:
+        UnsupportedError: they have no sharpness (C2A603).
+    """
+    heads = layer.encoding.operators().isotropic
+    if heads is None:
+        raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
+    return heads
 
 
 def rounding_of(layer: MultiHeadSelfAttention, weights: float) -> float:
@@ -278,27 +290,25 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
     layers = attention_layers(network)
     if not layers:
         raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
-    encodings = {}
     for name, layer in layers.items():
-        if not isinstance(layer.encoding, QuadraticEncoding):
-            raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
-        encodings[layer] = layer.encoding
+        sharp_heads(name, layer)
+    encodings = {layer.encoding for layer in layers.values()}
     with ENTERING:
-        if any(encoding in SOFT for encoding in encodings.values()):
+        if not SOFT.isdisjoint(encodings):
             reason = f"{type(network).__name__} is within another block that softens it"
             raise UsageError("C2A004", reason, "Let that block end first, or soften a copy.")
-        SOFT.update(encodings.values())
-    alphas = {layer: encoding.alpha.detach().clone() for layer, encoding in encodings.items()}
+        SOFT.update(encodings)
+    alphas = {name: sharp_heads(name, layer).alpha.detach().clone() for name, layer in layers.items()}
     try:
-        for layer, encoding in encodings.items():
-            encoding.alpha.data.fill_(alpha)
+        for name, layer in layers.items():
+            sharp_heads(name, layer).alpha.data.fill_(alpha)
             layer.prepare()
         yield network
     finally:
-        for layer, encoding in encodings.items():
-            encoding.alpha.data.copy_(alphas[layer])
+        for name, layer in layers.items():
+            sharp_heads(name, layer).alpha.data.copy_(alphas[name])
             layer.prepare()
-            SOFT.discard(encoding)
+        SOFT.difference_update(encodings)
 
 
 @final
@@ -319,7 +329,8 @@ class FallingSharpness:
     def __init__(self, network: nn.Module, start: float, end: float, steps: int):
         if not (0 < start < math.inf and 0 < end < math.inf and steps >= 1):
             raise UsageError("C2A001", f"from alpha {start} to {end} in {steps} steps: all must be positive")
-        self.alphas = [m.alpha for m in network.modules() if isinstance(m, QuadraticEncoding)]
+        heads = (encoding.operators().isotropic for encoding in encodings_of(network))
+        self.alphas = [each.alpha for each in heads if each is not None]
         self.factor, self.left = (end / start) ** (1 / steps), steps
 
     @torch.no_grad()

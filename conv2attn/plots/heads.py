@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
 from conv2attn.span.reading import rows_of
 
@@ -53,9 +53,9 @@ def heads_around(name: str, attention: Any, grid: Sides | None, extra_tokens: in
     seen = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
     around = seen.reshape(-1, *rows.grid.keys)
-    if isinstance(attention, MultiHeadSelfAttention) and isinstance(attention.encoding, QuadraticEncoding):
-        numbers = (attention.encoding.center, attention.encoding.alpha)
-        return HeadsAround(name, around, place, *(each.detach().double().cpu().numpy() for each in numbers))
+    heads = attention.encoding.operators().isotropic if isinstance(attention, MultiHeadSelfAttention) else None
+    if heads is not None:
+        return HeadsAround(name, around, place, *(each.detach().double().cpu().numpy() for each in heads.values))
     return HeadsAround(name, around, place)
 
 

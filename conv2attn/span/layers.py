@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
-from conv2attn.attention.encodings import Encoding
+from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.attention.hardness import first_stray
-from conv2attn.basis import AttentionGrid, Offset, QuadraticSoftmax, Sides, cut_softmax
+from conv2attn.basis import AttentionGrid, Offset, Positions, QuadraticSoftmax, Sides, cut_softmax
 from conv2attn.errors import UsageError
 from conv2attn.span.arrays import MEMORY_LIMIT, rows_at_once
 from conv2attn.span.rows import ROUNDOFF, ULPS, Array, AttentionRows, Whole
@@ -72,7 +71,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     notes = ["from parameters, positions alone: its relative encoding"]
     if grid.keys != tuple(sides):
         notes.append(f"judged on its padded keys, {'x'.join(map(str, grid.keys))}")
-    hot = keys_read(layer.encoding, grid, dtype)
+    hot = keys_read(operators, grid, dtype)
     if hot is None and hard:
         hot = read_if_one_hot(read, queries, step)
     one_hot = hot is not None
@@ -89,7 +88,7 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
         one_hot=one_hot,
         d_head=layer.d_head,
         hot=None if hot is None else hot[None],
-        axes=axes_of(operators, grid) if isinstance(operators, QuadraticSoftmax) else None,
+        axes=None if operators.isotropic is None else axes_of(operators.isotropic, grid),
         notes=tuple(notes),
     )
 
@@ -101,8 +100,8 @@ def lost_in_scores(layer: MultiHeadSelfAttention, grid: AttentionGrid, step: int
     A score is off by its size times a few roundings, that of the softmax's subtraction among them.
     """
     operators = layer.encoding.operators()
-    if isinstance(operators, QuadraticSoftmax):
-        parts = (operators.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
+    if (quadratic := operators.isotropic) is not None:
+        parts = (quadratic.axis_scores(grid.displacement(a), a, torch.float64) for a in range(layer.dimensions))
         largest = float(torch.stack([part.abs().amax((1, 2)) for part in parts]).sum(0).max())
         return math.ceil(SCORE_ROUNDINGS * largest * ROUNDOFF["float64"] / roundoff)
     starts = range(0, grid.shape[0], step)
@@ -129,7 +128,7 @@ def axes_of(operators: QuadraticSoftmax, grid: AttentionGrid) -> tuple[Array, ..
     return tuple(cut_softmax(part.cpu()).numpy() for part in parts)
 
 
-def keys_read(encoding: Encoding, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
+def keys_read(operators: Positions, grid: AttentionGrid, dtype: torch.dtype) -> Whole | None:
     """The key that each head reads at each query, (heads, queries), or None where only its softmax tells.
 
     Hard heads whose targets are all on the grid are bitwise one-hot on them. Beyond the grid those of the quadratic
@@ -137,10 +136,10 @@ def keys_read(encoding: Encoding, grid: AttentionGrid, dtype: torch.dtype) -> Wh
     integer in squared pixels, and where alpha is a power of two and its product with the largest square a number of the
     format, no score is rounded, so that its weight vanishes as that of a neighbour of a target does.
     """
-    offsets = hard_offsets(encoding.operators(), dtype)
+    offsets = hard_offsets(operators, dtype)
     if isinstance(offsets, str):
         return None
-    if first_stray(grid, offsets) is not None and not scores_are_exact(encoding, grid, offsets, dtype):
+    if first_stray(grid, offsets) is not None and not scores_are_exact(operators, grid, offsets, dtype):
         return None
     read = np.zeros((len(offsets), 1), dtype=np.int64)
     for axis, side in enumerate(grid.keys):
@@ -149,9 +148,12 @@ def keys_read(encoding: Encoding, grid: AttentionGrid, dtype: torch.dtype) -> Wh
     return read
 
 
-def scores_are_exact(encoding: Encoding, grid: AttentionGrid, offsets: tuple[Offset, ...], dtype: torch.dtype) -> bool:
-    """Whether no score of a quadratic encoding is rounded on this grid."""
-    if not isinstance(encoding, QuadraticEncoding) or not bool((torch.frexp(encoding.alpha)[0] == 0.5).all()):
+def scores_are_exact(
+    operators: Positions, grid: AttentionGrid, offsets: tuple[Offset, ...], dtype: torch.dtype
+) -> bool:
+    """Whether no score of quadratic heads is rounded on this grid."""
+    heads = operators.isotropic
+    if heads is None or not bool((torch.frexp(heads.alpha)[0] == 0.5).all()):
         return False
     farthest = sum(max(side + abs(offset[a]) for offset in offsets) ** 2 for a, side in enumerate(grid.keys))
     return farthest < (2**53 if dtype == torch.float64 else 2**24)

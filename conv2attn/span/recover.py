@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import renamed
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, hard_offsets
+from conv2attn.attention import MultiHeadSelfAttention, hard_offsets
 from conv2attn.attention.hardness import within_margins
 from conv2attn.basis import Basis, Offset, Shift, Weights
 from conv2attn.errors import UnsupportedError, UsageError
@@ -185,7 +185,7 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
     found = convolution_of(offsets, Basis(Shift(offsets), weights, padding, sites))
     if not within_margins(sites, offsets):
         bordered = padding.is_identity or padding.mode == "replicate"
-        if hard and not (bordered and isinstance(layer.encoding, QuadraticEncoding)):
+        if hard and not (bordered and layer.encoding.operators().reads_nearest):
             where = "grid, where the enumerated encoding finds other pixels"
             where = where if bordered else f"{padding.mode} padding and read its border again"
             told = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"

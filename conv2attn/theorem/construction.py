@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.attention.encodings import HARD_ENCODINGS
+from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.layer import plain_copy
-from conv2attn.basis import Offset, Weights, as_basis
+from conv2attn.basis import HARD_FAMILIES, Offset, Weights, as_basis, offsets
 from conv2attn.bounds import auto_alpha
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
 from conv2attn.framework import reduce
@@ -92,8 +92,8 @@ def heads_for(
     """
     if content not in ("none", "silent"):
         raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'")
-    if encoding not in HARD_ENCODINGS:
-        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(HARD_ENCODINGS)}")
+    if encoding not in HARD_FAMILIES:
+        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(HARD_FAMILIES)}")
     weight = convolution.weight
     targets = torch.tensor(offsets, device=weight.device)
     centers = targets.to(position_dtype(weight.dtype))
@@ -102,7 +102,7 @@ def heads_for(
     layer = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
-        HARD_ENCODINGS[encoding](centers, sharpness_for(alpha, weight.dtype)).learn(trainable),
+        Encoding.of(encoding, centers, sharpness_for(alpha, weight.dtype)).learn(trainable),
         bias=convolution.bias is not None,
         groups=convolution.groups,
         padding=convolution.padding,
@@ -137,7 +137,7 @@ def factored(
         if narrow.weights.numbers < basis.weights.numbers:
             return convolution.offsets, narrow.weights
     value, output = factors(basis.weights.taps().detach(), groups, head_width(convolution, d_head))
-    return basis.operators.offsets, Weights(value, output, convolution.bias, groups)
+    return offsets(basis.operators), Weights(value, output, convolution.bias, groups)
 
 
 def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:

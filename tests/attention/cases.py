@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.theorem import attention_for, read
 
 CONVOLUTIONS = {
@@ -27,4 +27,4 @@ def hard_layer(name: str, engine: str) -> MultiHeadSelfAttention:
 def soft_layer(engine: str, alpha: float = 1.0) -> MultiHeadSelfAttention:
     """Nine trained quadratic heads with centres between pixels."""
     centers = [[row + 0.3, column - 0.2] for row in (-1, 0, 1) for column in (-1, 0, 1)]
-    return set_engine(MultiHeadSelfAttention(5, 4, QuadraticEncoding(centers, alpha)), engine)
+    return set_engine(MultiHeadSelfAttention(5, 4, Encoding.of("quadratic", centers, alpha)), engine)

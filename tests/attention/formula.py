@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from conv2attn.attention import GeneralisedEncoding, LearnedEncoding, QuadraticEncoding, SinusoidalEncoding
+from conv2attn.attention import Encoding
 
 
 def encoding_of(kind, axes, heads=3, width=4):
@@ -12,10 +12,10 @@ def encoding_of(kind, axes, heads=3, width=4):
     torch.manual_seed(axes)
     centers = torch.randn(heads, axes, dtype=torch.float64)
     made = {
-        "quadratic": lambda: QuadraticEncoding(centers, torch.rand(heads, dtype=torch.float64) + 0.1),
-        "generalised": lambda: GeneralisedEncoding(centers, torch.randn(heads, axes, axes, dtype=torch.float64)),
-        "learned": lambda: LearnedEncoding(heads, (4,) * axes, width),
-        "sinusoidal": lambda: SinusoidalEncoding(heads, axes, width),
+        "quadratic": lambda: Encoding.of("quadratic", centers, torch.rand(heads, dtype=torch.float64) + 0.1),
+        "generalised": lambda: Encoding.of("generalised", centers, torch.randn(heads, axes, axes, dtype=torch.float64)),
+        "learned": lambda: Encoding.of("learned", heads, (4,) * axes, width),
+        "sinusoidal": lambda: Encoding.of("sinusoidal", heads, axes, width),
     }
     return made[kind]().double()
 
@@ -28,35 +28,35 @@ def sinusoid(shift, width):
 
 def score(encoding, head, shift):
     """The score of a shift, by the formula of its paper."""
-    if isinstance(encoding, QuadraticEncoding | GeneralisedEncoding):
+    if encoding.family.name in ("quadratic", "generalised"):
         away = [d - c for d, c in zip(shift, encoding.center[head].tolist(), strict=True)]
-    match encoding:
-        case QuadraticEncoding():
+    match encoding.family.name:
+        case "quadratic":
             return -encoding.alpha[head].item() * sum(d * d for d in away)
-        case GeneralisedEncoding():
+        case "generalised":
             root = encoding.root[head]
             precision = (root.mT @ root).tolist()
             axes = range(len(away))
             return -sum(away[i] * precision[i][j] * away[j] for i in axes for j in axes) / 2
-        case LearnedEncoding():
+        case "learned":
             vectors = [t[d + len(t) // 2].tolist() for t, d in zip(encoding.tables, shift, strict=True)]
-        case SinusoidalEncoding():
-            vectors = [sinusoid(d, encoding.width) for d in shift]
+        case "sinusoidal":
+            vectors = [sinusoid(d, encoding.bias.shape[2]) for d in shift]
     return sum(b * r for row, r_axis in zip(encoding.bias[head].tolist(), vectors, strict=True)
                for b, r in zip(row, r_axis, strict=True))  # fmt: skip
 
 
 def vector(encoding, shift):
     """r_delta."""
-    match encoding:
-        case QuadraticEncoding():
+    match encoding.family.name:
+        case "quadratic":
             return [sum(d * d for d in shift), *shift]
-        case GeneralisedEncoding():
+        case "generalised":
             return [*shift, *(shift[i] * shift[j] for i in range(len(shift)) for j in range(i, len(shift)))]
-        case LearnedEncoding():
+        case "learned":
             return [x for t, d in zip(encoding.tables, shift, strict=True) for x in t[d + len(t) // 2].tolist()]
-        case SinusoidalEncoding():
-            return [x for d in shift for x in sinusoid(d, encoding.width)]
+        case "sinusoidal":
+            return [x for d in shift for x in sinusoid(d, encoding.bias.shape[2])]
 
 
 def loops(layer, image):

@@ -7,7 +7,7 @@ from attention.devices import OneDevice
 from torch.export import Dim
 
 from conv2attn import convert
-from conv2attn.attention import ENGINES, MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
 
@@ -64,7 +64,9 @@ def test_a_layer_is_compiled_before_its_first_call(engine):
 def test_sdpa_is_compiled_after_a_first_call():
     """The longest side that its features allow is known by then, whoever set the engine."""
     torch.compiler.reset()
-    layer = MultiHeadSelfAttention(2, 3, QuadraticEncoding([[0.3, -1.2]], 0.7), engine="sdpa").requires_grad_(False)
+    layer = MultiHeadSelfAttention(2, 3, Encoding.of("quadratic", [[0.3, -1.2]], 0.7), engine="sdpa").requires_grad_(
+        False
+    )
     image = torch.randn(1, 2, 6, 5)
     expected = layer(image)
     assert_same(torch.compile(layer, backend="eager", fullgraph=True)(image), expected, close(layer, image))

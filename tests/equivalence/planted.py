@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import conv2attn
+from conv2attn.attention import Encoding
 from conv2attn.basis import Padding, Sites
 
 
@@ -60,7 +61,8 @@ def heads(layer, chosen) -> None:
     keep = torch.tensor(chosen)
     encoding = layer.encoding
     factored(layer)
-    layer.encoding = type(encoding)(*(value.detach()[keep] for value in encoding.operators().values)).learn(False)
+    values = (value.detach()[keep] for value in encoding.operators().values)
+    layer.encoding = Encoding(encoding.family(*values)).learn(False)
     layer.heads = len(chosen)
     for name in ("value", "output"):
         if getattr(layer, name) is not None:

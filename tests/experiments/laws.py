@@ -11,7 +11,7 @@ import torch
 from experiments.cases import KINDS, quiet, small
 
 import conv2attn
-from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.experiments.data import read_images_of
 from conv2attn.experiments.training import Run, train
 from conv2attn.models import attention_layers
@@ -127,15 +127,15 @@ def test_mixed_precision_keeps_weights_in_float32_and_learns(tmp_path, precision
 def test_no_step_makes_a_sharpness_negative(tmp_path):
     run = train(small("quadratic", learning_rate=1.0, epochs=4, schedule="constant"), tmp_path / "run", report=quiet)
     encodings = [layer.encoding for layer in attention_layers(conv2attn.load(run.network)).values()]
-    assert all(isinstance(encoding, QuadraticEncoding) for encoding in encodings)
+    assert all(encoding.family.name == "quadratic" for encoding in encodings)
     assert min(encoding.alpha.min() for encoding in encodings) >= 0
 
 
 def test_sharpness_takes_the_gradient_of_its_width():
     from conv2attn.experiments.training.optimisation import Widths
 
-    encoding = QuadraticEncoding(torch.zeros(3, 2), torch.tensor([0.5, 2.0, 8.0]))
-    widths = Widths(encoding)
+    encoding = Encoding.of("quadratic", torch.zeros(3, 2), torch.tensor([0.5, 2.0, 8.0]))
+    widths = Widths(MultiHeadSelfAttention(1, 1, encoding))
     (encoding.alpha**2).sum().backward()
     widths.take_gradients()
     width = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)

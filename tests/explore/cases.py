@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.attention import EnumeratedEncoding, GeneralisedEncoding, LearnedEncoding, QuadraticEncoding
+from conv2attn.attention import Encoding
 
 IMAGE = (2, 7, 9)
 
@@ -33,13 +33,13 @@ def trained() -> nn.Sequential:
     """Attention of every kind that does not tend to a convolution."""
     torch.manual_seed(2)
     encodings = [
-        QuadraticEncoding(torch.randn(3, 2), torch.rand(3) + 0.2),
-        GeneralisedEncoding(torch.randn(3, 2), torch.randn(3, 2, 2)),
-        LearnedEncoding(3, (6, 8), 4),
-        EnumeratedEncoding([[0, 1], [1, 0]], 0.01),
+        Encoding.of("quadratic", torch.randn(3, 2), torch.rand(3) + 0.2),
+        Encoding.of("generalised", torch.randn(3, 2), torch.randn(3, 2, 2)),
+        Encoding.of("learned", 3, (6, 8), 4),
+        Encoding.of("enumerated", [[0, 1], [1, 0]], 0.01),
     ]
     layers = [MultiHeadSelfAttention(2, 2, each) for each in encodings]
-    layers.append(MultiHeadSelfAttention(2, 2, LearnedEncoding(2, (6, 8), 4), content=True, d_key=8))
+    layers.append(MultiHeadSelfAttention(2, 2, Encoding.of("learned", 2, (6, 8), 4), content=True, d_key=8))
     return nn.Sequential(*layers)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from conv2attn.basis import Basis, Softmax, Weights
+from conv2attn.basis import Basis, Operator, Weights
 
 
 def project(mixed: Tensor, weights: Weights, direct: bool) -> Tensor:
@@ -65,7 +65,7 @@ def in_order(weights: Weights, order: tuple[int, ...]) -> Weights:
     return replace(weights, value=value, output=output)
 
 
-def with_flat_positions(result: Tensor, operators: Softmax) -> Tensor:
+def with_flat_positions(result: Tensor, operators: Operator) -> Tensor:
     """`result`, through which trained centres and sharpness receive the gradient of one-hot attention: exactly 0."""
     if not torch.is_grad_enabled():
         return result

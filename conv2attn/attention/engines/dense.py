@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from conv2attn.attention.engines.channels import project
 from conv2attn.attention.recipe import Question, Run, score_dtype
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, cut_softmax
+from conv2attn.basis import AttentionGrid, Basis, cut_softmax
 from conv2attn.errors import EngineError
 
 COPIES = 4  # scores, a term being added to them, their softmax, and its cast to the dtype of the image
@@ -36,7 +36,7 @@ def queries_per_chunk(question: Question) -> int:
     """
     queries, keys = question.grid.shape
     batch, d_in = question.shape[:2]
-    scored = batch if isinstance(question.basis.operators, ContentSoftmax) else 1
+    scored = batch if question.basis.operators.reads_content else 1
     itemsize = torch.finfo(question.score_dtype).bits // 8
     row = question.basis.operators.heads * itemsize * (COPIES * scored * keys + 2 * batch * d_in)
     if row > question.memory_limit:

@@ -16,7 +16,7 @@ from conv2attn.attention.engines.profiles import Block, Reading, weights_of
 from conv2attn.attention.engines.separable_plan import Plan, reading_of, whole
 from conv2attn.attention.hardness import targets
 from conv2attn.attention.recipe import Question
-from conv2attn.basis import AttentionGrid, Basis, QuadraticSoftmax, Sides, Sites
+from conv2attn.basis import AttentionGrid, Basis, Sides, Sites
 
 CALL = 2 * 10**6  # measured: the calls for a strip take as long as so many multiply-adds
 
@@ -133,9 +133,9 @@ def folded_products(basis: Basis, sides: Sides, dtype: torch.dtype) -> int:
 
     Each entry of a folded kernel is a sum over heads of a weight times its profiles; none is rounded of one-hot heads.
     """
-    operators, groups = basis.operators, basis.weights.groups
-    numbers = operators.numbers() if isinstance(operators, QuadraticSoftmax) else None
-    if groups == 1 or numbers is None or not isinstance(targets(numbers, dtype, "cpu"), str):
+    operators, groups, numbers = basis.operators, basis.weights.groups, basis.operators.numbers()
+    soft = operators.is_separable and numbers.centers and isinstance(targets(numbers, dtype, "cpu"), str)
+    if groups == 1 or not soft:
         return 0
     reading, widths = Reading(numbers, AttentionGrid(sides, Sites.everywhere(len(sides))), dtype, every=False), []
     for axis, side in enumerate(sides):

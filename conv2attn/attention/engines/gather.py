@@ -9,7 +9,7 @@ from torch import Tensor
 from conv2attn.attention.engines.channels import project, rows_per_slab, with_flat_positions
 from conv2attn.attention.hardness import within_margins
 from conv2attn.attention.recipe import Question, Run
-from conv2attn.basis import Basis, EnumeratedSoftmax, Offset, Padding, Sides, Sites
+from conv2attn.basis import Basis, Offset, Padding, Sides, Sites
 
 CACHED = 4 * 2**20  # measured on ResNet-18: slabs of 2 to 8 MiB are fastest, and take a fraction of the memory
 
@@ -20,7 +20,7 @@ def decide(question: Question) -> Run | str:
     if isinstance(offsets, str):
         return offsets
     if stray := question.stray(offsets):
-        if isinstance(question.basis.operators, EnumeratedSoftmax):
+        if not question.basis.operators.reads_nearest:
             return f"{stray}, where this encoding wraps around"
         if question.traced:
             return stray

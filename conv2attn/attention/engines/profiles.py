@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.recipe import score_dtype
-from conv2attn.basis import AttentionGrid, LearnedSoftmax, Numbers, QuadraticSoftmax, SinusoidalSoftmax, cut_softmax
+from conv2attn.basis import AttentionGrid, Numbers, Operator, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 
-AxisSoftmax = QuadraticSoftmax | LearnedSoftmax
 Shape = tuple[int, int, int]
 """Of a block: the displacement of its first key from its first query, its queries, its keys."""
 LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
@@ -52,14 +51,10 @@ class AxisPlan:
         """Weights of one profile: queries times the keys that they read."""
         return sum((block.stop - block.start) * (block.last - block.first) for block in self.blocks)
 
-    def profiles(
-        self, operators: AxisSoftmax | SinusoidalSoftmax, grid: AttentionGrid, axis: int, dtype: torch.dtype
-    ) -> list[Tensor]:
+    def profiles(self, operators: Operator, grid: AttentionGrid, axis: int, dtype: torch.dtype) -> list[Tensor]:
         """The profiles of each block, (profiles, queries, keys) in `dtype`; blocks of one shape share them."""
         shapes = [block.shape(grid, axis) for block in self.blocks]
-        family = operators.on(grid) if isinstance(operators, SinusoidalSoftmax) else operators
-        if isinstance(family, LearnedSoftmax):
-            family.check(grid)
+        family = operators.on(grid)
         if len(shapes) == 1:
             return [weights_of(family, grid, axis, self.heads, shapes[0], dtype)]
         found = {shape: weights_of(family, grid, axis, self.heads, shape, dtype) for shape in dict.fromkeys(shapes)}
@@ -67,7 +62,7 @@ class AxisPlan:
 
 
 def weights_of(
-    operators: AxisSoftmax, grid: AttentionGrid, axis: int, heads: Sequence[int], shape: Shape, dtype: torch.dtype
+    operators: Operator, grid: AttentionGrid, axis: int, heads: Sequence[int], shape: Shape, dtype: torch.dtype
 ) -> Tensor:
     """The softmax of `heads` over the keys of a block, which hold all that they weigh: (heads, queries, keys)."""
     first, queries, keys = shape

@@ -15,15 +15,14 @@ from conv2attn.attention.engines.channels import project
 from conv2attn.attention.features import LARGEST_SCORE_ERROR, score_error
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, UNREAD, Question, Run, score_dtype
-from conv2attn.basis import AttentionGrid, Basis, ContentSoftmax, GeneralisedSoftmax, QuadraticSoftmax
-from conv2attn.basis.operators.generalised import pairs
+from conv2attn.basis import AttentionGrid, Basis
 
 
 def decide(question: Question) -> Run | str:
-    """The recipe for quadratic heads whose absolute features are accurate enough, otherwise why not."""
-    if isinstance(question.basis.operators, ContentSoftmax):
+    """The recipe for heads whose absolute features are accurate enough, otherwise why not."""
+    if question.basis.operators.reads_content:
         return DEPENDS_ON_CONTENT
-    if not isinstance(question.basis.operators, QuadraticSoftmax | GeneralisedSoftmax):
+    if not question.basis.operators.has_features:
         return "its scores are no inner product of few absolute features within the range of float32"
     if question.score_dtype == torch.float64 and question.device.type not in ("cpu", "meta"):
         return f"no fused attention on {question.device.type} computes in float64"
@@ -46,7 +45,7 @@ def run(basis: Basis, image: Tensor, direct: bool, longest: int | None) -> Tenso
     if longest is not None:
         for side in grid.keys:
             torch._check(side <= longest)
-    queries, keys = features(basis.operators, grid, dtype)
+    queries, keys = basis.operators.features(grid, dtype)
     tokens = padded.flatten(2).mT[:, None].to(dtype).contiguous()
     width = max(tokens.shape[-1], keys.shape[-1])
     queries, keys, tokens = (F.pad(t, (0, width - t.shape[-1])) for t in (queries, keys, tokens))
@@ -59,29 +58,3 @@ def run(basis: Basis, image: Tensor, direct: bool, longest: int | None) -> Tenso
     )
     mixed = mixed[..., : image.shape[1]].permute(0, 3, 1, 2).to(image.dtype)
     return project(mixed, basis.weights, direct).unflatten(2, grid.queries)
-
-
-def features(
-    operators: QuadraticSoftmax | GeneralisedSoftmax, grid: AttentionGrid, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred.
-
-    The width is axes + 1 for quadratic heads and axes (axes + 3) / 2 for quadratic forms.
-    """
-    middle = [(side - 1) // 2 for side in grid.keys]
-    key = torch.stack([x - m for x, m in zip(grid.key_coordinates().unbind(-1), middle, strict=True)], -1).to(dtype)
-    sites = [
-        grid.sites.before[axis] + grid.sites.stride[axis] * index - middle[axis]
-        for axis, index in enumerate(grid.coordinates(grid.every_query()))
-    ]
-    if isinstance(operators, GeneralisedSoftmax):
-        precision = operators.precision()
-        target = torch.stack(sites, -1).double()[None] + operators.center.double()[:, None]
-        squares = [-precision[:, i, j] / (2 if i == j else 1) for i, j in pairs(key.shape[1])]
-        asking = torch.cat([target @ precision, torch.stack(squares, -1)[:, None].expand(-1, target.shape[1], -1)], -1)
-        products = torch.stack([key[:, i] * key[:, j] for i, j in pairs(key.shape[1])], -1)
-        return asking.to(dtype)[None], torch.cat([key, products], -1)[None, None]
-    alpha = operators.alpha.to(dtype)[:, None, None]
-    target = torch.stack(sites, -1).to(dtype)[None] + operators.center.to(dtype)[:, None]
-    asking = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)
-    return asking[None], torch.cat([key, key.square().sum(-1, keepdim=True)], -1)[None, None]

@@ -16,14 +16,7 @@ from conv2attn.attention.engines.folded import fold_for, run_folded
 from conv2attn.attention.engines.profiles import AxisPlan
 from conv2attn.attention.engines.separable_plan import Plan, plan_for
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
-from conv2attn.basis import (
-    AttentionGrid,
-    Basis,
-    ContentSoftmax,
-    LearnedSoftmax,
-    QuadraticSoftmax,
-    SinusoidalSoftmax,
-)
+from conv2attn.basis import AttentionGrid, Basis
 
 Profiles = list[list[list[Tensor]]]
 """For each axis and block: the profiles as one tensor (profiles, queries, keys); of the last axis, for each profile and
@@ -31,14 +24,14 @@ block: (1, keys, queries)."""
 
 
 def decide(question: Question) -> Run | str:
-    """The recipe for quadratic, learned or sinusoidal positions alone, otherwise why not.
+    """The recipe for positions alone whose scores are a sum over the axes, otherwise why not.
 
     It holds the profiles of heads that are not trained.
     """
     operators = question.basis.operators
-    if isinstance(operators, ContentSoftmax):
+    if operators.reads_content:
         return DEPENDS_ON_CONTENT
-    if not isinstance(operators, QuadraticSoftmax | LearnedSoftmax | SinusoidalSoftmax):
+    if not operators.is_separable:
         return "its scores are not a sum over the axes"
     plan = plan_for(question)
     fixed = bool(operators.values) and not (question.traced or question.free or question.trained)

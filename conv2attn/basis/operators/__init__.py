@@ -1,6 +1,5 @@
 """Families of token-mixing operators, one file a family, and the questions that each of them answers by a rule."""
 
-from conv2attn.basis.operators import heads
 from conv2attn.basis.operators.composition import Composition
 from conv2attn.basis.operators.content import ContentSoftmax
 from conv2attn.basis.operators.dense import Dense
@@ -10,39 +9,30 @@ from conv2attn.basis.operators.generalised import GeneralisedSoftmax
 from conv2attn.basis.operators.geometry import Padding, Sites
 from conv2attn.basis.operators.kronecker import Kronecker
 from conv2attn.basis.operators.learned import LearnedSoftmax
-from conv2attn.basis.operators.offsets import offsets
 from conv2attn.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.basis.operators.polynomials import Chebyshev, Powers
 from conv2attn.basis.operators.quadratic import QuadraticSoftmax
-from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.basis.operators.shift import Shift, causal_shifts
 from conv2attn.basis.operators.sinusoidal import SinusoidalSoftmax
-from conv2attn.basis.operators.softmax import Positions, Softmax, cut_softmax
+from conv2attn.basis.operators.softmax import Centered, Positions, cut_softmax
 from conv2attn.basis.operators.sparse import Sparse
 from conv2attn.basis.operators.sums import Combination, Concatenation
 
-Operator = (
-    Shift
-    | QuadraticSoftmax
-    | GeneralisedSoftmax
-    | EnumeratedSoftmax
-    | LearnedSoftmax
-    | SinusoidalSoftmax
-    | Dense
-    | Diagonal
-    | LowRank
-    | Sparse
-    | Kronecker
-    | Chebyshev
-    | Powers
-    | Concatenation
-    | Combination
-    | Composition
-    | Padding
-    | Sites
-)
+FAMILIES: dict[str, type[Positions]] = {
+    family.name: family
+    for family in (QuadraticSoftmax, EnumeratedSoftmax, GeneralisedSoftmax, LearnedSoftmax, SinusoidalSoftmax)
+}
+"""Every family of heads that attend by position, by its name in plans of files, in options and on the command line."""
+HARD_FAMILIES: dict[str, type[Centered]] = {
+    name: family for name, family in FAMILIES.items() if issubclass(family, Centered)
+}
+"""Those that tend to the shifts of a convolution as they sharpen, so that one converts into them."""
 
 __all__ = [
+    "FAMILIES",
+    "HARD_FAMILIES",
+    "Centered",
     "Chebyshev",
     "Combination",
     "Composition",
@@ -55,7 +45,6 @@ __all__ = [
     "Kronecker",
     "LearnedSoftmax",
     "LowRank",
-    "Operator",
     "Padding",
     "Pattern",
     "Positions",
@@ -64,7 +53,6 @@ __all__ = [
     "Shift",
     "SinusoidalSoftmax",
     "Sites",
-    "Softmax",
     "Sparse",
     "apply",
     "as_matrix",
@@ -72,7 +60,6 @@ __all__ = [
     "combine",
     "cut_softmax",
     "entries",
-    "heads",
     "inner_products",
     "offsets",
     "output_sides",

@@ -1,19 +1,19 @@
 """Heads whose scores depend on the image: the other three terms of Eq. (8), added to those of a position family."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.softmax import Positions
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class ContentSoftmax:
+class ContentSoftmax(Operator):
     """`q.k + q.(W_hat_key r_delta) + u.k` with `q = W_qry x_q + b_qry` and `k = W_key x_k + b_key`, and the scores of
     `positions`.
 
@@ -27,6 +27,8 @@ class ContentSoftmax:
     Source: Cordonnier et al. 2020, Eq. (8).
     """
 
+    reads_content: ClassVar[bool] = True
+
     positions: Positions
     query: Tensor | None
     key: Tensor | None
@@ -39,15 +41,6 @@ class ContentSoftmax:
     def heads(self) -> int:
         """Number of heads."""
         return self.positions.heads
-
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        """None: only engines that serve all values serve these heads."""
-        return ()
-
-    def numbers(self) -> Numbers:
-        """None: the scores are not distances alone."""
-        return Numbers()
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """Eq. (8) on the padded `image`: (batch, heads, queries, keys)."""

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.errors import GeometryError
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(Operator):
     """Any token mixings: `matrix` (terms, queries, keys), from a grid of any shape to one with sides `output`."""
 
     matrix: Tensor

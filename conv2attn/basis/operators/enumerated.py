@@ -1,43 +1,27 @@
 """Heads whose positions are numbers on a line: two position dimensions for any number of shifts (ERRATA E5)."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operators.softmax import Centered
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class EnumeratedSoftmax:
+class EnumeratedSoftmax(Centered):
     """In head h, query q reads the softmax over all keys k of `-alpha[h] (t(k - q) - t(center[h]))^2`.
 
-    `t` is an injective integer function of the displacement, whose radix grows with the grid.
-
-    Args:
-        center: in pixels, (heads, axes).
-        alpha: sharpness, (heads).
+    `t` is an injective integer function of the displacement, whose radix grows with the grid. With `r_delta = (t, t^2)`
+    and `v = alpha (2 t_center, -1)`, two dimensions serve any number of shifts, which disproves the conjecture
+    `d_position >= 3` of Cordonnier et al. 2019, v1.
     """
 
-    center: Tensor
-    alpha: Tensor
-
-    @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return self.center.shape[0]
-
-    @property
-    def values(self) -> tuple[Tensor, ...]:
-        """The centres and the sharpness."""
-        return self.center, self.alpha
-
-    def numbers(self) -> Numbers:
-        """Centres and sharpness as they are now."""
-        return Numbers.read(self.center, self.alpha)
+    name: ClassVar[str] = "enumerated"
+    d_position: ClassVar[int] = 2
 
     def enumeration(self, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """t for some queries against all keys: int64, (queries, keys)."""

@@ -8,21 +8,22 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.errors import GeometryError
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Diagonal:
-    """In term t, each token reads itself with its own weight: `values` (terms, *sides)."""
+class Diagonal(Operator):
+    """In term t, each token reads itself with its own weight: `weights` (terms, *sides)."""
 
-    values: Tensor
+    weights: Tensor
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class LowRank:
+class LowRank(Operator):
     """`P_t = left_t right_t^T`: left (terms, queries, rank), right (terms, keys, rank); queries have sides `output`."""
 
     left: Tensor
@@ -32,7 +33,7 @@ class LowRank:
 
 @terms.register
 def _(operator: Diagonal) -> int:
-    return len(operator.values)
+    return len(operator.weights)
 
 
 @terms.register
@@ -42,8 +43,8 @@ def _(operator: LowRank) -> int:
 
 @output_sides.register
 def _(operator: Diagonal, sides: Sides) -> Sides:
-    if operator.values.shape[1:] != sides:
-        raise GeometryError("C2A122", f"a diagonal of {tuple(operator.values.shape[1:])} does not map {sides}")
+    if operator.weights.shape[1:] != sides:
+        raise GeometryError("C2A122", f"a diagonal of {tuple(operator.weights.shape[1:])} does not map {sides}")
     return sides
 
 
@@ -57,7 +58,7 @@ def _(operator: LowRank, sides: Sides) -> Sides:
 
 @entries.register
 def _(operator: Diagonal, sides: Sides) -> int:
-    return operator.values.numel()
+    return operator.weights.numel()
 
 
 @entries.register
@@ -68,7 +69,7 @@ def _(operator: LowRank, sides: Sides) -> int:
 @as_matrix.register
 def _(operator: Diagonal, sides: Sides) -> Tensor:
     output_sides(operator, sides)
-    return torch.diag_embed(operator.values.double().flatten(1))
+    return torch.diag_embed(operator.weights.double().flatten(1))
 
 
 @as_matrix.register
@@ -81,7 +82,7 @@ def _(operator: LowRank, sides: Sides) -> Tensor:
 def _(operator: Diagonal, image: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     lead = [1] * (image.ndim - len(sides))
-    return image * operator.values.to(image).reshape(-1, *lead, *sides)
+    return image * operator.weights.to(image).reshape(-1, *lead, *sides)
 
 
 @apply.register
@@ -95,7 +96,7 @@ def _(operator: LowRank, image: Tensor, sides: Sides) -> Tensor:
 def _(operator: Diagonal, images: Tensor, sides: Sides) -> Tensor:
     output_sides(operator, sides)
     lead = [1] * (images.ndim - len(sides) - 1)
-    return (images * operator.values.to(images).reshape(-1, *lead, *sides)).sum(0)
+    return (images * operator.weights.to(images).reshape(-1, *lead, *sides)).sum(0)
 
 
 @combine.register

@@ -1,22 +1,24 @@
 """Generalised quadratic heads: softmax of a Gaussian with a full covariance (Cordonnier et al. 2020, App. E)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
 from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.softmax import additive_scores
+from conv2attn.basis.operators.softmax import Positions, additive_scores, as_centers
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class GeneralisedSoftmax:
+class GeneralisedSoftmax(Positions):
     """In head h, query q reads the softmax over all keys k of `-1/2 |root[h] (k - q - center[h])|^2`.
 
-    The precision matrix `root^T root` is positive semi-definite whatever the root is.
+    The precision matrix `root^T root` is positive semi-definite whatever the root is, and
+    `r_delta = (delta, delta_i delta_j)`.
 
     Args:
         center: in pixels, (heads, axes).
@@ -24,13 +26,49 @@ class GeneralisedSoftmax:
     Source: Cordonnier et al. 2020, Eq. (19).
     """
 
+    name: ClassVar[str] = "generalised"
+    has_features: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+
     center: Tensor
     root: Tensor
+
+    @classmethod
+    def of(cls, centers: Tensor | Sequence[Sequence[float]], root: Tensor | None = None) -> Self:
+        """Heads at these centres, with a root each or one for all; the identity by default."""
+        center = as_centers(centers)
+        heads, axes = center.shape
+        return cls(center, (torch.eye(axes) if root is None else root).to(center).expand(heads, axes, axes))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads at zero, of (heads, axes)."""
+        return cls.of(torch.zeros(*sizes))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads and axes."""
+        return [self.heads, self.dimensions]
 
     @property
     def heads(self) -> int:
         """Number of heads."""
         return self.center.shape[0]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return self.center.shape[1]
+
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta."""
+        return self.dimensions * (self.dimensions + 3) // 2
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres."""
+        return self.center
 
     @property
     def values(self) -> tuple[Tensor, ...]:
@@ -45,7 +83,7 @@ class GeneralisedSoftmax:
         return Numbers(axes=axes, reach=reach, sharpness=axes * largest / 2)
 
     def precision(self) -> Tensor:
-        """Sigma^{-1} of each head, (heads, axes, axes), formed in float64."""
+        """Sigma^{-1} of each head, `root^T root`."""
         root = self.root.double()
         return root.mT @ root
 
@@ -70,6 +108,16 @@ class GeneralisedSoftmax:
             parts[second] = parts[second] * delta[second]
             total = total + toward[..., axes + place, None] * outer(parts)
         return total
+
+    def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`(P (q + c), -P_ii / 2, -P_ij)` of the query q and `(k, k_i k_j)` of the key k, with P the precision."""
+        sites, keys = grid.centred()
+        key, precision, places = keys.to(dtype), self.precision(), pairs(self.dimensions)
+        target = sites.double()[None] + self.center.double()[:, None]
+        squares = torch.stack([-precision[:, i, j] / (2 if i == j else 1) for i, j in places], -1)
+        asking = torch.cat([target @ precision, squares[:, None].expand(-1, target.shape[1], -1)], -1)
+        products = torch.stack([key[:, i] * key[:, j] for i, j in places], -1)
+        return asking.to(dtype)[None], torch.cat([key, products], -1)[None, None]
 
 
 def pairs(axes: int) -> list[tuple[int, int]]:

@@ -3,24 +3,25 @@
 import math
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 
 
 @final
 @dataclass(frozen=True)
-class Kronecker:
+class Kronecker(Operator):
     """The Kronecker products of one operator an axis, each of which maps a grid of that axis alone.
 
     Its terms are all choices of one term a factor; those of the first axis change slowest.
     """
 
-    factors: tuple[Any, ...]
+    factors: tuple[Operator, ...]
 
 
 @terms.register

@@ -1,21 +1,24 @@
 """Heads over learned relative positions: one vector for each shift along each axis."""
 
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
-from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.softmax import additive_scores
-from conv2attn.errors import GeometryError
+from conv2attn.basis.grid import AttentionGrid, Sides
+from conv2attn.basis.operators.softmax import Positions, additive_scores
+from conv2attn.errors import GeometryError, UsageError
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class LearnedSoftmax:
+class LearnedSoftmax(Positions):
     """In head h, query q reads the softmax over all keys k of `sum_a bias[h, a] . tables[a][(k - q)_a]`.
+
+    The tables are shared by all heads; `r_delta` is the concatenation of the vectors of the axes.
 
     Args:
         tables: for each axis a vector for every shift from `-reach` to `reach`, (2 reach + 1, width).
@@ -23,8 +26,34 @@ class LearnedSoftmax:
     Source: Cordonnier et al. 2020, Sec. 4.3; Ramachandran et al. 2019.
     """
 
+    name: ClassVar[str] = "learned"
+    is_separable: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+
     tables: tuple[Tensor, ...]
     bias: Tensor
+
+    @classmethod
+    def of(cls, heads: int, reach: Sequence[int], width: int) -> Self:
+        """Heads drawn at random for shifts of up to `reach` along each axis: sides of the keys may be one more."""
+        tables = tuple(torch.randn(2 * r + 1, width) * width**-0.5 for r in reach)
+        return cls(tables, torch.randn(heads, len(tables), width))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads of these numbers: heads, width, and the reach of each axis."""
+        heads, width, *reach = sizes
+        return cls.of(heads, reach, width)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads, width, and the reach of each axis."""
+        return [self.heads, self.bias.shape[2], *self.reach]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The largest shift along each axis."""
+        return tuple(table.shape[0] // 2 for table in self.tables)
 
     @property
     def heads(self) -> int:
@@ -32,33 +61,35 @@ class LearnedSoftmax:
         return self.bias.shape[0]
 
     @property
-    def values(self) -> tuple[Tensor, ...]:
-        """None: every engine that serves these heads serves them for all values."""
-        return ()
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return self.bias.shape[1]
 
-    def numbers(self) -> Numbers:
-        """None: the scores are not distances."""
-        return Numbers()
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta: that of all axes together."""
+        return self.dimensions * self.bias.shape[2]
 
-    def check(self, grid: AttentionGrid) -> None:
-        """Whether the tables hold every shift of the grid.
+    def on(self, grid: AttentionGrid) -> Self:
+        """These heads, whose tables hold every shift of the grid.
 
         Raises:
             GeometryError: the grid has a larger one (C2A121).
         """
-        for axis, table in enumerate(self.tables):
-            reach, largest = table.shape[0] // 2, grid.longest_shift(axis)
+        for axis, reach in enumerate(self.reach):
+            largest = grid.longest_shift(axis)
             if largest > reach:
                 raise GeometryError(
                     "C2A121",
                     f"axis {axis} has a shift of {largest}; positions are learned up to {reach}",
                     "Make the encoding larger with its method resized, or pass a smaller image.",
                 )
+        return self
 
     def axis_scores(
         self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
     ) -> Tensor:
-        """The part of `axis` in the scores, (heads, *displacement.shape): each shift is scored once."""
+        """The part of `axis` in the scores, each shift scored once."""
         bias = self.bias[:, axis] if heads is None else self.bias[heads, axis]
         shifts = (displacement + self.tables[axis].shape[0] // 2).flatten()
         each = bias.to(dtype) @ self.tables[axis].to(dtype).mT
@@ -66,7 +97,7 @@ class LearnedSoftmax:
 
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
         """`v . r_delta`: (1, heads, queries, keys)."""
-        self.check(grid)
+        self.on(grid)
         parts = [
             self.axis_scores(grid.displacement(axis, index), axis, dtype)
             for axis, index in enumerate(grid.coordinates(queries))
@@ -75,10 +106,44 @@ class LearnedSoftmax:
 
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta`, for toward (..., queries, axes * width): (..., queries, keys)."""
-        self.check(grid)
+        self.on(grid)
         parts = []
         for axis, index in enumerate(grid.coordinates(queries)):
             width, shifts = self.tables[axis].shape[1], grid.displacement(axis, index) + self.tables[axis].shape[0] // 2
             each = toward[..., axis * width : (axis + 1) * width] @ self.tables[axis].to(toward).mT
             parts.append(each.gather(-1, shifts.expand(*each.shape[:-1], -1)))
         return additive_scores(parts)
+
+    def resized(self, sides: Sides, how: str = "grow") -> Self:
+        """Heads for keys with these `sides`, made from these.
+
+        Args:
+            sides: of the keys.
+            how: "grow" gives shifts beyond the table the vector of the farthest one that it holds, so that attention on
+                grids that fitted stays bitwise the same; "interpolate" stretches the table linearly, so that the
+                vectors at the ends stay at the ends.
+        Raises:
+            UsageError: sides for other axes (C2A007), or another way (C2A002).
+        """
+        if len(sides) != self.dimensions or min(sides) < 1:
+            raise UsageError("C2A007", f"sides={sides} is not a positive number for each of {self.dimensions} axes")
+        if how not in ("grow", "interpolate"):
+            raise UsageError("C2A002", f"how={how!r} is neither 'grow' nor 'interpolate'")
+        resize = grown if how == "grow" else stretched
+        pairs = zip(self.tables, sides, strict=True)
+        return replace(self, tables=tuple(resize(table, max(1, side - 1)) for table, side in pairs))
+
+    def __str__(self) -> str:
+        return f"{self.name}, heads={self.heads}, reach={self.reach}, width={self.bias.shape[2]}"
+
+
+def grown(table: Tensor, reach: int) -> Tensor:
+    """The vectors of shifts from `-reach` to `reach`; those beyond the table are the ones at its ends."""
+    known = len(table) // 2
+    shifts = torch.arange(-reach, reach + 1, device=table.device).clamp(-known, known)
+    return table[shifts + known]
+
+
+def stretched(table: Tensor, reach: int) -> Tensor:
+    """The table resampled linearly at `2 reach + 1` places from end to end."""
+    return interpolate(table.mT[None], size=2 * reach + 1, mode="linear", align_corners=True)[0].mT.contiguous()

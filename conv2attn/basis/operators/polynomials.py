@@ -1,34 +1,36 @@
 """Polynomials of one operator, applied by recurrence: no power of it is formed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.errors import GeometryError
 
 
 @final
 @dataclass(frozen=True)
-class Chebyshev:
+class Chebyshev(Operator):
     """`T_0 = I, T_1 = L, T_k = 2 L T_(k-1) - T_(k-2)` up to k = `order`, of an operator L with one term.
 
     Source: Defferrard et al. 2016, Eq. (4).
     """
 
-    operator: Any
+    operator: Operator
     order: int
 
 
 @final
 @dataclass(frozen=True)
-class Powers:
+class Powers(Operator):
     """`I, L, L^2, ..., L^order` of an operator L with one term: walks of each length (Li et al. 2018, Eq. 2)."""
 
-    operator: Any
+    operator: Operator
     order: int
 
 
@@ -68,7 +70,7 @@ def _(operator: Chebyshev | Powers, image: Tensor, sides: Sides) -> Tensor:
     return torch.stack(sequence(operator, image, lambda x: apply(operator.operator, x, sides)[0]))
 
 
-def sequence(operator: Chebyshev | Powers, first: Tensor, step: Any) -> list[Tensor]:
+def sequence(operator: Chebyshev | Powers, first: Tensor, step: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """`P_k first` for all k, where `step` multiplies by L."""
     found = [first]
     for k in range(1, operator.order + 1):

@@ -2,51 +2,50 @@
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
-from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators.rules import apply
-from conv2attn.basis.operators.softmax import additive_scores, cut_softmax
+from conv2attn.basis.operators.softmax import Centered, additive_scores, cut_softmax
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class QuadraticSoftmax:
+class QuadraticSoftmax(Centered):
     """In head h, query q reads the softmax over all keys k of `-alpha[h] |k - q - center[h]|^2`.
 
-    Args:
-        center: in pixels, (heads, axes).
-        alpha: sharpness, in inverse squared pixels, (heads).
+    With `r_delta = (|delta|^2, delta)` and `v = -alpha (1, -2 center)`, that is `v . r_delta` and a constant.
+
+    Source: Cordonnier et al. 2020, Eq. (9).
     """
 
-    center: Tensor
-    alpha: Tensor
+    name: ClassVar[str] = "quadratic"
+    is_separable: ClassVar[bool] = True
+    has_features: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+    reads_nearest: ClassVar[bool] = True
 
     @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return self.center.shape[0]
+    def d_position(self) -> int:
+        """Width of r_delta: one more than the number of axes."""
+        return self.dimensions + 1
 
     @property
-    def values(self) -> tuple[Tensor, ...]:
-        """The centres and the sharpness."""
-        return self.center, self.alpha
+    def isotropic(self) -> "QuadraticSoftmax":
+        """These heads."""
+        return self
 
-    def numbers(self) -> Numbers:
-        """Centres and sharpness as they are now."""
-        return Numbers.read(self.center, self.alpha)
+    def precision(self) -> Tensor:
+        """`2 alpha` times the identity."""
+        return 2 * self.alpha.double()[:, None, None] * torch.eye(self.dimensions).to(self.alpha.device).double()
 
     def axis_scores(
         self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
     ) -> Tensor:
-        """The part of `axis` in the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape).
-
-        With `heads`, `displacement` may differ from one of them to the next: its first axis is then theirs, or 1.
-        """
+        """The part of `axis` in the scores: `-alpha (displacement - center)^2`, (heads, *displacement.shape)."""
         center, alpha = self.center[:, axis, None, None].to(dtype), self.alpha[:, None, None].to(dtype)
         if heads is not None:
             center, alpha = center[heads], alpha[heads]
@@ -66,6 +65,15 @@ class QuadraticSoftmax:
         return additive_scores(
             [toward[..., :1] * part.square() + toward[..., axis + 1, None] * part for axis, part in enumerate(delta)]
         )
+
+    def features(self, grid: AttentionGrid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """`(2 alpha (q + c), -alpha)` of the query q and `(k, |k|^2)` of the key k: the width is axes + 1."""
+        sites, keys = grid.centred()
+        key = keys.to(dtype)
+        alpha = self.alpha.to(dtype)[:, None, None]
+        target = sites.to(dtype)[None] + self.center.to(dtype)[:, None]
+        asking = torch.cat([2 * alpha * target, -alpha.expand(-1, target.shape[1], 1)], -1)
+        return asking[None], torch.cat([key, key.square().sum(-1, keepdim=True)], -1)[None, None]
 
 
 @apply.register

@@ -4,7 +4,8 @@ from functools import singledispatch
 
 from torch import Tensor
 
-from conv2attn.basis.grid import Sides
+from conv2attn.basis.grid import Offset, Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.errors import UnsupportedError
 
 
@@ -42,3 +43,15 @@ def combine(operator: object, images: Tensor, sides: Sides) -> Tensor:
 def entries(operator: object, sides: Sides) -> int:
     """Multiplications that `apply` and `combine` spend on each channel of an image, over all terms."""
     raise UnsupportedError("C2A110", f"entries has no rule for {type(operator).__name__}")
+
+
+@singledispatch
+def offsets(operator: Operator) -> tuple[Offset, ...]:
+    """The offset of the target of each operator: that of a shift, and the pixel nearest to the finite centre of a head.
+
+    Raises:
+        UnsupportedError: the family has no targets that are the same for every query (C2A110).
+    """
+    if operator.centers is None:
+        raise UnsupportedError("C2A110", f"offsets has no rule for {type(operator).__name__}")
+    return tuple(tuple(round(x) for x in center) for center in operator.centers.tolist())

@@ -8,17 +8,23 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
-from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
+from conv2attn.basis.operator import Operator
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.basis.padding import Padding
 from conv2attn.errors import GeometryError
 
 
 @final
 @dataclass(frozen=True)
-class Shift:
+class Shift(Operator):
     """In term k, query q reads key q + offsets[k] and nothing else; zero where that is off the grid."""
 
     offsets: tuple[Offset, ...]
+
+
+@offsets.register
+def _(operator: Shift) -> tuple[Offset, ...]:
+    return operator.offsets
 
 
 @terms.register

@@ -1,30 +1,59 @@
 """Heads over sinusoidal relative positions: the vector of a shift is computed, and reaches as far as any grid."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators.learned import LearnedSoftmax
+from conv2attn.basis.operators.softmax import Positions
+from conv2attn.errors import HeadSizeError
 
 PERIOD = 10_000.0
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class SinusoidalSoftmax:
+class SinusoidalSoftmax(Positions):
     """In head h, query q reads the softmax over all keys k of `sum_a bias[h, a] . sinusoids((k - q)_a)`.
+
+    They serve grids of any size; `r_delta` is the concatenation of the sinusoids of the axes.
 
     Args:
         bias: `W_hat_key^T v` per head and axis, (heads, axes, width); the width is even.
     Source: Dai et al. 2019 (Transformer-XL), an axis at a time.
     """
 
+    name: ClassVar[str] = "sinusoidal"
+    is_separable: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = True
+
     bias: Tensor
+
+    @classmethod
+    def of(cls, heads: int, dimensions: int, width: int) -> Self:
+        """Heads drawn at random, with `width` numbers in the vector of an axis.
+
+        Raises:
+            HeadSizeError: the width is odd (C2A105).
+        """
+        if width % 2 or width < 2:
+            raise HeadSizeError("C2A105", f"width={width} is not positive and even: sines and cosines come in pairs")
+        return cls(torch.randn(heads, dimensions, width) * width**-0.5)
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads of these numbers: heads, axes and width."""
+        return cls.of(*sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads, axes and width."""
+        return [*self.bias.shape]
 
     @property
     def heads(self) -> int:
@@ -32,13 +61,14 @@ class SinusoidalSoftmax:
         return self.bias.shape[0]
 
     @property
-    def values(self) -> tuple[Tensor, ...]:
-        """None: every engine that serves these heads serves them for all values."""
-        return ()
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return self.bias.shape[1]
 
-    def numbers(self) -> Numbers:
-        """None: the scores are not distances."""
-        return Numbers()
+    @property
+    def d_position(self) -> int:
+        """Width of r_delta: that of all axes together."""
+        return self.dimensions * self.bias.shape[2]
 
     def on(self, grid: AttentionGrid) -> LearnedSoftmax:
         """These heads on a grid, by a table for each axis that holds the vectors of its shifts."""
@@ -56,6 +86,9 @@ class SinusoidalSoftmax:
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` for toward (..., queries, axes * width): (..., queries, keys)."""
         return self.on(grid).directed_scores(toward, grid, queries)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, width={self.bias.shape[2]}"
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:

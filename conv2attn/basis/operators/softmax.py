@@ -1,53 +1,178 @@
-"""The common part of families of softmax operators: scores of pairs of tokens, and a softmax without subnormals."""
+"""Families of softmax operators: scores of pairs of tokens, and a softmax without subnormals."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
 from conv2attn.basis.numbers import Numbers
+from conv2attn.basis.operator import Operator
+from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 
 MOST_KEYS = 2**24  # a row with more keys than this may hold subnormal weights, which are slow and not wrong
 
 
-class Softmax(Protocol):
-    """A family of softmax operators, one a head.
+class Positions(Operator, ABC):
+    """A family of softmax operators, one a head, whose scores depend on positions alone.
 
-    Values are tensors, live parameters among them; `numbers` reads them once, and all that is decided of a family is
-    decided from those numbers.
+    Its fields are tensors, live parameters among them: `numbers` reads them once, and all that is decided of a family
+    is decided from those numbers. A family is a file with its scores and a line of `FAMILIES`; the matrix, the product
+    and the laws follow from the scores.
+
+    `name` is that of the family in `FAMILIES`, in plans of files and on the command line.
     """
 
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, *arguments: Any, **named: Any) -> Self:
+        """Heads from what a user says of them, numbers drawn where they are learned."""
+
+    @classmethod
+    @abstractmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads with these `sizes`, whatever their numbers are."""
+
     @property
+    @abstractmethod
+    def sizes(self) -> list[int]:
+        """The whole numbers from which `of_sizes` makes tensors of the same shapes."""
+
+    @property
+    @abstractmethod
     def heads(self) -> int:
         """Number of heads."""
-        ...
 
     @property
-    def values(self) -> tuple[Tensor, ...]:
-        """The tensors from which `numbers` is read; none where nothing depends on their values."""
-        ...
+    @abstractmethod
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
 
-    def numbers(self) -> Numbers:
-        """Centres and sharpness as Python numbers: reads the values, which synchronises an accelerator."""
-        ...
+    @property
+    @abstractmethod
+    def d_position(self) -> int:
+        """Width of r_delta."""
 
+    @abstractmethod
     def scores(self, grid: AttentionGrid, queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
-        """The scores of some queries, (batch or 1, heads, queries, keys); `image` is the padded one."""
-        ...
+        """The scores of some queries, (1, heads, queries, keys)."""
 
-
-class Positions(Softmax, Protocol):
-    """A family whose scores depend on positions alone."""
-
+    @abstractmethod
     def directed_scores(self, toward: Tensor, grid: AttentionGrid, queries: Tensor) -> Tensor:
         """`toward . r_delta` for vectors of each query, toward (..., queries, d_position): (..., queries, keys).
 
         No tensor of (queries, keys, d_position) is formed.
         """
-        ...
+
+    def resized(self, sides: Sides, how: str = "grow") -> Self:
+        """Heads for keys with these `sides`: these, where they serve grids of any size."""
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.name}, heads={self.heads}, dimensions={self.dimensions}"
+
+
+@dataclass(frozen=True, eq=False)
+class Centered(Positions):
+    """Heads with a centre and a sharpness each, which tend to shifts as the sharpness grows.
+
+    Args:
+        center: in pixels, (heads, axes).
+        alpha: sharpness, in inverse squared pixels, (heads).
+    """
+
+    center: Tensor
+    alpha: Tensor
+
+    @classmethod
+    def of(cls, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float) -> Self:
+        """Heads at these centres, with one sharpness each or one for all; float32 unless a tensor says otherwise."""
+        center = as_centers(centers)
+        return cls(center, torch.as_tensor(alpha, dtype=center.dtype, device=center.device).expand(len(center)))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads at zero, of (heads, axes)."""
+        return cls.of(torch.zeros(*sizes), 1.0)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads and axes."""
+        return [self.heads, self.dimensions]
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.center.shape[0]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return self.center.shape[1]
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The centres and the sharpness."""
+        return self.center, self.alpha
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres."""
+        return self.center
+
+    def numbers(self) -> Numbers:
+        """Centres and sharpness as they are now."""
+        return Numbers.read(self.center, self.alpha)
+
+    def __str__(self) -> str:
+        if self.alpha.is_meta:
+            return super().__str__()
+        low, high = self.alpha.min().item(), self.alpha.max().item()
+        return f"{super().__str__()}, alpha={f'{low:g}' if low == high else f'{low:g}..{high:g}'}"
+
+
+@terms.register
+def _(operator: Positions) -> int:
+    return operator.heads
+
+
+@output_sides.register
+def _(operator: Positions, sides: Sides) -> Sides:
+    return sides
+
+
+@as_matrix.register
+def _(operator: Positions, sides: Sides) -> Tensor:
+    grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
+    return cut_softmax(operator.scores(grid, torch.arange(math.prod(sides)), torch.float64))[0]
+
+
+@apply.register
+def _(operator: Positions, image: Tensor, sides: Sides) -> Tensor:
+    matrix = as_matrix(operator, sides).to(image)
+    return torch.einsum("...k,tqk->t...q", image.flatten(-len(sides)), matrix).unflatten(-1, sides)
+
+
+@combine.register
+def _(operator: Positions, images: Tensor, sides: Sides) -> Tensor:
+    matrix = as_matrix(operator, sides).to(images)
+    return torch.einsum("t...k,tqk->...q", images.flatten(-len(sides)), matrix).unflatten(-1, sides)
+
+
+@entries.register
+def _(operator: Positions, sides: Sides) -> int:
+    return terms(operator) * math.prod(sides) ** 2
+
+
+def as_centers(centers: Tensor | Sequence[Sequence[float]]) -> Tensor:
+    """Centres as a tensor; numbers are float32."""
+    return torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)
 
 
 def cut_softmax(scores: Tensor) -> Tensor:
@@ -73,10 +198,3 @@ def additive_scores(parts: Sequence[Tensor]) -> Tensor:
     for part in parts[1:]:
         total = (total[..., None] + part[..., None, :]).flatten(-2)
     return total
-
-
-def whole_matrix(family: Softmax, sides: Sides) -> Tensor:
-    """The softmax of every query of a grid in float64, (heads, queries, keys)."""
-    grid = AttentionGrid(sides, Sites.everywhere(len(sides)))
-    scores = family.scores(grid, torch.arange(math.prod(sides)), torch.float64)
-    return cut_softmax(scores)[0]

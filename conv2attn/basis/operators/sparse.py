@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.pattern import Pattern, weighted_sum
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.errors import GeometryError
@@ -15,7 +16,7 @@ from conv2attn.errors import GeometryError
 
 @final
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(Operator):
     """In term t, query q reads key k with `weights[t, e]` for each pair e = (q, k) of `pattern`; equal pairs add up.
 
     Args:

@@ -1,34 +1,35 @@
 """Families made of families: all their terms side by side, and linear combinations of their terms."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import Sides
+from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, output_sides, terms
 from conv2attn.errors import GeometryError
 
 
 @final
 @dataclass(frozen=True)
-class Concatenation:
+class Concatenation(Operator):
     """The terms of the first family, then those of the second, and so on: both directions of a walk, all relations."""
 
-    families: tuple[Any, ...]
+    families: tuple[Operator, ...]
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Combination:
+class Combination(Operator):
     """`P_h = sum_k coefficients[h, k] A_k` of a `family` A: `Theta^(basis)` of a separable convolution (Eq. 9).
 
     Source: Andreoli 2019, Sec. 1.3.
     """
 
     coefficients: Tensor
-    family: Any
+    family: Operator
 
 
 @terms.register

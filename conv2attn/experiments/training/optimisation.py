@@ -6,8 +6,9 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.attention import CenteredPositions, MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.experiments.training_recipe import TrainingRecipe
+from conv2attn.models.conversion import encodings_of
 
 
 @final
@@ -19,8 +20,8 @@ class Widths:
     """
 
     def __init__(self, network: nn.Module):
-        encodings = (module for module in network.modules() if isinstance(module, QuadraticEncoding))
-        self.alphas = [encoding.alpha for encoding in encodings if encoding.alpha.requires_grad]
+        heads = (encoding.operators().isotropic for encoding in encodings_of(network))
+        self.alphas = [each.alpha for each in heads if each is not None and each.alpha.requires_grad]
         self.widths = [(2 * alpha.detach()).sqrt().requires_grad_() for alpha in self.alphas]
 
     def take_gradients(self) -> None:
@@ -47,7 +48,7 @@ def optimiser_for(network: nn.Module, widths: Widths, recipe: TrainingRecipe) ->
     """SGD or AdamW over all that is trained; centres and widths of heads do not decay, and have a rate of their own, as
     queries and keys do: `rate` of a group is the factor of the recipe's rate.
     """
-    positions = {p for m in network.modules() if isinstance(m, CenteredPositions) for p in m.parameters()}
+    positions = {p for each in encodings_of(network) if each.operators().centers is not None for p in each.parameters()}
     layers = [m for m in network.modules() if isinstance(m, MultiHeadSelfAttention)]
     content = {p for layer in layers for p in (layer.query, layer.key) if p is not None}
     decaying = [p for p in network.parameters() if p.requires_grad and p not in positions]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection
-from conv2attn.attention import EngineName, GeneralisedEncoding, QuadraticEncoding, set_engine
+from conv2attn.attention import EngineName, set_engine
 from conv2attn.checkpoints.options import Reading
 from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.experiments.data import LabelledImages
@@ -135,12 +135,9 @@ def head_parameters(network: nn.Module) -> dict[str, Tensor]:
     """
     parameters = {}
     for name, layer in attention_layers(network).items():
-        encoding = layer.encoding
-        if isinstance(encoding, QuadraticEncoding):
-            parameters[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
-            identity = torch.eye(encoding.dimensions, dtype=torch.float64)
-            parameters[f"{name}:precision"] = 2 * encoding.alpha.detach().double().cpu()[:, None, None] * identity
-        elif isinstance(encoding, GeneralisedEncoding):
-            parameters[f"{name}:center"] = encoding.center.detach().double().cpu().clone()
-            parameters[f"{name}:precision"] = encoding.operators().precision().detach().cpu()
+        heads = layer.encoding.operators()
+        center, precision = heads.centers, heads.precision()
+        if center is not None and precision is not None:
+            parameters[f"{name}:center"] = center.detach().double().cpu().clone()
+            parameters[f"{name}:precision"] = precision.detach().cpu()
     return parameters

@@ -43,7 +43,7 @@ def _(layer: Basis, **options: Any) -> nn.Module:
         raise UnsupportedError("C2A110", f"no graph layer has the operators of a {family}")
     kind = LAYER_KINDS[type(operators)]
     order = {TAGConv: len(taps) - 1, ChebConv: len(taps)}.get(kind)
-    order = len(operators.factors) if kind is SGConv else order
+    order = len(operators.factors) if isinstance(operators, Composition) else order
     sizes = {} if order is None else {"K": order}
     module = kind(weights.d_in, weights.d_out, bias=biased, **sizes, **options).to(taps)
     linear = module.lins if kind in (TAGConv, ChebConv) else [module.lin]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
-from conv2attn.attention import HeadPositions, MultiHeadSelfAttention
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis.basis import READERS
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
 from conv2attn.models.conversion.outcomes import (
@@ -217,8 +217,8 @@ def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2Attn
     layers = attention_layers(network).values()
     if not layers and not conversion_of(network).rows:
         yield Conv2AttnWarning("C2A109", f"{no_convolution_text(network)}: this is a plain copy of it")
-    encodings = [layer.encoding for layer in layers if settings.trainable]
-    alphas = [least for each in encodings if isinstance(each, HeadPositions) for least in each.alpha.tolist()]
+    trained = [layer.encoding.operators() for layer in layers if settings.trainable]
+    alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
     if alphas and min(alphas) >= SURE_ALPHA:
         reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
         yield Conv2AttnWarning("C2A132", reason)

@@ -16,7 +16,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution, attention_for, read
 
@@ -171,6 +171,11 @@ def hooked(module: nn.Module) -> bool:
 def attention_layers(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
     """The attention layers of `network` by name, each once."""
     return {name: layer for name, layer in network.named_modules() if isinstance(layer, MultiHeadSelfAttention)}
+
+
+def encodings_of(network: nn.Module) -> list[Encoding]:
+    """The positions of the attention layers of `network`, each once."""
+    return list(dict.fromkeys(layer.encoding for layer in attention_layers(network).values()))
 
 
 def copy_network(network: nn.Module) -> Any:

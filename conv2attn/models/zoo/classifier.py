@@ -7,16 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from conv2attn.attention import (
-    Encoding,
-    GeneralisedEncoding,
-    LearnedEncoding,
-    LearnedPlaces,
-    MultiHeadSelfAttention,
-    QuadraticEncoding,
-    SinusoidalEncoding,
-    SinusoidalPlaces,
-)
+from conv2attn.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces
 from conv2attn.errors import UsageError
 
 
@@ -137,14 +128,14 @@ def encoding_of(plan: ClassifierPlan, heads: int) -> Encoding:
     reach = plan.side // plan.patch - 1
     match plan.encoding:
         case "learned":
-            return LearnedEncoding(heads, (reach, reach), plan.positions)
+            return Encoding.of(plan.encoding, heads, (reach, reach), plan.positions)
         case "sinusoidal":
-            return SinusoidalEncoding(heads, 2, plan.positions)
+            return Encoding.of(plan.encoding, heads, 2, plan.positions)
         case "generalised":
             root = torch.eye(2) + 0.1 * torch.randn(heads, 2, 2)
-            return GeneralisedEncoding(torch.randn(heads, 2) * 2**0.5, root)
+            return Encoding.of(plan.encoding, torch.randn(heads, 2) * 2**0.5, root)
         case "quadratic":
-            return QuadraticEncoding(torch.randn(heads, 2) * 2**0.5, 0.5)
+            return Encoding.of(plan.encoding, torch.randn(heads, 2) * 2**0.5, 0.5)
     assert_never(plan.encoding)
 
 

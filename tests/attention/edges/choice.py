@@ -6,7 +6,7 @@ from oracles import convolve, rounding_allowed
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.attention import ENGINES, MultiHeadSelfAttention, QuadraticEncoding, engines, set_engine
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, engines, set_engine
 from conv2attn.attention.engines import convolution, timing
 from conv2attn.testing import assert_same
 
@@ -163,7 +163,9 @@ def test_measured_takes_the_choice_of_auto_where_nothing_can_be_timed(monkeypatc
 
 
 def test_measured_does_not_time_all_pairs_of_a_large_grid(timed):
-    layer = set_engine(MultiHeadSelfAttention(4, 4, QuadraticEncoding([[0.3, 0.0], [0.0, 0.0]], 1.0)), "measured")
+    layer = set_engine(
+        MultiHeadSelfAttention(4, 4, Encoding.of("quadratic", [[0.3, 0.0], [0.0, 0.0]], 1.0)), "measured"
+    )
     ran = timed("dense")
     with torch.no_grad():
         layer(torch.randn(1, 4, 6, 6))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 
 
 @pytest.mark.parametrize(
@@ -17,5 +17,5 @@ from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
     ],
 )
 def test_auto_takes_the_engine_that_was_measured_to_be_faster(channels, side, batch, expected):
-    layer = MultiHeadSelfAttention(channels, channels, QuadraticEncoding(torch.full((9, 2), 0.3), 1.0))
+    layer = MultiHeadSelfAttention(channels, channels, Encoding.of("quadratic", torch.full((9, 2), 0.3), 1.0))
     assert layer.which_engine(torch.empty(batch, channels, side, side)) == expected

@@ -7,16 +7,7 @@ import pytest
 import torch
 from attention.formula import encoding_of, score, sinusoid
 
-from conv2attn.attention import (
-    GeneralisedEncoding,
-    LearnedEncoding,
-    LearnedPlaces,
-    MultiHeadSelfAttention,
-    QuadraticEncoding,
-    SinusoidalEncoding,
-    SinusoidalPlaces,
-    set_engine,
-)
+from conv2attn.attention import Encoding, LearnedPlaces, MultiHeadSelfAttention, SinusoidalPlaces, set_engine
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 
@@ -98,12 +89,15 @@ def test_an_isotropic_covariance_is_a_quadratic_head():
     """Sigma^{-1} = 2 alpha I."""
     centers, alpha = torch.randn(3, 2, dtype=torch.float64), torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
     root = (2 * alpha).sqrt()[:, None, None] * torch.eye(2, dtype=torch.float64)
-    one, two = layer_with(QuadraticEncoding(centers, alpha)), layer_with(GeneralisedEncoding(centers, root))
+    one, two = (
+        layer_with(Encoding.of("quadratic", centers, alpha)),
+        layer_with(Encoding.of("generalised", centers, root)),
+    )
     torch.testing.assert_close(one.attention(sides=(4, 5)), two.attention(sides=(4, 5)))
 
 
 def test_large_coordinates_keep_sdpa_away_from_quadratic_forms():
-    encoding = GeneralisedEncoding(torch.zeros(1, 2), torch.eye(2) * 300)
+    encoding = Encoding.of("generalised", torch.zeros(1, 2), torch.eye(2) * 300)
     layer = MultiHeadSelfAttention(3, 3, encoding)
     image = torch.randn(1, 3, 20, 20)
     assert "wrong by up to" in layer.why_engine(image)["sdpa"]
@@ -111,7 +105,7 @@ def test_large_coordinates_keep_sdpa_away_from_quadratic_forms():
 
 
 def test_quadratic_forms_whose_attention_does_not_fit_take_sdpa():
-    layer = MultiHeadSelfAttention(3, 3, GeneralisedEncoding(torch.zeros(2, 2), torch.eye(2) / 3))
+    layer = MultiHeadSelfAttention(3, 3, Encoding.of("generalised", torch.zeros(2, 2), torch.eye(2) / 3))
     image = torch.randn(1, 3, 20, 20)
     assert layer.which_engine(image) == "dense"
     layer.memory_limit = 2 * 400 * 400 * 4 - 1
@@ -120,7 +114,7 @@ def test_quadratic_forms_whose_attention_does_not_fit_take_sdpa():
 
 
 def test_larger_tables_keep_what_they_knew():
-    encoding = LearnedEncoding(2, (2, 3), 4).double()
+    encoding = Encoding.of("learned", 2, (2, 3), 4).double()
     small = layer_with(encoding)
     with pytest.raises(GeometryError, match="positions are learned up to 2"):
         small.attention(sides=(4, 4))
@@ -144,7 +138,7 @@ def test_sinusoids_reach_as_far_as_any_grid():
     layer = layer_with(encoding_of("sinusoidal", 2))
     torch.testing.assert_close(layer.attention(sides=(40, 3)).sum(-1), torch.ones(1, 3, 120, dtype=torch.float64))
     with pytest.raises(HeadSizeError):
-        SinusoidalEncoding(2, 2, 5)
+        Encoding.of("sinusoidal", 2, 2, 5)
 
 
 def test_sinusoidal_places_are_added_as_the_formula_says():
@@ -217,7 +211,7 @@ def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes):
     side = {1: 60, 2: 9, 3: 4}[axes]
     grid = AttentionGrid((side,) * axes, Sites.everywhere(axes))
     for scale in (0.1, 1.0, 10.0):
-        operators = GeneralisedEncoding(3 * torch.randn(4, axes), scale * torch.randn(4, axes, axes)).operators()
+        operators = Encoding.of("generalised", 3 * torch.randn(4, axes), scale * torch.randn(4, axes, axes)).operators()
         asking, keys = features(operators, grid, torch.float32)
         found = (asking @ keys.mT)[0].double()
         exact = operators.scores(grid, grid.every_query(), torch.float64)[0]

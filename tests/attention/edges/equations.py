@@ -5,7 +5,7 @@ import torch
 from attention.formula import encoding_of, loops
 from torch import nn
 
-from conv2attn.attention import ENGINES, EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.basis import AttentionGrid, Padding, Sites
 from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
 from conv2attn.testing import assert_same
@@ -14,11 +14,11 @@ from conv2attn.theorem import attention_for, read
 TERMS = ["content", "content_position", "content_bias"]
 
 
-def layer_with(kind=QuadraticEncoding, axes=2, dtype=torch.float64, **options):
+def layer_with(kind="quadratic", axes=2, dtype=torch.float64, **options):
     """A layer with real centres, three heads, and padding, strides and parameters of every size."""
     generator = torch.Generator().manual_seed(axes)
     centers = torch.randn(3, axes, generator=generator, dtype=torch.float64)
-    encoding = kind(centers, torch.tensor([0.1, 0.5, 1.5], dtype=torch.float64))
+    encoding = Encoding.of(kind, centers, torch.tensor([0.1, 0.5, 1.5], dtype=torch.float64))
     padding = Padding((1, 0, 1)[:axes], (0, 2, 1)[:axes])
     sites = Sites((2, 1, 2)[:axes], (1, 0, 0)[:axes], (0, 1, 0)[:axes])
     torch.manual_seed(0)
@@ -143,7 +143,7 @@ def test_widths_that_do_not_fit_are_refused(options, message):
     with pytest.raises(HeadSizeError, match=f"C2A105 {message}"):
         layer_with(**options)
     with pytest.raises(HeadSizeError, match="C2A105 value and output are both the identity"):
-        MultiHeadSelfAttention(2, 2, QuadraticEncoding([[0.0]], 1.0), value=False, output=False)
+        MultiHeadSelfAttention(2, 2, Encoding.of("quadratic", [[0.0]], 1.0), value=False, output=False)
 
 
 def test_no_rule_reads_content_as_a_basis():
@@ -155,7 +155,7 @@ def test_no_rule_reads_content_as_a_basis():
 
 def test_the_enumerated_layer_follows_its_equations():
     """`r_delta = (t, t^2)`: its vectors meet queries too, where content meets positions."""
-    layer = layer_with(EnumeratedEncoding, content_position=True)
+    layer = layer_with("enumerated", content_position=True)
     image = torch.randn(1, 4, 4, 3, dtype=torch.float64)
     keys = layer.image_padding.pad(image)
     grid = AttentionGrid(tuple(keys.shape[2:]), layer.sites)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import soft_allowed
 
-from conv2attn.attention import ENGINES, MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.errors import EngineError, GeometryError, UsageError
 from conv2attn.testing import assert_same, integer_tensors
 from conv2attn.theorem import attention_for, read
@@ -93,9 +93,9 @@ def test_engines_and_limits_that_do_not_exist_are_refused():
 
 
 def test_heads_that_share_an_offset_or_leave_the_grid_are_not_a_convolution():
-    twice = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0], [0.0]], 128.0))
-    holes = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0], [1.0], [3.0]], 128.0))
-    away = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0], [1.0]], 128.0))
+    twice = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0], [0.0]], 128.0))
+    holes = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0], [1.0], [3.0]], 128.0))
+    away = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0], [1.0]], 128.0))
     image = torch.tensor([[[1.0, 2.0, 4.0]]])
     for layer in (twice, holes):
         assert layer.why_engine(image)["conv"] == "its offsets do not form a lattice, each point once"
@@ -134,7 +134,9 @@ def test_images_smaller_than_the_kernel_are_refused(engine):
 @given(st.data(), integer_tensors((2, 3), torch.float64, 3))
 def test_engines_say_why_they_are_not_exact(data, centers):
     """`which_engine` is an engine that `why_engine` calls exact, and a hard one where one is."""
-    layer = MultiHeadSelfAttention(1, 1, QuadraticEncoding(centers / 2, data.draw(st.sampled_from([1.0, 2000.0]))))
+    layer = MultiHeadSelfAttention(
+        1, 1, Encoding.of("quadratic", centers / 2, data.draw(st.sampled_from([1.0, 2000.0])))
+    )
     image = torch.ones(1, 1, 3, 2, 2, dtype=torch.float64)
     reasons = layer.why_engine(image)
     assert list(reasons) == [name for name in ENGINES if name not in ("auto", "measured")]

@@ -127,7 +127,7 @@ def test_a_layer_reads_well():
         "MultiHeadSelfAttention(\n"
         "  3, 64, heads=49, d_head=3, padding=(3, 3)..(3, 3) zeros, stride=(2, 2) by queries, "
         "bias=False, engine=auto\n"
-        "  (encoding): QuadraticEncoding(heads=49, dimensions=2, alpha=128)\n)"
+        "  (encoding): Encoding(quadratic, heads=49, dimensions=2, alpha=128)\n)"
     )
 
 

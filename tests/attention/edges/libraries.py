@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.errors import EngineError, UnsupportedError
 
 CONVOLUTIONS = {
@@ -42,7 +42,7 @@ def test_torch_attention_computes_the_layer_and_comes_back(name):
 
 @torch.no_grad()
 def test_trained_positions_come_back_as_they_are():
-    layer = MultiHeadSelfAttention(3, 4, QuadraticEncoding([[0.3, -1.2], [2.0, 0.1]], [0.5, 2.0])).double()
+    layer = MultiHeadSelfAttention(3, 4, Encoding.of("quadratic", [[0.3, -1.2], [2.0, 0.1]], [0.5, 2.0])).double()
     image = torch.randn(2, 3, 6, 7, dtype=torch.float64)
     theirs = conv2attn.to_mha(layer, side=9)
     for each in (theirs, conv2attn.from_mha(theirs)):

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import convolve
 
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding, set_engine
-from conv2attn.basis import AttentionGrid, Sites, as_basis, evaluate
+from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.basis import HARD_FAMILIES, AttentionGrid, Sites, as_basis, evaluate
 from conv2attn.basis.operators.enumerated import radix
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same, convolutions, images_for
 from conv2attn.theorem import attention_for, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
-ENCODINGS = [QuadraticEncoding, EnumeratedEncoding]
 
 
 def test_a_radix_one_too_small_is_not_injective():
@@ -40,13 +39,13 @@ def test_two_position_dimensions_make_any_convolution_at_any_size(data, more):
 
 def test_enumerated_heads_that_leave_the_grid_are_not_replicate_padding():
     """ERRATA E8: this encoding wraps around, so neither `gather` nor `conv` may continue the border."""
-    layer = MultiHeadSelfAttention(1, 1, EnumeratedEncoding([[0.0, 2.0]], 128.0)).requires_grad_(False)
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of("enumerated", [[0.0, 2.0]], 128.0)).requires_grad_(False)
     image = torch.arange(6.0).reshape(1, 1, 2, 3)
     with pytest.raises(EngineError, match=r"head 0 leaves the grid at offset \(0, 2\), where this encoding wraps"):
         set_engine(layer, "gather")(image)
     set_engine(layer, "auto")
     assert layer.which_engine(image) == "dense"
-    quadratic = MultiHeadSelfAttention(1, 1, QuadraticEncoding([[0.0, 2.0]], 128.0))
+    quadratic = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", [[0.0, 2.0]], 128.0))
     assert quadratic.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 2, 5, 5, 5]
     assert layer.attention(image)[0, 0].argmax(-1).tolist() == [2, 2, 3, 5, 5, 5]
 
@@ -64,19 +63,19 @@ def test_the_enumerated_layer_is_its_basis():
     assert_same(layer(image), evaluate(as_basis(layer), image), 1e-12)
 
 
-@pytest.mark.parametrize("kind", ENCODINGS)
+@pytest.mark.parametrize("kind", HARD_FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_positions_never_drop_below_float32(kind, dtype):
     """bfloat16 cannot count past 256, and 301 would become 300."""
-    encoding = kind([[301.0, -7.0]], 128.0).to(dtype)
+    encoding = Encoding.of(kind, [[301.0, -7.0]], 128.0).to(dtype)
     assert encoding.center.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert encoding.center.tolist() == [[301.0, -7.0]]
 
 
-@pytest.mark.parametrize("kind", ENCODINGS)
+@pytest.mark.parametrize("kind", HARD_FAMILIES)
 def test_far_offsets_in_low_precision_still_hit_their_pixel(kind):
     """The expanded form picks the wrong pixel in bfloat16 from offset (11, 11); scores from int64 do not."""
-    layer = MultiHeadSelfAttention(1, 1, kind([[11.0, 11.0], [46.0, 46.0]], 128.0), dtype=torch.bfloat16)
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of(kind, [[11.0, 11.0], [46.0, 46.0]], 128.0), dtype=torch.bfloat16)
     attention = layer.attention(sides=(50, 50))
     for head, offset in ((0, 11), (1, 46)):
         row = attention[0, head, 0]
@@ -85,7 +84,8 @@ def test_far_offsets_in_low_precision_still_hit_their_pixel(kind):
         assert row.sum() == 1
 
 
-@pytest.mark.parametrize("kind", ENCODINGS)
+@pytest.mark.parametrize("kind", HARD_FAMILIES)
 def test_an_encoding_reads_well(kind):
-    assert repr(kind([[0.0, 1.0], [0.0, 2.0]], 128.0)).endswith("Encoding(heads=2, dimensions=2, alpha=128)")
-    assert "alpha=1..3" in repr(kind([[0.0], [1.0]], [1.0, 3.0]))
+    expected = f"Encoding({kind}, heads=2, dimensions=2, alpha=128)"
+    assert repr(Encoding.of(kind, [[0.0, 1.0], [0.0, 2.0]], 128.0)) == expected
+    assert "alpha=1..3" in repr(Encoding.of(kind, [[0.0], [1.0]], [1.0, 3.0]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding, set_engine
+from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.attention.engines import folded, profiles, separable
 from conv2attn.attention.recipe import Known
 from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
@@ -27,7 +27,7 @@ def soft_layers(draw, axes, dtype=torch.float64):
     heads = draw(st.integers(1, 3))
     centers = draw(wide_tensors((heads, axes), torch.float64).map(lambda c: c.clamp(-6, 6)))
     alphas = draw(st.lists(st.sampled_from([-0.25, 0.0, 0.01, 0.5, 2.0, 46.0, 1e4]), min_size=heads, max_size=heads))
-    encoding = QuadraticEncoding(centers, torch.tensor(alphas, dtype=torch.float64))
+    encoding = Encoding.of("quadratic", centers, torch.tensor(alphas, dtype=torch.float64))
     torch.manual_seed(draw(st.integers(0, 99)))
     groups = draw(st.integers(1, 2))
     layer = MultiHeadSelfAttention(2, 2, encoding, groups=groups, padding=padding, sites=sites, dtype=dtype)
@@ -58,7 +58,7 @@ def test_soft_attention_is_the_dense_softmax(engine, axes):
 
 def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
     """Planted: a centre moved by 1e-9 pixels."""
-    encoding = QuadraticEncoding(torch.tensor([[0.3, -0.2]], dtype=torch.float64), 0.5)
+    encoding = Encoding.of("quadratic", torch.tensor([[0.3, -0.2]], dtype=torch.float64), 0.5)
     layer = MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64).requires_grad_(False)
     image = torch.randn(1, 1, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = layer(image)
@@ -72,7 +72,9 @@ def test_the_soft_bound_rejects_a_centre_that_is_slightly_off():
 def test_slabs_that_read_a_part_of_the_axis_are_the_dense_softmax(alpha, side):
     """Centres beyond both borders too."""
     centers = torch.tensor([[0.4], [-3.0], [150.5], [-190.25], [300.0], [-1e4]], dtype=torch.float64)
-    layer = MultiHeadSelfAttention(2, 3, QuadraticEncoding(centers, alpha), dtype=torch.float64).requires_grad_(False)
+    layer = MultiHeadSelfAttention(2, 3, Encoding.of("quadratic", centers, alpha), dtype=torch.float64).requires_grad_(
+        False
+    )
     image = torch.randn(2, 2, side, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = set_engine(layer, "dense")(image)
     assert_same(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
@@ -236,7 +238,9 @@ def test_heads_that_become_trained_have_gradients():
 def test_gradients_are_those_of_the_dense_softmax(engine, axes):
     """With respect to centres, alpha, values, outputs, bias and image; `gradcheck` against differences as well."""
     torch.manual_seed(axes)
-    encoding = QuadraticEncoding(torch.randn(3, axes, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.1)
+    encoding = Encoding.of(
+        "quadratic", torch.randn(3, axes, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.1
+    )
     layer = MultiHeadSelfAttention(2, 3, encoding, d_head=4, dtype=torch.float64)
     image = torch.randn(1, 2, *(4, 3, 2)[:axes], dtype=torch.float64, requires_grad=True)
     names = [name for name, _ in layer.named_parameters()]

@@ -9,7 +9,7 @@ import torch
 from licences.softmaxes import bounds_a_soft_mean
 from mpmath import mp, mpf
 
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.attention.arithmetic import arithmetics
 from conv2attn.attention.features import score_error
 from conv2attn.attention.recipe import score_dtype
@@ -88,7 +88,7 @@ def test_what_heads_read_stays_within_the_bound(dtype, engine, center, sides):
     random = torch.Generator().manual_seed(0)
     (arithmetic,) = arithmetics(engine, dtype, "cpu")
     for alpha in ALPHAS:
-        encoding = QuadraticEncoding([list(center)], torch.tensor([alpha]))
+        encoding = Encoding.of("quadratic", [list(center)], torch.tensor([alpha]))
         layer = MultiHeadSelfAttention(1, 1, encoding, value=False, bias=False, engine=engine).to(dtype)
         layer.output.data.fill_(1)
         operators = layer.encoding.operators()

@@ -8,7 +8,7 @@ from equivalence.planted import permuted, split, taps, ulp
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import GeneralisedEncoding
+from conv2attn.attention import Encoding
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -18,7 +18,7 @@ def generalised(conv, sharpness, move=0.0, angle=0.7):
     axes = len(sharpness)
     turn = torch.matrix_exp(angle * (torch.ones(axes, axes).triu(1) - torch.ones(axes, axes).tril(-1)))
     root = turn @ torch.diag(torch.tensor(sharpness)) @ turn.T
-    layer.encoding = GeneralisedEncoding(layer.encoding.center.detach() + move, root.to(conv.weight.dtype))
+    layer.encoding = Encoding.of("generalised", layer.encoding.center.detach() + move, root.to(conv.weight.dtype))
     return layer.prepare()
 
 

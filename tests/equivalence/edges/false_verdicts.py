@@ -9,7 +9,7 @@ from commands import call, save_residual
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.basis import Padding
 from conv2attn.equivalence import certify
 from conv2attn.errors import UsageError
@@ -54,7 +54,7 @@ def test_heads_that_cancel_may_overflow_where_the_convolution_does_not():
     original = convolution(bias=False)
     converted = conv2attn.convert(original)
     twice = torch.cat([converted.encoding.center.detach(), converted.encoding.center.detach()[:1].repeat(2, 1)])
-    converted.encoding = QuadraticEncoding(twice, 128.0)
+    converted.encoding = Encoding.of("quadratic", twice, 128.0)
     converted.heads = len(twice)
     weights = converted.weights
     huge = torch.full_like(weights.stored[:1], 3e38)

@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.attention.encodings import (
-    ENCODINGS,
-    HARD_ENCODINGS,
-    GeneralisedEncoding,
-    LearnedEncoding,
-    SinusoidalEncoding,
-)
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.basis import FAMILIES, HARD_FAMILIES
 from conv2attn.equivalence import certify, maps
 from conv2attn.verdicts import Strength, Verdict
 
@@ -226,9 +220,9 @@ def test_a_head_with_a_factor_of_zeros_leaks_nothing(name, which):
 
 
 OTHER_ENCODINGS = {
-    "generalised": lambda: GeneralisedEncoding([[-1.0], [0.0], [1.0]]),
-    "learned": lambda: LearnedEncoding(3, (7,), 4),
-    "sinusoidal": lambda: SinusoidalEncoding(3, 1, 4),
+    "generalised": lambda: Encoding.of("generalised", [[-1.0], [0.0], [1.0]]),
+    "learned": lambda: Encoding.of("learned", 3, (7,), 4),
+    "sinusoidal": lambda: Encoding.of("sinusoidal", 3, 1, 4),
 }
 
 
@@ -238,7 +232,7 @@ def test_other_encodings_are_not_known_to_be_hard(kind):
     layer.encoding = OTHER_ENCODINGS[kind]()
     row = certify(LINE, layer, input_size=(2, 7)).rows[0]
     assert (row.verdict, row.decisive.code) == (Verdict.UNSUPPORTED, "C2A101")
-    assert {*OTHER_ENCODINGS, *HARD_ENCODINGS} == {*ENCODINGS}
+    assert {*OTHER_ENCODINGS, *HARD_FAMILIES} == {*FAMILIES}
 
 
 def test_attention_that_depends_on_the_content_is_unsupported():

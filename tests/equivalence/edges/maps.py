@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import MultiHeadSelfAttention, QuadraticEncoding
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.basis import Padding, Sites
 from conv2attn.verdicts import Verdict
 
@@ -247,7 +247,9 @@ def test_one_ulp_of_a_factor_is_seen_in_every_format():
 
 def attending(original, value, output):
     """Attention with these factors, heads first, all on one pixel."""
-    encoding = QuadraticEncoding(torch.zeros(len(value), 1), conv2attn.convert(original).encoding.alpha[0].item())
+    encoding = Encoding.of(
+        "quadratic", torch.zeros(len(value), 1), conv2attn.convert(original).encoding.alpha[0].item()
+    )
     options = {"d_head": value.shape[1], "value": True, "output": True, "bias": False, "dtype": original.weight.dtype}
     layer = MultiHeadSelfAttention(original.in_channels, original.out_channels, encoding, **options)
     layer.value, layer.output = (nn.Parameter(each.permute(1, 2, 0).clone()) for each in (value, output))

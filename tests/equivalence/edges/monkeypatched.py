@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize, prune
 
 import conv2attn
-from conv2attn.attention import EnumeratedEncoding, MultiHeadSelfAttention, QuadraticEncoding
-from conv2attn.basis import Padding, Sites
+from conv2attn.attention import Encoding, MultiHeadSelfAttention
+from conv2attn.basis import Padding, QuadraticSoftmax, Sites
 from conv2attn.equivalence import certify
 from conv2attn.verdicts import Verdict
 
@@ -20,7 +20,7 @@ with torch.random.fork_rng():
     ORIGINAL = nn.Conv2d(4, 6, 3, padding=1)
 
 
-class Loose(QuadraticEncoding):
+class Loose(Encoding):
     """An encoding that looks quadratic and is not."""
 
     def operators(self):
@@ -31,7 +31,7 @@ class OtherAttention(MultiHeadSelfAttention):
     """Attention of another class."""
 
 
-class OtherEnumeration(EnumeratedEncoding):
+class OtherEncoding(Encoding):
     """An encoding of another class."""
 
 
@@ -75,7 +75,7 @@ def unregistered(place, name):
 
 def few_heads(layer):
     encoding = layer.encoding
-    layer.encoding = QuadraticEncoding(encoding.center.detach()[:4], encoding.alpha.detach()[:4])
+    layer.encoding = Encoding.of("quadratic", encoding.center.detach()[:4], encoding.alpha.detach()[:4])
 
 
 PATCHES = {
@@ -88,9 +88,7 @@ PATCHES = {
     "count of the sites": held("sites", "count", same),
     "the class of the layer": lambda layer: setattr(layer, "__class__", OtherAttention),
     "the class of the encoding": lambda layer: setattr(layer.encoding, "__class__", Loose),
-    "another encoding": lambda layer: setattr(
-        layer, "encoding", OtherEnumeration(layer.encoding.center.detach(), 128.0)
-    ),
+    "another encoding": lambda layer: setattr(layer, "encoding", OtherEncoding(layer.encoding.operators())),
     "the class of the padding": lambda layer: setattr(
         layer, "image_padding", OtherPadding(layer.image_padding.before, layer.image_padding.after)
     ),
@@ -134,7 +132,7 @@ CLASSES = {
     "a wrapped method": (MultiHeadSelfAttention, "forward", wraps(ITSELF)(lambda self, image: ITSELF(self, image))),
     "a property": (MultiHeadSelfAttention, "has_content", property(lambda self: False)),
     "a callable object": (MultiHeadSelfAttention, "why_engine", Callable()),
-    "a static method": (QuadraticEncoding, "scores", staticmethod(lambda grid, rows, dtype: 0)),
+    "a static method": (QuadraticSoftmax, "scores", staticmethod(lambda grid, rows, dtype: 0)),
     "a class method": (Sites, "everywhere", classmethod(lambda cls, axes: cls((1,) * axes, (0,) * axes, (0,) * axes))),
     "an addition to our class": (Padding, "more", lambda self: self),
 }

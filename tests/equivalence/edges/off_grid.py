@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import conv2attn
-from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.equivalence import certify
 from conv2attn.errors import GeometryError
@@ -18,7 +18,7 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 HOLDS, REFUTED, UNDECIDED, UNSUPPORTED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.UNSUPPORTED
 
 
-def less_padded(original, before, after, mode, encoding=QuadraticEncoding):
+def less_padded(original, before, after, mode, encoding="quadratic"):
     """The conversion with so much less padding on either end of each axis, and queries that stay where they were."""
     converted = conv2attn.convert(original)
 
@@ -28,8 +28,7 @@ def less_padded(original, before, after, mode, encoding=QuadraticEncoding):
     padding, sites = converted.image_padding, converted.sites
     converted.image_padding = Padding(less(padding.before, before), less(padding.after, after), mode, padding.spacing)
     converted.sites = Sites(sites.stride, less(sites.before, before), less(sites.after, after))
-    if encoding is EnumeratedEncoding:
-        converted.encoding = EnumeratedEncoding(converted.encoding.center.detach(), converted.encoding.alpha.detach())
+    converted.encoding = Encoding.of(encoding, *converted.encoding.operators().values)
     return converted
 
 
@@ -73,7 +72,7 @@ def test_no_verdict_on_heads_off_the_grid_contradicts_small_sizes(pairs):
         assert found.verdict is not (REFUTED if same else HOLDS), found
 
 
-def stray(kernel, less, mode, encoding=QuadraticEncoding, channels=(2, 3), **options):
+def stray(kernel, less, mode, encoding="quadratic", channels=(2, 3), **options):
     """A pair of which the second has less padding."""
 
     def make():
@@ -100,7 +99,7 @@ STRAYS = {
 }
 
 
-BY_ENUMERATION = {"encoding": EnumeratedEncoding, "channels": (1, 1)}
+BY_ENUMERATION = {"encoding": "enumerated", "channels": (1, 1)}
 
 
 ENUMERATED = {  # E8 of the errata: below the last row the nearest t is that of the last pixel of all
@@ -127,7 +126,7 @@ def test_an_enumeration_off_the_grid_picks_the_nearest_in_its_own_order(rows, na
     assert rows["enumerated", name].part("geometry").verdict is ENUMERATED[name][1], rows["enumerated", name]
 
 
-@pytest.mark.parametrize("encoding", [QuadraticEncoding, EnumeratedEncoding])
+@pytest.mark.parametrize("encoding", ["quadratic", "enumerated"])
 def test_unpadded_heads_on_one_axis_are_replicate_padding(encoding):
     original = convolution(nn.Conv1d, (1, 1), 3, padding_mode="replicate")
     layer = less_padded(original, (1,), (1,), "zeros", encoding)

@@ -9,7 +9,7 @@ from attentions import EVERY, LINE, OFFSETS, hard
 from click.testing import CliRunner
 
 from conv2attn import MultiHeadSelfAttention, check_span, convert, heads
-from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.cli import main
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.verdicts import Strength, Verdict
@@ -38,7 +38,7 @@ def test_facts_of_a_hard_layer_whose_attention_would_not_fit():
 
 
 def test_memory_is_that_of_a_chunk_and_of_a_few_rows():
-    layer = MultiHeadSelfAttention(1, 1, QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
+    layer = MultiHeadSelfAttention(1, 1, Encoding.of("quadratic", torch.tensor(OFFSETS, dtype=torch.float32), 0.9))
     check_span(layer, grid=(8, 8))
     whole = 8 * 9 * (24 * 24) ** 2
     tracemalloc.start()

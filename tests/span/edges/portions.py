@@ -8,7 +8,7 @@ import torch
 from attentions import EVERY, LINE, OFFSETS, hard, soft
 
 from conv2attn import MultiHeadSelfAttention, convert
-from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.span import patterns as module
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check
@@ -19,8 +19,10 @@ from conv2attn.span.targets import shifts
 CUBE = [(-1, 0, 2), (0, 0, 0), (1, 3, -1)]
 
 
-def layer_of(offsets, alpha, dtype, kind=QuadraticEncoding):
-    return MultiHeadSelfAttention(1, 1, kind(torch.tensor(offsets, dtype=torch.float32), alpha), dtype=dtype)
+def layer_of(offsets, alpha, dtype, kind="quadratic"):
+    return MultiHeadSelfAttention(
+        1, 1, Encoding.of(kind, torch.tensor(offsets, dtype=torch.float32), alpha), dtype=dtype
+    )
 
 
 LAYERS = {
@@ -49,13 +51,17 @@ def test_the_keys_of_offsets_are_those_of_the_softmax(name):
 
 def test_only_exact_scores_tell_the_nearest_key():
     grid = read_array("grid", hard((4, 5), OFFSETS), grid=(4, 5), dimensions=2, memory_limit=2**20).grid
+
+    def read(offsets, alpha, kind="quadratic"):
+        return keys_read(layer_of(offsets, alpha, torch.float32, kind).encoding.operators(), grid, torch.float32)
+
     beyond = [(-4, 9), (0, 0)]
-    assert keys_read(layer_of(beyond, 128.0, torch.float32).encoding, grid, torch.float32) is not None
-    assert keys_read(layer_of(beyond, 105.3, torch.float32).encoding, grid, torch.float32) is None
-    assert keys_read(layer_of(beyond, 128.0, torch.float32, EnumeratedEncoding).encoding, grid, torch.float32) is None
-    assert keys_read(layer_of(beyond, 64.0, torch.float32).encoding, grid, torch.float32) is None
-    assert keys_read(layer_of([(0, 4000)], 128.0, torch.float32).encoding, grid, torch.float32) is not None
-    assert keys_read(layer_of([(0, 5000)], 128.0, torch.float32).encoding, grid, torch.float32) is None
+    assert read(beyond, 128.0) is not None
+    assert read(beyond, 105.3) is None
+    assert read(beyond, 128.0, "enumerated") is None
+    assert read(beyond, 64.0) is None
+    assert read([(0, 4000)], 128.0) is not None
+    assert read([(0, 5000)], 128.0) is None
 
 
 def figures(found, name):

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from torch import nn
 
 from conv2attn import MultiHeadSelfAttention, convert, recover
-from conv2attn.attention import EnumeratedEncoding, QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.span.layers import read_layer
@@ -119,11 +119,11 @@ def test_recovered_modules_compute_the_same(conv):
 WITHIN = Sites((1, 1), (1, 0), (1, 1))
 
 
-def hard_layer(padding, encoding=QuadraticEncoding, sites=WITHIN):
+def hard_layer(padding, encoding="quadratic", sites=WITHIN):
     """A hard layer of integers with any padding and sites."""
     centers = torch.tensor([[-1, 0], [0, 0], [1, 1]], dtype=torch.float64)
     layer = MultiHeadSelfAttention(
-        2, 3, encoding(centers, 1024.0), value=False, dtype=torch.float64, padding=padding, sites=sites
+        2, 3, Encoding.of(encoding, centers, 1024.0), value=False, dtype=torch.float64, padding=padding, sites=sites
     )
     with torch.no_grad():
         for parameter in (layer.output, layer.bias):
@@ -230,7 +230,7 @@ def test_soft_transposed_and_unpadded_layers_have_a_nearest_convolution():
     found = recover(softened(30.0, transposed), grid=(4, 5))
     assert isinstance(found.module, nn.ConvTranspose2d)
     assert found.share > 1 - 1e-9
-    encoding = QuadraticEncoding(torch.tensor(OFFSETS, dtype=torch.float64), 30.0)
+    encoding = Encoding.of("quadratic", torch.tensor(OFFSETS, dtype=torch.float64), 30.0)
     bare = recover(MultiHeadSelfAttention(2, 3, encoding, dtype=torch.float64), grid=(5, 6))
     assert bare.module.padding_mode == "replicate"
     assert bare.share > 1 - 1e-9
@@ -246,7 +246,7 @@ TWICE, EVERYWHERE = Padding((1, 1), (1, 1), spacing=(2, 1)), Sites.everywhere(2)
 REFUSED = [
     (lambda: hard_layer(TWICE, sites=Sites((2, 1), (1, 0), (1, 1))), {}, UnsupportedError, "strided"),
     (lambda: hard_layer(Padding((5, 1), (5, 1), spacing=(2, 1))), {}, UnsupportedError, "further than .* by 3"),
-    (lambda: hard_layer(Padding.none(2), EnumeratedEncoding, EVERYWHERE), {}, UnsupportedError, "enumerated"),
+    (lambda: hard_layer(Padding.none(2), "enumerated", EVERYWHERE), {}, UnsupportedError, "enumerated"),
     (lambda: hard_layer(Padding((1, 1), (1, 1)), sites=EVERYWHERE), {}, UnsupportedError, "zeros padding"),
     (lambda: softened(1.0), {"grid": (1, 2), "kernel_size": 9}, UsageError, "no query"),
     (lambda: softened(1.0), {"kernel_size": (3,)}, UsageError, "C2A504"),

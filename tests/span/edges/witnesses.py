@@ -10,7 +10,7 @@ from checker import confirms_counting, confirms_dual, confirms_holds
 from confirmation import confirm
 
 from conv2attn import MultiHeadSelfAttention, check_span
-from conv2attn.attention import QuadraticEncoding
+from conv2attn.attention import Encoding
 from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check
@@ -50,7 +50,7 @@ def test_the_heads_of_e2_at_ln_2_are_decided_exactly():
 def test_the_uncertainty_of_a_float64_layer_covers_its_distance_from_the_ideal():
     """At alpha = m ln 2 and centres on pixels, every weight is a power of two over their sum."""
     for power in (1, 26, 60):
-        encoding = QuadraticEncoding(torch.tensor(LINE, dtype=torch.float64), power * float(np.log(2)))
+        encoding = Encoding.of("quadratic", torch.tensor(LINE, dtype=torch.float64), power * float(np.log(2)))
         attention = read_layer("ideal", MultiHeadSelfAttention(1, 1, encoding, dtype=torch.float64), (7,), 2**24)
         block, largest = attention.read(0, np.arange(7)), 0
         for head, query in np.ndindex(3, 7):

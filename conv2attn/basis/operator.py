@@ -1,0 +1,90 @@
+"""The base of all families of token-mixing operators, and what engines and checks ask of a family."""
+
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import torch
+from torch import Tensor
+
+from conv2attn.basis.numbers import Numbers
+from conv2attn.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from conv2attn.basis.grid import AttentionGrid
+    from conv2attn.basis.operators.quadratic import QuadraticSoftmax
+
+
+class Operator:
+    """A family of operators `P_k`. The answers here are those of a family that promises nothing.
+
+    What a family computes are rules (`as_matrix`, `apply`, ...); what it is, it says here, so that no engine asks for
+    its class.
+
+    `reads_content`: whether the operators depend on the image.
+    `is_separable`: whether scores are a sum over the axes, of which `axis_scores` gives the terms.
+    `has_features`: whether scores are inner products of `features` of the query and of the key.
+    `is_stationary`: whether a score depends on the displacement alone, and not on the grid.
+    `reads_nearest`: whether a one-hot head with its target off the grid reads the key nearest to it.
+    """
+
+    reads_content: ClassVar[bool] = False
+    is_separable: ClassVar[bool] = False
+    has_features: ClassVar[bool] = False
+    is_stationary: ClassVar[bool] = False
+    reads_nearest: ClassVar[bool] = False
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.has_none("heads")
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The tensors from which `numbers` is read; none where nothing depends on their values."""
+        return ()
+
+    def numbers(self) -> Numbers:
+        """Centres and sharpness as Python numbers: reads the values, which synchronises an accelerator."""
+        return Numbers()
+
+    @property
+    def centers(self) -> Tensor | None:
+        """The centre of each head in pixels, (heads, axes), from which its target follows; None without centres."""
+        return None
+
+    @property
+    def isotropic(self) -> "QuadraticSoftmax | None":
+        """These heads as quadratic ones, over the same tensors, if scores are `-alpha |delta - centre|^2`."""
+        return None
+
+    def precision(self) -> Tensor | None:
+        """P of each head, (heads, axes, axes), if scores are `-1/2 (delta - centre)^T P (delta - centre)`: float64."""
+        return None
+
+    def scores(self, grid: "AttentionGrid", queries: Tensor, dtype: torch.dtype, image: Tensor | None = None) -> Tensor:
+        """The scores of some queries, (batch or 1, heads, queries, keys); `image` is the padded one."""
+        self.has_none("scores")
+
+    def on(self, grid: "AttentionGrid") -> "Operator":
+        """A family with the same `axis_scores` on this grid, made ready for it.
+
+        Raises:
+            GeometryError: it does not serve the grid (C2A121).
+        """
+        return self
+
+    def axis_scores(
+        self, displacement: Tensor, axis: int, dtype: torch.dtype, heads: list[int] | None = None
+    ) -> Tensor:
+        """The part of `axis` in the scores, (heads, *displacement.shape).
+
+        With `heads`, `displacement` may differ from one of them to the next: its first axis is then theirs, or 1.
+        """
+        self.has_none("axis_scores")
+
+    def features(self, grid: "AttentionGrid", dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Features of queries (1, heads, queries, width) and keys (1, 1, keys, width), coordinates centred."""
+        self.has_none("features")
+
+    def has_none(self, what: str) -> NoReturn:
+        """Refuses a question that the family does not answer (C2A110)."""
+        raise UnsupportedError("C2A110", f"{type(self).__name__} has no {what}")
