@@ -119,7 +119,7 @@ def test_larger_tables_keep_what_they_knew():
     with pytest.raises(GeometryError, match="positions are learned up to 2"):
         small.attention(sides=(4, 4))
     grown = encoding.resized((6, 7), "grow")
-    assert grown.reach == (5, 6)
+    assert grown.operators().reach == (5, 6)
     assert torch.equal(small.attention(sides=(3, 4)), layer_with(grown).attention(sides=(3, 4)))
     far, edge = ([score(grown, h, s) for h in range(2)] for s in ([5, -6], [2, -3]))
     assert far == pytest.approx(edge)
@@ -204,7 +204,6 @@ def test_trained_chunks_are_the_whole_and_are_not_held(kind, content):
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes):
-    from conv2attn.attention.engines.sdpa import features
     from conv2attn.attention.features import score_error
 
     torch.manual_seed(axes)
@@ -212,7 +211,7 @@ def test_absolute_features_of_quadratic_forms_stay_within_their_bound(axes):
     grid = AttentionGrid((side,) * axes, Sites.everywhere(axes))
     for scale in (0.1, 1.0, 10.0):
         operators = Encoding.of("generalised", 3 * torch.randn(4, axes), scale * torch.randn(4, axes, axes)).operators()
-        asking, keys = features(operators, grid, torch.float32)
+        asking, keys = operators.features(grid, torch.float32)
         found = (asking @ keys.mT)[0].double()
         exact = operators.scores(grid, grid.every_query(), torch.float64)[0]
         off = (found - found[..., :1]) - (exact - exact[..., :1])
