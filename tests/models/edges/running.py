@@ -108,7 +108,7 @@ def test_options_reach_layers_and_calls(options):
     for layer in attention_layers(network).values():
         assert layer.encoding.alpha.requires_grad == options.get("trainable", False)
         assert layer.encoding.alpha[0] == options.get("alpha", 128)
-        assert type(layer.encoding).__name__.lower().startswith(options.get("encoding", "quadratic"))
+        assert layer.encoding.family.name == options.get("encoding", "quadratic")
 
 
 def test_a_trainable_network_learns_its_positions():
