@@ -102,9 +102,7 @@ def transformed_layers(before: nn.Module, after: nn.Module, images: Tensor) -> t
         distances = (heads_after.center - heads_before.center).detach().norm(dim=1)
         moved = float(distances.mean()), float(distances.max())
         rows.append(
-            TransformedLayer(
-                name, layer.heads, float(heads_after.alpha.detach().mean()), moved, content_shares[name]
-            )
+            TransformedLayer(name, layer.heads, float(heads_after.alpha.detach().mean()), moved, content_shares[name])
         )
     return tuple(rows)
 
