@@ -11,7 +11,7 @@ from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators import (
     FAMILIES,
-    HARD_FAMILIES,
+    Centered,
     Chebyshev,
     Combination,
     Composition,
@@ -37,6 +37,7 @@ from conv2attn.basis.operators import (
     combine,
     cut_softmax,
     entries,
+    hard_families,
     inner_products,
     offsets,
     output_sides,
@@ -48,10 +49,10 @@ from conv2attn.basis.weights import Weights, taps_of, turned
 
 __all__ = [
     "FAMILIES",
-    "HARD_FAMILIES",
     "MODES",
     "AttentionGrid",
     "Basis",
+    "Centered",
     "Chebyshev",
     "Combination",
     "Composition",
@@ -97,6 +98,7 @@ __all__ = [
     "entries",
     "evaluate",
     "gcn",
+    "hard_families",
     "inner_products",
     "merged",
     "offsets",

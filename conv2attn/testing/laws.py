@@ -11,6 +11,7 @@ from conv2attn.basis import (
     Composition,
     Operator,
     Padding,
+    Positions,
     QuadraticSoftmax,
     Shift,
     Sides,
@@ -38,6 +39,11 @@ def relative_error(operator: object, sides: Sides) -> float:
 
 
 @relative_error.register
+def _(operator: Positions, sides: Sides) -> float:
+    return 2 * gamma(math.prod(sides) + 1, UNIT_ROUNDOFF)
+
+
+@relative_error.register
 def _(operator: QuadraticSoftmax, sides: Sides) -> float:
     reach = max(sides) + operator.center.abs().max().item()
     score = 5 * UNIT_ROUNDOFF * operator.alpha.abs().max().item() * len(sides) * reach**2
@@ -55,11 +61,20 @@ def _(operator: Composition, sides: Sides) -> float:
     return total
 
 
+@singledispatch
 def is_exact(operator: Operator) -> bool:
     """Whether the entries of `operator` are whole numbers."""
-    if isinstance(operator, Composition):
-        return all(map(is_exact, operator.factors))
-    return not isinstance(operator, QuadraticSoftmax)
+    return True
+
+
+@is_exact.register
+def _(operator: Positions) -> bool:
+    return False
+
+
+@is_exact.register
+def _(operator: Composition) -> bool:
+    return all(map(is_exact, operator.factors))
 
 
 def scale(operator: Operator, sides: Sides, image: Tensor) -> float:
@@ -148,16 +163,29 @@ def shape_of_batches_is_kept(operator: Operator, sides: Sides, image: Tensor) ->
 
 def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> None:
     """The rows of a softmax are probabilities, and those of a shift, a padding or a selection are one-hot or zero."""
-    matrix = as_matrix(operator, sides)
-    if isinstance(operator, Shift | Padding | Sites):
-        require(bool(((matrix == 0) | (matrix == 1)).all()), f"{operator} weighs a pixel")
-        require(bool((matrix.sum(-1) <= 1).all()), f"{operator} reads two pixels at once")
-    if isinstance(operator, QuadraticSoftmax):
-        keys = matrix.shape[-1]
-        ones = torch.ones(matrix.shape[:2], dtype=torch.float64)
-        assert_same(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
-        tiny = torch.finfo(matrix.dtype).tiny
-        require(bool(((matrix == 0) | (matrix >= tiny)).all()), f"{operator} has a negative or a subnormal weight")
+    check_rows(operator, as_matrix(operator, sides))
+
+
+@singledispatch
+def check_rows(operator: Operator, matrix: Tensor) -> None:
+    """What is known of the rows of the matrix of every such operator."""
+
+
+@check_rows.register(Shift)
+@check_rows.register(Padding)
+@check_rows.register(Sites)
+def _(operator: Operator, matrix: Tensor) -> None:
+    require(bool(((matrix == 0) | (matrix == 1)).all()), f"{operator} weighs a pixel")
+    require(bool((matrix.sum(-1) <= 1).all()), f"{operator} reads two pixels at once")
+
+
+@check_rows.register
+def _(operator: Positions, matrix: Tensor) -> None:
+    keys = matrix.shape[-1]
+    ones = torch.ones(matrix.shape[:2], dtype=torch.float64)
+    assert_same(matrix.sum(-1), ones, softmax_error(keys, "float64") + gamma(keys, UNIT_ROUNDOFF))
+    tiny = torch.finfo(matrix.dtype).tiny
+    require(bool(((matrix == 0) | (matrix >= tiny)).all()), f"{operator} has a negative or a subnormal weight")
 
 
 LAWS: list[Law] = [

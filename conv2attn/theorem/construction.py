@@ -12,7 +12,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.layer import plain_copy
-from conv2attn.basis import HARD_FAMILIES, Offset, Weights, as_basis, offsets
+from conv2attn.basis import Offset, Weights, as_basis, hard_families, offsets
 from conv2attn.bounds import auto_alpha
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
 from conv2attn.framework import reduce
@@ -92,8 +92,8 @@ def heads_for(
     """
     if content not in ("none", "silent"):
         raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'")
-    if encoding not in HARD_FAMILIES:
-        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(HARD_FAMILIES)}")
+    if encoding not in hard_families():
+        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(hard_families())}")
     weight = convolution.weight
     targets = torch.tensor(offsets, device=weight.device)
     centers = targets.to(position_dtype(weight.dtype))

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import conv2attn.basis
 from conv2attn.basis import (
+    FAMILIES,
     AttentionGrid,
     Composition,
     Dense,
@@ -86,6 +87,24 @@ def test_operators_obey_the_laws(kind, law):
         law(operator, sides, image)
 
     check()
+
+
+HEADS = {
+    "quadratic": lambda axes: (torch.randn(2, axes).double(), [0.2, 3.0]),
+    "enumerated": lambda axes: (torch.randn(2, axes).double(), [0.2, 3.0]),
+    "generalised": lambda axes: (torch.randn(2, axes).double(), torch.randn(2, axes, axes).double()),
+    "learned": lambda axes: (2, (4, 5, 3)[:axes], 4),
+    "sinusoidal": lambda axes: (2, axes, 4),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_every_family_of_heads_obeys_the_laws(family, law):
+    torch.manual_seed(0)
+    for sides in ((4,), (3, 4), (2, 1, 3)):
+        heads = FAMILIES[family].of(*HEADS[family](len(sides)))
+        law(heads, sides, torch.randint(-8, 9, (2, *sides)).double())
 
 
 def test_a_law_rejects_an_operator_that_is_not_its_matrix(monkeypatch):

@@ -21,7 +21,7 @@ def decide(question: Question) -> Run | str:
         return offsets
     if stray := question.stray(offsets):
         if not question.basis.operators.reads_nearest:
-            return f"{stray}, where this encoding wraps around"
+            return f"{stray}, where heads of this family need not read the nearest key"
         if question.traced:
             return stray
     limit = min(question.memory_limit, CACHED) if question.device.type == "cpu" else question.memory_limit

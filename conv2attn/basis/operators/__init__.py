@@ -24,14 +24,15 @@ FAMILIES: dict[str, type[Positions]] = {
     for family in (QuadraticSoftmax, EnumeratedSoftmax, GeneralisedSoftmax, LearnedSoftmax, SinusoidalSoftmax)
 }
 """Every family of heads that attend by position, by its name in plans of files, in options and on the command line."""
-HARD_FAMILIES: dict[str, type[Centered]] = {
-    name: family for name, family in FAMILIES.items() if issubclass(family, Centered)
-}
-"""Those that tend to the shifts of a convolution as they sharpen, so that one converts into them."""
+
+
+def hard_families() -> dict[str, type[Centered]]:
+    """The families that tend to the shifts of a convolution as they sharpen, so that one converts into them."""
+    return {name: family for name, family in FAMILIES.items() if issubclass(family, Centered)}
+
 
 __all__ = [
     "FAMILIES",
-    "HARD_FAMILIES",
     "Centered",
     "Chebyshev",
     "Combination",
@@ -60,6 +61,7 @@ __all__ = [
     "combine",
     "cut_softmax",
     "entries",
+    "hard_families",
     "inner_products",
     "offsets",
     "output_sides",

@@ -82,6 +82,9 @@ class Positions(Operator, ABC):
 class Centered(Positions):
     """Heads with a centre and a sharpness each, which tend to shifts as the sharpness grows.
 
+    Where the centre is a key, that key scores highest, and every other one scores less by at least alpha: with a
+    sharpness from which their weights vanish, these heads are the taps of a convolution.
+
     Args:
         center: in pixels, (heads, axes).
         alpha: sharpness, in inverse squared pixels, (heads).

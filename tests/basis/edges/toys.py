@@ -1,5 +1,12 @@
 """A member added to an open set is found by everything that reads the set."""
 
+import math
+import re
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import ClassVar, final
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +15,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.basis import MODES, Padding
+from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
+from conv2attn.basis import FAMILIES, MODES, Centered, Padding
 from conv2attn.basis.padding import Mode
-from conv2attn.errors import GeometryError
+from conv2attn.errors import EngineError, GeometryError
+from conv2attn.testing import LAWS
+from conv2attn.testing.laws import rows_are_probabilities
 from conv2attn.testing.operators import paddings
 from conv2attn.verdicts import Verdict
 
@@ -47,3 +57,117 @@ def test_a_convolution_of_a_new_padding_mode_converts_and_is_compared(mirror):
     reflected.load_state_dict(layer.state_dict())
     assert conv2attn.certify(layer, reflected, input_size=(2, 5, 6)).verdict is Verdict.REFUTED
     assert conv2attn.certify(layer, conv2attn.convert(convolution), input_size=(2, 5, 6)).verdict is Verdict.HOLDS
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Cone(Centered):
+    """Scores fall with the distance from the centre, not with its square: `-alpha |k - q - center|`."""
+
+    name: ClassVar[str] = "cone"
+    is_stationary: ClassVar[bool] = True
+    d_position: ClassVar[int] = 1
+
+    def scores(self, grid, queries, dtype, image=None):
+        away = grid.displacement_rows(queries)[None] - self.center.to(dtype)[:, None, None]
+        return -self.alpha.to(dtype)[:, None, None] * away.norm(dim=-1)[None]
+
+    def directed_scores(self, toward, grid, queries):
+        return toward * grid.displacement_rows(queries).to(toward).norm(dim=-1)
+
+
+@pytest.fixture
+def cone(monkeypatch):
+    """A family of heads that the package has not."""
+    monkeypatch.setitem(FAMILIES, "cone", Cone)
+
+
+def soft_layer():
+    torch.manual_seed(0)
+    encoding = Encoding.of("cone", [[0.3, -1.2], [1.0, 0.0]], torch.tensor([0.5, 2.0]).double())
+    return MultiHeadSelfAttention(2, 3, encoding.double(), dtype=torch.float64)
+
+
+def test_a_family_of_heads_is_one_line_of_its_table(cone):
+    layer, image = soft_layer(), torch.randn(1, 2, 3, 4, dtype=torch.float64)
+    assert repr(layer.encoding) == "Encoding(cone, heads=2, dimensions=2, alpha=0.5..2)"
+    centers, alphas = layer.encoding.center.tolist(), layer.encoding.alpha.tolist()
+    places = list(product(range(3), range(4)))
+    for head, (center, alpha) in enumerate(zip(centers, alphas, strict=True)):
+        for query, row in zip(places, layer.attention(sides=(3, 4))[0, head].tolist(), strict=True):
+            away = [math.dist((key[0] - query[0], key[1] - query[1]), center) for key in places]
+            weights = [math.exp(-alpha * (each - min(away))) for each in away]
+            assert row == pytest.approx([weight / sum(weights) for weight in weights])
+    mixed = torch.einsum("hqk,ck->hqc", layer.attention(sides=(3, 4))[0], image[0].flatten(1))
+    expected = torch.einsum("hqc,hoc->oq", mixed, layer.weights.taps()) + layer.bias[:, None]
+    assert layer.which_engine(image) == "dense"
+    torch.testing.assert_close(layer(image)[0].flatten(1), expected)
+
+
+def test_engines_that_do_not_know_a_family_refuse_it(cone):
+    layer, image = soft_layer(), torch.randn(1, 2, 3, 4, dtype=torch.float64)
+    reasons = {
+        "conv": "alpha = 0.5 is not one-hot",
+        "gather": "alpha = 0.5 is not one-hot",
+        "separable": "not a sum over the axes",
+        "sdpa": "no inner product",
+    }
+    assert {*reasons, "auto", "dense", "measured"} == {*ENGINES}
+    for engine, reason in reasons.items():
+        with pytest.raises(EngineError, match=f"C2A201 attention: engine '{engine}' is not exact here: .*{reason}"):
+            set_engine(layer, engine)(image)
+    beyond = MultiHeadSelfAttention(1, 1, Encoding.of("cone", [[0.0, 2.0]], 256.0), engine="gather")
+    with pytest.raises(EngineError, match=r"head 0 leaves the grid .* need not read the nearest key"):
+        beyond(torch.ones(1, 1, 2, 3))
+
+
+def test_a_layer_of_a_new_family_is_stored_and_loaded(cone, tmp_path):
+    layer, image = soft_layer(), torch.randn(1, 2, 3, 4, dtype=torch.float64)
+    for trains in (True, False):
+        file = tmp_path / f"{trains}.safetensors"
+        layer.encoding.learn(trains)
+        conv2attn.save(layer, file)
+        loaded = conv2attn.load(file)
+        assert (loaded.encoding.family, loaded.encoding.alpha.requires_grad) == (Cone, trains)
+        assert torch.equal(loaded(image), layer(image))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_a_new_family_obeys_the_laws(law):
+    for sides in ((4,), (3, 4), (2, 1, 3)):
+        heads = Cone.of(torch.randn(2, len(sides), dtype=torch.float64), [0.5, 2.0])
+        law(heads, sides, torch.randint(-8, 9, (2, *sides)).double())
+
+
+def test_the_laws_reject_a_new_family_that_is_not_normalised(monkeypatch):
+    monkeypatch.setattr("torch.softmax", lambda scores, dim: scores.exp())
+    with pytest.raises(AssertionError, match="output differs in"):
+        rows_are_probabilities(Cone.of([[0.0, 0.0]], 1.0), (3, 4), torch.ones(2, 3, 4).double())
+
+
+def test_a_convolution_converts_into_a_new_family_that_sharpens(cone):
+    convolution, image = nn.Conv2d(2, 3, 3, padding=1).double(), torch.randn(2, 2, 5, 6).double()
+    layer = conv2attn.convert(convolution, encoding="cone")
+    for engine in ("auto", "conv", "gather", "dense"):
+        torch.testing.assert_close(set_engine(layer, engine)(image), convolution(image), rtol=1e-12, atol=1e-12)
+    shifts = conv2attn.check_span(layer, grid=(4, 4))
+    assert shifts.verdict is Verdict.HOLDS
+    report = conv2attn.certify(convolution, layer, input_size=(2, 5, 6))
+    assert (report.verdict, report.rows[0].decisive.code) == (Verdict.UNSUPPORTED, "C2A106")
+
+
+def test_nothing_outside_of_the_operators_asks_for_the_class_of_heads():
+    """What heads are, they say: another family would be forgotten where somebody asks for one of these."""
+    kinds = "|".join([*(family.__name__ for family in FAMILIES.values()), "ContentSoftmax", "Encoding", "Positions"])
+    of_class = rf"is(instance|subclass)\([^)]*\b({kinds}|Centered)\b"
+    asks = re.compile(rf"{of_class}|type\(\S*\) (is|in|not in|==).* ({kinds})\b")
+    package = Path(conv2attn.__file__).parent
+    assert asks.search("    if isinstance(operators, QuadraticSoftmax | LearnedSoftmax):")
+    found = [
+        f"{file.relative_to(package)}: {line.strip()}"
+        for file in package.rglob("*.py")
+        if file.relative_to(package).parts[0] != "basis"
+        for line in file.read_text().splitlines()
+        if asks.search(line)
+    ]
+    assert not found, "\n".join(found)

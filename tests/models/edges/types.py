@@ -4,7 +4,7 @@ from typing import get_args, get_overloads, get_type_hints
 
 from conv2attn import MultiHeadSelfAttention, convert, set_engine
 from conv2attn.attention import ENGINES
-from conv2attn.basis import HARD_FAMILIES
+from conv2attn.basis import hard_families
 from conv2attn.theorem import STOCK
 
 
@@ -16,6 +16,6 @@ def test_a_convolution_gives_attention_and_any_other_module_its_own_class():
 
 def test_choices_are_literals():
     hints = get_type_hints(convert)
-    assert set(get_args(hints["encoding"])) == set(HARD_FAMILIES)
+    assert set(get_args(hints["encoding"])) == set(hard_families())
     assert get_args(hints["stride_by"]) == ("queries", "pooling")
     assert set(get_args(get_type_hints(set_engine)["engine"])) == set(ENGINES)
