@@ -290,7 +290,7 @@ MUTANTS = {
         "span/weighing.py",
         "slope = self.met + per_norm * self.peak",
         "slope = self.met",
-        "tests/span/edges/witnesses.py::test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none",
+        "tests/span/edges/witnesses.py::test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding",
     ),
     "floats of exact rows decide": Mutant(
         "span/solver.py",

@@ -107,7 +107,7 @@ def written(
         if place >= 0:
             asked[place] = scale
         lift = scale // held[at].unit
-        lines += [asked, *([int(x) * lift for x in line] for line in held[at].heads.tolist())]
+        lines += [asked, *(held[at].numbers * lift).tolist()]
         lines += [dual[at]] if dual is not None else []
     return "".join(" ".join(map(str, line)) + "\n" for line in lines)
 

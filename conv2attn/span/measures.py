@@ -24,6 +24,9 @@ NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 LEVEL = 1e-12
 """Energy about the mean below this share of the whole is rounding: such a head attends evenly."""
 
+STUDENT = (63.6567, 9.9248, 5.8409, 4.6041, 4.0321, 3.7074, 3.4995, 3.3554, 3.2498, 3.1693, 3.1058, 3.0545, 3.0123)
+"""Quantiles 0.995 of Student's distribution with 1, 2, ... degrees of freedom; those of more are below 3."""
+
 
 def estimated(parts: Sequence[Sums], statistic: Callable[[Sums, int | None], Array]) -> Array:
     """A statistic of a layer with its replicates in front: (1 + replicates, ...); one image has none.
@@ -48,11 +51,9 @@ def error_of(replicates: Array) -> Array | None:
     count = len(replicates) - 1
     if count < 2:
         return None
-    from scipy.special import stdtrit
-
     without = replicates[1:]
     spread = (count - 1) / count * ((without - without.mean(0)) ** 2).sum(0)
-    return np.asarray(np.sqrt(spread) * max(1.0, float(stdtrit(count - 1, 0.995)) / 3))
+    return np.asarray(np.sqrt(spread) * (STUDENT[count - 2] / 3 if count - 2 < len(STUDENT) else 1.0))
 
 
 def crossed(own: Array, along: Array, total: Array, left_out: int | None) -> Array:

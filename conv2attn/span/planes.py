@@ -21,7 +21,7 @@ UNIT = 2.0**-53
 CANDIDATES = 4
 """Mixings a head of which what is left is held at once."""
 BOX = 1e3
-"""How far the variables go, in units in which what least squares leaves is 1."""
+"""How far the variables go at most, in units in which what least squares leaves is 1."""
 LARGE_BOUND = 1e3
 """Bounds this much above the norm of the start bind nobody, and would only spoil the scale."""
 IDLE = 3
@@ -116,15 +116,27 @@ def merged(before: list[Plane], portion: Portion, left: Array, sizes: Array, mos
 @final
 @dataclass(eq=False)
 class Programme:
-    """Planes of one target, in the variables x of `phi = start + frame x`, with what is left in units of `unit`."""
+    """Planes of one target, in the variables x of `phi = start + frame x`, with what is left in units of `unit`.
+
+    Some best x has entries of at most `box`.
+    """
 
     start: Array
     frame: Array
     unit: float
     bound: float
+    box: Array
     planes: list[Plane] = field(default_factory=list)
     at: list[Array] = field(default_factory=list)
     idle: list[int] = field(default_factory=list)
+
+    def scale(self, unit: float) -> None:
+        """Takes what the best mixing leaves as unit, once the planes at the start are there.
+
+        Another that leaves no more is within the sum of what both leave at each row, and in the mean over the rows.
+        """
+        self.unit, self.frame = unit, self.frame * unit
+        self.box = np.minimum(BOX, 1.01 * (1 + self.planes[0].left / unit) * self.box)
 
     def add(self, planes: list[Plane], mixing: Array) -> None:
         """The planes that were found at a mixing."""
@@ -190,9 +202,9 @@ def solve(programmes: Sequence[Programme]) -> list[tuple[Array, float, Array] | 
     costs = np.zeros(sum(widths))
     limits: list[tuple[float, float | None]] = [(0.0, None)] * sum(widths)
     starts, tops = np.cumsum([0, *widths]), np.cumsum([0, *(len(side) for _, side, _ in parts)])
-    for at, (_, _, columns) in zip(starts, parts, strict=False):
+    for at, each, (_, _, columns) in zip(starts, programmes, parts, strict=False):
         costs[at + columns] = 1
-        limits[at : at + columns] = [(-BOX, BOX)] * columns
+        limits[at : at + columns] = [(-most, most) for most in each.box.tolist()]
     matrix = block_diag([rows for rows, _, _ in parts], format="csr")
     found = linprog(costs, A_ub=matrix, b_ub=np.concatenate([s for _, s, _ in parts]), bounds=limits, method="highs")
     if found.status != 0:

@@ -37,6 +37,12 @@ STEPS = 60
 """Passes after which an interval stays open; 10 to 20 close it as a rule."""
 TIGHT = 0.7
 """A dual is weighed when the programme's lower end is this share of its upper one, and in any case now and then."""
+GUESSED = 0.3
+"""A dual that is guessed from what least squares leaves is weighed where it is worth this share of the upper end."""
+TRIED = (1, 4, 16)
+"""Rows from which a dual is guessed; at last three more than there are heads."""
+LOST = 1e-9
+"""A guess of which no more than this is left across the heads is rounding."""
 NEAR = 0.999
 """A search ends where a dual as near as this to the upper end does not refute."""
 LARGE = 10**7
@@ -194,16 +200,41 @@ class Search:
                 found[plane.row] = found.get(plane.row, np.zeros(width)) + weight * plane.spread(width)
         return found
 
-    def weigh(self, attention: AttentionRows, targets: Targets, coefficients: Coefficients) -> None:
+    def guess(self, attention: AttentionRows, targets: Targets) -> bool:
+        """Whether the signs of what is left at the worst rows of the start, at few or at many, less their part along
+        the heads, are a dual that is worth `GUESSED` of the upper end."""
+        for count in (*TRIED, attention.heads + 3):
+            self.weights = np.ones(count)
+            direction = self.direction(attention.width)
+            at = [divmod(row, targets.places.shape[1]) for row in direction]
+            heads = np.concatenate([attention.read(image, np.array([query]))[:, 0] for image, query in at], 1)
+            along = np.concatenate(list(direction.values()))
+            across = (along - heads.T @ np.linalg.lstsq(heads.T, along, rcond=None)[0]).reshape(len(at), -1)
+            asked = targets.block(np.array([query for _, query in at]), attention.width)[self.target]
+            peak = float(np.abs(across).max(-1).sum())
+            floor = float((across * asked).sum()) / peak if peak > LOST * count else 0.0
+            if floor >= GUESSED * self.residual and floor > 2 * self.limits.allowed(self.limits.max_phi):
+                return True
+        self.weights = None
+        return False
+
+    def weigh(
+        self,
+        attention: AttentionRows,
+        targets: Targets,
+        coefficients: Coefficients,
+        known: dict[int, ExactRow],
+    ) -> None:
         """Weighs the duals near the programme's, until one refutes."""
         self.weighings += 1
         direction = self.direction(attention.width)
         if not direction:
             return
         order = sorted(direction)
-        missing = [row for row in order if row not in self.rows]
-        self.rows = {row: self.rows[row] for row in order if row in self.rows}
-        self.rows |= exact_rows(attention, targets, missing)
+        if attention.heads * attention.width * len(known) > HELD:
+            known.clear()
+        known |= exact_rows(attention, targets, [row for row in order if row not in known])
+        self.rows = {row: known[row] for row in order}
         eps, norm = Fraction(self.limits.eps), Fraction(self.limits.max_phi)
         allowed = eps + Fraction(self.limits.per_norm) * norm
         for place, values in enumerate(candidates(self.rows, order, np.concatenate([direction[r] for r in order]))):
@@ -229,13 +260,16 @@ def run(
     if not wanted:
         return {}
     queries = sum(len(portion.members) for portion in read())
-    lengths = np.minimum(np.sqrt(queries) / factors.singular[factors.kept], limits.max_phi)
+    wide = np.sqrt(queries) / factors.singular[factors.kept]
+    lengths = np.minimum(wide, limits.max_phi)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T
     searches = [
-        Search(j, Programme(factors.bounded[j], frame, 1.0, limits.max_phi), limits, factors.bounded[j]) for j in wanted
+        Search(j, Programme(factors.bounded[j], frame, 1.0, limits.max_phi, wide / lengths), limits, factors.bounded[j])
+        for j in wanted
     ]
     coefficients = Coefficients.exactly(targets.coefficients)
     worst: list[Portion] = []
+    known: dict[int, ExactRow] = {}
     open_still = list(searches)
     for each in open_still:
         near = np.round(each.mixing)
@@ -255,18 +289,20 @@ def run(
             worst = worst_rows(read(), open_still, attention.heads)
         if not step:
             for each in open_still:
-                scale = each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0
-                each.programme.unit, each.programme.frame = scale, each.programme.frame * scale
-        open_still = [each for each in open_still if not each.holds]
+                each.programme.scale(each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0)
+                if not each.holds and each.guess(attention, targets):
+                    each.weigh(attention, targets, coefficients, known)
+                    each.weighings = 0
+        open_still = [each for each in open_still if not each.holds and not each.refuted]
         for each, answer in zip(open_still, solve([each.programme for each in open_still]), strict=True):
             each.next(answer)
         for each in open_still:
             if each.wants_weighing(step, large):
-                each.weigh(attention, targets, coefficients)
+                each.weigh(attention, targets, coefficients, known)
         open_still = [each for each in open_still if not each.closed]
     for each in searches:
         if not (each.holds or each.refuted) and each.weights is not None:
-            each.weigh(attention, targets, coefficients)
+            each.weigh(attention, targets, coefficients, known)
     return {each.target: each for each in searches}
 
 

@@ -8,12 +8,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, final
 
 import flint
 import numpy as np
+from numpy.typing import NDArray
 
-from conv2attn.bounds.dyadic import integer_matrix, over_power_of_two
+from conv2attn.bounds.dyadic import over_power_of_two
 from conv2attn.span.least_squares import NEGLIGIBLE
 from conv2attn.span.patterns import portions
 from conv2attn.span.rows import Array, AttentionRows, Whole
@@ -33,7 +35,7 @@ Dyadic = Mapping[int, Sequence[int]]
 @final
 @dataclass(frozen=True, eq=False)
 class ExactRow:
-    """A row: heads (heads, keys) over `unit`, and for each tap the key asked for, or -1.
+    """A row: `numbers` (heads, keys), Python's integers, over `unit`, and for each tap the key asked for, or -1.
 
     Of one-hot heads these may be the keys alone that are read or asked for: `keys` are then those of the grid. It
     stands for `times` rows.
@@ -41,11 +43,16 @@ class ExactRow:
 
     row: int
     unit: int
-    heads: flint.fmpz_mat
+    numbers: NDArray[np.object_]
     floats: Array
     places: tuple[int, ...]
     keys: tuple[int, ...] | None = None
     times: int = 1
+
+    @cached_property
+    def heads(self) -> flint.fmpz_mat:
+        """The numbers as a matrix of FLINT, which costs more to make than a product of them."""
+        return flint.fmpz_mat(self.numbers.tolist())
 
 
 @final
@@ -81,11 +88,10 @@ def exact_rows(attention: AttentionRows, targets: Targets, wanted: Sequence[int]
             assert attention.rational is not None
             rows = [attention.rational(head, row) for head in range(attention.heads)]
             unit = math.lcm(*(x.denominator for each in rows for x in each))
-            whole = flint.fmpz_mat([[x.numerator * (unit // x.denominator) for x in each] for each in rows])
+            whole = [[x.numerator * (unit // x.denominator) for x in each] for each in rows]
         else:
-            whole, bits = integer_matrix(floats)
-            unit = 1 << bits
-        found[row] = ExactRow(row, unit, whole, floats, places)
+            unit, whole = over_power_of_two(floats)
+        found[row] = ExactRow(row, unit, np.array(whole, dtype=object), floats, places)
     return found
 
 
@@ -95,7 +101,7 @@ def hot_rows(attention: AttentionRows, targets: Targets, group: Whole) -> Iterat
         assert portion.keys is not None
         for at, (row, times) in enumerate(zip(portion.rows, portion.times, strict=True)):
             floats = portion.attention[:, at]
-            whole = flint.fmpz_mat(floats.astype(int).tolist())
+            whole = floats.astype(int).astype(object)
             places = tuple(portion.places[:, at].tolist())
             yield ExactRow(int(row), 1, whole, floats, places, tuple(portion.keys[at].tolist()), int(times))
 
@@ -125,17 +131,17 @@ class Dual:
 
 def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: int, values: Dyadic) -> Dual:
     """The worth of y for a target, exactly."""
-    heads = next(iter(rows.values())).heads.nrows()
-    gain, peak, met, weight = Fraction(0), Fraction(0), [Fraction(0)] * heads, [Fraction(0)] * heads
+    unit = math.lcm(*(rows[row].unit for row in values))
+    met = weight = np.zeros(len(next(iter(rows.values())).numbers), dtype=object)
+    gain = peak = 0
     for row, numbers in values.items():
-        held = rows[row]
-        asked = coefficients.of(target, held)
-        gain += Fraction(sum(number * numbers[key] for key, number in asked.items()), 1 << coefficients.bits)
+        held, y = rows[row], np.array(numbers, dtype=object)
+        gain += sum(number * numbers[key] for key, number in coefficients.of(target, held).items())
         peak += max(map(abs, numbers))
-        products = held.heads * flint.fmpz_mat([[y, abs(y)] for y in numbers])
-        met = [m + Fraction(int(products[h, 0]), held.unit) for h, m in enumerate(met)]
-        weight = [w + Fraction(int(products[h, 1]), held.unit) for h, w in enumerate(weight)]
-    return Dual(values, gain, max(map(abs, met)), max(weight), peak)
+        met = met + held.numbers @ y * (unit // held.unit)
+        weight = weight + held.numbers @ np.abs(y) * (unit // held.unit)
+    gained, across, whole = Fraction(gain, 1 << coefficients.bits), np.abs(met).max(), weight.max()
+    return Dual(values, gained, Fraction(int(across), unit), Fraction(int(whole), unit), Fraction(peak))
 
 
 def candidates(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
@@ -231,11 +237,11 @@ def spanned_exactly(
     rest is a dual that no row of Phi gets around."""
     asked: dict[int, list[int]] = {}
     for row, held in rows.items():
-        asked[row] = [0] * held.heads.ncols()
+        asked[row] = [0] * held.numbers.shape[1]
         for key, number in coefficients.of(target, held).items():
             asked[row][key] = number
     if not any(map(any, asked.values())):
-        return (Fraction(0),) * next(iter(rows.values())).heads.nrows(), None
+        return (Fraction(0),) * len(next(iter(rows.values())).numbers), None
     phi, left = projected(rows, asked)
     if left:
         return (), weighed(rows, coefficients, target, left)
@@ -246,11 +252,11 @@ def row_left(row: ExactRow, coefficients: Coefficients, target: int, weights: Se
     """Residual of these weights for a target at one row, exactly."""
     exact = [Fraction(w) for w in weights]
     unit = math.lcm(*(w.denominator for w in exact))
-    mixing = flint.fmpz_mat([[int(w * unit) for w in exact]])
-    left = [-(x << coefficients.bits) for x in (mixing * row.heads).entries()]
+    mixing = np.array([int(w * unit) for w in exact], dtype=object)
+    left = [-(x << coefficients.bits) for x in mixing @ row.numbers]
     for key, number in coefficients.of(target, row).items():
         left[key] += number * unit * row.unit
-    return Fraction(int(sum(map(abs, left))), unit * row.unit << coefficients.bits)
+    return Fraction(sum(map(abs, left)), unit * row.unit << coefficients.bits)
 
 
 def on_all_keys(dual: Dual, rows: Mapping[int, ExactRow], width: int) -> Dyadic:

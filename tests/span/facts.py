@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 from attentions import OFFSETS, hard, mixed, soft
+from scipy.special import stdtrit
 from torch import nn
 
 import conv2attn
 from conv2attn import heads
 from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import read_array
+from conv2attn.span.measures import error_of
 from conv2attn.span.nearest import nearest_convolutions
 from conv2attn.span.sums import kernel, sums_of
 
@@ -279,3 +281,11 @@ def test_values_and_outputs_of_torch_s_own_layer(bias):
     matrices, shift = matrices_of(nn.Sequential(layer), "0")
     made = torch.einsum("nhqk,nki,hoi->nqo", weights, x, matrices)
     torch.testing.assert_close(made if shift is None else made + shift, computed)
+
+
+def test_errors_of_few_replicates_are_enlarged_to_what_student_s_distribution_asks_for():
+    for count in range(2, 30):
+        replicates = np.zeros((count + 1, 1))
+        replicates[1] = 1
+        plain = np.sqrt((count - 1) / count * (count - 1) / count)
+        assert error_of(replicates)[0] == pytest.approx(plain * max(1, stdtrit(count - 1, 0.995) / 3), rel=1e-4)

@@ -17,7 +17,7 @@ from conv2attn.span.conditions import check
 from conv2attn.span.layers import read_layer
 from conv2attn.span.rows import Limits, limits_for
 from conv2attn.span.targets import shifts
-from conv2attn.span.weighing import Coefficients, exact_rows, in_integers, projected, weighed
+from conv2attn.span.weighing import Coefficients, Dual, exact_rows, in_integers, projected, weighed
 from conv2attn.verdicts import Strength, Verdict
 
 
@@ -119,6 +119,13 @@ def test_no_mixing_up_to_the_excluded_norm_leaves_what_counts_as_none(alpha):
             again = check("interior", attention, targets, within)
             assert again.verdict is Verdict.REFUTED
             assert confirm(again, attention, targets, within)
+
+
+def test_a_dual_excludes_the_norms_up_to_which_it_is_worth_more_than_rounding():
+    dual = Dual({}, gain=Fraction(1), met=Fraction(1, 50), weight=Fraction(1), peak=Fraction(2))
+    eps, per_norm = Fraction(1, 10), Fraction(1, 200)
+    norm = dual.excludes(eps, per_norm)
+    assert dual.floor(norm) == eps + per_norm * norm
 
 
 def test_stability_is_how_far_entries_may_move():
