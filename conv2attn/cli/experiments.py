@@ -44,7 +44,7 @@ HELP = {
     "precision": "Precision of matrix products; below float32, autocast is used.",
     "engine": "Engine that computes the attention.",
     "test_images": "Evaluate only on this many test images, the first ones.",
-    "arch": "How to build the network of the file, as convert takes it: timm:NAME, package.module:factory ...",
+    "arch": "How to build the network of the file, as in convert: timm:NAME, package.module:factory and others.",
     "arch_args": "Arguments for building it: '{\"num_classes\": 10}'.",
     "only": "Make convolutions whose name matches attention; repeatable. Without --only and --skip none becomes it.",
     "skip": "Make all others attention, and leave convolutions of such a name; repeatable.",
