@@ -1,21 +1,25 @@
-"""Networks of torchvision and timm, converted and certified: `python -m benchmarks.zoo [NAME ...]` writes docs/zoo.md.
+"""State dicts of torchvision and timm by `conv2attn convert`: `python -m benchmarks.zoo [NAME ...]` writes docs/zoo.md.
 
 The weights are random and the images small, since a certificate speaks of every weight and every size that its claim
 names. Each network has a process of its own, and its row is written at once: a run that is stopped goes on later.
 """
 
+import json
 import multiprocessing
 import resource
+import tempfile
 import time
 import warnings
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import click
+import numpy as np
 import torch
+from click.testing import CliRunner
 from torch import nn
 
-import conv2attn
+from conv2attn.cli import main as conv2attn
 
 TIMM = (
     *("resnet18", "resnetblur18", "resnetv2_50", "seresnet18", "skresnet18", "ecaresnet26t", "res2net50_26w_4s"),
@@ -52,6 +56,13 @@ def torchvision_models() -> list[str]:
     return list(torchvision.models.list_models(module=torchvision.models))
 
 
+def timm_models() -> list[str]:
+    """The names of all networks of timm."""
+    import timm
+
+    return list(timm.list_models())
+
+
 def built(library: str, name: str) -> nn.Module:
     """A network with random weights, in evaluation mode."""
     torch.manual_seed(0)
@@ -76,20 +87,31 @@ def certified(library: str, name: str) -> list[str]:
     """The cells of a network: verdict, seconds, peak memory, sizes of the claim, and what does not hold."""
     side, start = side_of(name), time.process_time()
     images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    try:
-        network = built(library, name)
-        if (count := sum(each.numel() for each in network.parameters())) > PARAMETERS:
+    with tempfile.TemporaryDirectory() as folder:
+        weights, inputs = Path(folder) / "weights.pt", Path(folder) / "images.npy"
+        try:
+            state = built(library, name).state_dict()
+        except Exception as error:  # a network of others may raise anything
+            return ["not built", "-", "-", "-", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"]
+        if (count := sum(each.numel() for each in state.values())) > PARAMETERS:
             return ["not run", "-", "-", "-", f"{count / 1e6:.0f} million parameters"]
-        report = conv2attn.certify(network, conv2attn.convert(network, images), images=images)
-    except Exception as error:  # a network of others may raise anything
-        return ["not certified", "-", "-", "-", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"]
+        torch.save(state, weights)
+        np.save(inputs, images.numpy())
+        del state
+        options = ["--arch", f"{library}:{name}", "--inputs", str(inputs), "--format", "json"]
+        result = CliRunner().invoke(conv2attn, ["convert", str(weights), *options])
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    verdict = f"{report.verdict.value} ({report.strength.value})" if report else report.verdict.value
-    sizes = report.claim.partition("finite inputs")[2].lstrip(", ").removeprefix("of sizes ") or "every size"
-    reasons = [each.sentence for each in report.between if each.sentence]
-    reasons += [f"{each.name}: {each.decisive.sentence}" for each in report.rows if each.verdict.exit_code]
-    return [verdict, f"{seconds:.0f}", f"{peak:.0f}", sizes[:120], reasons[0][:160] if reasons else ""]
+    if not result.stdout.startswith("{"):
+        said = result.stderr.strip().replace(folder + "/", "").splitlines() or [repr(result.exception)]
+        return [f"exit {result.exit_code}", f"{seconds:.0f}", f"{peak:.0f}", "-", said[-1][:160]]
+    report = json.loads(result.stdout)
+    verdict = report["verdict"] + (f" ({report['strength']})" if result.exit_code == 0 else "")
+    sizes = report["claim"].partition("finite inputs")[2].partition(";")[0].lstrip(", ").removeprefix("of sizes ")
+    reasons = [each["sentence"] for each in report["between"] if each["sentence"]]
+    for row in report["rows"]:
+        reasons += [f"{row['name']}: {each['sentence']}" for each in row["findings"] if each["verdict"] != "holds"]
+    return [verdict, f"{seconds:.0f}", f"{peak:.0f}", sizes[:120] or "every size", reasons[0][:160] if reasons else ""]
 
 
 def work(library: str, name: str, answer: Connection) -> None:
@@ -125,10 +147,12 @@ def stored(page: Path) -> dict[tuple[str, str], str]:
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--output", type=click.Path(path_type=Path), default=PAGE, help="The page; its rows are kept.")
-def main(names: tuple[str, ...], output: Path) -> None:
+@click.option("--whole", is_flag=True, help="Take all networks of timm, and not a selection.")
+def main(names: tuple[str, ...], output: Path, whole: bool) -> None:
     """Certify the networks with these names, or all that have no row yet."""
     torch.set_num_threads(1)
-    every = [*(("torchvision", name) for name in torchvision_models()), *(("timm", name) for name in TIMM)]
+    every = [("torchvision", name) for name in torchvision_models()]
+    every += [("timm", name) for name in (timm_models() if whole else TIMM)]
     rows = stored(output)
     for key in [key for key in every if (key[1] in names if names else key not in rows)]:
         rows[key] = row(*key)

@@ -20,14 +20,14 @@ class Conv2AttnError(Exception):
     Args:
         code: a key of `RULES`.
         found: what was found and where, with the user's own names and numbers.
-        remedy: what to do about it; the rule's own advice when absent.
+        remedy: what to do about it, a sentence or two.
     """
 
     exit_code = 2
 
-    def __init__(self, code: str, found: str, remedy: str | None = None):
-        self.code, self.found, self.remedy = code, found, remedy or RULES[code].remedy
-        super().__init__(f"{code} {found.rstrip('.')}. {in_python(self.remedy)}".strip())
+    def __init__(self, code: str, found: str, remedy: str):
+        self.code, self.found, self.remedy = code, found, remedy
+        super().__init__(f"{code} {found.rstrip('.')}. {in_python(remedy)}")
 
     def __reduce__(self):
         return type(self), (self.code, self.found, self.remedy)
@@ -36,9 +36,9 @@ class Conv2AttnError(Exception):
 class Conv2AttnWarning(UserWarning):
     """Something worth knowing before the result is used. Shown as `CODE what was found. What to do.`"""
 
-    def __init__(self, code: str, found: str):
+    def __init__(self, code: str, found: str, remedy: str):
         self.code = code
-        super().__init__(f"{code} {found}. {in_python(RULES[code].remedy)}")
+        super().__init__(f"{code} {found}. {in_python(remedy)}")
 
 
 def in_python(advice: str) -> str:
@@ -405,7 +405,7 @@ def whole_number(value: Any, name: str) -> int:
     try:
         return index(value)
     except TypeError:
-        raise UsageError("C2A001", f"{name}={value!r} is not a whole number") from None
+        raise UsageError("C2A001", f"{name}={value!r} is not a whole number", "Pass a whole number.") from None
 
 
 def real_number(value: Any, name: str) -> float:
@@ -419,4 +419,4 @@ def real_number(value: Any, name: str) -> float:
             return float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         pass
-    raise UsageError("C2A001", f"{name}={value!r} is not a number")
+    raise UsageError("C2A001", f"{name}={value!r} is not a number", "Pass a number.")

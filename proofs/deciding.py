@@ -24,7 +24,7 @@ def load(name: str, names: Iterable[str]) -> Claim:
     known = {each.casefold(): each for each in names}
     wanted = name.replace("'", "p").casefold()
     if wanted not in known:
-        raise UsageError("C2A002", f"claim {name!r} is not one of {', '.join(known.values())}")
+        raise UsageError("C2A002", f"claim {name!r} is not one of {', '.join(known.values())}", "Name one of them.")
     claim = importlib.import_module(f".{known[wanted]}", __package__).CLAIM
     assert isinstance(claim, Claim)
     return claim

@@ -85,9 +85,15 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
     operators, weights, heads = layer.operators().isotropic, layer.weights, layer.heads
     if operators is None or layer.groups > 1 or layer.dimensions != 2:
         found = f"{layer.name}: only quadratic heads on two axes without groups are ConViT's attention"
-        raise UnsupportedError("C2A101", found)
+        raise UnsupportedError(
+            "C2A101", found, "Pass a layer of two axes and one group, converted with encoding='quadratic'."
+        )
     if min((*layer.sites.before, *layer.sites.after)) < 0:
-        raise UnsupportedError("C2A101", f"{layer.name}: ConViT asks at pixels, and a query stands outside the image")
+        raise UnsupportedError(
+            "C2A101",
+            f"{layer.name}: ConViT asks at pixels, and a query stands outside the image",
+            "Pass a layer whose padding keeps the sides, or adds to them.",
+        )
     needed = max(layer.d_head, math.ceil(layer.d_in / heads), math.ceil(layer.d_out / heads))
     if width is not None and width < needed:
         found = f"{layer.name}: a head of width {width} cannot carry d_head={layer.d_head} of {layer.d_in} channels"
@@ -95,7 +101,11 @@ def to_gpsa(layer: MultiHeadSelfAttention, side: int = 64, width: int | None = N
     dtype, width = layer.like.dtype, width or needed
     error = score_error(operators.numbers(), 2 * side, dtype) if dtype in (torch.float32, torch.float64) else math.inf
     if not error <= LARGEST_SCORE_ERROR:
-        raise EngineError("C2A201", f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}")
+        raise EngineError(
+            "C2A201",
+            f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}",
+            "Cast the layer to float64 with layer.double(), or pass a smaller side.",
+        )
     attention = gpsa()(heads * width, heads, qkv_bias=True).to(layer.like)
     held = weights.value if weights.value is not None else torch.eye(layer.d_in).expand(heads, -1, -1)
     given = weights.output if weights.output is not None else torch.eye(layer.d_out).expand(heads, -1, -1)

@@ -89,7 +89,9 @@ class MultiHeadSelfAttention(nn.Module):
     ):
         super().__init__()
         if stride_by not in ("queries", "pooling"):
-            raise UsageError("C2A002", f"stride_by={stride_by!r} is neither 'queries' nor 'pooling'")
+            raise UsageError(
+                "C2A002", f"stride_by={stride_by!r} is neither 'queries' nor 'pooling'", "Pass one of both."
+            )
         self.d_in, self.d_out, self.groups, self.stride_by = d_in, d_out, groups, stride_by
         self.d_head = min(d_in, d_out) if d_head is None else d_head
         self.d_key = encoding.d_position if d_key is None else d_key
@@ -123,7 +125,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     def check_widths(self, d_position: int, value: bool, output: bool) -> None:
         """Raises HeadSizeError (C2A105) where the widths do not fit together, or the identities do not fit them."""
-        found, remedy, groups = "", None, self.groups
+        found, remedy, groups = "", "Leave the widths unset, or pass ones that fit.", self.groups
         for what, width in (("d_in", self.d_in), ("d_out", self.d_out), ("d_head", self.d_head)):
             if width < 1 or width % groups:
                 found = found or f"{what}={width} is not a positive multiple of groups={groups}"
@@ -153,7 +155,9 @@ class MultiHeadSelfAttention(nn.Module):
     @engine.setter
     def engine(self, name: EngineName) -> None:
         if name not in ENGINES:
-            raise UsageError("C2A002", f"engine {name!r} is not one of {', '.join(ENGINES)}")
+            raise UsageError(
+                "C2A002", f"engine {name!r} is not one of {', '.join(ENGINES)}", 'Pass one of these, or "auto".'
+            )
         self._engine: EngineName = name
 
     @property
@@ -242,6 +246,7 @@ class MultiHeadSelfAttention(nn.Module):
             raise UsageError(
                 "C2A120",
                 f"{self.name}: an image {tuple(input.shape)} is not (batch, {self.d_in}, {self.dimensions} sides)",
+                "Pass (batch, channels, *sides), or (channels, *sides) for a single image.",
             )
         return image
 
@@ -365,7 +370,11 @@ class MultiHeadSelfAttention(nn.Module):
             UsageError: as `attention`.
         """
         if (image is None) == (sides is None) or (image is None and self.has_content):
-            raise UsageError("C2A004", f"{self.name}: pass an image, or sides where attention is position-only")
+            raise UsageError(
+                "C2A004",
+                f"{self.name}: pass an image, or sides where attention is position-only",
+                "Pass image=, or sides=(rows, columns).",
+            )
         if image is None:
             image = self.like.new_zeros(1, self.d_in, *self.checked_sides(sides))
         image, basis = self.batched(image), self.basis()
@@ -385,7 +394,9 @@ class MultiHeadSelfAttention(nn.Module):
             checked = ()
         if len(checked) != self.dimensions or min(checked) < 1:
             axes = f"one positive whole number per axis ({self.dimensions})"
-            raise UsageError("C2A007", f"{self.name}: sides={sides!r} is not {axes}")
+            raise UsageError(
+                "C2A007", f"{self.name}: sides={sides!r} is not {axes}", "Pass one positive whole number for each axis."
+            )
         return checked
 
     def which_engine(self, image: Tensor) -> str:

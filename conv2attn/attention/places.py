@@ -29,7 +29,11 @@ class LearnedPlaces(nn.Module):
         """
         sides, known = image.shape[2:], self.places.shape[1:]
         if len(sides) != len(known) or any(side > most for side, most in zip(sides, known, strict=True)):
-            raise GeometryError("C2A121", f"places are learned for {tuple(known)} tokens, not {tuple(sides)}")
+            raise GeometryError(
+                "C2A121",
+                f"places are learned for {tuple(known)} tokens, not {tuple(sides)}",
+                "Pass images of that size, or make the encoding with these sides.",
+            )
         return image + self.places[(slice(None), *(slice(side) for side in sides))].to(image)
 
 
@@ -47,7 +51,11 @@ class SinusoidalPlaces(nn.Module):
     def __init__(self, width: int, dimensions: int):
         super().__init__()
         if width % (2 * dimensions) or width < 1:
-            raise HeadSizeError("C2A105", f"width={width} is not a positive multiple of {2 * dimensions}")
+            raise HeadSizeError(
+                "C2A105",
+                f"width={width} is not a positive multiple of {2 * dimensions}",
+                "Pass a width that is a multiple of 2 for each axis.",
+            )
         self.width, self.dimensions = width, dimensions
 
     def forward(self, image: Tensor) -> Tensor:

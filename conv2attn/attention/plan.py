@@ -64,12 +64,18 @@ def from_plan(plan: dict[str, Any]) -> MultiHeadSelfAttention:
 def per_axis(numbers: Any, axes: int, key: str) -> tuple[int, ...]:
     """A whole number for each axis; at least 1 of what is a step."""
     if len(numbers) != axes:
-        raise UsageError("C2A007", f"{key}={numbers!r} is not a number for each of {axes} axes")
+        raise UsageError(
+            "C2A007", f"{key}={numbers!r} is not a number for each of {axes} axes", "Pass one number for each axis."
+        )
     return tuple(whole(number, least=1 if key in ("stride", "spacing", "kernel_size") else None) for number in numbers)
 
 
 def whole(number: Any, least: int | None) -> int:
     """`number`, if it is whole and not less than `least`."""
     if type(number) is not int or (least is not None and number < least):
-        raise UsageError("C2A001", f"{number!r} is not a whole number{'' if least is None else f' from {least}'}")
+        raise UsageError(
+            "C2A001",
+            f"{number!r} is not a whole number{'' if least is None else f' from {least}'}",
+            "Pass a whole number within these limits.",
+        )
     return number

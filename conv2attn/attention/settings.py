@@ -30,10 +30,18 @@ def set_engine(network: Network, engine: EngineName, memory_limit: int | None = 
     """
     check_network(network)
     if memory_limit is not None and whole_number(memory_limit, "memory_limit") <= 0:
-        raise UsageError("C2A001", f"memory_limit={memory_limit} is not a positive number of bytes")
+        raise UsageError(
+            "C2A001",
+            f"memory_limit={memory_limit} is not a positive number of bytes",
+            "Pass a positive number of bytes.",
+        )
     layers = [module for module in network.modules() if isinstance(module, MultiHeadSelfAttention)]
     if not layers:
-        raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to set an engine of")
+        raise UsageError(
+            "C2A008",
+            f"{type(network).__name__} has no attention layer to set an engine of",
+            "Pass a network that conv2attn.convert made.",
+        )
     for layer in layers:
         layer.engine = engine
         layer.memory_limit = memory_limit or layer.memory_limit

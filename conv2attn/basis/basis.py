@@ -83,7 +83,11 @@ def as_basis(layer: object, *structure: Any) -> Basis:
     if home is not None and home not in sys.modules:
         import_module(home)
         return as_basis(layer, *structure)
-    raise UnsupportedError("C2A101", f"{type(layer).__name__} cannot be read as a basis convolution")
+    raise UnsupportedError(
+        "C2A101",
+        f"{type(layer).__name__} cannot be read as a basis convolution",
+        "Pass a convolution of torch.nn, an attention layer of conv2attn, or a Basis.",
+    )
 
 
 def field(basis: Basis, sides: Sides) -> Tensor:

@@ -22,7 +22,11 @@ def compose(second: Basis, first: Basis, sides: Sides) -> Basis:
     """
     outer, inner = second.weights, first.weights
     if outer.d_in != inner.d_out:
-        raise UsageError("C2A120", f"the second layer reads {outer.d_in} channels, the first gives {inner.d_out}")
+        raise UsageError(
+            "C2A120",
+            f"the second layer reads {outer.d_in} channels, the first gives {inner.d_out}",
+            "Pass a first layer that gives as many channels as the second reads.",
+        )
     taps = torch.einsum("joc,kci->jkoi", outer.dense(), inner.dense()).flatten(0, 1)
     between = output_sides(first.mixing, sides)
     carried = apply(second.mixing, field(first, sides).expand(inner.d_out, *between), between)

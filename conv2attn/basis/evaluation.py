@@ -25,14 +25,20 @@ def evaluate(basis: Basis, image: Tensor, order: str = "mixing") -> Tensor:
     """
     sides = tuple(image.shape[2:])
     if image.shape[1] != basis.weights.d_in:
-        raise UsageError("C2A120", f"an image of {image.shape[1]} channels, where the layer reads {basis.weights.d_in}")
+        raise UsageError(
+            "C2A120",
+            f"an image of {image.shape[1]} channels, where the layer reads {basis.weights.d_in}",
+            "Pass an image with that many channels.",
+        )
     if terms(basis.mixing) != len(basis.weights.stored):
         counts = f"{terms(basis.mixing)} operators for {len(basis.weights.stored)} channel matrices"
-        raise UsageError("C2A122", f"a basis of {counts}")
+        raise UsageError("C2A122", f"a basis of {counts}", "Pass as many operators as there are channel matrices.")
     if order == "auto":
         order = cheapest_order(basis, sides, len(image))
     if order not in ORDERS:
-        raise UsageError("C2A002", f"order={order!r} is not one of {', '.join([*ORDERS, 'auto'])}")
+        raise UsageError(
+            "C2A002", f"order={order!r} is not one of {', '.join([*ORDERS, 'auto'])}", "Pass one of these."
+        )
     return ORDERS[order](basis, image, sides) + field(basis, sides)
 
 

@@ -33,9 +33,17 @@ class Graph:
         """Raises GeometryError for edges or weights of another shape or dtype, or nodes that are not there (C2A122)."""
         if self.edges.ndim != 2 or len(self.edges) != 2 or self.edges.dtype != torch.int64:
             given = f"{self.edges.dtype} {tuple(self.edges.shape)}"
-            raise GeometryError("C2A122", f"edges are int64 of shape (2, edges), and not {given}")
+            raise GeometryError(
+                "C2A122",
+                f"edges are int64 of shape (2, edges), and not {given}",
+                "Pass a tensor of two rows of node indices: edges.long().",
+            )
         if self.weights is not None and self.weights.shape != self.edges.shape[1:]:
-            raise GeometryError("C2A122", f"{self.edges.shape[1]} edges have weights {tuple(self.weights.shape)}")
+            raise GeometryError(
+                "C2A122",
+                f"{self.edges.shape[1]} edges have weights {tuple(self.weights.shape)}",
+                "Pass one weight for each edge.",
+            )
         require_below(self.edges, self.nodes, "node")
 
     @property
@@ -93,7 +101,11 @@ def chebyshev(
         largest: a bound on the eigenvalues of L; twice the largest entry of L where absent, as torch_geometric does.
     """
     if normalisation not in ("sym", "rw", None):
-        raise GeometryError("C2A122", f"normalisation={normalisation!r} is not one of sym, rw, None")
+        raise GeometryError(
+            "C2A122",
+            f"normalisation={normalisation!r} is not one of sym, rw, None",
+            "Pass normalisation='sym', 'rw' or None.",
+        )
     keep = graph.edges[0] != graph.edges[1]
     edges, weights = graph.edges[:, keep], graph.weight[keep]
     degrees = degree(edges[0], weights, graph.nodes)
@@ -130,7 +142,9 @@ def relations(graph: Graph, kinds: Tensor, count: int, mean: bool = True) -> Con
         mean: divide by the number of edges that reach a node in that relation; otherwise add up the weights.
     """
     if kinds.shape != graph.edges.shape[1:]:
-        raise GeometryError("C2A122", f"{graph.edges.shape[1]} edges have kinds {tuple(kinds.shape)}")
+        raise GeometryError(
+            "C2A122", f"{graph.edges.shape[1]} edges have kinds {tuple(kinds.shape)}", "Pass one kind for each edge."
+        )
     require_below(kinds, count, "kind")
     found = []
     for kind in range(count):

@@ -56,7 +56,11 @@ class Sites(Operator):
         room = [side - b - a for side, b, a in zip(keys, self.before, self.after, strict=True)]
         if not torch.compiler.is_compiling() and min(room) < 1:
             spans = tuple(b + a + 1 for b, a in zip(self.before, self.after, strict=True))
-            raise GeometryError("C2A121", f"the padded grid {keys} is smaller than the dilated kernel {spans}")
+            raise GeometryError(
+                "C2A121",
+                f"the padded grid {keys} is smaller than the dilated kernel {spans}",
+                "Pass a larger input or less padding.",
+            )
         return tuple((r - 1) // s + 1 for r, s in zip(room, self.stride, strict=True))
 
     def view(self, keys: Sides, offset: Offset) -> tuple[Any, ...]:

@@ -64,9 +64,17 @@ class Padding(Operator):
         if not self.spacing:
             object.__setattr__(self, "spacing", (1,) * len(self.before))
         if self.mode not in MODES:
-            raise UsageError("C2A104", f"padding_mode={self.mode!r} is not one of {', '.join(MODES)}")
+            raise UsageError(
+                "C2A104",
+                f"padding_mode={self.mode!r} is not one of {', '.join(MODES)}",
+                "Set padding_mode to one of them, or leave the layer unconverted with --skip.",
+            )
         if self.mode != "zeros" and max(self.spacing) > 1:
-            raise UsageError("C2A104", f"padding_mode={self.mode!r} of a zero-stuffed grid has no meaning")
+            raise UsageError(
+                "C2A104",
+                f"padding_mode={self.mode!r} of a zero-stuffed grid has no meaning",
+                "Use padding_mode='zeros', as transposed convolutions have it.",
+            )
 
     @staticmethod
     def none(dimensions: int) -> "Padding":
@@ -98,7 +106,9 @@ class Padding(Operator):
         mode = MODES[self.mode]
         if not torch.compiler.is_compiling() and (side < 1 or max(before, after) > mode.most(side)):
             raise GeometryError(
-                "C2A121", f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels"
+                "C2A121",
+                f"{self.mode} padding by ({before}, {after}) needs a longer axis than {side} pixels",
+                "Pass a larger input or less padding.",
             )
         place = torch.arange(self.sides((side,) * len(self.before))[axis], device=device) - before
         if mode.pixel is not None:

@@ -41,7 +41,11 @@ def sharpness_on_a_pixel(alpha: float, shifts: Sequence[float], distance: float,
     """
     off = max(map(abs, shifts))
     if not (off <= 0.5 and distance >= 0):
-        raise UsageError("C2A007", f"shifts {list(shifts)} and squared distance {distance} are not those of a head")
+        raise UsageError(
+            "C2A007",
+            f"shifts {list(shifts)} and squared distance {distance} are not those of a head",
+            "Pass shifts of at most half a pixel, and a distance that they allow.",
+        )
     positive_ball(alpha)
     if off == 0 and distance == 0:
         return alpha

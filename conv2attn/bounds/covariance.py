@@ -33,7 +33,11 @@ def leaked_mass_covariance(precision: Sequence[Sequence[float]], shift: Sequence
     least, axes = Fraction(smallest_eigenvalue_at_least(precision)), len(precision)
     if shift is not None:
         if len(shift) != axes or not all(map(math.isfinite, shift)):
-            raise UsageError("C2A007", f"shift {list(shift)} is not one finite number for each of {axes} axes")
+            raise UsageError(
+                "C2A007",
+                f"shift {list(shift)} is not one finite number for each of {axes} axes",
+                "Pass one finite number for each axis.",
+            )
         least -= 2 * Fraction(_length_at_most(precision, shift))
     return leaked_mass(down(least), axes) if down(least) > 0 else 1.0
 
@@ -59,14 +63,22 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
     """
     array = np.asarray(matrix, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size or not np.isfinite(array).all():
-        raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not a finite square matrix")
+        raise AlphaError(
+            "C2A130",
+            f"the inverse covariance {array.tolist()} is not a finite square matrix",
+            "Pass a square matrix of finite numbers.",
+        )
     guess = float(np.linalg.eigvalsh((array + array.T) / 2)[0])
     margin = float(abs(array).max()) * 2.0**-50
     while (lowered := guess - margin) > 0:
         if is_positive_definite(array, lowered):
             return lowered
         margin *= 2
-    raise AlphaError("C2A130", f"the inverse covariance {array.tolist()} is not certified positive definite")
+    raise AlphaError(
+        "C2A130",
+        f"the inverse covariance {array.tolist()} is not certified positive definite",
+        "Pass a symmetric matrix whose eigenvalues are positive.",
+    )
 
 
 def is_positive_definite(array: np.ndarray, shift: float = 0.0) -> bool:

@@ -65,4 +65,6 @@ def difference_bound(
 
 def _non_negative(name: str, value: float) -> None:
     if not 0 <= value < float("inf"):
-        raise UsageError("C2A001", f"{name}={value!r} is not a finite number of at least 0")
+        raise UsageError(
+            "C2A001", f"{name}={value!r} is not a finite number of at least 0", "Pass a finite number of at least 0."
+        )

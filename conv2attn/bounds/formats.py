@@ -92,7 +92,7 @@ def format_of(name: str) -> Format:
         UsageError: no format has this name.
     """
     if name not in FORMATS:
-        raise UsageError("C2A002", f"format {name!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError("C2A002", f"format {name!r} is not one of {', '.join(FORMATS)}", "Pass one of these.")
     return FORMATS[name]
 
 

@@ -77,7 +77,11 @@ def hard_mixing_bound(
     Source: proved as claim SOFT of proofs/; FLOAT for tf32 and bf32.
     """
     if not alpha >= target_rounds_to_one_threshold(format_name, dimensions, exp_ulps):
-        raise AlphaError("C2A130", f"alpha={alpha!r} does not make the target's weight exactly 1 in {format_name}")
+        raise AlphaError(
+            "C2A130",
+            f"alpha={alpha!r} does not make the target's weight exactly 1 in {format_name}",
+            "Pass a larger alpha.",
+        )
     inner, storage = accumulator_of(format_name), storage_of(format_name)
     cuts = format_of(format_name).cuts
     if alpha >= one_hot_threshold(format_name) and not cuts:

@@ -53,7 +53,11 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
     """
     centre = [0.0] * len(alphas) if centre is None else centre
     if len(centre) != len(alphas) or not alphas or not all(map(math.isfinite, centre)):
-        raise UsageError("C2A007", f"centre {list(centre)} is not one finite number for each of {len(alphas)} axes")
+        raise UsageError(
+            "C2A007",
+            f"centre {list(centre)} is not one finite number for each of {len(alphas)} axes",
+            "Pass one finite number for each axis.",
+        )
     with ctx.workprec(BALL_PRECISION):
         rivals = [
             _rivals(positive_ball(alpha), abs(c - round(c)))  # exact: a float and its nearest integer
@@ -118,7 +122,7 @@ def positive_ball(alpha: float) -> arb:
         AlphaError: `alpha` is not positive and finite.
     """
     if not (alpha > 0 and math.isfinite(alpha)):
-        raise AlphaError("C2A130", f"alpha={alpha!r}")
+        raise AlphaError("C2A130", f"alpha={alpha!r}", "Pass a positive finite number.")
     return arb(alpha)
 
 

@@ -45,7 +45,9 @@ def dot_product_terms(channels: int, kernel_size: Sequence[int], groups: int = 1
         UsageError: the groups do not divide the channels.
     """
     if groups < 1 or channels % groups:
-        raise UsageError("C2A007", f"{groups} groups do not divide {channels} channels")
+        raise UsageError(
+            "C2A007", f"{groups} groups do not divide {channels} channels", "Pass groups that divide the channels."
+        )
     return channels // groups * prod(kernel_size)
 
 
@@ -107,5 +109,9 @@ def convolution_bound(
 
 def _gamma(operations: int, unit_roundoff: Fraction) -> Fraction:
     if not (operations >= 0 and unit_roundoff > 0 and operations * unit_roundoff < 1):
-        raise UsageError("C2A001", f"gamma of {operations} operations at unit roundoff {float(unit_roundoff)}")
+        raise UsageError(
+            "C2A001",
+            f"gamma of {operations} operations at unit roundoff {float(unit_roundoff)}",
+            "Pass fewer operations, or a format with a smaller roundoff.",
+        )
     return operations * unit_roundoff / (1 - operations * unit_roundoff)

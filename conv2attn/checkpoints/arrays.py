@@ -63,7 +63,7 @@ def stored(path: str) -> dict[str, Any]:
         CheckpointError: missing, or not such a file (C2A301, C2A303).
     """
     if not Path(path).is_file():
-        raise CheckpointError("C2A301", f"{path} does not exist")
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.")
     try:
         if Path(path).suffix == ".safetensors":
             return dict(load_file(path))

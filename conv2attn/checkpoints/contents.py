@@ -96,12 +96,22 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         if not path.is_file():
-            raise CheckpointError("C2A301", f"{path}, which the index of {folder} names, does not exist")
+            raise CheckpointError(
+                "C2A301", f"{path}, which the index of {folder} names, does not exist", "Copy the whole folder again."
+            )
         limit -= path.stat().st_size
         if limit < 0:
-            raise CheckpointError("C2A307", f"the weights in {folder} have more bytes than the limit")
+            raise CheckpointError(
+                "C2A307",
+                f"the weights in {folder} have more bytes than the limit",
+                "Raise --max-size, in GiB, if the folder is meant to be so large.",
+            )
         held = contents_of(path)
         if twice := tensors.keys() & held.content.keys():
-            raise CheckpointError("C2A303", f"{folder} holds {min(twice)!r} in two of its files")
+            raise CheckpointError(
+                "C2A303",
+                f"{folder} holds {min(twice)!r} in two of its files",
+                "Remove one of both files, or load a file by its own name.",
+            )
         tensors |= held.content
     return Contents(folder, kinds.FOLDER, tensors, {}, config)

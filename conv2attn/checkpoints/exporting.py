@@ -1,6 +1,7 @@
 """A network as a program that runs without this project: .pt2 or .onnx, run from the file and compared."""
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -87,7 +88,11 @@ def size_of(network: nn.Module, asked: Sequence[int] | None) -> tuple[int, ...]:
     """Channels and sides, as asked for or as the architecture has them."""
     found = asked or input_size_of(network)
     if found is None:
-        raise UsageError("C2A005", "nothing says how large an image the exported network takes")
+        raise UsageError(
+            "C2A005",
+            "nothing says how large an image the exported network takes",
+            "Pass --input-size, such as 3x224x224.",
+        )
     return tuple(found)
 
 
@@ -101,7 +106,7 @@ def run(network: Any, image: Tensor) -> Tensor:
     output = network(image)
     if not isinstance(output, Tensor):
         found = f"the network returns a {type(output).__name__}, and one tensor is exported"
-        raise CheckpointError("C2A309", found)
+        raise CheckpointError("C2A309", found, "Save it as .pt, or export the part that returns one tensor.")
     return output
 
 
@@ -111,7 +116,11 @@ def traced(network: nn.Module, image: Tensor) -> ExportedProgram:
     try:
         return torch.export.export(network, (image,), dynamic_shapes=(free,))
     except Exception as error:
-        raise CheckpointError("C2A309", f"torch.export does not follow it ({first_line(error)[:200]})") from error
+        raise CheckpointError(
+            "C2A309",
+            f"torch.export does not follow it ({first_line(error)[:200]})",
+            "Save it as .pt, or change its code so that torch.export follows it.",
+        ) from error
 
 
 def free_sizes(program: ExportedProgram) -> str:
@@ -140,6 +149,16 @@ def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]
     return partial(run, loaded)
 
 
+def why_not_onnx(error: BaseException) -> str:
+    """The operator that torch.onnx does not translate, which the errors behind this one name; else its first line."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if operator := re.search(r"\[target=torch\.ops\.([\w.]+)\]", str(cause)):
+            return f"it does not translate {operator[1]}"
+        cause = cause.__cause__
+    return re.sub(r"\x1b\[\d*m", "", first_line(error))[:200]
+
+
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
     """Writes an .onnx file and opens it in onnxruntime."""
     needed("onnxscript")
@@ -161,7 +180,8 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
     except OSError:
         raise
     except Exception as error:
-        raise CheckpointError("C2A309", f"torch.onnx does not export it ({first_line(error)[:200]})") from error
+        found = f"torch.onnx does not export it ({why_not_onnx(error)})"
+        raise CheckpointError("C2A309", found, "Save it as .pt or .pt2, or with another --engine.") from error
     name = session.get_inputs()[0].name
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
 
@@ -177,8 +197,16 @@ def compare(path: Path, image: Tensor, right: Tensor, found: Tensor, bound: floa
     """Refuses a file whose output is of another shape, or differs by more than rounding can (C2A309)."""
     sides = "x".join(map(str, image.shape))
     if found.shape != right.shape or found.dtype != right.dtype:
-        raise CheckpointError("C2A309", f"the file gives {tuple(found.shape)} on {sides}, not {tuple(right.shape)}")
+        raise CheckpointError(
+            "C2A309",
+            f"the file gives {tuple(found.shape)} on {sides}, not {tuple(right.shape)}",
+            "Save it as .pt, or with another --engine.",
+        )
     difference = float((found.double() - right.double()).abs().max())
     if not difference <= allowed([right], bound):
         limit = allowed([right], bound)
-        raise CheckpointError("C2A309", f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}")
+        raise CheckpointError(
+            "C2A309",
+            f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}",
+            "Save it as .pt, or with another --engine.",
+        )

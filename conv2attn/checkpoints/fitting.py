@@ -82,7 +82,11 @@ def fill(network: nn.Module, state: State, path: str, name: str) -> tuple[str, .
     held = network.state_dict(keep_vars=True)
     for key, tensor in tensors.items():
         if held[key].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
-            raise CheckpointError("C2A303", f"{path}: {key!r} is {tensor.dtype}, where {name} has {held[key].dtype}")
+            raise CheckpointError(
+                "C2A303",
+                f"{path}: {key!r} is {tensor.dtype}, where {name} has {held[key].dtype}",
+                "Convert it to that dtype, and save it again.",
+            )
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
         network.to(dtype=next(iter(dtypes)))
@@ -97,7 +101,7 @@ def fill(network: nn.Module, state: State, path: str, name: str) -> tuple[str, .
             network.load_state_dict(loaded, strict=False)
     except Exception as error:
         told = f"{path} does not fit {name}: load_state_dict raises {type(error).__name__} ({first_line(error)})"
-        raise CheckpointError("C2A304", told) from error
+        raise CheckpointError("C2A304", told, "Pass --arch with the architecture that the weights are of.") from error
     assumed = [f"{len(found.missing)} counters of batches not stored, left at 0"] if found.missing else []
     infinite = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
     return (*assumed, *([f"not finite: {listed(infinite)}"] if infinite else []))
@@ -132,7 +136,11 @@ def fill_by_transformers(
             None, config=network.config, state_dict=dict(tensors), output_loading_info=True
         )
     except (RuntimeError, ValueError, OSError, KeyError, TypeError) as error:
-        raise CheckpointError("C2A304", f"{path} does not fit {name} ({str(error).splitlines()[0]})") from error
+        raise CheckpointError(
+            "C2A304",
+            f"{path} does not fit {name} ({str(error).splitlines()[0]})",
+            "Pass --arch with the architecture that the weights are of.",
+        ) from error
     pooler = sorted(key for key in told["missing_keys"] if key.startswith(UNREAD))
     lists = {
         "missing": sorted(key for key in told["missing_keys"] if not key.startswith(UNREAD)),

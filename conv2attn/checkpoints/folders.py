@@ -20,16 +20,22 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         if path.stat().st_size > LARGEST_TEXT:
-            raise CheckpointError("C2A307", f"{path} has {path.stat().st_size:,} bytes, more than {LARGEST_TEXT:,}")
+            raise CheckpointError(
+                "C2A307",
+                f"{path} has {path.stat().st_size:,} bytes, more than {LARGEST_TEXT:,}",
+                "Pass the folder of a model, whose JSON files are small.",
+            )
         found = json.loads(path.read_text())
     except FileNotFoundError:
-        raise CheckpointError("C2A301", f"{path} does not exist") from None
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
     except OSError as error:
-        raise CheckpointError("C2A301", f"{path} cannot be read: {error.strerror or error}") from error
+        raise CheckpointError(
+            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the rights to read it."
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise CheckpointError("C2A303", f"{path} is not JSON ({error})") from error
+        raise CheckpointError("C2A303", f"{path} is not JSON ({error})", "Download it again.") from error
     if not isinstance(found, dict):
-        raise CheckpointError("C2A303", f"{path} holds a {type(found).__name__}, not an object")
+        raise CheckpointError("C2A303", f"{path} holds a {type(found).__name__}, not an object", "Download it again.")
     return found
 
 
@@ -47,10 +53,12 @@ def weight_files(folder: Path) -> list[Path]:
         raise CheckpointError("C2A301", found, "Pass the file of weights in it.")
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(each, str) for each in places.values()):
-        raise CheckpointError("C2A303", f"{index} has no weight_map of file names")
+        raise CheckpointError("C2A303", f"{index} has no weight_map of file names", "Download it again.")
     names = sorted(set(places.values()))
     if outside := [name for name in names if Path(name).name != name]:
-        raise CheckpointError("C2A303", f"{index} names {outside[0]!r}, which is not in its folder")
+        raise CheckpointError(
+            "C2A303", f"{index} names {outside[0]!r}, which is not in its folder", "Download the whole folder again."
+        )
     return [folder / name for name in names]
 
 

@@ -73,7 +73,9 @@ def picture(path: Path) -> Tensor:
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
-        raise UsageError("C2A003", f"{path} is read by Pillow, which is not here", "pip install pillow.") from error
+        raise UsageError(
+            "C2A003", f"{path} is read by Pillow, which is not here", "Install it: pip install pillow."
+        ) from error
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as opened:
             if opened.mode.startswith(("I", "F")):
@@ -81,7 +83,7 @@ def picture(path: Path) -> Tensor:
             grey = opened.mode in ("1", "L")
             pixels = np.array(ImageOps.exif_transpose(opened).convert("L" if grey else "RGB"))
     except FileNotFoundError as error:
-        raise CheckpointError("C2A301", f"{path} does not exist") from error
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise CheckpointError("C2A303", f"{path} is not a whole PNG or JPEG picture", REMEDY) from error
     return torch.from_numpy(pixels)[None] if grey else torch.from_numpy(pixels).movedim(-1, 0)

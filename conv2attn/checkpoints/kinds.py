@@ -9,6 +9,7 @@ from typing import IO, final
 LEGACY_HEAD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 ZIP_HEADS = (b"PK\x03\x04", b"PK\x05\x06")
 STATE_DICT = "Save its weights in Python, torch.save(model.state_dict(), 'weights.pt'), and pass --arch with that file."
+SAVE_STATE = "Save the model with torch.save(model.state_dict(), path)."
 AGAIN = "Download or copy the file itself again."
 UNPACK = "Unpack it first, and pass the file inside."
 

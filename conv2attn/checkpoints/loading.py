@@ -77,7 +77,11 @@ def load(
         return plans.rebuild(*saved, held.path, built, model, arch).eval()
     state = state_in(held.network.state_dict() if held.network is not None else held.content)
     if state is None:
-        raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors")
+        raise CheckpointError(
+            "C2A303",
+            f"{path} holds a dict, but not one of names and tensors",
+            kinds.SAVE_STATE,
+        )
     state = replace(state, assumed=(*held.assumed, *state.assumed))
     if model is not None:
         built = Architecture(type(model).__name__, lambda: deepcopy(model))
@@ -181,7 +185,11 @@ def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents, how: str) -
         network = resnet.build_resnet(plan)
     for key, tensor in state.tensors.items():
         if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
-            raise CheckpointError("C2A303", f"{key!r} is {tensor.dtype}; weights are floating-point numbers")
+            raise CheckpointError(
+                "C2A303",
+                f"{key!r} is {tensor.dtype}; weights are floating-point numbers",
+                "Save the weights as floating-point numbers.",
+            )
     network.load_state_dict({key: tensor.clone() for key, tensor in state.tensors.items()}, strict=True, assign=True)
     assumed = (*state.assumed, f"{plan.read_as}, {how}")
     return with_provenance(network, provenance(held, plan.name, assumed, input_size=plan.input_size))

@@ -78,7 +78,7 @@ def read_onnx(path: Path) -> OnnxNetwork:
         raise
     except Exception as error:
         told = f"{path}: onnxruntime refuses it ({str(error).splitlines()[0][:120]})"
-        raise CheckpointError("C2A303", told) from error
+        raise CheckpointError("C2A303", told, "Export the network again.") from error
 
 
 def onnx_tensors(path: Path) -> dict[str, Tensor]:
@@ -104,14 +104,20 @@ def parsed(path: Path) -> Any:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
-        raise CheckpointError("C2A302", f"{path} is truncated or damaged ({type(error).__name__})") from error
+        raise CheckpointError(
+            "C2A302", f"{path} is truncated or damaged ({type(error).__name__})", "Copy or export it again."
+        ) from error
     nodes, tensors = list[Any](), list[Any]()
     for holder in (model.graph, *model.functions):
         collect(holder, nodes, tensors)
     if any(each.data_location == onnx.TensorProto.EXTERNAL for each in tensors):
         raise CheckpointError("C2A303", f"{path} keeps its weights in another file", "Save it with all data inside.")
     if others := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
-        raise CheckpointError("C2A303", f"{path} has operators of {min(others)!r}, which is code of others")
+        raise CheckpointError(
+            "C2A303",
+            f"{path} has operators of {min(others)!r}, which is code of others",
+            "Export the network with operators of ONNX alone.",
+        )
     return model
 
 

@@ -37,7 +37,11 @@ class Reading:
             UsageError: one of them cannot be read (C2A001, C2A006).
         """
         if not 0 < self.max_size < float("inf"):
-            raise UsageError("C2A001", f"--max-size {self.max_size:g} is not a positive number of GiB")
+            raise UsageError(
+                "C2A001",
+                f"--max-size {self.max_size:g} is not a positive number of GiB",
+                "Pass a positive number, such as 8.",
+            )
         if nameless := [name for name in self.allow if "." not in name]:
             raise UsageError("C2A006", f"--allow {nameless[0]} names no package", "Write package.Class.")
         Preparation.asked(numbers(self.mean, "--mean"), numbers(self.std, "--std"))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.kinds import SAVE_STATE
 from conv2attn.checkpoints.reading import check_tensors
 from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain
 from conv2attn.errors import CheckpointError
@@ -99,7 +100,11 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
         if isinstance(content, Mapping):
             content = next((content[key] for key in WRAPPERS if isinstance(content.get(key), nn.Module)), None)
         if not isinstance(content, nn.Module):
-            raise CheckpointError("C2A303", f"{path} holds no module, by itself or under a usual key")
+            raise CheckpointError(
+                "C2A303",
+                f"{path} holds no module, by itself or under a usual key",
+                "Save the model itself or its state dict: torch.save(model.state_dict(), path).",
+            )
         for name, module in [*content.named_modules()]:
             if fault := first_fault(module, known):
                 raise CheckpointError("C2A303", f"{path}: {name or 'the module'} {fault}, and nothing was run", ALLOW)
@@ -111,7 +116,11 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError("C2A303", f"{path} holds a module that is not whole ({first_line(error)})") from error
+        raise CheckpointError(
+            "C2A303",
+            f"{path} holds a module that is not whole ({first_line(error)})",
+            SAVE_STATE,
+        ) from error
     return content
 
 
@@ -163,11 +172,15 @@ def trusted(path: Path) -> nn.Module | dict[Any, Any]:
         content = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
         told = f"{path} was run, and raised {type(error).__name__} ({first_line(error)})"
-        raise CheckpointError("C2A303", told) from error
+        raise CheckpointError("C2A303", told, SAVE_STATE) from error
     if isinstance(content, Mapping):
         known = {key: each for key, each in content.items() if key in WRAPPERS or isinstance(each, Tensor)}
         modules = [each for each in known.values() if isinstance(each, nn.Module)]
         return modules[0] if modules else known
     if not isinstance(content, nn.Module):
-        raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not a network or its state dict")
+        raise CheckpointError(
+            "C2A303",
+            f"{path} holds a {type(content).__name__}, not a network or its state dict",
+            SAVE_STATE,
+        )
     return content

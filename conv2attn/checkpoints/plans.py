@@ -123,7 +123,11 @@ def recognise(held: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
             content, tensors = format2.upgraded(content, tensors)
         return plan_of(content, len(tensors)), dict(tensors)
     except MISFITS as error:
-        raise CheckpointError("C2A303", f"its {content['conv2attn']} plan is not whole ({error})") from error
+        raise CheckpointError(
+            "C2A303",
+            f"its {content['conv2attn']} plan is not whole ({error})",
+            "Save the network again with conv2attn.save.",
+        ) from error
 
 
 def metadata_of(held: Contents) -> Mapping[str, Any]:
@@ -131,7 +135,9 @@ def metadata_of(held: Contents) -> Mapping[str, Any]:
     try:
         found = json.loads(held.metadata["conv2attn"])
     except (ValueError, RecursionError) as error:
-        raise CheckpointError("C2A303", f"its {FORMAT} plan is not JSON ({error})") from error
+        raise CheckpointError(
+            "C2A303", f"its {FORMAT} plan is not JSON ({error})", "Save the network again with conv2attn.save."
+        ) from error
     return found if isinstance(found, dict) else {}
 
 
@@ -188,7 +194,7 @@ def rebuild(
         if isinstance(error, CheckpointError):
             raise
         told = f"its plan and its tensors do not fit each other ({first_line(error)})"
-        raise CheckpointError("C2A303", told) from error
+        raise CheckpointError("C2A303", told, "Save the network again with conv2attn.save.") from error
     if plan.source is not None:
         with_provenance(network, plan.source)
     return remember(network, plan.conversion) if plan.conversion else network

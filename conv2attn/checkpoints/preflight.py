@@ -28,13 +28,15 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             kind = "a directory, not a file" if path.is_dir() else "not a regular file"
-            raise CheckpointError("C2A301", f"{path} is {kind}")
+            raise CheckpointError("C2A301", f"{path} is {kind}", "Pass a regular file.")
         with path.open("rb") as file:
             yield file
     except FileNotFoundError:
-        raise CheckpointError("C2A301", f"{path} does not exist") from None
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
     except OSError as error:
-        raise CheckpointError("C2A301", f"{path} cannot be read: {error.strerror or error}") from error
+        raise CheckpointError(
+            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the rights to read it."
+        ) from error
 
 
 def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
@@ -45,9 +47,13 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
     """
     size = os.fstat(file.fileno()).st_size
     if size == 0:
-        raise CheckpointError("C2A302", f"{path} is empty")
+        raise CheckpointError("C2A302", f"{path} is empty", "Copy or download it again.")
     if size > limit:
-        raise CheckpointError("C2A307", f"{path} has {size:,} bytes, more than {limit:,}")
+        raise CheckpointError(
+            "C2A307",
+            f"{path} has {size:,} bytes, more than {limit:,}",
+            "Raise --max-size, in GiB, if the file is meant to be so large.",
+        )
     try:
         kind = kind_of(file, size)
         if kind in (kinds.TORCH, kinds.EXPORT):
@@ -56,7 +62,9 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError("C2A302", f"{path} is truncated or damaged: {error}") from error
+        raise CheckpointError(
+            "C2A302", f"{path} is truncated or damaged: {error}", "Copy or download it again."
+        ) from error
     return kind
 
 
@@ -65,19 +73,37 @@ def inspect_archive(path: Path, archive: zipfile.ZipFile, size: int, kind: Kind)
     entries = archive.infolist()
     twice = [name for name, count in Counter(entry.filename.lower() for entry in entries).items() if count > 1]
     if twice:
-        raise CheckpointError("C2A303", f"{path} holds two entries named {twice[0]!r}: readers differ on which counts")
+        raise CheckpointError(
+            "C2A303",
+            f"{path} holds two entries named {twice[0]!r}: readers differ on which counts",
+            "Save it again with torch.save.",
+        )
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise CheckpointError("C2A303", f"{path}: {entry.filename!r} is compressed or encrypted")
+            raise CheckpointError(
+                "C2A303", f"{path}: {entry.filename!r} is compressed or encrypted", "Save it again with torch.save."
+            )
         if entry.external_attr & DIRECTORY:
-            raise CheckpointError("C2A302", f"{path}: {entry.filename!r} is marked as a directory")
+            raise CheckpointError(
+                "C2A302", f"{path}: {entry.filename!r} is marked as a directory", "Copy or download it again."
+            )
     if sum(entry.file_size for entry in entries) > size:
-        raise CheckpointError("C2A303", f"{path} claims more bytes than it has")
+        raise CheckpointError("C2A303", f"{path} claims more bytes than it has", "Save it again with torch.save.")
     pickles = [entry for entry in entries if entry.filename.split("/")[-1] == "data.pkl"]
     if kind is kinds.TORCH and len(pickles) != 1:
-        raise CheckpointError("C2A303", f"{path} is an archive with {len(pickles)} entries named data.pkl, not one")
+        raise CheckpointError(
+            "C2A303",
+            f"{path} is an archive with {len(pickles)} entries named data.pkl, not one",
+            "Save it again with torch.save.",
+        )
     for entry in pickles:
         if entry.file_size > LARGEST_PICKLE:
-            raise CheckpointError("C2A307", f"{path}: data.pkl has {entry.file_size} bytes, more than {LARGEST_PICKLE}")
+            raise CheckpointError(
+                "C2A307",
+                f"{path}: data.pkl has {entry.file_size} bytes, more than {LARGEST_PICKLE}",
+                "Save only its state dict: torch.save(model.state_dict(), path).",
+            )
     if damaged := archive.testzip():
-        raise CheckpointError("C2A302", f"{path}: {damaged!r} does not match its checksum")
+        raise CheckpointError(
+            "C2A302", f"{path}: {damaged!r} does not match its checksum", "Copy or download it again."
+        )

@@ -61,7 +61,7 @@ def read_program(path: Path) -> fx.GraphModule:
         return built(model, tensors)
     except MISFITS as error:
         found = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
-        raise CheckpointError("C2A303", found) from error
+        raise CheckpointError("C2A303", found, "Export the network again.") from error
 
 
 def parts(path: Path) -> Parts:
@@ -81,7 +81,7 @@ def parts(path: Path) -> Parts:
             tensors = {name: each for kind in ("weights", "constants") for name, each in stored(archive, kind).items()}
     except (*MISFITS, RecursionError) as error:
         found = f"{path}: its program is not whole ({type(error).__name__}: {str(error)[:80]})"
-        raise CheckpointError("C2A303", found) from error
+        raise CheckpointError("C2A303", found, "Export the network again.") from error
     return model, names, tensors
 
 

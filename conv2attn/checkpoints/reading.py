@@ -32,7 +32,7 @@ def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]
     with opened(path) as file:
         kind = inspect(path, file, limit)
         if kind not in (kinds.TORCH, kinds.LEGACY):
-            raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out or None)
+            raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out or kinds.SAVE_STATE)
         return unpickled(path, file)
 
 
@@ -40,7 +40,11 @@ def unpickled(path: Path, file: IO[bytes]) -> dict[Any, Any]:
     """The dict in an open file of `torch.save` that was inspected before, its tensors checked."""
     content = content_of(path, file)
     if not isinstance(content, dict):
-        raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not a dict of tensors")
+        raise CheckpointError(
+            "C2A303",
+            f"{path} holds a {type(content).__name__}, not a dict of tensors",
+            kinds.SAVE_STATE,
+        )
     return content
 
 
@@ -57,9 +61,15 @@ def check_tensors(path: Path, content: object) -> None:
     for name, tensor in tensors_within(content):
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not plain or tensor.is_nested or tensor.is_quantized:
-            raise CheckpointError("C2A303", f"{path}: {name!r} is not a plain dense tensor")
+            raise CheckpointError(
+                "C2A303", f"{path}: {name!r} is not a plain dense tensor", "Save the tensor dense: tensor.to_dense()."
+            )
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise CheckpointError("C2A303", f"{path}: {name!r} claims {tensor.numel()} elements, more than are stored")
+            raise CheckpointError(
+                "C2A303",
+                f"{path}: {name!r} claims {tensor.numel()} elements, more than are stored",
+                "Save the model again with torch.save(model.state_dict(), path).",
+            )
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -73,7 +83,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
         found = f"{path} is truncated or damaged ({str(error).splitlines()[0]})"
-        raise CheckpointError("C2A302", found) from error
+        raise CheckpointError("C2A302", found, "Copy or download it again.") from error
 
 
 def _unpickle(path: Path, file: IO[bytes]) -> object:
@@ -83,14 +93,14 @@ def _unpickle(path: Path, file: IO[bytes]) -> object:
     except Exception as error:
         reason = str(error)
         if isinstance(error, EOFError) or "unexpected EOF" in reason:
-            raise CheckpointError("C2A302", f"{path} is truncated") from error
+            raise CheckpointError("C2A302", f"{path} is truncated", "Copy or download it again.") from error
         if code := re.search(r"GLOBAL ([\w.]+)", reason):
             found = f"{path} holds more than tensors: it names {code[1]}, which is code, and nothing was run"
         elif "resize storage" in reason or "byte size" in reason:
             found = f"{path} holds a tensor that claims more elements than are stored"
         else:
             found = f"{path} is not something that torch.load(weights_only=True) accepts ({type(error).__name__})"
-        raise CheckpointError("C2A303", found) from error
+        raise CheckpointError("C2A303", found, kinds.SAVE_STATE) from error
 
 
 def tensors_within(content: object) -> Iterator[tuple[str, Tensor]]:

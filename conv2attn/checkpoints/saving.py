@@ -121,7 +121,11 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     owners = {name: each for name, each in network.named_modules() if isinstance(each, AttendingCalls)}
     calls = {name.rpartition(CHILD)[0].removesuffix("."): told_of(each) for name, each in owners.items()}
     if not layers and not calls and getattr(network, "plan", None) is None:
-        raise CheckpointError("C2A306", f"{type(network).__name__} has no attention layers, and is not known here")
+        raise CheckpointError(
+            "C2A306",
+            f"{type(network).__name__} has no attention layers, and is not known here",
+            "Save network.state_dict() with torch.save, and rebuild the network in Python.",
+        )
     names: dict[int, list[str]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -174,10 +178,18 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     plan, tensors = found
     state = network.state_dict()
     if wrong := [key for key in state if key not in tensors or not same_bits(state[key], tensors[key])]:
-        raise CheckpointError("C2A306", f"a file does not hold {wrong[0]} of {type(network).__name__}")
+        raise CheckpointError(
+            "C2A306",
+            f"a file does not hold {wrong[0]} of {type(network).__name__}",
+            "Save network.state_dict() with torch.save, and rebuild the network in Python.",
+        )
     built = not isinstance(plan.architecture, Foreign) or plan.architecture.of_a_library
     if built and (told := difference(network, plan, tensors)):
-        raise CheckpointError("C2A306", f"a file does not hold all of {type(network).__name__}: {told}")
+        raise CheckpointError(
+            "C2A306",
+            f"a file does not hold all of {type(network).__name__}: {told}",
+            "Save network.state_dict() with torch.save, and rebuild the network in Python.",
+        )
 
 
 def difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:

@@ -105,4 +105,4 @@ def _refuse_if_taken(path: Path, force: bool) -> None:
     if not path.is_file():
         raise CheckpointError("C2A305", f"{path} is not a regular file", "Choose another name.")
     if not force:
-        raise CheckpointError("C2A305", f"{path} exists")
+        raise CheckpointError("C2A305", f"{path} exists", "Choose another name, or pass --force.")

@@ -196,7 +196,7 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
 
     asked = None if query is None else whole_numbers(query)
     if asked is not None and len(asked) != 2:
-        raise UsageError("C2A006", f"--query {query} is not a row and a column")
+        raise UsageError("C2A006", f"--query {query} is not a row and a column", "Write --query 3,4, say.")
     found = [Run(Path(run)) for run in runs]
     place = None if asked is None else (asked[0], asked[1])
     for path in draw_figures(found, output, suffix=f".{suffix}", query=place, zoom=zoom or None, **given):
@@ -293,7 +293,11 @@ def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
     from conv2attn.experiments.training import Run
 
     if any("=" not in run for run in runs):
-        raise UsageError("C2A006", "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar")
+        raise UsageError(
+            "C2A006",
+            "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar",
+            "Write --run quadratic=runs/quadratic-cifar, say.",
+        )
     found = reproduce_tables({run.partition("=")[0]: Run(Path(run.partition("=")[2])) for run in runs}, engine)
     showing.finish(found)
     sys.exit(found.exit_code)
@@ -319,7 +323,7 @@ def starts(table: str, part: str, show: bool, showing: Showing) -> None:
         return
     share = whole_numbers(part.replace("/", ","))
     if len(share) != 2 or not 1 <= share[0] <= share[1]:
-        raise UsageError("C2A006", f"--part {part} is not one of several shares, such as 1/2")
+        raise UsageError("C2A006", f"--part {part} is not one of several shares, such as 1/2", "Write --part 1/2, say.")
     torch.set_num_threads(1)
     showing.finish(complete_starts(Path(table), showing.say, share[0] - 1, share[1]))
 
@@ -353,4 +357,4 @@ def whole_numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(",") if number.strip())
     except ValueError:
-        raise UsageError("C2A006", f"{text!r} is not a list of whole numbers") from None
+        raise UsageError("C2A006", f"{text!r} is not a list of whole numbers", "Write 80,150,250, say.") from None

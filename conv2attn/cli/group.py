@@ -16,7 +16,7 @@ INTERRUPTED = 130  # 128 and the number of the signal, as shells count
 SECTIONS = {
     "Convert and verify": ("demo", "convert", "verify", "recheck", "replay"),
     "See what attention does": ("heads", "explore", "atlas", "check-span", "recover"),
-    "Train, and the paper's experiments": ("soften", "train", "prune", "figures", "reproduce"),
+    "Train, and the paper's experiments": ("soften", "train", "transform", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }
 GROUPS = {
@@ -168,8 +168,9 @@ def advice(error: Conv2AttnError, command: click.Command) -> str:
 
 
 def options_of(command: click.Command) -> set[str]:
-    """The options of a command."""
-    return {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    """The options of a command, and of the commands in it."""
+    own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(options_of, command.commands.values() if isinstance(command, click.Group) else ()))
 
 
 @click.group("conv2attn", cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -121,7 +121,11 @@ def recovered_in(
         elif fact is not None:
             written[layer.name] = in_words(found[layer.name]) | {"error": fact.error}
     if not written:
-        raise UsageError("C2A505", f"no layer of {path} has values and outputs that are read")
+        raise UsageError(
+            "C2A505",
+            f"no layer of {path} has values and outputs that are read",
+            "Ask what its attention does: conv2attn heads FILE.",
+        )
     write_atomically(output, {"format": RECOVERED, "layers": written}, force)
     return replace(report, read_as=assumed_of(network))
 

@@ -264,7 +264,11 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
 def inputs(running: dict[str, Any], network: nn.Module, reading: Reading) -> dict[str, Any]:
     """The inputs for the networks, as `certify` takes them; images are prepared as `network` takes them."""
     if not 0 < running["input_range"] < math.inf:
-        raise UsageError("C2A001", f"--input-range {running['input_range']:g} is not a positive finite number")
+        raise UsageError(
+            "C2A001",
+            f"--input-range {running['input_range']:g} is not a positive finite number",
+            "Pass a positive number, such as 1.",
+        )
     size = parse_size(running["input_size"]) if running["input_size"] else None
     images, described = reading.images(running["inputs"], network, size) if running["inputs"] else (None, None)
     if images is not None:

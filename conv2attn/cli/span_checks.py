@@ -168,7 +168,11 @@ def recheck_file(
         CheckpointError: one cannot be read, or the certificates are larger than `LARGEST` (C2A307).
     """
     if (size := Path(path).stat().st_size) > LARGEST:
-        raise CheckpointError("C2A307", f"{path} has {size:,} bytes, more than {LARGEST:,}")
+        raise CheckpointError(
+            "C2A307",
+            f"{path} has {size:,} bytes, more than {LARGEST:,}",
+            "Check that it is a certificate of check-span.",
+        )
     if model is None:
         raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
     sides = numbers(grid, "--grid") if grid else None

@@ -79,5 +79,7 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
     """
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError("C2A006", f"{option} {text} is not positive integers with an x between them")
+        raise UsageError(
+            "C2A006", f"{option} {text} is not positive integers with an x between them", "Write 14x14, say."
+        )
     return tuple(int(part) for part in parts)

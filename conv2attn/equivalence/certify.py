@@ -119,7 +119,7 @@ def uncompiled() -> Iterator[None]:
             found = (
                 f"torch is compiling or exporting {when} this call: whatever networks do now is not what they do later"
             )
-            raise UsageError("C2A010", found)
+            raise UsageError("C2A010", found, "Call it outside torch.compile and torch.export, or in a new process.")
 
     check("around")
     yield
@@ -169,9 +169,17 @@ def check_arguments(original: Any, network: Any, *, images: Any, labels: Any, **
 def check_numbers(tolerance: Any, input_range: Any, input_size: Any, seed: Any) -> None:
     """Refuses a tolerance or a range that is no number, sides that are no sequence, and a seed that is not whole."""
     if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance < math.inf):
-        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
+        raise UsageError(
+            "C2A001",
+            f"tolerance={tolerance!r} is not a finite number of at least 0",
+            "Pass a finite --tolerance of at least 0.",
+        )
     if not (is_number(input_range) and input_range >= 0):
-        raise UsageError("C2A001", f"input_range={input_range!r} is not a number of at least 0")
+        raise UsageError(
+            "C2A001",
+            f"input_range={input_range!r} is not a number of at least 0",
+            "Pass a finite --input-range of at least 0.",
+        )
     if input_size is not None and not isinstance(input_size, Sequence):
         sentence = f"input_size={input_size!r} is not (channels, *sides)"
         raise UsageError("C2A006", sentence, "Pass a tuple of whole numbers.")
@@ -185,7 +193,11 @@ def check_images(images: Any) -> None:
         sentence = "images are a sparse, quantised or nested tensor"
         raise UsageError("C2A006", sentence, "Pass a dense one: images.to_dense(), or images.dequantize().")
     if not isinstance(images, Tensor) or not images.numel():
-        raise UsageError("C2A006", "images are not a tensor with numbers in it")
+        raise UsageError(
+            "C2A006",
+            "images are not a tensor with numbers in it",
+            "Pass a tensor (batch, channels, *sides) of floating-point numbers.",
+        )
     if not images.is_floating_point():
         sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
         raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
@@ -214,17 +226,29 @@ def random_images(
     """One seeded random image of the size given, or of the architecture's own."""
     size = input_size or input_size_of(original)
     if size is None:
-        raise UsageError("C2A005", "nothing says how large an image the networks take")
+        raise UsageError(
+            "C2A005",
+            "nothing says how large an image the networks take",
+            "Pass --input-size, such as 3x224x224, or --inputs.",
+        )
     like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))
     sides = "x".join(map(str, size))
     if not all(isinstance(side, int) and side > 0 for side in size):
-        raise UsageError("C2A001", f"an input size of {sides} is not positive whole numbers")
+        raise UsageError(
+            "C2A001",
+            f"an input size of {sides} is not positive whole numbers",
+            "Pass --input-size as positive whole numbers, such as 3x224x224.",
+        )
     if math.prod(size) > LARGEST_IMAGE:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
     noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     images = (noise * input_range).to(like)
     if not images.isfinite().all():
-        raise UsageError("C2A001", f"an input range of {input_range:g} is beyond {images.dtype}")
+        raise UsageError(
+            "C2A001",
+            f"an input range of {input_range:g} is beyond {images.dtype}",
+            "Lower --input-range, or compute in a wider --dtype.",
+        )
     whose = "" if input_size else published_size(original)
     return images, f"1 random image {sides} within +-{input_range:g} (seed {seed}){whose}"
 

@@ -42,7 +42,11 @@ class Comparison:
         except Exception as error:  # a network's own code may raise anything
             if without_memory(error):
                 raise
-            raise UsageError("C2A009", f"the original does not run on {described}: {reason(error)}") from error
+            raise UsageError(
+                "C2A009",
+                f"the original does not run on {described}: {reason(error)}",
+                "Pass images that the network takes: their size with --input-size, or --inputs.",
+            ) from error
         if not (is_bare(original) and is_bare(network)):
             self.second = self.run(lambda: call(network, images, plain[1]))
         self.matching = match(original, network, images)

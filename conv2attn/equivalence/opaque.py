@@ -175,7 +175,7 @@ def layers_of(network: nn.Module) -> tuple[list[Layer], dict[str, Conv2AttnError
         try:
             if weight_changes(module):
                 found = "in training mode each call of a spectral norm changes the weight: compare in evaluation mode"
-                raise UnsupportedError("C2A106", found)
+                raise UnsupportedError("C2A106", found, "Call eval() on both networks first.")
             layers.append(Layer(name, module, comparable_basis(module)))
         except Conv2AttnError as error:
             refused[name] = error

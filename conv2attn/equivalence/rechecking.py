@@ -74,7 +74,7 @@ def read_certificate(path: str) -> dict[str, Any]:
         UsageError: it is no certificate of two files (C2A303).
     """
     if not is_regular(path):
-        raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file")
+        raise CheckpointError("C2A301", f"{path[-80:]} is not a regular file", "Pass the path of a file.")
     try:
         body = json.loads(Path(path).read_text())
         told = [body["circumstances"][key] for key in NAMED]

@@ -78,7 +78,11 @@ def replay(
         UnsupportedError: a layer is no convolution.
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
-        raise UsageError("C2A001", f"tolerance={tolerance!r} is not a finite number of at least 0")
+        raise UsageError(
+            "C2A001",
+            f"tolerance={tolerance!r} is not a finite number of at least 0",
+            "Pass a finite --tolerance of at least 0.",
+        )
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
         raise CheckpointError("C2A303", f"{file} holds no saved witnesses", REMEDY)
@@ -112,7 +116,11 @@ def show_layer(
     name, image, place = entry["layer"], entry["image"], entry["place"]
     pair = pair_of(name, original, network, image)
     if pair is None:
-        raise UsageError("C2A008", f"{file} is of a layer {name}, which these networks have not")
+        raise UsageError(
+            "C2A008",
+            f"{file} is of a layer {name}, which these networks have not",
+            "Pass the two networks that verify compared then.",
+        )
     weight = pair.bases.original.weights.stored
     if weight.dtype != image.dtype:
         raise UsageError("C2A006", f"{file} holds {image.dtype}, and {name} is {weight.dtype}", "Pass --dtype.")
@@ -122,7 +130,7 @@ def show_layer(
             fits = all(i < side for i, side in zip(place, own(pair.first, image[None]).shape[1:], strict=True))
     except (Conv2AttnError, RuntimeError, ValueError) as error:
         sentence = f"{name} of the original does not run on the input in {file}: {reason(error)}"
-        raise UsageError("C2A009", sentence) from error
+        raise UsageError("C2A009", sentence, "Pass the two networks that verify compared then.") from error
     if not fits:
         raise CheckpointError("C2A303", f"{file} is of output {place}, which {name} has not", REMEDY)
     tolerance = tolerance if name == ROOT else None
@@ -156,13 +164,17 @@ def show_network(
     """
     name, part, image = entry["layer"], entry["part"], entry["image"]
     if name != NETWORK:
-        raise UsageError("C2A008", f"{file} is of a part {name}, which these networks have not")
+        raise UsageError(
+            "C2A008",
+            f"{file} is of a part {name}, which these networks have not",
+            "Pass the two networks that verify compared then.",
+        )
     image = image.to(next((each.device for each in original.parameters()), image.device))
     try:
         first = call(original, image[None])
     except Exception as error:  # a network's own code may raise anything
         sentence = f"the original does not run on the input in {file}: {reason(error)}"
-        raise UsageError("C2A009", sentence) from error
+        raise UsageError("C2A009", sentence, "Pass the two networks that verify compared then.") from error
     shown = show((original, network), image, first, tolerance)
     found = shown.get(part, shown["outputs"])
     label = f"{name} {part}"

@@ -73,7 +73,7 @@ def entries_of(path: Path) -> tuple[list[Entry], dict[str, Any]]:
     try:
         listing = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError("C2A301", f"{path} does not exist") from error
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError("C2A303", f"{path} is no TOML file ({error})", "Write [[model]] tables.") from error
     models, thresholds = listing.get("model", []), listing.get("thresholds", {})
@@ -183,7 +183,7 @@ def run_once(path: Path) -> ModuleType:
     """
     spec = importlib.util.spec_from_file_location("atlas_models", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise UsageError("C2A002", f"{path} is no file of Python")
+        raise UsageError("C2A002", f"{path} is no file of Python", "Name a file that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -198,7 +198,7 @@ def call_factory(folder: Path, where: str, arguments: Mapping[str, Any]) -> Any:
     file, _, name = where.partition(":")
     module = run_once(folder / file)
     if not hasattr(module, name):
-        raise UsageError("C2A002", f"{file} has no {name}")
+        raise UsageError("C2A002", f"{file} has no {name}", "Name a function of that file.")
     return getattr(module, name)(**arguments)
 
 

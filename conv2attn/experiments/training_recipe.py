@@ -112,20 +112,26 @@ class TrainingRecipe:
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices and (name, value) != ("schedule", None):
-                raise UsageError("C2A002", f"{name}={value!r} is not one of {', '.join(choices)}")
+                raise UsageError("C2A002", f"{name}={value!r} is not one of {', '.join(choices)}", "Pass one of them.")
         for name, least in AT_LEAST.items():
             value = getattr(self, name)
             below = BELOW.get(name, math.inf)
             if value is not None and not least <= value < below:
                 limits = f"at least {least:g}" + ("" if math.isinf(below) else f" and less than {below:g}")
-                raise UsageError("C2A001", f"{name}={value!r} is not {limits}")
+                raise UsageError("C2A001", f"{name}={value!r} is not {limits}", "Pass a number within these limits.")
         if not 0 < self.alpha < math.inf:
-            raise UsageError("C2A001", f"alpha={self.alpha!r} is not a positive finite number")
+            raise UsageError(
+                "C2A001", f"alpha={self.alpha!r} is not a positive finite number", "Pass a positive finite number."
+            )
         if (self.arch or self.arch_args) and not self.start:
             reason = "an architecture is named, and no file to start from"
             raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
-            raise UsageError("C2A001", f"milestones={self.milestones} are not epochs from 1 on in rising order")
+            raise UsageError(
+                "C2A001",
+                f"milestones={self.milestones} are not epochs from 1 on in rising order",
+                "Write the epochs in rising order, such as 80,150,250.",
+            )
 
     @property
     def classifier_width(self) -> int:
@@ -155,7 +161,9 @@ class TrainingRecipe:
         try:
             return cls(**given)
         except TypeError as error:
-            raise UsageError("C2A302", f"the configuration of the run is not whole ({error})") from error
+            raise UsageError(
+                "C2A302", f"the configuration of the run is not whole ({error})", "Start a new run."
+            ) from error
 
 
 def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:

@@ -43,7 +43,11 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
         left_out += [layer] if isinstance(layer, str) else []
         shown += [] if isinstance(layer, str) else [layer]
     if not shown:
-        raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer of such a name")
+        raise UnsupportedError(
+            "C2A110",
+            "; ".join(left_out) or "the network has no attention layer of such a name",
+            "Name a layer with attention on a grid by --only, or pass another --inputs.",
+        )
     left_out += [f"{name}: a convolution, shown only where nothing attends" for name in convolutions_in(network)[:3]]
     return Explored(tuple(shown), tuple(left_out), "averaged over the square of each token", photo_of(image, budget))
 

@@ -57,7 +57,11 @@ def explored_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
         left_out += [found] if isinstance(found, str) else []
         shown += [] if isinstance(found, str) else [found]
     if not shown:
-        raise UnsupportedError("C2A110", "; ".join(left_out) or "the network has no attention layer of such a name")
+        raise UnsupportedError(
+            "C2A110",
+            "; ".join(left_out) or "the network has no attention layer of such a name",
+            "Name a layer with attention on a grid by --only.",
+        )
     return Explored(tuple(shown), tuple(left_out), "as it reaches the layer: the mean over its channels")
 
 

@@ -51,7 +51,9 @@ class AttentionConvolution(nn.Module):
         super().__init__()
         if join not in ("sum", "mean", "concatenation") or (output is not None and join != "sum"):
             raise UsageError(
-                "C2A002", f"join={join!r} is none of sum, mean, concatenation, or is not that of an output"
+                "C2A002",
+                f"join={join!r} is none of sum, mean, concatenation, or is not that of an output",
+                "Pass join='sum', 'mean' or 'concatenation', and an output for the last.",
             )
         self.mechanism, self.value, self.output = mechanism, nn.Parameter(value), as_parameter(output)
         self.bias, self.join, self.of_values, self.given = as_parameter(bias), join, of_values, given
@@ -63,7 +65,11 @@ class AttentionConvolution(nn.Module):
     def basis(self, image: Tensor, other: Tensor | None = None, mask: Tensor | Pattern | None = None) -> Basis:
         """The layer on one image, with the heads that are not given: linear once its attention is known."""
         if len(image) != 1:
-            raise UsageError("C2A120", f"the basis depends on the image, and there are {len(image)}")
+            raise UsageError(
+                "C2A120",
+                f"the basis depends on the image, and there are {len(image)}",
+                "Pass one image, or one basis for all.",
+            )
         weights, _, pairs = self.attend(image, other, mask)
         heads, size = self.value.shape[:2]
         output: Tensor | None = self.output
@@ -105,11 +111,19 @@ class AttentionConvolution(nn.Module):
     ) -> tuple[Tensor, Tensor, AllPairs | Edges]:
         """The weights, the values (batch, heads, keys, d_head), and the pairs that are scored."""
         if image.shape[1] != self.value.shape[2]:
-            raise UsageError("C2A120", f"an image of {image.shape[1]} channels, where heads read {self.value.shape[2]}")
+            raise UsageError(
+                "C2A120",
+                f"an image of {image.shape[1]} channels, where heads read {self.value.shape[2]}",
+                "Pass an image with that many channels.",
+            )
         reader = image if other is None else other
         sides, queries = tuple(image.shape[2:]), tuple(reader.shape[2:])
         if isinstance(mask, Pattern) and mask.shape != (math.prod(queries), math.prod(sides)):
-            raise UsageError("C2A122", f"a mask of {mask.shape} tokens for queries {queries} and keys {sides}")
+            raise UsageError(
+                "C2A122",
+                f"a mask of {mask.shape} tokens for queries {queries} and keys {sides}",
+                "Pass a mask with one row for each query and one column for each key.",
+            )
         if isinstance(mask, Tensor):
             require_scores(mask, (len(reader), len(self.value), math.prod(queries), math.prod(sides)))
         pairs = Edges(mask, queries) if isinstance(mask, Pattern) else AllPairs(sides, queries, mask)
@@ -130,5 +144,7 @@ def require_scores(mask: Tensor, shape: tuple[int, ...]) -> None:
     if not mask.is_floating_point() or not fits:
         tensor = f"{mask.dtype} {tuple(mask.shape)}"
         raise UsageError(
-            "C2A122", f"a mask is added to scores {shape}, -inf where nothing is read, and is not {tensor}"
+            "C2A122",
+            f"a mask is added to scores {shape}, -inf where nothing is read, and is not {tensor}",
+            "Pass a mask that broadcasts to the scores.",
         )

@@ -50,9 +50,17 @@ class BasisConvolution(nn.Module):
     ):
         super().__init__()
         if min(d_in, d_out, terms, mixtures or 0, rank or 0) < 0 or groups < 1:
-            raise UsageError("C2A001", f"sizes {d_in}, {d_out}, {terms}, {mixtures}, {rank}, {groups} are too small")
+            raise UsageError(
+                "C2A001",
+                f"sizes {d_in}, {d_out}, {terms}, {mixtures}, {rank}, {groups} are too small",
+                "Pass positive whole numbers.",
+            )
         if d_in % groups or d_out % groups or (rank or 0) % groups:
-            raise UsageError("C2A007", f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}")
+            raise UsageError(
+                "C2A007",
+                f"groups={groups} divides not all of d_in={d_in}, d_out={d_out}, rank={rank}",
+                "Pass groups that divide all three.",
+            )
         self.terms, self.groups, self.order = terms, groups, order
         matrices = terms if mixtures is None else mixtures
         self.coefficients = None if mixtures is None else uniform((mixtures, terms), terms)
@@ -67,7 +75,11 @@ class BasisConvolution(nn.Module):
             UsageError: the structure has another number of terms (C2A122).
         """
         if terms(structure) != self.terms:
-            raise UsageError("C2A122", f"a structure of {terms(structure)} terms, where the layer has {self.terms}")
+            raise UsageError(
+                "C2A122",
+                f"a structure of {terms(structure)} terms, where the layer has {self.terms}",
+                "Pass a structure of that many terms.",
+            )
         family = structure if self.coefficients is None else Combination(self.coefficients, structure)
         return basis_of(family, Weights(self.value, self.output, self.bias, self.groups), dimensions)
 

@@ -54,11 +54,15 @@ def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -
         <Verdict.HOLDS: 'holds'>
     """
     if not 0 <= tolerance < math.inf:
-        raise UsageError("C2A001", f"tolerance={tolerance} is not a number >= 0")
+        raise UsageError("C2A001", f"tolerance={tolerance} is not a number >= 0", "Pass a number of at least 0.")
     layers = (first, second)
     shapes = [(b.weights.d_in, b.weights.d_out, *output_sides(b.mixing, sides)) for b in layers]
     if shapes[0] != shapes[1]:
-        raise UsageError("C2A120", f"channels and queries {shapes[0]} and {shapes[1]} are not those of one map")
+        raise UsageError(
+            "C2A120",
+            f"channels and queries {shapes[0]} and {shapes[1]} are not those of one map",
+            "Pass two layers with the same channels and queries.",
+        )
     operators = [as_matrix(basis.mixing, sides).detach() for basis in layers]
     biases = [field(basis, sides).detach().double().expand(shapes[0][1:]).flatten(1) for basis in layers]
     factors = [w for b in layers for w in (b.weights.value, b.weights.output) if w is not None]

@@ -69,7 +69,11 @@ class BiAffine(Mechanism):
             heads = self.constant.expand(len(keys), -1)[..., None]
             parts.append(pairs.of_keys(heads.expand(-1, -1, keys.shape[2])))
         if not parts:
-            raise UnsupportedError("C2A110", "a bi-affine mechanism without any of its four terms scores nothing")
+            raise UnsupportedError(
+                "C2A110",
+                "a bi-affine mechanism without any of its four terms scores nothing",
+                "Pass at least one of its four terms.",
+            )
         return sum(parts[1:], parts[0])
 
 
@@ -119,7 +123,11 @@ class Quadratic(Mechanism):
 
     def forward(self, keys: Tensor, queries: Tensor, pairs: Pairs) -> Tensor:
         if isinstance(pairs, Edges) or pairs.sides != pairs.queries:
-            raise UnsupportedError("C2A110", "quadratic positions score all pairs of one grid, and no other pairs")
+            raise UnsupportedError(
+                "C2A110",
+                "quadratic positions score all pairs of one grid, and no other pairs",
+                "Pass tokens of one grid.",
+            )
         grid = AttentionGrid(pairs.sides, Sites.everywhere(len(pairs.sides)))
         everywhere = torch.arange(math.prod(pairs.sides), device=keys.device)
         return QuadraticSoftmax(self.center, self.alpha).scores(grid, everywhere, keys.dtype)

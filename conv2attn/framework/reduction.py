@@ -47,7 +47,7 @@ def reduce(basis: Basis, max_error: float, kind: Kind = "rank", sides: Sides | N
         UnsupportedError: a family whose rows are not bounded without `sides` (C2A110).
     """
     if not max_error >= 0:
-        raise UsageError("C2A001", f"max_error={max_error} is not a number >= 0")
+        raise UsageError("C2A001", f"max_error={max_error} is not a number >= 0", "Pass a number of at least 0.")
     taps, norms = basis.weights.taps().detach(), row_sums(basis, sides)
     width = min(taps.shape[1] // basis.weights.groups, taps.shape[2])
     most = {"rank": width, "mixtures": len(taps), "terms": len(taps)}[kind]

@@ -22,7 +22,11 @@ def from_torch(attention: object) -> AttentionConvolution:
         >>> type(conv2attn.from_torch(attention)).__name__
         'AttentionConvolution'
     """
-    raise UnsupportedError("C2A101", f"{type(attention).__name__} cannot be read as an attention convolution")
+    raise UnsupportedError(
+        "C2A101",
+        f"{type(attention).__name__} cannot be read as an attention convolution",
+        "Pass a MultiheadAttention of torch.nn, or an attention layer of conv2attn.",
+    )
 
 
 @from_torch.register
@@ -32,7 +36,11 @@ def _(attention: nn.MultiheadAttention) -> AttentionConvolution:
     Queries that may read nothing give that bias here, and NaN in torch. Dropout is not taken over.
     """
     if attention.bias_k is not None or attention.add_zero_attn or not attention._qkv_same_embed_dim:
-        raise UnsupportedError("C2A101", "MultiheadAttention with extra keys, kdim or vdim is not one convolution")
+        raise UnsupportedError(
+            "C2A101",
+            "MultiheadAttention with extra keys, kdim or vdim is not one convolution",
+            "Build it with embed_dim alone.",
+        )
     heads = attention.num_heads
     query, key, value = (w.detach().clone().unflatten(0, (heads, -1)) for w in attention.in_proj_weight.chunk(3))
     output = attention.out_proj.weight.detach().clone().unflatten(1, (heads, -1)).movedim(1, 0)
@@ -59,7 +67,9 @@ def to_torch(layer: object) -> nn.Module:
         >>> conv2attn.to_torch(conv2attn.as_basis(torch.nn.Conv2d(3, 4, 3)))
         Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
-    raise UnsupportedError("C2A110", f"{type(layer).__name__} is no layer that torch.nn has")
+    raise UnsupportedError(
+        "C2A110", f"{type(layer).__name__} is no layer that torch.nn has", "Pass MultiheadAttention."
+    )
 
 
 @to_torch.register
@@ -68,11 +78,19 @@ def _(layer: AttentionConvolution) -> nn.MultiheadAttention:
     mechanism = layer.mechanism
     scored = mechanism.scored if isinstance(mechanism, Normalised) and mechanism.over == "keys" else None
     if not isinstance(scored, DotProduct) or layer.output is None or layer.given is not None or layer.of_values:
-        raise UnsupportedError("C2A110", "MultiheadAttention is a softmax of dot products with an output, no more")
+        raise UnsupportedError(
+            "C2A110",
+            "MultiheadAttention is a softmax of dot products with an output, no more",
+            "Pass a mechanism of dot products with a softmax.",
+        )
     heads, size, channels = layer.value.shape
     if heads * size != channels or scored.query.shape != layer.value.shape or layer.output.shape[1] != channels:
         shape = f"{heads} heads of size {size} from {channels} to {layer.output.shape[1]} channels"
-        raise UnsupportedError("C2A110", f"a MultiheadAttention has heads that tile its channels, and not {shape}")
+        raise UnsupportedError(
+            "C2A110",
+            f"a MultiheadAttention has heads that tile its channels, and not {shape}",
+            "Pass values and outputs of heads that share the channels evenly.",
+        )
     biased = not (layer.bias is None and scored.query_bias is None and scored.key_bias is None)
     attention = nn.MultiheadAttention(channels, heads, bias=biased, batch_first=True).to(layer.value)
     with torch.no_grad():

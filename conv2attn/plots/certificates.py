@@ -34,7 +34,9 @@ def draw_certificate(certificate: Certificate) -> "Figure":
 
     rows = certificate.counted
     if not rows:
-        raise UsageError("C2A008", "no layer was compared, so there is no error to draw")
+        raise UsageError(
+            "C2A008", "no layer was compared, so there is no error to draw", "Compare networks with convolutions."
+        )
     numbers = [number for row in rows for number in (row.max_error, row.bound) if number and number < float("inf")]
     least = min(numbers, default=1.0) / 10
     figure = Figure(figsize=(7, 1.3 + 0.22 * len(rows)), layout="constrained")

@@ -20,7 +20,7 @@ def check_drawable(path: str | Path) -> None:
         UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).
     """
     if Path(path).suffix.lower() not in PICTURE:
-        raise UsageError("C2A308", f"--plot {path} does not end in {', '.join(PICTURE)}")
+        raise UsageError("C2A308", f"--plot {path} does not end in {', '.join(PICTURE)}", "Name one of these suffixes.")
     if find_spec("matplotlib") is None:
         raise UsageError("C2A003", "--plot needs matplotlib", "Install it with pip install 'conv2attn[plot]'.")
 

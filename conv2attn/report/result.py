@@ -81,7 +81,7 @@ class Report(ABC):
             import pandas
         except ImportError as error:
             raise UsageError(
-                "C2A003", "to_frame needs pandas, which is not installed", "pip install pandas."
+                "C2A003", "to_frame needs pandas, which is not installed", "Install it: pip install pandas."
             ) from error
         return pandas.DataFrame(self.records())
 

@@ -31,7 +31,9 @@ def as_integers(given: Any) -> tuple[int, ...]:
     try:
         return tuple(index(number) for number in given)
     except TypeError as error:
-        raise UsageError("C2A006", f"{given!r} is neither an integer nor one for each axis") from error
+        raise UsageError(
+            "C2A006", f"{given!r} is neither an integer nor one for each axis", "Pass an integer, or one for each axis."
+        ) from error
 
 
 def as_sides(grid: Sequence[int] | int | None, dimensions: int) -> Sides | None:
@@ -63,7 +65,9 @@ def as_offsets(given: Any) -> tuple[Offset, ...]:
     try:
         return tuple(as_integers(offset) for offset in given)
     except TypeError as error:
-        raise UsageError("C2A006", f"{given!r} is not a sequence of offsets") from error
+        raise UsageError(
+            "C2A006", f"{given!r} is not a sequence of offsets", "Pass a list such as [(0, -1), (0, 0), (0, 1)]."
+        ) from error
 
 
 def check_extent(offsets: int, farthest: int) -> None:
@@ -86,9 +90,17 @@ def as_array(name: str, given: Any) -> NDArray[Any]:
     """
     if not isinstance(given, torch.Tensor):
         if not hasattr(given, "dtype") or not hasattr(given, "shape"):
-            raise UsageError("C2A502", f"{name} is a {type(given).__name__}, neither a layer, array nor tensor")
+            raise UsageError(
+                "C2A502",
+                f"{name} is a {type(given).__name__}, neither a layer, array nor tensor",
+                "Pass the probabilities after the softmax, as an array (heads, queries, keys).",
+            )
         return np.asarray(given)
     if given.is_meta:
-        raise UsageError("C2A502", f"{name} is on the meta device, and has no numbers")
+        raise UsageError(
+            "C2A502",
+            f"{name} is on the meta device, and has no numbers",
+            "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
+        )
     held = given.detach().to_dense() if given.layout != torch.strided else given.detach()
     return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).cpu().numpy())

@@ -56,7 +56,9 @@ def read_array(
     array = as_array(name, given)
     kind = "i" if array.dtype.kind in "biu" else array.dtype.kind
     if kind not in NOTES:
-        raise UsageError("C2A502", f"{name}: its dtype is {array.dtype}")
+        raise UsageError(
+            "C2A502", f"{name}: its dtype is {array.dtype}", "Pass floating-point numbers, Fractions or whole numbers."
+        )
     whole, exact, roundoff = stacked(name, array), exact or kind == "O", 0.0
     if exact:
         check_exact(name, whole, kind)
@@ -139,10 +141,16 @@ def stacked(name: str, array: NDArray[Any]) -> NDArray[Any]:
         UsageError: it is not heads of rows (C2A502).
     """
     if array.ndim not in (2, 3, 4):
-        raise UsageError("C2A502", f"{name}: its shape is {array.shape}")
+        raise UsageError(
+            "C2A502",
+            f"{name}: its shape is {array.shape}",
+            "Pass (heads, queries, keys), or (images, heads, queries, keys).",
+        )
     whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
     if 0 in whole.shape:
-        raise UsageError("C2A502", f"{name}: it is empty, of shape {array.shape}")
+        raise UsageError(
+            "C2A502", f"{name}: it is empty, of shape {array.shape}", "Pass at least one image, head, query and key."
+        )
     return whole
 
 
@@ -184,11 +192,19 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
             head, query = np.argwhere(~np.isfinite(sums))[0]
             key = int(np.isfinite(attention[head, query]).argmin())
             found = attention[head, query, key]
-            raise UsageError("C2A502", f"{name}: image {image}, head {head}, query {query}, key {key} is {found}")
+            raise UsageError(
+                "C2A502",
+                f"{name}: image {image}, head {head}, query {query}, key {key} is {found}",
+                "Pass finite numbers: the probabilities after the softmax.",
+            )
         if attention.min() < 0:
             head, query, key = np.unravel_index(attention.argmin(), attention.shape)
             least = float(attention[head, query, key])
-            raise UsageError("C2A502", f"{name}: image {image}, head {head} has {least:g} at ({query}, {key})")
+            raise UsageError(
+                "C2A502",
+                f"{name}: image {image}, head {head} has {least:g} at ({query}, {key})",
+                "Pass the probabilities after the softmax, not the scores before it.",
+            )
         away = np.abs(sums - 1)
         if not away.max() <= allowed:
             head, query = np.unravel_index(away.argmax(), away.shape)
@@ -199,7 +215,11 @@ def check_rows(name: str, whole: NDArray[Any], roundoff: float) -> None:
                 )
             where = f"image {image}, head {head}, query {query}"
             miss = f"{away.max():.1e} from 1, of which rounding explains {allowed:.0e}"
-            raise UsageError("C2A502", f"{name}: {where} sums to {total:.6g}, {miss}")
+            raise UsageError(
+                "C2A502",
+                f"{name}: {where} sums to {total:.6g}, {miss}",
+                "Pass the probabilities after the softmax, queries before keys, heads before both.",
+            )
 
 
 def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
@@ -210,7 +230,9 @@ def pixels_of(name: str, whole: NDArray[Any], extra: int) -> tuple[int, int]:
     """
     queries, keys = whole.shape[2:]
     if not 0 <= extra < min(queries, keys):
-        raise UsageError("C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}")
+        raise UsageError(
+            "C2A503", f"{name}: {extra} extra tokens of {min(queries, keys)}", "Pass fewer --extra-tokens."
+        )
     return queries - extra, keys - extra
 
 
@@ -223,13 +245,17 @@ def check_exact(name: str, whole: NDArray[Any], kind: str) -> None:
     for (image, head), rows in ((at, whole[at]) for at in np.ndindex(*whole.shape[:2])):
         where = f"{name}: image {image}, head {head}"
         if kind == "O" and not all(isinstance(x, Rational) for x in rows.flat):
-            raise UsageError("C2A502", f"{where} has entries that are not Fraction or int")
+            raise UsageError(
+                "C2A502", f"{where} has entries that are not Fraction or int", "Pass Fractions or whole numbers only."
+            )
         if kind == "f" and not np.isfinite(rows).all():
-            raise UsageError("C2A502", f"{where} has entries that are not finite")
+            raise UsageError("C2A502", f"{where} has entries that are not finite", "Pass finite numbers.")
         if (rows < 0).any():
-            raise UsageError("C2A502", f"{where} has a negative entry")
+            raise UsageError("C2A502", f"{where} has a negative entry", "Pass weights of at least 0.")
         if kind == "i" and not (rows != 0).any(-1).all():
-            raise UsageError("C2A502", f"{name}: a query attends to nothing")
+            raise UsageError(
+                "C2A502", f"{name}: a query attends to nothing", "Give each query at least one key with weight."
+            )
         if kind == "i":
             continue
         one, numbers = over_power_of_two(rows.astype(np.float64)) if kind == "f" else (1, rows.tolist())

@@ -162,9 +162,17 @@ def parts_of(text: str) -> list[tuple[About, list[int]]]:
                 found[-1][1].extend(map(int, words))
     except (ValueError, IndexError, msgspec.MsgspecError) as error:
         why = f": {error}" if isinstance(error, msgspec.MsgspecError) else ""
-        raise CheckpointError("C2A303", f"no file of span certificates with what they are about{why}") from error
+        raise CheckpointError(
+            "C2A303",
+            f"no file of span certificates with what they are about{why}",
+            "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
+        ) from error
     if not found:
-        raise CheckpointError("C2A303", "the file holds no span certificate that says what it is about")
+        raise CheckpointError(
+            "C2A303",
+            "the file holds no span certificate that says what it is about",
+            "Write it again: conv2attn check-span FILE --certificate OUTPUT.",
+        )
     return found
 
 

@@ -105,7 +105,11 @@ def check_span(
     for each in names or ("",):
         if each not in CONDITIONS or (each == "kernel" and read_as is None):
             known = ", ".join(CONDITIONS)
-            raise UsageError("C2A002", f"condition {each!r} is not one of {known}, the last for a given convolution")
+            raise UsageError(
+                "C2A002",
+                f"condition {each!r} is not one of {known}, the last for a given convolution",
+                "Pass one of these.",
+            )
     check_numbers(eps, max_phi, memory_limit)
     if isinstance(attention, nn.Module) and example_input is None and not position_only:
         needs_inputs(attention)
@@ -165,11 +169,15 @@ def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -
     """
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
         if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
-            raise UsageError("C2A001", f"{name}={value} is not a positive finite number")
+            raise UsageError(
+                "C2A001", f"{name}={value} is not a positive finite number", "Pass a positive finite number."
+            )
     if eps is not None and eps >= 1:
-        raise UsageError("C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1")
+        raise UsageError(
+            "C2A001", f"eps={eps:g} counts as none as much as no heads at all leave, which is 1", "Pass --eps below 1."
+        )
     if max_phi is not None and max_phi > MOST_PHI:
-        raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}")
+        raise UsageError("C2A001", f"max_phi={max_phi:g} is more than {MOST_PHI:g}", "Pass a smaller --max-phi.")
 
 
 def axes_of(
@@ -195,10 +203,18 @@ def axes_of(
     }
     numbers = {name: number for name, number in told.items() if number is not None}
     if len(set(numbers.values())) > 1:
-        raise UsageError("C2A504", "; ".join(f"{name} has {number} axes" for name, number in numbers.items()))
+        raise UsageError(
+            "C2A504",
+            "; ".join(f"{name} has {number} axes" for name, number in numbers.items()),
+            "Pass kernel_size and dilation, or offsets, with as many axes as the grid.",
+        )
     dimensions = next(iter(numbers.values()), 2)
     if dimensions not in (1, 2, 3):
-        raise UsageError("C2A504", f"a grid of {dimensions} axes is not a line, plane or space")
+        raise UsageError(
+            "C2A504",
+            f"a grid of {dimensions} axes is not a line, plane or space",
+            "Pass one, two or three sides with --grid.",
+        )
     return dimensions
 
 
@@ -215,12 +231,20 @@ def offsets_of(
     """
     if offsets is not None:
         if not offsets or len(set(offsets)) < len(offsets) or {len(each) for each in offsets} != {dimensions}:
-            raise UsageError("C2A504", f"offsets {tuple(offsets)} are not distinct, with {dimensions} axes each")
+            raise UsageError(
+                "C2A504",
+                f"offsets {tuple(offsets)} are not distinct, with {dimensions} axes each",
+                "Pass each offset once, with one integer for each axis.",
+            )
         check_extent(len(offsets), max(abs(x) for offset in offsets for x in offset))
         return tuple(offsets)
     sizes, steps = as_sides(kernel_size, dimensions) or (), as_sides(dilation, dimensions) or ()
     if {len(sizes), len(steps)} != {dimensions} or min(sizes + steps) < 1:
-        raise UsageError("C2A504", f"kernel_size={kernel_size} and dilation={dilation} are not {dimensions} positive")
+        raise UsageError(
+            "C2A504",
+            f"kernel_size={kernel_size} and dilation={dilation} are not {dimensions} positive",
+            "Pass --kernel-size and --dilation as positive whole numbers, one or one for each axis.",
+        )
     check_extent(prod(sizes), max(d * (k - 1) for k, d in zip(sizes, steps, strict=True)))
     along = [[d * (t - (k - 1) // 2) for t in range(k)] for k, d in zip(sizes, steps, strict=True)]
     return tuple(product(*along))

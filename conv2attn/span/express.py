@@ -80,7 +80,11 @@ def expression(
     check_ours(layer)
     given = as_convolution(convolution)
     if len(given.kernel_size) != layer.dimensions:
-        raise UsageError("C2A504", f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}")
+        raise UsageError(
+            "C2A504",
+            f"a convolution of {len(given.kernel_size)} axes, heads of {layer.dimensions}",
+            "Pass a convolution of as many axes as the heads have.",
+        )
     spans = [d * (k - 1) + 1 for d, k in zip(given.dilation, given.kernel_size, strict=True)]
     sides = as_sides(grid, layer.dimensions) or tuple(3 * span for span in spans)
     nothing = weights_of(given, torch.zeros_like(given.taps()[:1]).expand(layer.heads, -1, -1))
@@ -108,7 +112,11 @@ def fit_heads(
     axes = len(given.kernel_size)
     rows = rows_of("attention", attention, grid, axes, extra_tokens)
     if len(rows.grid.keys) != axes:
-        raise UsageError("C2A504", f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}")
+        raise UsageError(
+            "C2A504",
+            f"a convolution of {axes} axes, attention of {len(rows.grid.keys)}",
+            "Pass a convolution of as many axes as the attention has.",
+        )
     return fit(given, rows)
 
 

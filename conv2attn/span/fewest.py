@@ -92,7 +92,11 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     )
     if null is not None and vanishes_somewhere_positive(null):
         return None
-    raise UnsupportedError("C2A110", "whether some combination of the taps is positive could not be decided exactly")
+    raise UnsupportedError(
+        "C2A110",
+        "whether some combination of the taps is positive could not be decided exactly",
+        "Pass another convolution, or check_span for each shift.",
+    )
 
 
 def vanishes_somewhere_positive(matrix: Any) -> bool:

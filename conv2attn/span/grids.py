@@ -54,11 +54,19 @@ def grid_of(name: str, queries: int, keys: int, sides: Sides | None, dimensions:
     elif math.prod(sides) not in (queries, keys) or min(sides) < 1:
         given = "x".join(map(str, sides))
         tokens = f"{keys} tokens" if queries == keys else f"{queries} queries or {keys} keys"
-        raise UsageError("C2A503", f"{name}: a grid {given} has {math.prod(sides)} pixels, not {tokens}")
+        raise UsageError(
+            "C2A503",
+            f"{name}: a grid {given} has {math.prod(sides)} pixels, not {tokens}",
+            "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
+        )
     steps = range(2, 2 + max(*sides, round((queries / keys) ** (1 / len(sides)))))
     found = next((grid for grid in grids_with(tuple(sides), steps) if grid.shape == (queries, keys)), None)
     if found is None:
-        raise UsageError("C2A503", f"{name}: {apart(queries, keys)}")
+        raise UsageError(
+            "C2A503",
+            f"{name}: {apart(queries, keys)}",
+            "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
+        )
     return found
 
 
@@ -127,5 +135,9 @@ def root(name: str, tokens: int, dimensions: int) -> Sides:
     side = round(tokens ** (1 / dimensions))
     if side**dimensions != tokens:
         shape = {2: "square", 3: "cube"}[dimensions]
-        raise UsageError("C2A503", f"{name}: {tokens} tokens do not form a {shape}")
+        raise UsageError(
+            "C2A503",
+            f"{name}: {tokens} tokens do not form a {shape}",
+            "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
+        )
     return (side,) * dimensions

@@ -52,7 +52,9 @@ def rows_of(
             raise UsageError("C2A004", f"{name} is read with its pixels alone", "Leave out extra_tokens.")
         return read_positions(name, attention, as_sides(grid, len(attention.grid.keys)), memory_limit)
     if isinstance(attention, Unread):
-        raise UsageError("C2A502", f"{name}: {attention.reason}")
+        raise UsageError(
+            "C2A502", f"{name}: {attention.reason}", "Pass --inputs, so that its attention is captured as it runs."
+        )
     if isinstance(attention, MultiHeadSelfAttention):
         sides = as_sides(grid, attention.dimensions)
         if sides is None:
@@ -153,7 +155,11 @@ def layers_of(
         others = {} if met and own_alone(model) else position_attention(model, as_sides(grid, 2))
         found = NamedAttention({**others, **{name: own[name] for name in met}}, tokens=met)
     elif position_only:
-        raise UsageError("C2A004", f"a {type(model).__name__} has no parameters to read positions from")
+        raise UsageError(
+            "C2A004",
+            f"a {type(model).__name__} has no parameters to read positions from",
+            "Pass a network, or leave out --position-only.",
+        )
     elif inputs is not None:
         raise UsageError("C2A004", f"a {type(model).__name__} takes no inputs", "Leave them out.")
     else:

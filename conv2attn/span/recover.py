@@ -86,7 +86,11 @@ def recover(
             return recovered_in(layer, own, kernel_size, dilation, grid, example_input)
         raise UsageError("C2A502", f"a {type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
     if layer.has_content:
-        raise UsageError("C2A505", f"{layer.name}: its attention depends on the image")
+        raise UsageError(
+            "C2A505",
+            f"{layer.name}: its attention depends on the image",
+            "Recover a layer without query and key, or check_span its attention on images.",
+        )
     taps = layer.weights.taps().detach()
     offsets = hard_offsets(layer.encoding.operators(), taps.dtype)
     if not isinstance(offsets, str):
@@ -121,10 +125,18 @@ def recovered_in(
             found[name or "(root)"] = recover(layer, kernel_size=kernel_size, dilation=dilation, grid=sides)
     if inputs is not None and not own_alone(network):
         if kernel_size not in KERNELS or dilation != 1:
-            raise UsageError("C2A001", f"kernel_size={kernel_size}, dilation={dilation} is not 1, 3, 5 or 7, undilated")
+            raise UsageError(
+                "C2A001",
+                f"kernel_size={kernel_size}, dilation={dilation} is not 1, 3, 5 or 7, undilated",
+                "Pass --kernel-size 1, 3, 5 or 7, without dilation.",
+            )
         found = nearest_in(heads(network, inputs, grid=grid), int(str(kernel_size))) | found
     if not found:
-        raise UsageError("C2A505", f"no layer of the {type(network).__name__} has values and outputs that are read")
+        raise UsageError(
+            "C2A505",
+            f"no layer of the {type(network).__name__} has values and outputs that are read",
+            "Pass a network whose layers have values and outputs, or heads for what its attention does.",
+        )
     return found
 
 
@@ -161,7 +173,11 @@ def nearest_taps(
     targets = shifts(attention.grid, offsets)
     count = int(targets.interior.sum())
     if not count:
-        raise UsageError("C2A504", f"{layer.name}: no query of {tuple(sides)} has the whole kernel on the padded grid")
+        raise UsageError(
+            "C2A504",
+            f"{layer.name}: no query of {tuple(sides)} has the whole kernel on the padded grid",
+            "Pass a larger --grid, or a smaller --kernel-size.",
+        )
     matrices = taps.double().cpu().numpy()
     met, gram = np.zeros((len(offsets), layer.heads)), np.zeros((layer.heads, layer.heads))
     for _, queries, block in selected(attention, targets.interior):
@@ -189,10 +205,10 @@ def module(layer: MultiHeadSelfAttention, offsets: tuple[Offset, ...], taps: Ten
             where = "grid, where the enumerated encoding finds other pixels"
             where = where if bordered else f"{padding.mode} padding and read its border again"
             told = f"{layer.name} is no torch.nn convolution: its heads look beyond the {where}"
-            raise UnsupportedError("C2A101", told)
+            raise UnsupportedError("C2A101", told, "Leave out the layer with --skip.")
         if bordered:
             found = replace(found, padding=replace(found.padding, mode="replicate"))
     try:
         return module_of(found)
     except UnsupportedError as refusal:
-        raise UnsupportedError(refusal.code, f"{layer.name}: {refusal.found}") from refusal
+        raise UnsupportedError(refusal.code, f"{layer.name}: {refusal.found}", refusal.remedy) from refusal

@@ -78,9 +78,13 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
     """
     whole = as_matrix(structure, grid.keys).detach().numpy()
     if whole.shape[1:] != grid.shape:
-        raise UsageError("C2A504", f"operators of {whole.shape[1]} queries, where the attention has {grid.shape[0]}")
+        raise UsageError(
+            "C2A504",
+            f"operators of {whole.shape[1]} queries, where the attention has {grid.shape[0]}",
+            "Pass operators with one row for each query of the attention.",
+        )
     if not np.isfinite(whole).all():
-        raise UsageError("C2A504", "the operators that are asked for are not finite")
+        raise UsageError("C2A504", "the operators that are asked for are not finite", "Pass finite numbers.")
     query, key = np.nonzero(whole.any(0))
     kinds, kind = np.unique(whole[:, query, key].T, axis=0, return_inverse=True)
     pairs = np.stack([kind.reshape(-1), query])
@@ -105,7 +109,7 @@ def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
     """
     found = convolution if isinstance(convolution, Convolution) else read(convolution)
     if not bool(found.weight.isfinite().all()):
-        raise UsageError("C2A408", "the weights of the convolution are not finite")
+        raise UsageError("C2A408", "the weights of the convolution are not finite", "Train or load it again.")
     return found
 
 

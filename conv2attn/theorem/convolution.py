@@ -99,7 +99,11 @@ def _(pair: nn.Sequential) -> Basis:
     """A convolution with a pointwise one behind it, such as a depthwise separable pair: one convolution."""
     last = read(pair[1]) if len(pair) == 2 else None
     if last is None or max(last.kernel_size + last.stride) > 1 or not last.padding.is_identity:
-        raise UnsupportedError("C2A101", "only a convolution and a 1x1 convolution behind it are read as one basis")
+        raise UnsupportedError(
+            "C2A101",
+            "only a convolution and a 1x1 convolution behind it are read as one basis",
+            "Convert the layers one by one.",
+        )
     first, matrix = as_basis(pair[0]), Weights(None, last.taps(), None, last.groups).dense()[0]
     bias = last.bias
     if first.weights.bias is not None:
@@ -127,8 +131,10 @@ def read(module: object) -> Convolution:
     """
     kind = f"{type(module).__module__}.{type(module).__qualname__}"
     if "quantized" in kind and "Conv" in kind:
-        raise UnsupportedError("C2A102", f"{kind} has quantised weights")
-    raise UnsupportedError("C2A101", f"{kind} is not a convolution layer")
+        raise UnsupportedError("C2A102", f"{kind} has quantised weights", "Dequantise the layer first.")
+    raise UnsupportedError(
+        "C2A101", f"{kind} is not a convolution layer", "Pass a convolution layer of torch.nn, or a whole network."
+    )
 
 
 @read.register(nn.Conv1d)
@@ -139,7 +145,11 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     kernel_size = tuple(weight.shape[2:])
     stride, dilation = (each_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
     if module.padding_mode not in MODES:
-        raise UsageError("C2A104", f"padding_mode={module.padding_mode!r} is not one that a convolution can have")
+        raise UsageError(
+            "C2A104",
+            f"padding_mode={module.padding_mode!r} is not one that a convolution can have",
+            "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
+        )
     amounts = resolve_padding(module.padding, kernel_size, dilation, stride)
     if module.padding_mode != "zeros":  # torch pads by what it was built with, last axis first
         kept = module._reversed_padding_repeated_twice
@@ -190,7 +200,11 @@ def resolve_padding(
         return (0,) * len(kernel_size), (0,) * len(kernel_size)
     if padding == "same":
         if max(stride) > 1:
-            raise UsageError("C2A004", f"padding='same' has no meaning at stride {tuple(stride)}")
+            raise UsageError(
+                "C2A004",
+                f"padding='same' has no meaning at stride {tuple(stride)}",
+                "Pass padding as numbers, or stride 1.",
+            )
         total = [d * (k - 1) for k, d in zip(kernel_size, dilation, strict=True)]
         return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
     assert not isinstance(padding, str)
@@ -205,15 +219,27 @@ def checked(module: nn.Module) -> Tensor:
         UnsupportedError: as `read`.
     """
     if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
-        raise UnsupportedError("C2A103", f"{type(module).__name__} has not seen an input yet")
+        raise UnsupportedError(
+            "C2A103",
+            f"{type(module).__name__} has not seen an input yet",
+            "Run the model once on an input, then convert.",
+        )
     if has_own_forward(module):
-        raise UnsupportedError("C2A106", f"{type(module).__name__} has a forward of its own")
+        raise UnsupportedError(
+            "C2A106",
+            f"{type(module).__name__} has a forward of its own",
+            "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
+        )
     weight = module.weight
     assert isinstance(weight, Tensor)
     assert module.bias is None or isinstance(module.bias, Tensor)
     check_plain(type(module).__name__, weight, module.bias)
     if weight.is_quantized or weight.dtype not in DTYPES:
-        raise UnsupportedError("C2A102", f"{type(module).__name__} has weights of {weight.dtype}")
+        raise UnsupportedError(
+            "C2A102",
+            f"{type(module).__name__} has weights of {weight.dtype}",
+            "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
+        )
     return weight
 
 

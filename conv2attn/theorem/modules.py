@@ -31,7 +31,11 @@ def _(basis: Basis) -> nn.Module:
     if isinstance(operators, Shift):
         return module_of(zero_padded(operators.offsets, basis))
     if not (isinstance(operators, Combination) and isinstance(operators.family, Shift) and weights.groups == 1):
-        raise UnsupportedError("C2A110", f"no layer of torch.nn has the operators of a {type(operators).__name__}")
+        raise UnsupportedError(
+            "C2A110",
+            f"no layer of torch.nn has the operators of a {type(operators).__name__}",
+            "Keep it as a BasisConvolution or as attention.",
+        )
     axes = len(basis.padding.before)
     kernels = operators.coefficients.mT.repeat(1, weights.d_in)[:, :, None]
     depthwise = Basis(operators.family, Weights(None, kernels, None, weights.d_in), basis.padding, basis.sites)
@@ -48,7 +52,11 @@ def zero_padded(offsets: tuple[Offset, ...], basis: Basis) -> Convolution:
     """
     padding = replace(basis.padding, mode="zeros") if basis.padding.is_identity else basis.padding
     if padding.mode != "zeros" and not within_margins(basis.sites, offsets):
-        raise UnsupportedError("C2A101", f"shifts that reach beyond {padding.mode} padding are no torch.nn convolution")
+        raise UnsupportedError(
+            "C2A101",
+            f"shifts that reach beyond {padding.mode} padding are no torch.nn convolution",
+            "Keep it as attention, or as a Basis.",
+        )
     return convolution_of(offsets, replace(basis, padding=padding))
 
 
@@ -132,7 +140,11 @@ def transposed_of(convolution: Convolution) -> nn.Module:
     reach = [d * (k - 1) for d, k in zip(dilation, convolution.kernel_size, strict=True)]
     front, behind = ([r - p for r, p in zip(reach, at, strict=True)] for at in (padding.before, padding.after))
     if max(convolution.stride) > 1:
-        raise UnsupportedError("C2A101", "it reads a zero-stuffed grid at strided sites, as no torch.nn layer does")
+        raise UnsupportedError(
+            "C2A101",
+            "it reads a zero-stuffed grid at strided sites, as no torch.nn layer does",
+            "Keep it as attention, or as a Basis.",
+        )
     extra, cut, crop = [], [], []
     for f, b, stride, step in zip(front, behind, padding.spacing, dilation, strict=True):
         within = 0 <= f - b < max(stride, step)
@@ -140,7 +152,11 @@ def transposed_of(convolution: Convolution) -> nn.Module:
         extra.append(f - b if within else 0)
         crop.append((0, 0) if within else (f - min(f, b), b - min(f, b)))
     if min(cut) < 0:
-        raise UnsupportedError("C2A101", f"it pads a zero-stuffed grid further than its taps reach, by {-min(cut)}")
+        raise UnsupportedError(
+            "C2A101",
+            f"it pads a zero-stuffed grid further than its taps reach, by {-min(cut)}",
+            "Keep it as attention, or as a Basis.",
+        )
     made = TRANSPOSED[len(cut)](
         convolution.d_in,
         convolution.d_out,

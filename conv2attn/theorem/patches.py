@@ -91,15 +91,27 @@ def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Of
     """
     padding, axes = convolution.padding, len(convolution.kernel_size)
     if len(patch) != axes or min(patch, default=0) < 1:
-        raise UsageError("C2A007", f"patch={patch} is not a positive number for each of {axes} axes")
+        raise UsageError(
+            "C2A007",
+            f"patch={patch} is not a positive number for each of {axes} axes",
+            "Pass a positive number, or one for each axis.",
+        )
     spans = [d * (k - 1) for k, d in zip(convolution.kernel_size, convolution.dilation, strict=True)]
     per_axis = zip(patch, convolution.stride, spans, padding.before, padding.after, strict=True)
     for axis, (p, s, span, before, after) in enumerate(per_axis):
         if p % s or not span - s < before + after <= span:
             found = f"axis {axis}: patches of {p} with stride {s}, span {span} and padding {before}, {after}"
-            raise UnsupportedError("C2A111", f"{found} do not give an output of whole patches at every size")
+            raise UnsupportedError(
+                "C2A111",
+                f"{found} do not give an output of whole patches at every size",
+                "Choose a patch that is a multiple of the stride, pad to keep the size, or convert without patch.",
+            )
     if padding.mode not in ("zeros", "circular") or max(padding.spacing) > 1:
-        raise UnsupportedError("C2A111", f"padding by {padding.mode} is none on whole patches")
+        raise UnsupportedError(
+            "C2A111",
+            f"padding by {padding.mode} is none on whole patches",
+            "Use padding_mode='zeros', or convert without patch.",
+        )
     tables = [token_taps(convolution, patch, axis) for axis in range(axes)]
     low = [min(token for token, *_ in table) for table in tables]
     high = [max(token for token, *_ in table) for table in tables]

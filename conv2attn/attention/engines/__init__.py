@@ -75,5 +75,9 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
             engine = name
     decided = DECIDE[engine](question)
     if isinstance(decided, str):
-        raise EngineError("C2A201", f"{question.name}: engine {name!r} is not exact here: {decided}")
+        raise EngineError(
+            "C2A201",
+            f"{question.name}: engine {name!r} is not exact here: {decided}",
+            'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
+        )
     return Recipe(question.basis.padding, question.basis.sites, decided, engine)

@@ -43,6 +43,7 @@ def queries_per_chunk(question: Question) -> int:
         raise EngineError(
             "C2A202",
             f"{question.name}: one query takes {row:,} bytes of the memory limit of {question.memory_limit:,}",
+            "Raise memory_limit, or use an engine that does not compare all pairs.",
         )
     return max(1, min(queries, question.memory_limit // row))
 

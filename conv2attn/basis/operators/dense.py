@@ -30,7 +30,11 @@ def _(operator: Dense) -> int:
 @output_sides.register
 def _(operator: Dense, sides: Sides) -> Sides:
     if operator.matrix.shape[1:] != (math.prod(operator.output), math.prod(sides)):
-        raise GeometryError("C2A121", f"matrices {tuple(operator.matrix.shape)} do not map {sides}")
+        raise GeometryError(
+            "C2A121",
+            f"matrices {tuple(operator.matrix.shape)} do not map {sides}",
+            "Pass matrices with a column for each key of these sides.",
+        )
     return operator.output
 
 

@@ -36,7 +36,11 @@ class Pattern:
             GeometryError: an index has no token, or there are not as many queries as keys (C2A122).
         """
         if queries.shape != keys.shape or queries.ndim != 1:
-            raise GeometryError("C2A122", f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} are no pairs")
+            raise GeometryError(
+                "C2A122",
+                f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} are no pairs",
+                "Pass as many queries as keys, each a vector of indices.",
+            )
         require_below(queries, shape[0], "query")
         require_below(keys, shape[1], "key")
         return Pattern.in_bounds(queries, keys, shape)
@@ -66,7 +70,11 @@ def require_below(index: Tensor, count: int, name: str) -> None:
         return
     least, most = int(index.min()), int(index.max())
     if least < 0 or most >= count:
-        raise GeometryError("C2A122", f"an edge has the {name} {least if least < 0 else most}, and there are {count}")
+        raise GeometryError(
+            "C2A122",
+            f"an edge has the {name} {least if least < 0 else most}, and there are {count}",
+            "Pass indices from 0 to one less than the number of tokens.",
+        )
 
 
 def weighted_sum(pattern: Pattern, weights: Tensor, tokens: Tensor) -> Tensor:

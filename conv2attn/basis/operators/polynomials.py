@@ -45,7 +45,11 @@ def _(operator: Chebyshev | Powers) -> int:
 def _(operator: Chebyshev | Powers, sides: Sides) -> Sides:
     if operator.order < 0 or terms(operator.operator) != 1 or output_sides(operator.operator, sides) != sides:
         what = f"{terms(operator.operator)} operators from {sides} to {output_sides(operator.operator, sides)}"
-        raise GeometryError("C2A122", f"{what} have no polynomials of order {operator.order}")
+        raise GeometryError(
+            "C2A122",
+            f"{what} have no polynomials of order {operator.order}",
+            "Pass a square operator, and an order from 0.",
+        )
     return sides
 
 

@@ -35,7 +35,11 @@ def _(operator: Shift) -> int:
 @output_sides.register
 def _(operator: Shift, sides: Sides) -> Sides:
     if any(len(offset) != len(sides) for offset in operator.offsets):
-        raise GeometryError("C2A122", f"shifts by {operator.offsets} are not those of a grid with sides {sides}")
+        raise GeometryError(
+            "C2A122",
+            f"shifts by {operator.offsets} are not those of a grid with sides {sides}",
+            "Pass offsets with one whole number for each axis of the grid.",
+        )
     return sides
 
 

@@ -35,7 +35,9 @@ class Sparse(Operator):
         queries = keys if queries is None else queries
         pattern, order = Pattern.sorted(edges[1], edges[0], (queries, keys))
         if weights.shape[-1:] != order.shape:
-            raise GeometryError("C2A122", f"{len(order)} edges have weights {tuple(weights.shape)}")
+            raise GeometryError(
+                "C2A122", f"{len(order)} edges have weights {tuple(weights.shape)}", "Pass one weight for each edge."
+            )
         return Sparse(pattern, torch.atleast_2d(weights).index_select(1, order), (queries,))
 
     @staticmethod
@@ -59,7 +61,11 @@ def _(operator: Sparse) -> int:
 @output_sides.register
 def _(operator: Sparse, sides: Sides) -> Sides:
     if operator.pattern.shape != (math.prod(operator.output), math.prod(sides)):
-        raise GeometryError("C2A122", f"edges between {operator.pattern.shape} tokens do not map {sides}")
+        raise GeometryError(
+            "C2A122",
+            f"edges between {operator.pattern.shape} tokens do not map {sides}",
+            "Pass sides with as many tokens as the edges have.",
+        )
     return operator.output
 
 

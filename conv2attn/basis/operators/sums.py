@@ -46,7 +46,11 @@ def _(operator: Combination) -> int:
 def _(operator: Concatenation, sides: Sides) -> Sides:
     found = {output_sides(family, sides) for family in operator.families}
     if len(found) != 1:
-        raise GeometryError("C2A122", f"families that map {sides} to {sorted(found)} are not one family")
+        raise GeometryError(
+            "C2A122",
+            f"families that map {sides} to {sorted(found)} are not one family",
+            "Sum families with the same output.",
+        )
     return found.pop()
 
 
@@ -54,7 +58,11 @@ def _(operator: Concatenation, sides: Sides) -> Sides:
 def _(operator: Combination, sides: Sides) -> Sides:
     if operator.coefficients.shape[1:] != (terms(operator.family),):
         shape = tuple(operator.coefficients.shape)
-        raise GeometryError("C2A122", f"coefficients {shape} do not combine {terms(operator.family)} terms")
+        raise GeometryError(
+            "C2A122",
+            f"coefficients {shape} do not combine {terms(operator.family)} terms",
+            "Pass one column of coefficients for each term.",
+        )
     return output_sides(operator.family, sides)
 
 

@@ -64,7 +64,11 @@ def draw_figures(
     """
     folder = Path(folder)
     if not runs or suffix not in PICTURE:
-        raise UsageError("C2A308", f"figures takes runs and one of {', '.join(PICTURE)}, not {suffix!r}")
+        raise UsageError(
+            "C2A308",
+            f"figures takes runs and one of {', '.join(PICTURE)}, not {suffix!r}",
+            "Pass one of these suffixes.",
+        )
     check_drawable(folder / f"figure{suffix}")
     figures = {"accuracy": accuracy_figure(runs)}
     names = [run.folder.resolve().name for run in runs]
@@ -75,7 +79,9 @@ def draw_figures(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError("C2A301", f"{folder} cannot be made: {error.strerror}") from error
+        raise CheckpointError(
+            "C2A301", f"{folder} cannot be made: {error.strerror}", "Choose another folder with --output."
+        ) from error
     paths = [folder / f"{name}{suffix}" for name in figures]
     for path, figure in zip(paths, figures.values(), strict=True):
         write(figure, path, force)

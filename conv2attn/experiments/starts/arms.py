@@ -30,7 +30,7 @@ def begin(network: VisionTransformer, arm: str, seed: int, images: Tensor) -> St
         case ["positions"]:
             start_with_drawn(network, lambda name: "in_proj" in name, seed, images)
             return None
-    raise UsageError("C2A002", f"arm {arm!r} is not one of the experiment's")
+    raise UsageError("C2A002", f"arm {arm!r} is not one of the experiment's", "Pass an arm of the experiment.")
 
 
 def start_with_drawn(network: VisionTransformer, drawn: object, seed: int, images: Tensor) -> Start:

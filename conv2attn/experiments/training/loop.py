@@ -99,7 +99,7 @@ def continued_recipe(
             reason += f"and the checkpoint {field.name}={stored_value!r}"
             raise UsageError("C2A004", reason, f"Put it back: {remedy}")
     if epochs is not None and epochs < done:
-        raise UsageError("C2A001", f"epochs={epochs} is fewer than the {done} that are done")
+        raise UsageError("C2A001", f"epochs={epochs} is fewer than the {done} that are done", "Pass more --epochs.")
     return stored if epochs is None else replace(stored, epochs=epochs)
 
 
@@ -208,7 +208,11 @@ class Training:
                 loss = self.step(*divmod(progress.step, epoch_steps))
                 interrupted, diverged = self.worker.total([interruption.requested, not math.isfinite(loss)])
                 if diverged:
-                    raise UnsupportedError("C2A601", f"the loss of step {progress.step + 1} is {loss}")
+                    raise UnsupportedError(
+                        "C2A601",
+                        f"the loss of step {progress.step + 1} is {loss}",
+                        "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
+                    )
                 progress.step += 1
                 progress.seconds += time.monotonic() - start_time
                 show_progress(progress.step + 1, steps, "steps")

@@ -91,7 +91,11 @@ def fresh_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in build_network(recipe, images).parameters())
     if hasattr(os, "sysconf") and COPIES * 4 * size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        raise UsageError("C2A001", f"{size:,} parameters, their gradients and averages do not fit in the memory")
+        raise UsageError(
+            "C2A001",
+            f"{size:,} parameters, their gradients and averages do not fit in the memory",
+            "Lower --width, --heads or --layers.",
+        )
     torch.manual_seed(recipe.seed)
     return build_network(recipe, images)
 
@@ -108,7 +112,11 @@ def build_network(recipe: TrainingRecipe, images: LabelledImages) -> nn.Module:
         return ResNet(plan)
     if rows != columns or rows % recipe.patch:
         size = f"{rows}x{columns}"
-        raise UsageError("C2A007", f"images of {size} pixels are not squares of whole patches of {recipe.patch}")
+        raise UsageError(
+            "C2A007",
+            f"images of {size} pixels are not squares of whole patches of {recipe.patch}",
+            "Pass square images, or a --patch that divides their sides.",
+        )
     return AttentionClassifier(
         ClassifierPlan(
             encoding="learned" if recipe.kind == "content" else recipe.kind,  # type: ignore[arg-type]

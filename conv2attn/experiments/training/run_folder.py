@@ -71,11 +71,15 @@ class Run:
             CheckpointError: the folder holds something else (C2A305), or cannot be made (C2A301).
         """
         if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {CONFIGURATION}):
-            raise CheckpointError("C2A305", f"{folder} exists", "Choose another folder, or continue it with --resume.")
+            raise CheckpointError(
+                "C2A305", f"{folder} exists", "Choose another folder, or continue it: conv2attn train --resume FOLDER."
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CheckpointError("C2A301", f"{folder} cannot be made: {error.strerror}") from error
+            raise CheckpointError(
+                "C2A301", f"{folder} cannot be made: {error.strerror}", "Choose another folder."
+            ) from error
         run = cls(folder)
         run.configure(recipe)
         return run
@@ -95,7 +99,11 @@ class Run:
         try:
             return TrainingRecipe.from_dict(json.loads(path.read_text()))
         except OSError as error:
-            raise CheckpointError("C2A301", f"{self.folder} is not the folder of a run: no {CONFIGURATION}") from error
+            raise CheckpointError(
+                "C2A301",
+                f"{self.folder} is not the folder of a run: no {CONFIGURATION}",
+                "Pass a folder that conv2attn train wrote.",
+            ) from error
         except ValueError as error:
             raise CheckpointError("C2A303", f"{path} is not the configuration of a run", "Start a new run.") from error
 
@@ -123,7 +131,9 @@ class Run:
             with path.open(newline="") as file:
                 return [{name: float(row[name]) for name in COLUMNS} for row in csv.DictReader(file)]
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError("C2A303", f"{path} is not a table of metrics ({error})") from error
+            raise CheckpointError(
+                "C2A303", f"{path} is not a table of metrics ({error})", "Start the run again in another folder."
+            ) from error
 
     def positions(self) -> dict[str, np.ndarray]:
         """The heads at the start and after each epoch: "LAYER:center" (epochs + 1, heads, axes) and "LAYER:precision"

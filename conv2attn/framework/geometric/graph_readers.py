@@ -61,7 +61,11 @@ def require_plain(layer: Any, aggregation: str = "add", unsupported: bool = Fals
     """Refuse layers whose flow, aggregation or cache differs from their paper."""
     unusual = layer.flow != "source_to_target" or layer.aggr != aggregation or getattr(layer, "cached", False)
     if unusual or unsupported:
-        raise UnsupportedError("C2A101", f"{layer} has options that are not read: flow, aggregation, cache or residual")
+        raise UnsupportedError(
+            "C2A101",
+            f"{layer} has options that are not read: flow, aggregation, cache or residual",
+            "Build the layer with those options at their defaults.",
+        )
 
 
 def typed(graph: Graph, like: Tensor) -> Graph:
@@ -73,7 +77,9 @@ def with_loops(graph: Graph, loop: float) -> Sparse:
     """Kipf's normalisation of a graph with at most one loop per node, as torch_geometric keeps them."""
     loops = graph.edges[0][graph.edges[0] == graph.edges[1]]
     if len(loops.unique()) < len(loops):
-        raise UnsupportedError("C2A122", "a node has two loops, of which torch_geometric keeps one")
+        raise UnsupportedError(
+            "C2A122", "a node has two loops, of which torch_geometric keeps one", "Remove one of both loops."
+        )
     return gcn(graph, loop)
 
 

@@ -27,7 +27,11 @@ def to_geometric(layer: object, **options: Any) -> nn.Module:
     Raises:
         UnsupportedError: torch_geometric has no such layer (C2A110).
     """
-    raise UnsupportedError("C2A110", f"{type(layer).__name__} is no layer that torch_geometric has")
+    raise UnsupportedError(
+        "C2A110",
+        f"{type(layer).__name__} is no layer that torch_geometric has",
+        "Pass one of the layers of docs/framework.md.",
+    )
 
 
 @to_geometric.register
@@ -35,12 +39,18 @@ def _(layer: Basis, **options: Any) -> nn.Module:
     operators, weights = layer.operators, layer.weights
     taps, biased = weights.dense().detach(), weights.bias is not None
     if weights.bias is not None and weights.bias.ndim > 1:
-        raise UnsupportedError("C2A110", "no graph layer has a bias for each node")
+        raise UnsupportedError(
+            "C2A110", "no graph layer has a bias for each node", "Pass a basis with one bias for all nodes."
+        )
     if isinstance(operators, Concatenation):
         return relational_layer(operators, taps, weights.bias, **options)
     if not one_step(operators):
         family = f"{type(operators).__name__} of {terms(operators)} terms"
-        raise UnsupportedError("C2A110", f"no graph layer has the operators of a {family}")
+        raise UnsupportedError(
+            "C2A110",
+            f"no graph layer has the operators of a {family}",
+            "Pass one of the families of docs/framework.md.",
+        )
     kind = LAYER_KINDS[type(operators)]
     order = {TAGConv: len(taps) - 1, ChebConv: len(taps)}.get(kind)
     order = len(operators.factors) if isinstance(operators, Composition) else order
@@ -75,7 +85,11 @@ def relational_layer(operators: Concatenation, taps: Tensor, bias: Tensor | None
     if rooted and isinstance(operators.families[0], Concatenation):
         relations = operators.families[0]
     if not all(isinstance(family, Sparse) and terms(family) == 1 for family in relations.families):
-        raise UnsupportedError("C2A110", "an RGCNConv has one term a relation, and perhaps one for the node itself")
+        raise UnsupportedError(
+            "C2A110",
+            "an RGCNConv has one term a relation, and perhaps one for the node itself",
+            "Pass one operator for each relation, and the identity for the node itself.",
+        )
     count, sizes = len(relations.families), taps.shape[:0:-1]
     module = RGCNConv(*sizes, count, root_weight=len(taps) > count, bias=bias is not None, **options).to(taps)
     copy_all([module.weight], [taps[:count].mT])
@@ -91,7 +105,11 @@ def _(layer: AttentionConvolution, **options: Any) -> nn.Module:
     scored, slope = additive_scores(layer.mechanism)
     joins_heads = layer.output is None and layer.join != "sum"
     if scored is None or not layer.of_values or layer.given is not None or not joins_heads:
-        raise UnsupportedError("C2A110", "a GATConv scores its values by leaky sums, and joins its heads or their mean")
+        raise UnsupportedError(
+            "C2A110",
+            "a GATConv scores its values by leaky sums, and joins its heads or their mean",
+            "Pass another class of layer, or a mechanism of leaky sums.",
+        )
     heads, size, channels = layer.value.shape
     options |= {"negative_slope": slope, "bias": layer.bias is not None, "concat": layer.join != "mean"}
     module = GATConv(channels, size, heads, **options).to(layer.value)

@@ -146,7 +146,11 @@ def current_convolution(module: nn.Module) -> Iterator[Convolution]:
     with evaluated_weight(module):
         convolution = read(module)
         if convolution.weight.is_meta:
-            raise UnsupportedError("C2A103", f"{type(module).__name__} is on the meta device, so it has no weights")
+            raise UnsupportedError(
+                "C2A103",
+                f"{type(module).__name__} is on the meta device, so it has no weights",
+                "Give it weights first: network.to_empty(device='cpu'), then load_state_dict.",
+            )
         yield convolution
 
 

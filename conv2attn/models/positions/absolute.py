@@ -91,7 +91,11 @@ def apply_norm(norm: nn.Module, tokens: Tensor, sizes: Tensor) -> tuple[Tensor, 
     if isinstance(norm, nn.Identity):
         return tokens, sizes
     if not isinstance(norm, nn.LayerNorm):
-        raise UnsupportedError("C2A110", f"positions pass a {type(norm).__name__}, which is not a layer norm")
+        raise UnsupportedError(
+            "C2A110",
+            f"positions pass a {type(norm).__name__}, which is not a layer norm",
+            "Pass --inputs, so that its attention is captured as it runs.",
+        )
     plain = F.layer_norm(tokens, norm.normalized_shape, eps=norm.eps)
     spread = torch.sqrt(tokens.var(-1, unbiased=False, keepdim=True) + norm.eps)
     normed_sizes = (sizes + sizes.mean(-1, keepdim=True)) / spread * (1 + plain.abs())
@@ -108,5 +112,9 @@ def first_positions(positions: Tensor, count: int) -> Tensor:
         UsageError: it has fewer (C2A503).
     """
     if count > len(positions):
-        raise UsageError("C2A503", f"there are {len(positions)} positions, not {count}")
+        raise UsageError(
+            "C2A503",
+            f"there are {len(positions)} positions, not {count}",
+            "Pass the --grid and the --extra-tokens that the positions are of.",
+        )
     return positions[:count]

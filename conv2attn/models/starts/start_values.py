@@ -18,7 +18,11 @@ def check_convolution(convolution: nn.Module, content: int, axes: int) -> Sequen
     """
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
     if not isinstance(convolution, kinds) or convolution.weight.is_meta or len(convolution.kernel_size) != axes:
-        raise UsageError("C2A007", f"values={convolution} is no convolution of {axes} axes with weights")
+        raise UsageError(
+            "C2A007",
+            f"values={convolution} is no convolution of {axes} axes with weights",
+            "Pass a convolution of as many axes as the grid, with weights.",
+        )
     if convolution.groups != 1 or {*convolution.stride, *convolution.dilation} != {1}:
         reason = f"values={convolution} has groups, or a stride or dilation above 1"
         raise UsageError("C2A007", reason, "Pass a plain convolution.")
@@ -50,7 +54,11 @@ def take_values(
         parent = network.get_submodule(name.rpartition(".")[0]) if "." in name else network
         output, value = first_linear(layer.module, OUTPUTS) or first_linear(parent, OUTPUTS), value_of(layer.module)
         if output is None or value is None:
-            raise UnsupportedError("C2A604", f"{name}: its values and outputs are not linear layers that are known")
+            raise UnsupportedError(
+                "C2A604",
+                f"{name}: its values and outputs are not linear layers that are known",
+                "Leave values out, or take another network.",
+            )
         start = output.weight.shape[0] - weight.shape[0]
         for tap, offset in enumerate(offsets):
             heads = [head for head, head_offset in enumerate(head_offsets[name]) if head_offset == offset]

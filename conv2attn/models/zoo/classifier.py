@@ -58,7 +58,11 @@ class ClassifierPlan:
         """
         heads = (self.heads,) * self.layers if isinstance(self.heads, int) else self.heads
         if len(heads) != self.layers or min(heads, default=1) < 1:
-            raise UsageError("C2A007", f"heads={self.heads} is not a positive number for each of {self.layers} layers")
+            raise UsageError(
+                "C2A007",
+                f"heads={self.heads} is not a positive number for each of {self.layers} layers",
+                "Pass one number for all layers, or a positive one for each.",
+            )
         return heads
 
     @property

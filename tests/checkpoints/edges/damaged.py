@@ -19,7 +19,7 @@ def read_tensors(path: Path) -> dict:
     """The state dict in a file, without the prefixes that all names share."""
     state = state_in(contents_of(path).content)
     if state is None:
-        raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors")
+        raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors", "Save it again.")
     return list(readings(state))[-1].tensors
 
 

@@ -165,6 +165,16 @@ def test_a_small_error_in_a_weight_is_seen(pair, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_operator_that_onnx_lacks_is_named(tmp_path):
+    """The sentence was the first line of torch.onnx's report, with the colours of a terminal in it."""
+    network = conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU()))
+    with pytest.raises(
+        CheckpointError,
+        match=r"C2A309 torch\.onnx does not export it \(it does not translate aten\.remainder\.Scalar\)\. ",
+    ):
+        save(network, tmp_path / "net.onnx", example_input=(3, 9, 8), engine="dense")
+
+
 def test_nothing_says_how_large_the_images_are(pair, tmp_path):
     with pytest.raises(UsageError, match="C2A005 nothing says how large"):
         save(pair[1], tmp_path / "net.pt2")

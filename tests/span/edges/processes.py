@@ -132,7 +132,7 @@ def test_tasks_of_one_process_are_done_in_order_and_the_first_refusal_counts():
     assert shared_out([lambda: 1, lambda: 2]) == [1, 2]
 
     def refused():
-        raise UsageError("C2A001", "this is refused")
+        raise UsageError("C2A001", "this is refused", "Call it otherwise.")
 
     with pytest.raises(UsageError, match="this is refused"):
         shared_out([lambda: 1, refused])
@@ -145,5 +145,5 @@ def test_errors_that_cannot_be_sent_are_sent_as_text():
         pass
 
     assert str(sendable(Local("here"))) == "Local: here"
-    refusal = UsageError("C2A001", "found")
+    refusal = UsageError("C2A001", "found", "Call it otherwise.")
     assert sendable(refusal) is refusal
