@@ -107,7 +107,8 @@ def certified(library: str, name: str) -> list[str]:
         return [f"exit {result.exit_code}", f"{seconds:.0f}", f"{peak:.0f}", "-", said[-1][:160]]
     report = json.loads(result.stdout)
     verdict = report["verdict"] + (f" ({report['strength']})" if result.exit_code == 0 else "")
-    sizes = report["claim"].partition("finite inputs")[2].partition(";")[0].lstrip(", ").removeprefix("of sizes ")
+    sizes = report["claim"].partition("finite inputs")[2].partition(";")[0].replace(" that are not empty", "")
+    sizes = sizes.lstrip(", ").removeprefix("of sizes ")
     reasons = [each["sentence"] for each in report["between"] if each["sentence"]]
     for row in report["rows"]:
         reasons += [f"{row['name']}: {each['sentence']}" for each in row["findings"] if each["verdict"] != "holds"]

@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
     except OSError as error:
         raise CheckpointError(
-            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the rights to read it."
+            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the path, and the rights to read it."
         ) from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError("C2A303", f"{path} is not JSON ({error})", "Download it again.") from error

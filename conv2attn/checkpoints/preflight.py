@@ -35,7 +35,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
     except OSError as error:
         raise CheckpointError(
-            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the rights to read it."
+            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the path, and the rights to read it."
         ) from error
 
 

@@ -62,7 +62,7 @@ def check_tensors(path: Path, content: object) -> None:
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not plain or tensor.is_nested or tensor.is_quantized:
             raise CheckpointError(
-                "C2A303", f"{path}: {name!r} is not a plain dense tensor", "Save the tensor dense: tensor.to_dense()."
+                "C2A303", f"{path}: {name!r} is not a plain dense tensor", "Save dense tensors that hold numbers."
             )
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise CheckpointError(
