@@ -10,12 +10,12 @@ import pytest
 
 import conv2attn
 from conv2attn import errors
+from conv2attn.attention.recipe import Recipe
 from conv2attn.checkpoints.options import Reading
 from conv2attn.cli import main
 from conv2attn.cli.group import advice, options_of
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError
 from conv2attn.experiments.figures import draw_figures
-from conv2attn.experiments.recipe import Recipe
 from conv2attn.explore import explore
 
 HOME = Path(conv2attn.__file__).parent

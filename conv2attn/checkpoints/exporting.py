@@ -180,8 +180,8 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
     except OSError:
         raise
     except Exception as error:
-        found = f"torch.onnx does not export it ({why_not_onnx(error)})"
-        raise CheckpointError("C2A309", found, "Save it as .pt or .pt2, or with another --engine.") from error
+        refusal = f"torch.onnx does not export it ({why_not_onnx(error)})"
+        raise CheckpointError("C2A309", refusal, "Save it as .pt or .pt2, or with another --engine.") from error
     name = session.get_inputs()[0].name
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
 

@@ -95,22 +95,28 @@ def prune(network: nn.Module, heads: Mapping[str, Sequence[int]]) -> AttentionCl
     """
     plan = getattr(network, "plan", None)
     if not isinstance(network, AttentionClassifier) or not isinstance(plan, ClassifierPlan):
-        raise UnsupportedError("C2A602", f"{type(network).__name__} is not an attention classifier")
+        raise UnsupportedError(
+            "C2A602", f"{type(network).__name__} is not an attention classifier", "Pass a network of conv2attn train."
+        )
     removed = {name: set(each) for name, each in heads.items()}
     pruned = copy.deepcopy(network)
     heads_left = []
     for name, layer in attention_layers(pruned).items():
         removed_heads = removed.pop(name, set())
         if unknown := sorted(removed_heads - set(range(layer.heads))):
-            raise UsageError("C2A002", f"{name} has no head {unknown[0]}")
+            raise UsageError("C2A002", f"{name} has no head {unknown[0]}", "Name heads that the layer has.")
         remaining_heads = [head for head in range(layer.heads) if head not in removed_heads]
         if not remaining_heads:
-            raise UnsupportedError("C2A602", f"{name}: all of its heads would be removed")
+            raise UnsupportedError(
+                "C2A602",
+                f"{name}: all of its heads would be removed",
+                "Choose other thresholds, or name the heads to remove.",
+            )
         heads_left.append(len(remaining_heads))
         if removed_heads:
             pruned.get_submodule(name.rpartition(".")[0]).attention = without_heads(layer, remaining_heads)
     if removed:
-        raise UsageError("C2A002", f"{min(removed)!r} is no layer of the network")
+        raise UsageError("C2A002", f"{min(removed)!r} is no layer of the network", "Name a layer of the network.")
     pruned.plan = replace(plan, heads=tuple(heads_left))
     return pruned
 

@@ -95,7 +95,11 @@ def capture(
     if not attention and not unread and recorder.deselected:
         raise UsageError("C2A008", "every layer that attends is skipped", "Leave one in.")
     if not attention and not unread:
-        raise UsageError("C2A501", f"{type(network).__name__} did not attend to anything on these inputs")
+        raise UsageError(
+            "C2A501",
+            f"{type(network).__name__} did not attend to anything on these inputs",
+            "Pass inputs on which the model attends, or the attention itself as an array.",
+        )
     tokens, notes = {}, {}
     windows = windows_in(network, inputs, recorder, attention)
     for name, layer_attention in attention.items():

@@ -56,7 +56,11 @@ def cifar_records(path: Path, files: Mapping[str, bytes], names: tuple[str, ...]
     for name in names:
         size = len(files[name])
         if size % (labels + BYTES) or not size:
-            raise CheckpointError("C2A302", f"{name} in {path} has {size} bytes, not records of {labels + BYTES}")
+            raise CheckpointError(
+                "C2A302",
+                f"{name} in {path} has {size} bytes, not records of {labels + BYTES}",
+                "Download the archive again.",
+            )
         arrays.append(np.frombuffer(files[name], np.uint8).reshape(-1, labels + BYTES))
     rows = torch.from_numpy(np.concatenate(arrays))
     return rows[:, labels:].reshape(-1, 3, 32, 32).clone(), rows[:, labels - 1].long()

@@ -42,7 +42,11 @@ class LabelledImages:
                 mismatch = f"{part} images {tuple(pixels.shape)} with {len(labels)} labels"
                 raise CheckpointError("C2A303", f"{self.name}: {mismatch}", "Check the files of the data set.")
             if not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classes):
-                raise CheckpointError("C2A303", f"{self.name}: a {part} label is none of {len(self.classes)} classes")
+                raise CheckpointError(
+                    "C2A303",
+                    f"{self.name}: a {part} label is none of {len(self.classes)} classes",
+                    "Name as many classes as there are labels.",
+                )
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -78,14 +78,16 @@ def read_idx(path: Path) -> Tensor:
         raw = path.read_bytes()
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     except FileNotFoundError as error:
-        raise CheckpointError("C2A301", f"{path} does not exist") from error
+        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
     except (OSError, EOFError) as error:
-        raise CheckpointError("C2A302", f"{path} cannot be unpacked ({error})") from error
+        raise CheckpointError("C2A302", f"{path} cannot be unpacked ({error})", "Download it again.") from error
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
-        raise CheckpointError("C2A303", f"{path} is not an idx file of bytes")
+        raise CheckpointError("C2A303", f"{path} is not an idx file of bytes", "Download it again.")
     axes = raw[3]
     start = 4 + 4 * axes
     shape = [int(side) for side in np.frombuffer(raw[4:start], ">i4")] if len(raw) >= start else [-1]
     if len(raw) - start != math.prod(shape):
-        raise CheckpointError("C2A302", f"{path} holds {len(raw) - start} bytes, and its header asks for {shape}")
+        raise CheckpointError(
+            "C2A302", f"{path} holds {len(raw) - start} bytes, and its header asks for {shape}", "Download it again."
+        )
     return torch.from_numpy(np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy())

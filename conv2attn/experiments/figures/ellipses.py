@@ -96,7 +96,9 @@ def attention_rows_of(layer: nn.Module, image: Tensor, query: tuple[int, int] | 
     rows, columns = image.shape[2:]
     row, column = query or (rows // 2, columns // 2)
     if not (0 <= row < rows and 0 <= column < columns):
-        raise UsageError("C2A002", f"query {row},{column} is none of {rows}x{columns} tokens")
+        raise UsageError(
+            "C2A002", f"query {row},{column} is none of {rows}x{columns} tokens", "Pass a --query on the grid."
+        )
     query_index, attention_rows = row * columns + column, []
     for single_image in image.split(1):
         for queries, attention in layer.attention_chunks(single_image):  # type: ignore[operator]

@@ -136,7 +136,7 @@ def reproduce_tables(runs: Mapping[str, Run] | None = None, engine: str = "dense
     runs = runs or {}
     if unknown := sorted(runs.keys() - {model.key for model in MODELS}):
         keys = ", ".join(dict.fromkeys(model.key for model in MODELS))
-        raise UsageError("C2A002", f"{unknown[0]!r} is no model of the tables ({keys})")
+        raise UsageError("C2A002", f"{unknown[0]!r} is no model of the tables ({keys})", "Name one of these.")
     return Tables(tuple(row_for(model, runs.get(model.key), engine) for model in MODELS), engine)
 
 

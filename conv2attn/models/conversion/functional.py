@@ -58,7 +58,11 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
     weight, bias, groups = arguments["weight"], arguments.get("bias"), arguments.get("groups", 1)
     check_plain(name, weight, bias)
     if weight.dtype not in DTYPES:
-        raise UnsupportedError("C2A102", f"{name} is called with weights of {weight.dtype}")
+        raise UnsupportedError(
+            "C2A102",
+            f"{name} is called with weights of {weight.dtype}",
+            "Dequantise or cast the weights to float64, float32, bfloat16 or float16 first.",
+        )
     stride, dilation = (each_axis(arguments.get(key, 1), axes) for key in ("stride", "dilation"))
     padding = arguments.get("padding", 0)
     if "transpose" in name:
@@ -71,4 +75,9 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
 
 def unconverted(owner: str, function: str, reason: str) -> FunctionalCall:
     """A functional convolution that is not converted, with the reason."""
-    return FunctionalCall(owner, function, None, str(UnsupportedError("C2A107", f"{owner or 'the network'} {reason}")))
+    return FunctionalCall(
+        owner,
+        function,
+        None,
+        str(UnsupportedError("C2A107", f"{owner or 'the network'} {reason}", "Wrap the call in an nn.Conv layer.")),
+    )

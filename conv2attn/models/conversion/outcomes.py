@@ -70,7 +70,13 @@ class WarnedSave:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Warns (C2A310), and saves as the class of the owner does."""
         name = type(self.owner).__name__
-        warnings.warn(Conv2AttnWarning("C2A310", f"from_pretrained builds the convolutions of {name} again"))
+        warnings.warn(
+            Conv2AttnWarning(
+                "C2A310",
+                f"from_pretrained builds the convolutions of {name} again",
+                "Use conv2attn.save(network, path) and conv2attn.load(path).",
+            )
+        )
         return getattr(type(self.owner), SAVE)(self.owner, *args, **kwargs)
 
 
@@ -87,7 +93,11 @@ def conversion_of(network: nn.Module) -> Conversion:
     """
     check_network(network)
     if (conversion := remembered(network)) is None:
-        raise UsageError("C2A008", f"this {type(network).__name__} was not made by conv2attn.convert")
+        raise UsageError(
+            "C2A008",
+            f"this {type(network).__name__} was not made by conv2attn.convert",
+            "Pass a network that conv2attn.convert returned.",
+        )
     return conversion
 
 
@@ -103,7 +113,7 @@ def leak_warning(settings: Settings, axes: int) -> str:
         return ""
     leak = leaked_mass(alpha, axes)
     text = f"alpha={alpha:g} leaves up to {leak:.3g} of a head's attention to other keys"
-    return str(AlphaError("C2A131", text))
+    return str(AlphaError("C2A131", text, 'Pass alpha="auto" for exactly one-hot attention.'))
 
 
 def describe(module: nn.Module) -> str:
@@ -136,7 +146,13 @@ def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
         elif "quantized" in type(module).__module__ and not isinstance(module, STOCK):
             reason = "has quantised weights"
         if reason and "Conv" in kind:
-            text = str(UnsupportedError("C2A102", f"{name or 'the network'} ({kind}) {reason}"))
+            text = str(
+                UnsupportedError(
+                    "C2A102",
+                    f"{name or 'the network'} ({kind}) {reason}",
+                    "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
+                )
+            )
             rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
     return rows
 

@@ -41,7 +41,9 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
         (m for m in (model, *stages) if hooked(m) or weight_changes(m) or "forward" in vars(m)), None
     ):
         raise UnsupportedError(
-            "C2A106", f"{type(altered_module).__name__} does more than its class, so it has no patch tokens"
+            "C2A106",
+            f"{type(altered_module).__name__} does more than its class, so it has no patch tokens",
+            "Pass a Sequential of plain layers, or convert without patch.",
         )
     patch_list = list(patch) if isinstance(patch, Iterable) and not isinstance(patch, str) else None
     patch_side = whole_number(patch, "patch") if patch_list is None else 0
@@ -59,7 +61,11 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
             requires_grad = isinstance(stage.weight, torch.Tensor) and stage.weight.requires_grad
             modules += [part.requires_grad_(requires_grad) for part in modules_of(on_tokens)]
     if first is None or sides is None:
-        raise UnsupportedError("C2A101", "there is no convolution, so nothing says how many axes a patch has")
+        raise UnsupportedError(
+            "C2A101",
+            "there is no convolution, so nothing says how many axes a patch has",
+            "Pass a network with a convolution, or convert without patch.",
+        )
     inverse = [DepthToSpace(sides)] if max(sides) > 1 else []
     return nn.Sequential(SpaceToDepth(first), *modules, *inverse).train(model.training)
 

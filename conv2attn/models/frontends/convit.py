@@ -20,7 +20,7 @@ def gated(place: ModulePlace) -> PositionAttention:
     module, sides = place.module, place.grid or sides_of_patches(place)
     if len(sides) != 2 or sides[0] != sides[1]:
         reason = f"{place.name}: its positions are those of a square, not of {'x'.join(map(str, sides))} patches"
-        raise UsageError("C2A503", reason)
+        raise UsageError("C2A503", reason, "Pass square images, or a square --grid.")
     grid = AttentionGrid(sides, Sites.everywhere(2))
     rows, columns = grid.displacements().double().unbind(-1)
     features = torch.stack([columns, rows, rows**2 + columns**2], -1)

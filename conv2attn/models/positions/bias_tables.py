@@ -65,4 +65,4 @@ def sides_of_patches(place: ModulePlace) -> Sides:
         if getattr(patches, "grid_size", None):
             return tuple(patches.grid_size)
         return (math.isqrt(patches.num_patches),) * 2
-    raise UsageError("C2A503", f"{place.name}: it attends on every square grid")
+    raise UsageError("C2A503", f"{place.name}: it attends on every square grid", "Say which with --grid.")

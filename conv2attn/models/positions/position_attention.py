@@ -49,7 +49,11 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
                 reasons[place.module] = error.found
     layers = dict(undetermined_layers(places, reasons)) | attentions
     if not layers:
-        raise UsageError("C2A501", f"{type(network).__name__} has no layer that is known to attend")
+        raise UsageError(
+            "C2A501",
+            f"{type(network).__name__} has no layer that is known to attend",
+            "Pass --inputs if it attends nevertheless.",
+        )
     return {place.name or "(root)": layers[place.name] for place in places if place.name in layers}
 
 
@@ -64,7 +68,7 @@ def own_position_attention(place: ModulePlace) -> MultiHeadSelfAttention | Posit
     if not layer.has_content:
         return layer
     if place.grid is None:
-        raise UsageError("C2A503", f"{place.name}: a layer attends on every grid")
+        raise UsageError("C2A503", f"{place.name}: a layer attends on every grid", "Say which with --grid.")
     return position_part(layer, place.grid)
 
 

@@ -42,7 +42,11 @@ class PositionAttention:
         queries, keys = self.grid.shape
         if self.scores.shape[1:] != (queries, keys + self.extra):
             actual, expected = tuple(self.scores.shape[1:]), (queries, keys + self.extra)
-            raise UsageError("C2A503", f"scores of {actual} (queries, keys) are not those of a grid with {expected}")
+            raise UsageError(
+                "C2A503",
+                f"scores of {actual} (queries, keys) are not those of a grid with {expected}",
+                "Pass the --grid that the scores are of.",
+            )
 
     @property
     def attention(self) -> Tensor:

@@ -50,7 +50,11 @@ class Parts:
             or not all(type(size) is int and size > 0 for size in sizes)
             or self.sides == ()
         ):
-            raise UsageError("C2A006", f"{self} are not names, patterns and positive whole numbers")
+            raise UsageError(
+                "C2A006",
+                f"{self} are not names, patterns and positive whole numbers",
+                "Pass names as text, and positive whole numbers.",
+            )
 
 
 @final
@@ -90,7 +94,11 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
             raise UsageError("C2A502", reason, "Name it: parts=Parts(heads=...).")
         layers[name] = StartLayer(name, module, weights[0], weights[1], tuple(biases), count)
     if not layers:
-        raise UsageError("C2A008", f"{type(network).__name__} has no layer with queries and keys")
+        raise UsageError(
+            "C2A008",
+            f"{type(network).__name__} has no layer with queries and keys",
+            "Pass a network with attention, or name its parts with parts=Parts(...).",
+        )
     return layers
 
 
@@ -116,7 +124,11 @@ def trace_run(network: nn.Module, layers: Mapping[str, StartLayer], inputs: Any)
 
     def record_tokens(layer: nn.Module, args: Any, kwargs: Any) -> None:
         if names[layer] in trace.tokens:
-            raise UnsupportedError("C2A604", f"{names[layer]} runs twice, on tokens of two depths")
+            raise UnsupportedError(
+                "C2A604",
+                f"{names[layer]} runs twice, on tokens of two depths",
+                "Take a network in which each layer runs once.",
+            )
         trace.tokens[names[layer]] = tokens_in(layer, args, kwargs).detach().clone()
 
     hooks = [module.register_forward_hook(record_order) for module in names if isinstance(module, Writer)]
@@ -225,7 +237,11 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     if name is not None and name not in state:
-        raise UsageError("C2A008", f"positions={name!r} is no parameter or buffer of the network")
+        raise UsageError(
+            "C2A008",
+            f"positions={name!r} is no parameter or buffer of the network",
+            "Name one of its parameters or buffers.",
+        )
     fits = {
         key: value
         for key, value in state.items()
@@ -241,7 +257,9 @@ def table_of(network: nn.Module, name: str | None, tokens: int, width: int) -> t
         reason = (
             f"{type(network).__name__} has no table of absolute positions that is added to {tokens} tokens: {positions}"
         )
-        raise UnsupportedError("C2A604", reason)
+        raise UnsupportedError(
+            "C2A604", reason, "Name the table with parts=Parts(positions=...), or take another network."
+        )
     key = max(fits, key=lambda each: fits[each].numel())
     return key, fits[key].detach().reshape(-1, width)
 
@@ -262,7 +280,11 @@ def start_inputs(network: nn.Module, example: Any) -> Any:
     size = example if example is not None else (getattr(first, "in_channels", None), *image_sides(network, first))
     if not all(type(side) is int and side > 0 for side in size) or math.prod(size) > 2**28:
         if example is not None:
-            raise UsageError("C2A006", f"example_input={example!r} is no size of an image, (channels, *sides)")
+            raise UsageError(
+                "C2A006",
+                f"example_input={example!r} is no size of an image, (channels, *sides)",
+                "Pass (channels, *sides) of positive whole numbers, such as (3, 224, 224).",
+            )
         reason = f"{type(network).__name__} does not tell the size of its images"
         raise UsageError("C2A005", reason, "Pass an example_input.")
     return torch.randn(2, *size, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()))

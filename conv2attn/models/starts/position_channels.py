@@ -117,7 +117,9 @@ def start_channels(
         strange = float((here - scale[..., None] * waves).norm() / here.norm())
         if not strange <= WRITTEN or not scale.min() > 0:
             reason = f"{layer.name}: {strange:.0%} of its position channels is not positions"
-            raise UnsupportedError("C2A604", reason)
+            raise UnsupportedError(
+                "C2A604", reason, "Name the parts that write positions with parts=Parts(writers=[...])."
+            )
         mean = float(scale.mean())
         scales[layer.name] = scale / mean
         gain = layer.width**0.25 / (mean * size)

@@ -89,13 +89,21 @@ def start_at_convolution(
     Source: Zheng et al. 2025 (arXiv 2505.19985) for heads that begin as shifts; docs/theory.md for this construction.
     """
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= HARDEST:
-        raise AlphaError("C2A130", f"alpha={alpha!r} is not a number above 0 and at most {HARDEST:g}")
+        raise AlphaError(
+            "C2A130",
+            f"alpha={alpha!r} is not a number above 0 and at most {HARDEST:g}",
+            "Pass a number within these limits.",
+        )
     if type(seed) is not int or not 0 <= seed < 2**63:
-        raise UsageError("C2A001", f"seed={seed!r} is not a whole number from 0 to 2^63 - 1")
+        raise UsageError(
+            "C2A001",
+            f"seed={seed!r} is not a whole number from 0 to 2^63 - 1",
+            "Pass a whole number within these limits.",
+        )
     if positions not in ("waves", "given"):
-        raise UsageError("C2A002", f"positions={positions!r} is neither 'waves' nor 'given'")
+        raise UsageError("C2A002", f"positions={positions!r} is neither 'waves' nor 'given'", "Pass one of both.")
     if not isinstance(parts, Parts | None):
-        raise UsageError("C2A006", f"parts={parts!r} is not a Parts(...)")
+        raise UsageError("C2A006", f"parts={parts!r} is not a Parts(...)", "Pass conv2attn.models.starts.Parts(...).")
     if not isinstance(network, nn.Module):
         raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass the network itself.")
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps
@@ -164,7 +172,11 @@ def start_weights(
     trace = trace_run(network, layers, inputs)
     tables = tables_of(network, layers)
     if values is not None and (tables or keep_table):
-        raise UsageError("C2A004", "values of a convolution need positions='waves', and a table of positions")
+        raise UsageError(
+            "C2A004",
+            "values of a convolution need positions='waves', and a table of positions",
+            "Pass positions='waves', or leave values out.",
+        )
     if tables:
         windows = {sides_of_table(part) for part in tables.values()}
         if len(windows) > 1:
@@ -178,7 +190,11 @@ def start_weights(
     check_same_tokens(network, trace, trace_run(network, layers, inputs))
     layers, notes = layers_on_table(layers, trace)
     if not layers:
-        raise UnsupportedError("C2A604", f"no layer of {type(network).__name__} attends among (images, tokens, width)")
+        raise UnsupportedError(
+            "C2A604",
+            f"no layer of {type(network).__name__} attends among (images, tokens, width)",
+            "Name the parts with parts=Parts(...), or pass an example_input of that form.",
+        )
     first = next(iter(layers.values()))
     tokens, width = trace.tokens[first.name].shape[1:]
     table_name, table = table_of(network, parts.positions, tokens, width)
@@ -197,7 +213,11 @@ def start_weights(
     count = kernel.fitting_count(sides, alpha, min(narrowest.width, width // 2))
     channels = 2 * len(sides) * count
     if channels >= width:
-        raise UnsupportedError("C2A604", f"{channels} position channels leave none of {width} to content")
+        raise UnsupportedError(
+            "C2A604",
+            f"{channels} position channels leave none of {width} to content",
+            "Take a wider network, or fewer waves.",
+        )
     if values is not None:
         offsets = kernel_offsets(check_convolution(values, width - channels, len(sides)), sides)
     head_offsets = dict(zip(layers, deal_offsets(offsets, heads, seed), strict=True))
@@ -242,12 +262,22 @@ def kernel_offsets(kernel_size: int | Sequence[int], sides: tuple[int, ...]) -> 
     """
     sizes = [kernel_size] * len(sides) if isinstance(kernel_size, int) else kernel_size
     if not isinstance(sizes, Sequence) or not all(type(size) is int for size in sizes):
-        raise UsageError("C2A006", f"kernel_size={kernel_size!r} is not a whole number for each axis")
+        raise UsageError(
+            "C2A006",
+            f"kernel_size={kernel_size!r} is not a whole number for each axis",
+            "Pass a positive whole number, or one for each axis.",
+        )
     if len(sizes) != len(sides):
-        raise UsageError("C2A007", f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes")
+        raise UsageError(
+            "C2A007",
+            f"kernel_size={kernel_size} is not one number for each of {len(sides)} axes",
+            "Pass one number for each axis.",
+        )
     if any(size < 1 or size // 2 >= side for size, side in zip(sizes, sides, strict=True)):
         grid = "x".join(map(str, sides))
-        raise UsageError("C2A001", f"kernel_size={kernel_size} does not fit a grid of {grid} tokens")
+        raise UsageError(
+            "C2A001", f"kernel_size={kernel_size} does not fit a grid of {grid} tokens", "Pass a smaller kernel_size."
+        )
     return list(product(*(range(-((size - 1) // 2), size - (size - 1) // 2) for size in sizes)))
 
 

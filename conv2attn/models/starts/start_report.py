@@ -58,7 +58,11 @@ def started_heads(
     """
     tokens = len(kernel.grid_positions(sides))
     if not isinstance(attention, Tensor) or attention.shape[1] != len(offsets) or attention.shape[-2] < tokens:
-        raise UnsupportedError("C2A604", f"{name}: its attention is not one of {len(offsets)} heads on {tokens} tokens")
+        raise UnsupportedError(
+            "C2A604",
+            f"{name}: its attention is not one of {len(offsets)} heads on {tokens} tokens",
+            "Pass kernel_size with at most as many taps as there are heads.",
+        )
     computed = attention.double().cpu()[:, :, -tokens:]
     for head, offset in enumerate(offsets):
         target = computed[:, head] if expected is None else expected[head]

@@ -33,7 +33,11 @@ def tables_of(network: nn.Module, layers: Mapping[str, StartLayer]) -> dict[str,
             around = name if name in layers else name.rpartition(".")[0]
             layer_names = [each for each in layers if f"{each}.".startswith(f"{around}." if around else "")]
             if len(layer_names) > 1 or any(each in modules for each in layer_names):
-                raise UnsupportedError("C2A604", f"{name}: {len(layer_names)} layers add the same table of biases")
+                raise UnsupportedError(
+                    "C2A604",
+                    f"{name}: {len(layer_names)} layers add the same table of biases",
+                    "Give each layer a table of its own, or take another network.",
+                )
             if layer_names and len(table) - math.prod(2 * side - 1 for side in sides_of_table(part)) in (0, 3):
                 modules[layer_names[0]] = part
     return modules
