@@ -10,12 +10,12 @@ import pytest
 
 import conv2attn
 from conv2attn import errors
-from conv2attn.attention.recipe import Recipe
 from conv2attn.checkpoints.options import Reading
 from conv2attn.cli import main
 from conv2attn.cli.group import advice, options_of
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError
 from conv2attn.experiments.figures import draw_figures
+from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.explore import explore
 
 HOME = Path(conv2attn.__file__).parent
@@ -23,7 +23,7 @@ REFUSALS = {name for name in vars(errors) if re.fullmatch(r"\w+(Error|Warning)",
 COMMANDS = {**main.commands, **main.commands["reproduce"].commands}
 FUNCTIONS = [*(getattr(conv2attn, name) for name in conv2attn.__all__), explore, draw_figures]
 PARAMETERS = {name for each in FUNCTIONS for name in inspect.signature(each).parameters}
-PARAMETERS |= {each.name for kind in (Recipe, Reading) for each in fields(kind)}
+PARAMETERS |= {each.name for kind in (TrainingRecipe, Reading) for each in fields(kind)}
 
 
 def sites():

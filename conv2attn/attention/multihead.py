@@ -70,11 +70,19 @@ def to_mha(layer: MultiHeadSelfAttention, side: int = 64) -> PositionedAttention
     basis = layer.basis()
     operators, weights, heads = basis.operators.isotropic, basis.weights, layer.heads
     if operators is None or layer.groups > 1:
-        raise UnsupportedError("C2A101", f"{layer.name}: only quadratic heads without groups are torch's attention")
+        raise UnsupportedError(
+            "C2A101",
+            f"{layer.name}: only quadratic heads without groups are torch's attention",
+            "Pass a layer of one group, converted with encoding='quadratic'.",
+        )
     dtype = layer.like.dtype
     error = score_error(operators.numbers(), side, torch.float64 if dtype == torch.float64 else torch.float32)
     if dtype not in (torch.float32, torch.float64) or not error <= LARGEST_SCORE_ERROR:
-        raise EngineError("C2A201", f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}")
+        raise EngineError(
+            "C2A201",
+            f"{layer.name}: positions in {dtype} are wrong by up to {error:.2g} at side {side}",
+            "Cast the layer to float64 with layer.double(), or pass a smaller side.",
+        )
     axes = layer.dimensions
     width = max(layer.d_head, axes + 1, math.ceil(layer.d_out / heads))
     attention = nn.MultiheadAttention(heads * width, heads, kdim=axes + 1, vdim=layer.d_in, batch_first=True)
@@ -130,7 +138,11 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
     odd = (scores - expected).abs().amax((1, 2)) > ROUNDINGS * torch.finfo(scores.dtype).eps * scores.abs().amax((1, 2))
     if bool(odd.any()) or not bool((alpha > 0).all()) or bool(inside[: -heads * width].any()):
         wrong = int((odd | ~(alpha > 0)).nonzero()[0]) if bool((odd | ~(alpha > 0)).any()) else 0
-        raise UnsupportedError("C2A101", f"head {wrong} is not a quadratic head: its scores are of another form")
+        raise UnsupportedError(
+            "C2A101",
+            f"head {wrong} is not a quadratic head: its scores are of another form",
+            "Pass attention whose heads score by squared distance.",
+        )
     encoding = Encoding.of("quadratic", scores[:, axes, :axes] / (2 * alpha[:, None]), alpha)
     layer = MultiHeadSelfAttention(
         attention.vdim, module.d_out, encoding, d_head=width, padding=module.padding, sites=module.sites

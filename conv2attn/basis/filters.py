@@ -28,7 +28,11 @@ def compose_filters(second: Basis, first: Basis, sides: Sides) -> Basis:
         or type(outer) is not type(inner)
         or outer.operator is not inner.operator
     ):
-        raise UsageError("C2A007", "filters compose to one where both are polynomials of the same operator object")
+        raise UsageError(
+            "C2A007",
+            "filters compose to one where both are polynomials of the same operator object",
+            "Build both from one operator object.",
+        )
     both = compose(second, first, sides)
     taps = both.weights.dense().unflatten(0, (outer.order + 1, inner.order + 1))
     total = torch.zeros(outer.order + inner.order + 1, *taps.shape[2:]).to(taps)

@@ -87,4 +87,6 @@ class Operator:
 
     def has_none(self, what: str) -> NoReturn:
         """Refuses a question that the family does not answer (C2A110)."""
-        raise UnsupportedError("C2A110", f"{type(self).__name__} has no {what}")
+        raise UnsupportedError(
+            "C2A110", f"{type(self).__name__} has no {what}", "Define it in the class, or pass the operator as Dense."
+        )

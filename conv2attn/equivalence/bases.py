@@ -55,7 +55,9 @@ def heads_out_of_bounds(basis: Basis) -> list[int]:
 @singledispatch
 def soft_heads(operators: object, sites: Sites) -> tuple[Head, ...]:
     """The heads of a family of operators for queries at `sites`."""
-    raise UnsupportedError("C2A110", f"soft_heads has no rule for {type(operators).__name__}")
+    raise UnsupportedError(
+        "C2A110", f"soft_heads has no rule for {type(operators).__name__}", "Register a rule for soft_heads."
+    )
 
 
 @soft_heads.register
@@ -220,20 +222,36 @@ def _(convolution: Convolution, weights: Weights | None = None) -> Basis:
 @comparable_basis.register
 def _(layer: MultiHeadSelfAttention, weights: Weights | None = None) -> Basis:
     if reason := monkeypatch_of(layer):
-        raise UnsupportedError("C2A106", f"{layer.name}: {reason}, so what it computes is not known")
+        raise UnsupportedError(
+            "C2A106",
+            f"{layer.name}: {reason}, so what it computes is not known",
+            "Remove the hooks and parametrisations of that layer, or compare another copy.",
+        )
     if layer.has_content:
-        raise UnsupportedError("C2A101", f"{layer.name}: attention that depends on the content is no convolution")
+        raise UnsupportedError(
+            "C2A101",
+            f"{layer.name}: attention that depends on the content is no convolution",
+            "Ask how far it is from a convolution: conv2attn heads FILE.",
+        )
     with evaluated_weight(layer):
         heads, used = layer.encoding.operators(), weights or layer.weights
     operators, covariant = as_scored(heads, score_dtype(used.stored.dtype)), has_covariances(heads)
     if operators is None or heads.centers is None:
-        raise UnsupportedError("C2A101", f"{layer.name}: attention by {heads.name} positions is not known to be hard")
+        raise UnsupportedError(
+            "C2A101",
+            f"{layer.name}: attention by {heads.name} positions is not known to be hard",
+            "Convert with encoding='quadratic' or 'enumerated'.",
+        )
     if not bool(heads.centers.isfinite().all()):
-        raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite")
+        raise UnsupportedError("C2A408", f"{layer.name}: a centre is not finite", "Train or load it again.")
     if covariant and not all(bool(value.isfinite().all()) for value in heads.values):
-        raise UnsupportedError("C2A408", f"{layer.name}: a covariance is not finite")
+        raise UnsupportedError("C2A408", f"{layer.name}: a covariance is not finite", "Train or load it again.")
     if any(len(factor) != heads.heads for factor in (used.value, used.output) if factor is not None):
-        raise UnsupportedError("C2A105", f"{layer.name}: there are {heads.heads} centres, and not as many heads")
+        raise UnsupportedError(
+            "C2A105",
+            f"{layer.name}: there are {heads.heads} centres, and not as many heads",
+            "Make the encoding again with one centre for each head.",
+        )
     basis = Basis(operators, without_identities(used), layer.image_padding, layer.sites)
     hard = covariant and not not_one_hot(operators, basis)
     return replace(basis, operators=Shift(offsets(operators))) if hard else basis

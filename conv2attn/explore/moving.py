@@ -25,7 +25,11 @@ def moving_picture(layer: MultiHeadSelfAttention, name: str) -> str:
     """
     heads = layer.encoding.operators().isotropic
     if heads is None or heads.dimensions != 2:
-        raise UnsupportedError("C2A110", f"{name}: only quadratic heads in two axes sharpen in a picture")
+        raise UnsupportedError(
+            "C2A110",
+            f"{name}: only quadratic heads in two axes sharpen in a picture",
+            "Choose another layer by --only, or write a page (.html).",
+        )
     centers = heads.center.detach().double()
     rows, columns = (sorted(set(axis)) for axis in centers.T.tolist())
     reach = ceil(centers.abs().max().item()) + 1

@@ -117,15 +117,25 @@ def soften(
     """
     check_network(network)
     if (alpha is None) == (max_difference is None):
-        raise UsageError("C2A004", "soften takes either alpha or max_difference")
+        raise UsageError(
+            "C2A004", "soften takes either alpha or max_difference", "Pass one of them: --alpha or --max-difference."
+        )
     if alpha is not None:
         check_sharpness(alpha)
     if max_difference is not None and not is_positive(max_difference):
-        raise UsageError("C2A001", f"max_difference={max_difference!r} is not a positive finite number")
+        raise UsageError(
+            "C2A001",
+            f"max_difference={max_difference!r} is not a positive finite number",
+            "Pass a positive finite number.",
+        )
     softened = copy.deepcopy(network)
     layers = attention_layers(softened)
     if not layers:
-        raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
+        raise UsageError(
+            "C2A008",
+            f"{type(network).__name__} has no attention layer to soften",
+            "Convert the network first: conv2attn convert FILE.",
+        )
     selection = Selection.of(only, skip)
     selection.check([name or "(root)" for name in layers], "attention layer")
     chosen = {name: layer for name, layer in layers.items() if selection.wants(name or "(root)")}
@@ -172,7 +182,7 @@ def is_positive(number: Any) -> bool:
 def check_sharpness(alpha: Any) -> None:
     """Raises: AlphaError: alpha is not a positive finite number (C2A130)."""
     if not is_positive(alpha):
-        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number")
+        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number", "Pass a positive finite number.")
 
 
 def softened_layer(
@@ -181,7 +191,11 @@ def softened_layer(
     """Lowers the sharpness of one layer in place."""
     heads = sharp_heads(name, layer)
     if layer.has_content and not is_silent(layer):
-        raise UnsupportedError("C2A603", f"{name or layer.name}: no bound is known for heads that read content")
+        raise UnsupportedError(
+            "C2A603",
+            f"{name or layer.name}: no bound is known for heads that read content",
+            "Leave the layer out with --skip.",
+        )
     before = heads.alpha.min().item()
     weights = largest_weight_sum(layer)
     centers = sorted(set(map(tuple, heads.center.tolist())))
@@ -215,7 +229,11 @@ def sharp_heads(name: str, layer: MultiHeadSelfAttention) -> QuadraticSoftmax:
     """
     heads = layer.encoding.operators().isotropic
     if heads is None:
-        raise UnsupportedError("C2A603", f"{name or layer.name}: its heads have no sharpness to lower")
+        raise UnsupportedError(
+            "C2A603",
+            f"{name or layer.name}: its heads have no sharpness to lower",
+            "Convert with encoding='quadratic' first, or leave the layer out with --skip.",
+        )
     return heads
 
 
@@ -289,7 +307,11 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
     check_sharpness(alpha)
     layers = attention_layers(network)
     if not layers:
-        raise UsageError("C2A008", f"{type(network).__name__} has no attention layer to soften")
+        raise UsageError(
+            "C2A008",
+            f"{type(network).__name__} has no attention layer to soften",
+            "Convert the network first: conv2attn convert FILE.",
+        )
     for name, layer in layers.items():
         sharp_heads(name, layer)
     encodings = {layer.encoding for layer in layers.values()}
@@ -328,7 +350,11 @@ class FallingSharpness:
 
     def __init__(self, network: nn.Module, start: float, end: float, steps: int):
         if not (0 < start < math.inf and 0 < end < math.inf and steps >= 1):
-            raise UsageError("C2A001", f"from alpha {start} to {end} in {steps} steps: all must be positive")
+            raise UsageError(
+                "C2A001",
+                f"from alpha {start} to {end} in {steps} steps: all must be positive",
+                "Pass positive numbers.",
+            )
         heads = (encoding.operators().isotropic for encoding in encodings_of(network))
         self.alphas = [each.alpha for each in heads if each is not None]
         self.factor, self.left = (end / start) ** (1 / steps), steps

@@ -44,7 +44,11 @@ def _(operator: LowRank) -> int:
 @output_sides.register
 def _(operator: Diagonal, sides: Sides) -> Sides:
     if operator.weights.shape[1:] != sides:
-        raise GeometryError("C2A122", f"a diagonal of {tuple(operator.weights.shape[1:])} does not map {sides}")
+        raise GeometryError(
+            "C2A122",
+            f"a diagonal of {tuple(operator.weights.shape[1:])} does not map {sides}",
+            "Pass one entry for each token.",
+        )
     return sides
 
 
@@ -52,7 +56,11 @@ def _(operator: Diagonal, sides: Sides) -> Sides:
 def _(operator: LowRank, sides: Sides) -> Sides:
     if (operator.left.shape[1], operator.right.shape[1]) != (math.prod(operator.output), math.prod(sides)):
         shapes = f"{tuple(operator.left.shape)} and {tuple(operator.right.shape)}"
-        raise GeometryError("C2A122", f"factors {shapes} do not map {sides} to {operator.output}")
+        raise GeometryError(
+            "C2A122",
+            f"factors {shapes} do not map {sides} to {operator.output}",
+            "Pass factors whose inner sizes agree.",
+        )
     return operator.output
 
 

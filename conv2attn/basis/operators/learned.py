@@ -126,9 +126,15 @@ class LearnedSoftmax(Positions):
             UsageError: sides for other axes (C2A007), or another way (C2A002).
         """
         if len(sides) != self.dimensions or min(sides) < 1:
-            raise UsageError("C2A007", f"sides={sides} is not a positive number for each of {self.dimensions} axes")
+            raise UsageError(
+                "C2A007",
+                f"sides={sides} is not a positive number for each of {self.dimensions} axes",
+                "Pass one positive number for each axis.",
+            )
         if how not in ("grow", "interpolate"):
-            raise UsageError("C2A002", f"how={how!r} is neither 'grow' nor 'interpolate'")
+            raise UsageError(
+                "C2A002", f"how={how!r} is neither 'grow' nor 'interpolate'", "Pass how='grow' or how='interpolate'."
+            )
         resize = grown if how == "grow" else stretched
         pairs = zip(self.tables, sides, strict=True)
         return replace(self, tables=tuple(resize(table, max(1, side - 1)) for table, side in pairs))

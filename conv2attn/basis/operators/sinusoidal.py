@@ -42,7 +42,11 @@ class SinusoidalSoftmax(Positions):
             HeadSizeError: the width is odd (C2A105).
         """
         if width % 2 or width < 2:
-            raise HeadSizeError("C2A105", f"width={width} is not positive and even: sines and cosines come in pairs")
+            raise HeadSizeError(
+                "C2A105",
+                f"width={width} is not positive and even: sines and cosines come in pairs",
+                "Pass a positive even width.",
+            )
         return cls(torch.randn(heads, dimensions, width) * width**-0.5)
 
     @classmethod

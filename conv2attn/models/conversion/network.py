@@ -128,7 +128,11 @@ def convert(
     example_input = None if example_input is None else as_inputs(model, example_input)
     unreadable = unreadable_rows(model)
     if any(not row.name for row in unreadable):
-        raise UnsupportedError("C2A102", f"{type(model).__name__} has quantised or compiled weights")
+        raise UnsupportedError(
+            "C2A102",
+            f"{type(model).__name__} has quantised or compiled weights",
+            "Convert the network before it is quantised or compiled.",
+        )
     network = copy_network(model if patch is None else on_patches(model, patch))
     settings = Settings(alpha, encoding, d_head, stride_by, trainable, content, max_error)
     selection, names = Selection.of(only, skip), module_names(network)
@@ -216,9 +220,15 @@ def warnings_about(network: nn.Module, settings: Settings) -> Iterator[Conv2Attn
     """The warnings about a converted network."""
     layers = attention_layers(network).values()
     if not layers and not conversion_of(network).rows:
-        yield Conv2AttnWarning("C2A109", f"{no_convolution_text(network)}: this is a plain copy of it")
+        yield Conv2AttnWarning(
+            "C2A109",
+            f"{no_convolution_text(network)}: this is a plain copy of it",
+            "Pass a model with convolutions, and example_input if it calls them as functions.",
+        )
     trained = [layer.encoding.operators() for layer in layers if settings.trainable]
     alphas = [alpha for heads in trained for alpha in heads.numbers().alphas]
     if alphas and min(alphas) >= SURE_ALPHA:
         reason = f"alpha={min(alphas):g} leaves no gradient to speak of, so that centres and sharpness do not move"
-        yield Conv2AttnWarning("C2A132", reason)
+        yield Conv2AttnWarning(
+            "C2A132", reason, "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then."
+        )
