@@ -91,14 +91,20 @@ def heads_for(
         AlphaError, UsageError: as `attention_for`.
     """
     if content not in ("none", "silent"):
-        raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'")
+        raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'", "Pass one of both.")
     if encoding not in hard_families():
-        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(hard_families())}")
+        raise UsageError(
+            "C2A002", f"encoding {encoding!r} is not one of {', '.join(hard_families())}", "Pass one of these."
+        )
     weight = convolution.weight
     targets = torch.tensor(offsets, device=weight.device)
     centers = targets.to(position_dtype(weight.dtype))
     if not torch.equal(centers.to(targets.dtype), targets):
-        raise GeometryError("C2A001", f"an offset of {targets.abs().max()} pixels is not exact in {centers.dtype}")
+        raise GeometryError(
+            "C2A001",
+            f"an offset of {targets.abs().max()} pixels is not exact in {centers.dtype}",
+            "Convert in float64: model.double().",
+        )
     layer = MultiHeadSelfAttention(
         convolution.d_in,
         convolution.d_out,
@@ -131,7 +137,9 @@ def factored(
     basis, groups = as_basis(convolution), convolution.groups
     if max_error is not None:
         if d_head is not None:
-            raise UsageError("C2A004", f"max_error={max_error} chooses the width, and d_head={d_head} is given")
+            raise UsageError(
+                "C2A004", f"max_error={max_error} chooses the width, and d_head={d_head} is given", "Pass one of both."
+            )
         max_error = real_number(max_error, "max_error")
         narrow, basis = (reduce(basis, max_error, kind).basis for kind in ("rank", "terms"))
         if narrow.weights.numbers < basis.weights.numbers:
@@ -154,7 +162,11 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
     except (TypeError, OverflowError):
         sharpness = math.nan
     if not 0 < torch.tensor(sharpness, dtype=stored, device="cpu").item() < math.inf:
-        raise AlphaError("C2A130", f"alpha={alpha!r} is not a positive finite number in {stored}")
+        raise AlphaError(
+            "C2A130",
+            f"alpha={alpha!r} is not a positive finite number in {stored}",
+            'Pass a positive number, or "auto".',
+        )
     return sharpness
 
 
@@ -176,7 +188,11 @@ def head_width(convolution: Convolution, d_head: int | None) -> int:
     d_head = whole_number(d_head, "d_head")
     width = d_head // groups
     if d_head % groups or width < 1:
-        raise HeadSizeError("C2A105", f"d_head={d_head} is not a positive multiple of groups={groups}")
+        raise HeadSizeError(
+            "C2A105",
+            f"d_head={d_head} is not a positive multiple of groups={groups}",
+            "Leave d_head unset, or pass a multiple of groups.",
+        )
     if width < needed:
         channels = f"any {d_head} of the {convolution.d_out} output channels (0 to {d_head - 1}, say)"
         if groups > 1:
@@ -184,7 +200,9 @@ def head_width(convolution: Convolution, d_head: int | None) -> int:
                 f"any {width} of the {convolution.d_out // groups} output channels of each of the {groups} groups"
             )
         raise HeadSizeError(
-            "C2A105", f"d_head={d_head} is less than min(d_in, d_out)={needed * groups}: it could express {channels}"
+            "C2A105",
+            f"d_head={d_head} is less than min(d_in, d_out)={needed * groups}: it could express {channels}",
+            "Leave d_head unset, or raise it.",
         )
     return width
 
