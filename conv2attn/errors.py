@@ -29,7 +29,7 @@ class Conv2AttnError(Exception):
         self.code, self.found, self.remedy = code, found, remedy
         super().__init__(f"{code} {found.rstrip('.')}. {in_python(remedy)}")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type["Conv2AttnError"], tuple[str, str, str]]:
         return type(self), (self.code, self.found, self.remedy)
 
 

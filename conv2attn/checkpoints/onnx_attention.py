@@ -27,7 +27,7 @@ torch.library.define(
 OPERATOR = torch.ops.conv2attn.quadratic_attention.default
 
 
-@torch.library.register_fake(NAME)
+@torch.library.register_fake(NAME)  # type: ignore[untyped-decorator]
 def _(keys: Tensor, center: Tensor, alpha: Tensor, matrix: Tensor, bias: Tensor, groups: int, *geometry: Any) -> Tensor:
     stride, before, after, *_ = geometry
     sides = Sites(tuple(stride), tuple(before), tuple(after)).count(tuple(keys.shape[2:]))

@@ -235,7 +235,7 @@ def holds(convolution: nn.Module, weight: Tensor | None, transposed: bool) -> bo
     """Whether a convolution has a weight like that of a layer, or the layer none."""
     with evaluated_weight(convolution):
         same = weight is None or convolution.weight.shape == weight.shape
-    return same and (weight is None or convolution.transposed is transposed)
+    return same and (weight is None or bool(convolution.transposed) is transposed)
 
 
 def told_of(attending: AttendingCalls) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def option_of(field: str) -> str:
 @recipe_options("kind")
 @click.pass_context
 def train(
-    context: click.Context, kind: str | None, output: str | None, resume: str | None, device: str, **given: Any
+    context: click.Context, /, kind: str | None, output: str | None, resume: str | None, device: str, **given: Any
 ) -> None:
     """Train an attention network of the paper, or its ResNet18.
 
@@ -133,6 +133,7 @@ def train(
 @click.pass_context
 def transform(
     context: click.Context,
+    /,
     model: str,
     output: str,
     folder: str | None,

@@ -50,7 +50,7 @@ tolerance = click.option(
 @running
 @reporting
 @click.pass_context
-def verify(context: click.Context, plot: str | None, showing: Showing, **given: Any) -> None:
+def verify(context: click.Context, /, plot: str | None, showing: Showing, **given: Any) -> None:
     """Decide whether CONVERTED computes ORIGINAL, for every input."""
     from conv2attn.cli import network_files
 

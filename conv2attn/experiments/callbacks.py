@@ -55,7 +55,7 @@ def heads_in_lightning(inputs: Any, network: str = "", **options: Any) -> Any:
         except ImportError:
             raise UsageError("C2A003", "Lightning is not installed", "Install it: pip install lightning.") from None
 
-    class HeadsPerEpoch(Callback):
+    class HeadsPerEpoch(Callback):  # type: ignore[misc]
         """Logs `head_numbers`."""
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

@@ -1,8 +1,8 @@
 """Results as things to read: a result says what it is as a `Document`, and this package alone says how that looks."""
 
-from conv2attn.report.document import Cell, Document, Notes, Table, Verbatim
+from conv2attn.report.document import Document, Notes, Table, Verbatim
 from conv2attn.report.result import Report
-from conv2attn.report.words import bytes_for_people, counted, gathered, show
+from conv2attn.report.words import Cell, bytes_for_people, counted, gathered, show
 
 __all__ = [
     "Cell",

@@ -1,12 +1,12 @@
 """Families of token-mixing operators, one file a family, and the questions that each of them answers by a rule."""
 
+from conv2attn.basis.operators import geometry  # noqa: F401 -- its rules for paddings and sites
 from conv2attn.basis.operators.composition import Composition
 from conv2attn.basis.operators.content import ContentSoftmax
 from conv2attn.basis.operators.dense import Dense
 from conv2attn.basis.operators.enumerated import EnumeratedSoftmax
 from conv2attn.basis.operators.factored import Diagonal, LowRank
 from conv2attn.basis.operators.generalised import GeneralisedSoftmax
-from conv2attn.basis.operators.geometry import Padding, Sites
 from conv2attn.basis.operators.kronecker import Kronecker
 from conv2attn.basis.operators.learned import LearnedSoftmax
 from conv2attn.basis.operators.pattern import Pattern, inner_products, weighted_sum
@@ -46,14 +46,12 @@ __all__ = [
     "Kronecker",
     "LearnedSoftmax",
     "LowRank",
-    "Padding",
     "Pattern",
     "Positions",
     "Powers",
     "QuadraticSoftmax",
     "Shift",
     "SinusoidalSoftmax",
-    "Sites",
     "Sparse",
     "apply",
     "as_matrix",
