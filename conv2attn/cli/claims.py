@@ -1,14 +1,15 @@
-"""The commands on what is known: prove, explain."""
+"""The commands that look something up: prove, explain, inspect."""
 
 import shutil
 import sys
+from pathlib import Path
 
 import click
 
 from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.cli.group import main
-from conv2attn.cli.options import reporting
-from conv2attn.cli.reports import Showing
+from conv2attn.cli.options import Showing, reporting, sizing
+from conv2attn.cli.paths import Read
 from conv2attn.errors import RULES, UsageError
 
 
@@ -46,3 +47,20 @@ def explained(code: str) -> str:
     rule, columns = RULES[code], shutil.get_terminal_size().columns
     why, remedy = (click.wrap_text(part, columns) for part in (rule.why, f"What to do: {rule.remedy}"))
     return f"{code}: {rule.title}\n\n{why}\n\nExample:\n  {EXAMPLES[code]}\n\n{remedy}"
+
+
+@main.command("inspect", example="conv2attn inspect resnet18.pt")
+@click.argument("file", type=Read())
+@sizing
+@reporting
+def inspect_file(file: str, max_size: float, showing: Showing) -> None:
+    """Say what FILE is and what it holds, without running anything.
+
+    The report names the networks that the weights fit, and what is unsafe to load; with -v, each tensor.
+    """
+    from conv2attn.checkpoints.inspection import inspected
+    from conv2attn.checkpoints.options import Reading
+
+    result = inspected(Path(file), Reading(max_size=max_size).options()["max_size"])
+    showing.finish(result)
+    sys.exit(result.exit_code)

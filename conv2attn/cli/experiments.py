@@ -10,9 +10,8 @@ import click
 from click.core import ParameterSource
 
 from conv2attn.cli.group import Command, main
-from conv2attn.cli.options import choosing, reading, reading_images, reporting
+from conv2attn.cli.options import Showing, choosing, reading, reading_images, reporting
 from conv2attn.cli.paths import Read, Written
-from conv2attn.cli.reports import Showing
 from conv2attn.errors import UsageError
 from conv2attn.experiments.training_recipe import CHOICES, NETWORK_KINDS, TRANSFORM, TrainingRecipe
 from conv2attn.suffixes import NETWORK
@@ -262,7 +261,7 @@ def soften(
     The report says how much attention each layer then leaks, and bounds how much its outputs change.
     """
     from conv2attn.checkpoints import save
-    from conv2attn.cli.span_files import inputs_for, numbers
+    from conv2attn.cli.head_files import inputs_for, numbers
     from conv2attn.models import soften as lower_sharpness
 
     network = reading.load(model)

@@ -1,26 +1,106 @@
-"""The work of `heads` and `recover`, between their options and the report."""
+"""The work of `heads`, `recover` and `explore`, between the files of networks or arrays and what is written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn import plots
-from conv2attn.arguments import Patterns
+from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.checkpoints.arrays import holds_arrays, stored
+from conv2attn.checkpoints.examples import example_image
 from conv2attn.checkpoints.options import Reading
-from conv2attn.checkpoints.writing import write_atomically
-from conv2attn.cli.span_files import arrays, inputs_for, network_in, numbers, told_of
-from conv2attn.errors import UsageError
+from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.explore import explore, moving_picture
+from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
 from conv2attn.models import attention_layers
-from conv2attn.models.provenance import assumed_of
+from conv2attn.models.provenance import assumed_of, published_size
 from conv2attn.report.progress import progress
 from conv2attn.span import recover
 from conv2attn.span.facts import Compared, HeadsComparison, HeadsReport
 from conv2attn.span.facts_document import numbers_of
 from conv2attn.span.measuring import heads
 from conv2attn.span.recover import Recovered, nearest_in
+
+
+def network_in(path: str, inputs: str | None, reading: Reading) -> nn.Module | None:
+    """The network in a file; None where it holds attention itself. With an architecture, it holds a state dict.
+
+    Raises:
+        UsageError: inputs are given for attention itself (C2A004).
+    """
+    if reading.arch is not None or not holds_arrays(path):
+        return reading.load(path)
+    if inputs:
+        raise UsageError("C2A004", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
+    return None
+
+
+def inputs_for(network: nn.Module, inputs: str, size: str | None, reading: Reading) -> tuple[Tensor, str]:
+    """What a network takes, from a file: ids of words in an array of integers of two axes, otherwise images.
+
+    Raises:
+        CheckpointError: the images cannot be read, or have numbers that are not finite (C2A303).
+    """
+    if inputs.endswith(".npy"):
+        held = np.load(inputs, allow_pickle=False, mmap_mode="r")
+        if held.dtype.kind in "iu" and held.dtype != np.uint8 and held.ndim == 2:
+            ids = torch.from_numpy(np.array(held, dtype=np.int64))
+            return ids, f"{len(ids)} sequences of {ids.shape[1]} ids"
+    images, told = reading.images(inputs, network, numbers(size, "--input-size") if size else None)
+    if not bool(images.isfinite().all()):
+        raise CheckpointError("C2A303", f"{inputs} holds numbers that are not finite", "Pass images.")
+    return images, told
+
+
+@contextmanager
+def told_of(network: nn.Module, images: Any) -> Iterator[None]:
+    """Says of images on which a network does not run what to pass on the command line.
+
+    Raises:
+        UsageError: it does not (C2A009).
+    """
+    try:
+        yield
+    except UsageError as error:
+        if error.code != "C2A009" or images is None:
+            raise
+        remedy = "Pass --inputs that it takes, or their size with --input-size."
+        raise UsageError("C2A009", error.found, remedy) from error
+
+
+def arrays(path: str) -> dict[str, Any]:
+    """Attention arrays (heads, queries, keys), (layers or images, heads, queries, keys), by name.
+
+    A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
+    """
+    held = stored(path)
+    if len(held) == 1 and next(iter(held.values())).ndim == 4 and "layer 0" not in held:
+        (name, whole), *_ = held.items()
+        return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}
+    return held
+
+
+def numbers(text: str, option: str) -> tuple[int, ...]:
+    """`14x14` as numbers; one number stands alone.
+
+    Raises:
+        UsageError: they are not positive integers with an x between them (C2A006).
+    """
+    parts = text.lower().split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(
+            "C2A006", f"{option} {text} is not positive integers with an x between them", "Write 14x14, say."
+        )
+    return tuple(int(part) for part in parts)
+
 
 RECOVERED = "conv2attn.recovered/1"
 
@@ -136,3 +216,45 @@ def in_words(found: Recovered) -> dict[str, Any]:
     words = f"Sequential({', '.join(map(repr, parts))})" if parts else repr(found.module)
     tensors = {name: tensor.detach().clone() for name, tensor in found.module.state_dict().items()}
     return {"module": words, "state": tensors, "share": found.share}
+
+
+def explore_file(
+    model: str,
+    output: str,
+    inputs: str | None,
+    only: Selection,
+    reading: Reading,
+    force: bool,
+    input_size: str | None = None,
+) -> list[str]:
+    """Writes the page of the network in a file, or as .svg a moving picture of its first layer of such a name.
+
+    Returns what to tell: layers that are not shown, and the file.
+
+    Raises:
+        UsageError: the network does not take the image, or does not tell its size (C2A120).
+        UnsupportedError: no layer can be shown (C2A110).
+    """
+    network = reading.load(model)
+    if Path(output).suffix == ".svg":
+        layers = attention_layers(as_attention(network))
+        only.check(list(layers), "layer to draw")
+        found = [(name, layer) for name, layer in layers.items() if only.wants(name)]
+        if not found:
+            raise UsageError("C2A008", f"{model} has no layer to draw", "Leave one in with --only and --skip.")
+        write_text_atomically(output, moving_picture(found[0][1], found[0][0]), force)
+        return [f"wrote {output}"]
+    size = numbers(input_size, "--input-size") if input_size else None
+    captured = not attention_layers(network)
+    channels, side = (size[0], size[-1]) if size else size_for(network, captured)
+    if inputs is None:
+        shown, words = example_image(channels, side), EXAMPLE
+    else:
+        batch, words = reading.images(inputs, network, size or (channels, side, side))
+        batch = batch if batch.ndim == 4 else batch[None]
+        shown, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
+    whose = [f"{channels}x{side}x{side}{published_size(network)}"] if captured and not size else []
+    assumed = [told] if (told := assumed_of(network)) else []
+    page = explore(network, shown, only=only, title=Path(model).name, described="; ".join((words, *whose, *assumed)))
+    page.save(output, force)
+    return [*assumed, *(f"not shown: {reason}" for reason in page.left_out), f"wrote {output}"]

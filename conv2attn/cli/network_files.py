@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from conv2attn.checkpoints.programs import parts
 from conv2attn.checkpoints.reading import read
 from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.cli.options import Running
 from conv2attn.equivalence import Certificate, Replay, certify, replay
 from conv2attn.equivalence.rechecking import MOVED, Recheck, is_regular, read_certificate, recheck
 from conv2attn.equivalence.replay import REMEDY
@@ -49,7 +51,7 @@ def convert_file(
     keep_refuted: bool,
     force: bool,
     engine: str | None,
-    **running: Any,
+    running: Running,
 ) -> tuple[Certificate, bool]:
     """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
     original = prepared(reading.load(model), running)
@@ -91,7 +93,7 @@ def convolutions_of_program(path: str) -> int:
 
 
 def program_options(
-    destination: Path, engine: str | None, certificate: Certificate, running: dict[str, Any]
+    destination: Path, engine: str | None, certificate: Certificate, running: Running
 ) -> dict[str, Any]:
     """Arguments of `save` for a .pt2 or .onnx file: engine, input size, bound, and a summary of the certificate.
 
@@ -102,7 +104,7 @@ def program_options(
         if engine:
             raise UsageError("C2A004", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
         return {}
-    outputs, size = certificate.outputs, running["input_size"]
+    outputs, size = certificate.outputs, running.input_size
     return {
         "engine": engine,
         "example_input": parse_size(size) if size else None,
@@ -121,7 +123,7 @@ def verify_files(
     repeat: str,
     force: bool,
     reading: Reading,
-    **running: Any,
+    running: Running,
 ) -> Certificate:
     """The certificate of the networks in two files; inputs that show what is refuted are kept in `save_witness`."""
     networks = tuple(prepared(reading.load(path), running) for path in (original, converted))
@@ -136,7 +138,7 @@ def verify_files(
 
 
 def certified(
-    networks: Any, tolerance: float | None, told: Sequence[tuple[str, str]], reading: Reading, running: dict[str, Any]
+    networks: Any, tolerance: float | None, told: Sequence[tuple[str, str]], reading: Reading, running: Running
 ) -> Certificate:
     """The certificate of two networks, on what the options on running say."""
     with counted(*networks):
@@ -172,17 +174,18 @@ def recheck_file(
     if changed:
         return Recheck(certificate, body["verdict"], 0, tuple(f"{path} changed since then" for path in changed))
     then = Reading(**{name: options.pop(name) for name in vars(reading)})
+    running = Running(**{each.name: options.pop(each.name) for each in fields(Running)})
     if then != reading:
         found = f"{certificate} was written with other options on reading its files: {command}"
         raise UsageError("C2A004", found, "Give recheck the same: --arch and what else it names.")
-    networks = tuple(prepared(reading.load(path), options) for path in files.values())
+    networks = tuple(prepared(reading.load(path), running) for path in files.values())
     known = [*((key, options.pop(key)) for key in files), *hashes.items(), ("command", command)]
-    anew = certified(networks, options.pop("tolerance"), known, reading, options)
+    anew = certified(networks, options.pop("tolerance"), known, reading, running)
     return recheck(certificate, body, (networks[0], networks[1]), anew)
 
 
 def replay_file(
-    witness: str, original: str, converted: str, *, tolerance: float | None, reading: Reading, **running: Any
+    witness: str, original: str, converted: str, *, tolerance: float | None, reading: Reading, running: Running
 ) -> Replay:
     """Runs the networks in two files on the inputs kept in a third, and reports how they differ."""
     first, second = (prepared(reading.load(path), running) for path in (original, converted))
@@ -245,7 +248,7 @@ def counted(*networks: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
+def prepared(network: nn.Module, running: Running) -> nn.Module:
     """The network in the dtype and on the device asked for.
 
     Raises:
@@ -253,32 +256,32 @@ def prepared(network: nn.Module, running: dict[str, Any]) -> nn.Module:
     """
     try:
         with warnings.catch_warnings(action="ignore"):
-            device = torch.device(running["device"])
+            device = torch.device(running.device)
             torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError("C2A002", f"device {running['device']!r} is not here", "Use --device cpu.") from error
-    dtype = running["dtype"]
+        raise UsageError("C2A002", f"device {running.device!r} is not here", "Use --device cpu.") from error
+    dtype = running.dtype
     return network.to(device, getattr(torch, dtype) if dtype else None)
 
 
-def inputs(running: dict[str, Any], network: nn.Module, reading: Reading) -> dict[str, Any]:
+def inputs(running: Running, network: nn.Module, reading: Reading) -> dict[str, Any]:
     """The inputs for the networks, as `certify` takes them; images are prepared as `network` takes them."""
-    if not 0 < running["input_range"] < math.inf:
+    if not 0 < running.input_range < math.inf:
         raise UsageError(
             "C2A001",
-            f"--input-range {running['input_range']:g} is not a positive finite number",
+            f"--input-range {running.input_range:g} is not a positive finite number",
             "Pass a positive number, such as 1.",
         )
-    size = parse_size(running["input_size"]) if running["input_size"] else None
-    images, described = reading.images(running["inputs"], network, size) if running["inputs"] else (None, None)
+    size = parse_size(running.input_size) if running.input_size else None
+    images, described = reading.images(running.inputs, network, size) if running.inputs else (None, None)
     if images is not None:
-        images = images.to(running["device"], getattr(torch, running["dtype"] or "float32"))
+        images = images.to(running.device, getattr(torch, running.dtype or "float32"))
     return {
         "input_size": size,
-        "input_range": running["input_range"],
+        "input_range": running.input_range,
         "images": images,
         "described": described,
-        "seed": running["seed"],
+        "seed": running.seed,
     }
 
 

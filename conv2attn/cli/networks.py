@@ -1,4 +1,4 @@
-"""The commands that convert: convert, demo."""
+"""The commands on networks with convolutions: convert, demo, verify, recheck, replay."""
 
 import os
 import shlex
@@ -10,10 +10,24 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import choosing, plotting, reading_images, reporting, running
+from conv2attn.cli.options import (
+    WRITING,
+    Running,
+    Showing,
+    choosing,
+    command_line,
+    options,
+    placing,
+    plotting,
+    reading,
+    reading_images,
+    reporting,
+    running,
+    said,
+)
 from conv2attn.cli.paths import Read, Written, check_free
-from conv2attn.cli.reports import Showing
-from conv2attn.suffixes import NETWORK
+from conv2attn.errors import UsageError
+from conv2attn.suffixes import NETWORK, TENSORS
 
 
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
@@ -54,17 +68,23 @@ from conv2attn.suffixes import NETWORK
 @running
 @reporting
 def convert(
-    model: str, output: str | None, keep_refuted: bool, plot: str | None, showing: Showing, **given: Any
+    model: str,
+    output: str | None,
+    keep_refuted: bool,
+    plot: str | None,
+    showing: Showing,
+    running: Running,
+    **given: Any,
 ) -> None:
     """Convert every convolution of MODEL to attention, and check it."""
     destination = Path(output) if output else beside(Path(model))
     if output is None:
         others = [path for path in (plot, showing.report) if path]
-        check_free(showing.force, destination, *others, read=[model, *filter(None, [given["inputs"]])])
+        check_free(showing.force, destination, *others, read=[model, *filter(None, [running.inputs])])
     from conv2attn.cli import network_files
 
     certificate, written = network_files.convert_file(
-        model, destination, keep_refuted=keep_refuted, force=showing.force, **given
+        model, destination, keep_refuted=keep_refuted, force=showing.force, running=running, **given
     )
     showing.finish(certificate)
     network_files.draw(certificate, plot, showing.force)
@@ -118,3 +138,113 @@ def beside(model: Path) -> Path:
     return (
         model.with_suffix(f".attn{suffix}") if not model.is_dir() else model.parent / f"{model.resolve().name}.attn.pt"
     )
+
+
+files = options(
+    click.argument("original", type=Read()),
+    click.argument("converted", type=Read()),
+)
+tolerance = click.option(
+    "--tolerance",
+    type=float,
+    metavar="E",
+    help="Decide whether the outputs differ by at most E, instead of whether they are equal.",
+)
+
+
+@main.command(example="conv2attn verify resnet18.pt resnet18.attn.pt --report certificate.json")
+@files
+@tolerance
+@click.option(
+    "--save-witness",
+    type=Written(TENSORS),
+    metavar="FILE",
+    help="Where to write inputs on which the networks differ, if any are found.",
+)
+@plotting
+@reading_images
+@running
+@reporting
+@click.pass_context
+def verify(context: click.Context, /, plot: str | None, showing: Showing, **given: Any) -> None:
+    """Decide whether CONVERTED computes ORIGINAL, for every input."""
+    from conv2attn.cli import network_files
+
+    kept = given["save_witness"]
+    given["repeat"] = replay_line(context, str(kept))
+    result = network_files.verify_files(**given, force=showing.force, command=command_line(context))
+    showing.finish(result)
+    network_files.draw(result, plot, showing.force)
+    if kept:
+        shown = bool(result.counterexamples)
+        showing.say(f"wrote {kept}" if shown else f"{kept} was not written: no input shows a difference")
+    sys.exit(result.exit_code)
+
+
+@main.command(example="conv2attn recheck certificate.json")
+@click.argument("certificate", type=Read())
+@click.argument("original", type=Read(), required=False)
+@click.argument("converted", type=Read(), required=False)
+@click.option("--inputs", type=Read(), help="Of a span certificate: what the network ran on.")
+@click.option("--input-size", metavar="CxHxW", help="Of a span certificate: the size of the images.")
+@click.option("--grid", metavar="HxW", help="Of a span certificate: the grid of tokens.")
+@click.option("--extra-tokens", type=click.IntRange(0), help="Of a span certificate: leading tokens, no pixels.")
+@click.option("--position-only", is_flag=True, help="Of a span certificate: positions were read from parameters.")
+@click.option("--exact", is_flag=True, help="Of a span certificate: the arrays were declared exact.")
+@reading_images
+@reporting
+def recheck(certificate: str, original: str | None, converted: str | None, showing: Showing, **given: Any) -> None:
+    """Check a stored certificate again, against the files that it speaks of.
+
+    A JSON certificate of verify is derived anew from its two files: those that it names, or ORIGINAL and CONVERTED. A
+    certificate of check-span is checked against the model or array ORIGINAL, read with the same options as then.
+    """
+    from conv2attn.cli.network_files import recheck_file as recheck_networks
+    from conv2attn.cli.span_checks import is_span_certificate, recheck_file
+
+    if is_span_certificate(certificate):
+        result: Any = recheck_file(certificate, original, **given)
+    else:
+        result = recheck_networks(certificate, (original, converted), given["reading"], parsed)
+    showing.finish(result)
+    sys.exit(result.exit_code)
+
+
+@main.command(example="conv2attn replay witness.pt resnet18.pt resnet18.attn.pt")
+@click.argument("witness", type=Read())
+@files
+@tolerance
+@reading
+@placing
+@reporting
+def replay(witness: str, showing: Showing, **given: Any) -> None:
+    """Run two networks again on the inputs that verify kept in WITNESS."""
+    from conv2attn.cli.network_files import replay_file
+
+    result = replay_file(witness, **given)
+    showing.finish(result)
+    sys.exit(result.exit_code)
+
+
+def parsed(command: str) -> tuple[str, dict[str, Any]]:
+    """A `verify` command in its usual form, and its options by name, without those that write.
+
+    Raises:
+        UsageError: it is none (C2A303).
+    """
+    try:
+        program, name, *words = shlex.split(command)
+        if (program, name) != ("conv2attn", "verify"):
+            raise ValueError(command)
+        with verify.make_context("verify", words) as context:
+            options = {name: value for name, value in context.params.items() if name not in WRITING}
+            return command_line(context), options
+    except (ValueError, click.ClickException, click.exceptions.Exit) as error:
+        found = f"the command in the certificate is no verify command: {command[:80]!r}"
+        raise UsageError("C2A303", found, "Run verify on the two files again.") from error
+
+
+def replay_line(context: click.Context, kept: str) -> str:
+    """The command that shows again how the networks differ on the inputs in the file `kept`."""
+    files = [str(context.params[name]) for name in ("original", "converted")]
+    return shlex.join(["conv2attn", "replay", kept, *files, *said(context, main.commands["replay"])])

@@ -1,15 +1,75 @@
-"""Options that several commands take, and what to type for the same result."""
+"""Options that several commands take, each kind of them with the value that a command is given."""
 
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import wraps
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 import click
 
 from conv2attn.cli.paths import Read, Written
-from conv2attn.cli.reports import Showing
 from conv2attn.suffixes import PICTURE, REPORT
+
+if TYPE_CHECKING:
+    from conv2attn.report import Report
+
+WIDTH = 80
+
+
+@final
+@dataclass(frozen=True)
+class Showing:
+    """How a report is shown and where it is written, as the options say."""
+
+    form: str
+    report: str | None
+    force: bool
+    verbose: bool
+    quiet: bool
+    wide: bool
+
+    def finish(self, result: "Report") -> None:
+        """Shows the report, and writes it to a file if asked."""
+        if self.quiet:
+            click.echo("\n".join(result.document().answer))
+        elif self.form == "text":
+            click.echo(result.to_text(None if self.wide else columns(), self.verbose, in_colour()), nl=False)
+        else:
+            click.echo(self.written(result, self.form), nl=False)
+        if self.report is not None:
+            from conv2attn.checkpoints.writing import write_text_atomically
+
+            form = REPORT[Path(self.report).suffix]
+            write_text_atomically(self.report, self.written(result, form), self.force)
+
+    def written(self, result: "Report", form: str) -> str:
+        """The report in a form, with a newline at its end."""
+        write = getattr(result, f"to_{form}")
+        text: str = write() if form in ("json", "csv") else write(verbose=self.verbose)
+        return text.rstrip("\n") + "\n"
+
+    def say(self, line: str) -> None:
+        """Says on stderr what was done, unless only the verdict is asked for."""
+        if not self.quiet:
+            click.echo(line, err=True)
+
+
+def columns() -> int:
+    """The width of the terminal, or what COLUMNS says; 80 where stdout is none."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size((WIDTH, 24)).columns
+    return WIDTH
+
+
+def in_colour() -> bool:
+    """Whether stdout is a terminal that takes colour; NO_COLOR forbids it."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
 
 FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
 
@@ -109,24 +169,45 @@ PREPARING = (
 )
 
 
-def gathered(names: tuple[str, ...], decorators: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    """Options that say how files are read, given to a command as one `reading`."""
+def gathered(
+    name: str, make: Callable[..., Any], parts: tuple[str, ...], decorators: tuple[Callable[[Any], Any], ...]
+) -> Callable[[Any], Any]:
+    """Options that are given to a command as one argument, which `make` makes of them."""
 
     def decorate(command: Any) -> Any:
         @wraps(command)
         def called(*args: Any, **given: Any) -> Any:
-            from conv2attn.checkpoints.options import Reading
-
-            return command(*args, reading=Reading(**{name: given.pop(name) for name in names}), **given)
+            value = make(**{part: given.pop(part) for part in parts})
+            return command(*args, **{name: value}, **given)
 
         return options(*decorators)(called)
 
     return decorate
 
 
-reading = gathered(SAID, READING)
-reading_images = gathered((*SAID, "mean", "std"), READING + PREPARING)
-placing = options(
+def as_reading(**parts: Any) -> Any:
+    """The options on files as one value, whose class imports torch."""
+    from conv2attn.checkpoints.options import Reading
+
+    return Reading(**parts)
+
+
+@final
+@dataclass(frozen=True)
+class Running:
+    """What networks run on, and where, as the options say."""
+
+    input_size: str | None = None
+    input_range: float = 1.0
+    inputs: str | None = None
+    seed: int = 0
+    dtype: str | None = None
+    device: str = "cpu"
+
+
+reading = gathered("reading", as_reading, SAID, READING)
+reading_images = gathered("reading", as_reading, (*SAID, "mean", "std"), READING + PREPARING)
+PLACING = (
     click.option(
         "--dtype",
         type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
@@ -134,7 +215,8 @@ placing = options(
     ),
     click.option("--device", default="cpu", show_default=True, help="Device to run on."),
 )
-running = options(
+placing = gathered("running", Running, ("dtype", "device"), PLACING)
+RUNNING = (
     click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
     click.option(
         "--input-range",
@@ -152,8 +234,9 @@ running = options(
     click.option(
         "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
     ),
-    placing,
+    *PLACING,
 )
+running = gathered("running", Running, tuple(each.name for each in fields(Running)), RUNNING)
 
 
 plotting = click.option(

@@ -1,15 +1,15 @@
-"""The commands on trained attention: check-span, heads, recover."""
+"""The commands on attention of any network: check-span, heads, recover, explore, atlas."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import choosing, options, reading_images, reporting
+from conv2attn.cli.options import Showing, choosing, columns, options, reading_images, reporting
 from conv2attn.cli.paths import Read, Written
-from conv2attn.cli.reports import Showing, columns
-from conv2attn.suffixes import INTEGERS, PICTURE, TENSORS
+from conv2attn.suffixes import INTEGERS, PAGE, PICTURE, TENSORS
 
 INPUT_SIZE = click.option(
     "--input-size",
@@ -210,3 +210,63 @@ def recover(model: str | None, output: str, kernel_size: str, showing: Showing, 
     showing.finish(found)
     showing.say(f"wrote {output}")
     sys.exit(found.exit_code)
+
+
+@main.command(example="conv2attn explore resnet18.pt -o page.html")
+@click.argument("model", type=Read())
+@click.option(
+    "-o",
+    "--output",
+    type=Written(PAGE),
+    metavar="FILE",
+    required=True,
+    help="Where to write the page (.html) or the picture (.svg).",
+)
+@click.option("--inputs", type=Read(), help="The image to show: a PNG, JPEG, folder, .npy, .npz or .pt file.")
+@choosing("Show")
+@click.option("--input-size", metavar="CxHxW", help="Size of the image; the network's own by default.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@reading_images
+def explore(
+    model: str,
+    output: str,
+    inputs: str | None,
+    only: Any,
+    input_size: str | None,
+    force: bool,
+    reading: Any,
+) -> None:
+    """Write one offline page that shows where each head looks.
+
+    Attention is shown as it runs, of whatever library. Where nothing attends, convolutions are shown as the attention
+    that they convert to.
+    Without --inputs, the page shows the first example image of this project. Of several images, it shows the first.
+
+    With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer that --only names, as
+    they sharpen.
+    """
+    from conv2attn.cli.head_files import explore_file
+
+    for told in explore_file(model, output, inputs, only, reading, force, input_size):
+        click.echo(told, err=True)
+
+
+@main.command("atlas", example="conv2attn atlas models.toml -o atlas")
+@click.argument("models", type=Read())
+@click.option(
+    "-o", "--output", type=click.Path(), metavar="FOLDER", required=True, help="Where to write the page and its tables."
+)
+def atlas(models: str, output: str) -> None:
+    """Measure the heads of every model in a list, and write a page.
+
+    MODELS is a TOML file of models: for each a name, a kind, the file of a network or `file.py:factory`, inputs, and
+    beside all, the thresholds. Each model runs in a process of its own, and once more with seeded, untrained weights.
+    The folder receives index.md, heads.csv, atlas.json and one JSON file a model. A second run measures only what is
+    new.
+    """
+    from conv2attn.experiments.atlas_runs import atlas as made
+
+    command = f"conv2attn atlas {Path(models).name} -o {Path(output).name}"
+    found = made(Path(models), Path(output), command, lambda line: click.echo(line, err=True))
+    click.echo(f"{len(found['models'])} measured, {len(found['failed'])} failed: {Path(output) / 'index.md'}")
+    sys.exit(3 if found["failed"] else 0)
