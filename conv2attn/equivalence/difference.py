@@ -106,8 +106,9 @@ class DoubleWalk(BoundWalk):
             used = None
             if layer.function is not None:
                 used = weights_of(layer.convolution(*(layer.tensors or (weight, bias)))).to(torch.float64)
-            result: Tensor = module.forward(image, sides, used)
+            result: Tensor = module.forward(layer.padded(image), sides, used)
             basis = comparable_basis(module, used)
+            basis = replace_fields(basis, padding=layer.widened(basis.padding))
         else:
             convolution = module or layer.convolution(weight, bias)
             basis = comparable_basis(convolution)

@@ -24,6 +24,7 @@ from conv2attn.errors import Conv2AttnError
 from conv2attn.models.conversion.redirection import CHILD
 
 NO_GRADIENTS = torch.ops.higher_order.wrap_with_set_grad_enabled
+PADS = (torch.ops.aten.pad.default, torch.ops.aten.constant_pad_nd.default)
 AXES = {0: (), 1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 PACKAGE = Path(__file__).parents[1]
 OWN = tuple(map(str, (Path(torch.__file__).parent, PACKAGE / "equivalence", PACKAGE / "models" / "conversion")))
@@ -33,7 +34,9 @@ NONEMPTY = re.compile(rf"{BARE} (>= 0|>= 1|!= 0)( and {BARE} (>= 0|>= 1|!= 0))*"
 
 
 class Unexported(Exception):
-    """A network has no graph; the reason, with the line of its code."""
+    """A network has no graph, the `first` of two or another; the reason, with the line of its code."""
+
+    first = False
 
 
 @final
@@ -133,6 +136,7 @@ def graph_of(network: nn.Module, images: Tensor, *, every_size: bool = True) -> 
         constants = constants_of(program)
         module = program.graph_module
         flatten(module.graph)
+        join_pads(module.graph, layers)
         read_calls(module.graph, layers, constants)
         for node in module.graph.nodes:
             node.target = torch.ops.aten.batch_norm.default if node.target is NORM else node.target
@@ -244,6 +248,21 @@ def flatten(graph: fx.Graph) -> None:
             graph.erase_node(inner)
 
 
+def join_pads(graph: fx.Graph, layers: list[Layer]) -> None:
+    """Makes zeros around an image that a function alone reads, at once, part of the function."""
+    for node in (each for each in graph.nodes if each.target is LAYER and each.args[1] is not None):
+        layer, pad = layers[number_of(node)], node.args[0]
+        if pad.target not in PADS or pad is not node.prev or pad.kwargs or {*pad.users} != {node}:
+            continue
+        image, amounts, *rest = pad.args
+        zeros = all(each in ("constant", None, 0) for each in rest)
+        grid = len(amounts) <= 2 * (node.args[1].meta["val"].ndim - 2) and all(type(each) is int for each in amounts)
+        if zeros and grid and min(amounts) >= 0 and "transpose" not in layer.name:
+            layer.pad = (pad.target, amounts, *rest)
+            node.replace_input_with(pad, image)
+            graph.erase_node(pad)
+
+
 def read_calls(graph: fx.Graph, layers: list[Layer], constants: Mapping[str, tuple[Tensor, str]]) -> None:
     """Names the functions after the modules that call them, and reads their weights where these are constants.
 
@@ -257,7 +276,15 @@ def read_calls(graph: fx.Graph, layers: list[Layer], constants: Mapping[str, tup
         held: list[Any] = [each and constants.get(each.name, (None, ""))[0] for each in tensors]
         fixed = all((each is None) == (tensor is None) for each, tensor in zip(tensors, held, strict=True))
         shape = tuple(tensors[0].meta["val"].shape)
-        key = owner, layer.name, repr(layer.options), shape, id(layer.module), [id(each) for each in held if fixed]
+        key = (
+            owner,
+            layer.name,
+            repr(layer.options),
+            shape,
+            id(layer.module),
+            [id(each) for each in held if fixed],
+            layer.pad,
+        )
         first = known.setdefault(repr(key), number)
         node.args = (*node.args[:3], first, *node.args[4:])
         if first == number:

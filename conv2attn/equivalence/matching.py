@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, fx, nn
@@ -33,7 +33,7 @@ class Matching:
     Args:
         bare: both are layers without hooks, so that nothing can stand between them; then there are no graphs.
         programs: which of the two is a program of torch.export, which refuses other sizes than it declares.
-        trouble: why there are no normal forms.
+        trouble: why there are no normal forms; `unseen` where the first has no graph, so that names alone pair layers.
         pairs: in the order of the first's layers; those of functions whose weights are computed last.
         refused: by name why layers are not compared.
     """
@@ -43,6 +43,7 @@ class Matching:
     graphs: tuple[Graph, Graph] | None = None
     forms: tuple[NormalForm, NormalForm] | None = None
     trouble: str = ""
+    unseen: bool = False
     pairs: list[LayerPair] = field(default_factory=list)
     refused: dict[str, Conv2AttnError] = field(default_factory=dict)
     terms: Terms = field(default_factory=Terms)
@@ -88,7 +89,7 @@ def match(original: nn.Module, network: nn.Module, images: Tensor) -> Matching:
         found.forms = first, normal_form(found.graphs[1], found.terms, pairing.choose)
         found.pairs = list(pairing.chosen.values())
     except Unexported as error:
-        found.trouble = str(error)
+        found.trouble, found.unseen = str(error), error.first
     except Unnamed as error:
         found.trouble = f"the graphs have no normal form: {error}"
     return by_names(found, original, network, layers or [layers_of(each) for each in (original, network)])
@@ -114,7 +115,9 @@ def graphs_of(original: nn.Module, network: nn.Module, images: Tensor) -> tuple[
             try:
                 found.append(graph_of(side, images, every_size=every_size))
             except Unexported as error:
-                raise Unexported(f"the {which} cannot be exported as a graph: {error}") from error
+                failure = Unexported(f"the {which} cannot be exported as a graph: {error}")
+                failure.first = side is original
+                raise failure from error
         return found[0], found[1]
 
     try:
@@ -200,26 +203,34 @@ def by_names(found: Matching, original: nn.Module, network: nn.Module, sides: Se
     return found
 
 
-def first_difference(found: Matching) -> tuple[str, tuple[fx.Node, fx.Node] | None]:
-    """The first node of the second at which the graphs differ, in words, and the pair of nodes where there is one."""
+class Difference(NamedTuple):
+    """Where two graphs differ first, in words, the two nodes where there are two, and whether by numbers alone."""
+
+    sentence: str
+    nodes: tuple[fx.Node, fx.Node] | None = None
+    numbers: bool = False
+
+
+def first_difference(found: Matching) -> Difference:
+    """The first node of the second at which the graphs differ."""
     assert found.graphs is not None
     assert found.forms is not None
     ours, theirs = (list(own_nodes(found, side)) for side in (0, 1))
     if found.forms[0].same_as(found.forms[1]):
         sizes = [", ".join(graph.guards) or "every size" for graph in found.graphs]
-        return f"the code of the second network is for {sizes[1]}, that of the first for {sizes[0]}", None
+        return Difference(f"the code of the second network is for {sizes[1]}, that of the first for {sizes[0]}")
     if not theirs and not ours:
-        return "in the second the structure of what is returned differs, or what is changed", None
+        return Difference("in the second the structure of what is returned differs, or what is changed")
     if not theirs or not ours:
         node, which = (ours[0], "first") if ours else (theirs[0], "second")
-        return f"{label_of(node)}{own_line(node)} is only in the {which} network", None
+        return Difference(f"{label_of(node)}{own_line(node)} is only in the {which} network")
     first, second = ours[0], theirs[0]
     label = f"in the second {label_of(second)}{own_line(second)}"
     if first.target is not second.target:
-        return f"{label} stands in place of {label_of(first)}{own_line(first)}", (first, second)
+        return Difference(f"{label} stands in place of {label_of(first)}{own_line(first)}", (first, second))
     if moved := different_constants(found, first, second):
-        return f"{label} reads other numbers: {moved}", (first, second)
-    return f"{label} has other arguments", (first, second)
+        return Difference(f"{label} reads other numbers: {moved}", (first, second), only_constants_differ(found))
+    return Difference(f"{label} has other arguments", (first, second))
 
 
 def own_nodes(found: Matching, side: int) -> Iterator[fx.Node]:

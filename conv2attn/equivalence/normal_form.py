@@ -185,8 +185,7 @@ class Namer:
         if node.name in self.graph.constants:
             if not node.users:
                 return None
-            tensor, _ = self.graph.constants[node.name]
-            return self.table("constant", str(tensor.dtype), tuple(tensor.shape), self.table.bits(tensor))
+            return self.table.constant(self.graph.constants[node.name][0])
         for axis, side in enumerate(getattr(fake, "shape", ())):
             if isinstance(side, torch.SymInt) and isinstance(side.node.expr, sympy.Symbol):
                 self.symbols[side.node.expr] = sympy.Symbol(f"side{axis}", integer=True)

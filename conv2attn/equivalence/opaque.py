@@ -8,7 +8,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, final
 
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.basis import Basis, Form, Weights
+from conv2attn.basis import Basis, Form, Padding, Weights
 from conv2attn.equivalence.bases import comparable_basis
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.models.conversion.functional import FUNCTIONS, convolution_of_call
@@ -87,6 +87,7 @@ class Layer:
         function: what was called, of an image, a weight and a bias; `options` are its other arguments, by name, and
             `like` a weight that it was called with, without numbers.
         tensors: its weight and bias, where these are constants.
+        pad: the operator that puts zeros around the image of the function, and its other arguments, amounts first.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Layer:
     options: Mapping[str, Any] = field(default_factory=dict)
     like: Tensor | None = None
     tensors: tuple[Tensor, Tensor | None] | None = None
+    pad: tuple[Any, ...] = ()
 
     @property
     def label(self) -> str:
@@ -119,7 +121,8 @@ class Layer:
             UnsupportedError: as `convolution_of_call`.
         """
         assert self.function is not None
-        return convolution_of_call(self.function, (None, weight, bias), self.options)
+        found = convolution_of_call(self.function, (None, weight, bias), self.options)
+        return replace(found, padding=self.widened(found.padding))
 
     def basis_with(self, weight: Tensor, bias: Tensor | None) -> Basis:
         """The basis of a function, or of the attention in its place, with these tensors.
@@ -130,7 +133,23 @@ class Layer:
         convolution = self.convolution(weight, bias)
         if self.module is None:
             return comparable_basis(convolution)
-        return comparable_basis(self.module, weights_of(convolution))
+        basis = comparable_basis(self.module, weights_of(convolution))
+        return replace(basis, padding=self.widened(basis.padding))
+
+    def padded(self, image: Tensor) -> Tensor:
+        """The image as the function, or the attention in its place, reads it."""
+        return self.pad[0](image, *self.pad[1:]) if self.pad else image
+
+    def widened(self, padding: Padding) -> Padding:
+        """The padding of the function or of the attention, and the zeros that stand around the image before it."""
+        if not self.pad:
+            return padding
+        amounts = [*self.pad[1], *[0] * (2 * len(padding.before) - len(self.pad[1]))]
+        before, after = (
+            tuple(map(sum, zip(own, reversed(amounts[end::2]), strict=True)))
+            for end, own in enumerate((padding.before, padding.after))
+        )
+        return replace(padding, before=before, after=after)
 
     def sizes(self, *tensors: Any) -> tuple[Any, ...]:
         """The arguments of the opaque operator that give channels and sides of the output.

@@ -189,9 +189,32 @@ def sorted_terms(call: Call, operator: str, *pair: Any) -> Term:
     return call.term(operator, *sorted((each.term for each in terms), key=lambda term: term.number), *numbers)
 
 
-@rule("maximum", "minimum", "fmax", "fmin", "eq", "ne", "logical_and", "logical_or", "logical_xor")
+@rule("fmax", "fmin", "eq", "ne", "logical_and", "logical_or", "logical_xor")
 def _(call: Call) -> Term:
     return sorted_terms(call, call.name, call.first, call["other"])
+
+
+@rule("maximum", "minimum")
+def _(call: Call) -> Term:
+    """The larger of a tensor and of a constant that is one number is a clamp."""
+    first, other = call.first, call["other"]
+    for x, limit in ((first, other), (other, first)):
+        number = only_number(call, limit)
+        alike = {x.fake.dtype, limit.fake.dtype} == {call.made.dtype} and x.shape == call.shape
+        if number is not None and x.floating and alike:
+            return clamped(call, x, *((number, math.inf) if call.name == "aten::maximum" else (-math.inf, number)))
+    return sorted_terms(call, call.name, first, other)
+
+
+def only_number(call: Call, value: Value) -> float | None:
+    """The number that all entries of a constant are; else None."""
+    tensor = call.terms.constants.get(value.term)
+    if value.term.operator == "full" and isinstance(value.term.arguments[1], tuple):
+        number = float(value.term.arguments[1][1])
+        return None if math.isnan(number) else number
+    if tensor is None or not tensor.numel() or not bool((tensor == tensor.flatten()[0]).all()):
+        return None
+    return float(tensor.flatten()[0])
 
 
 @rule("add")
@@ -279,10 +302,17 @@ def clamp(call: Call) -> Term | None:
         low, high = (0.0, None) if (call["threshold"], call["value"]) == (0, 0) else (call["self"], None)
     if any(isinstance(each, Value) for each in (low, high)) or not call.first.floating:
         return None
-    low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
-    term = call.first.term
-    if term.operator == "clamp" and term.arguments[1:] == call.term("clamp", term, low, high).arguments[1:]:
-        return term
+    limits = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    return None if any(map(math.isnan, limits)) else clamped(call, call.first, *limits)
+
+
+def clamped(call: Call, given: Value, low: float, high: float) -> Term:
+    """Numbers between two limits, of which either may be infinite; one after the other are one if these overlap."""
+    term = given.term
+    if term.operator == "clamp":
+        first = [float(number) for _, number in term.arguments[1:]]
+        if max(low, first[0]) <= min(high, first[1]):
+            term, low, high = term.arguments[0], max(low, first[0]), min(high, first[1])
     return call.term("clamp", term, low, high)
 
 
@@ -334,10 +364,39 @@ def _(call: Call) -> Term:
 @rule("matmul", "mm")
 def product(call: Call) -> Term | None:
     """A product with a matrix on the right is a linear layer with the transposed matrix."""
-    other = call["other"] or call["mat2"]
-    if other.rank != 2 or call.first.rank < 2:
+    first, other = call.first, call["other"] or call["mat2"]
+    if other.rank == 2 <= first.rank:
+        return call.term("linear", first, in_order(call, other.term, (1, 0)), None)
+    return call.term("product", first, other) if first.rank == other.rank > 2 else None
+
+
+@rule("einsum")
+def einsum(call: Call) -> Term | None:
+    """A sum over one letter of two tensors is a product of matrices; of which one is shared, a linear layer."""
+    written, _, out = call["equation"].replace(" ", "").partition("->")
+    names, tensors = written.split(","), call["tensors"]
+    if len(names) != 2 or "." in written or any(len({*each}) < len(each) for each in (*names, out)) or not out:
         return None
-    return call.term("linear", call.first, in_order(call, other.term, (1, 0)), None)
+    pairs = zip(names, tensors, strict=True)
+    (left, x), (right, y) = sorted(pairs, key=lambda pair: (-len(pair[0]), sorted(map(out.find, pair[0]))))
+    batch = [each for each in out if each in left and each in right]
+    rows, columns = ([each for each in out if each in side and each not in batch] for side in (left, right))
+    summed = [each for each in left if each in right and each not in out]
+    if len(summed) != 1 or len(columns) != 1 or {*left, *right} != {*out, *summed}:
+        return None
+
+    def turned(tensor: Value, letters: str, *order: str) -> Term:
+        return in_order(call, tensor.term, [letters.index(each) for each in order])
+
+    given = turned(x, left, *batch, *rows, *summed)
+    if not batch:
+        found = call.term("linear", given, turned(y, right, *columns, *summed), None)
+    elif len(rows) == 1:
+        found = call.term("product", given, turned(y, right, *batch, *summed, *columns))
+    else:
+        return None
+    known = [*batch, *rows, *columns]
+    return in_order(call, found, [known.index(each) for each in out])
 
 
 @rule("addmm")

@@ -170,6 +170,13 @@ class LayerPair:
             self.maps[0].part == "geometry" and self.maps[0].verdict is Verdict.HOLDS and not self.measured.spread > 0
         )
 
+    def bound(self, reach: float) -> float | None:
+        """The bound on all outputs for inputs within +-reach; None where there is none, or the first can overflow."""
+        if not self.placed or overflow(self.bases, 0, reach):
+            return None
+        bounds = difference_bounds(self.bases, reach, self.padded_sides)
+        return None if bounds is None else max(bounds, default=0.0)
+
     def find_spread(self) -> None:
         """Measures whether the first is a direct sum on the shapes that were met.
 
@@ -280,7 +287,7 @@ class LayerPair:
             "d_head": layer.d_head,
             "alpha": alpha.min().item() if isinstance(alpha, Tensor) else None,
             "parameters": sum(parameter.numel() for parameter in layer.parameters()),
-            "memory_saved": dense_memory(layer, self.measured.sides) if self.measured.shapes else None,
+            "memory_saved": dense_memory(layer, self.padded_sides) if self.measured.shapes else None,
         }
 
     @property
@@ -324,9 +331,9 @@ def within_a_tolerance(maps: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def dense_memory(layer: MultiHeadSelfAttention, sides: tuple[int, ...]) -> int:
+def dense_memory(layer: MultiHeadSelfAttention, padded_sides: tuple[int, ...]) -> int:
     """The bytes of the dense attention of one image: heads x queries x keys."""
-    queries, keys = AttentionGrid(layer.image_padding.sides(sides), layer.sites).shape
+    queries, keys = AttentionGrid(padded_sides, layer.sites).shape
     itemsize = 8 if layer.encoding.operators().values[0].dtype.itemsize == 8 else 4
     return layer.heads * queries * keys * itemsize
 

@@ -32,6 +32,7 @@ class Terms:
     skeletons: dict[Term, Term] = field(default_factory=dict)
     bare: dict[tuple[Any, ...], Term] = field(default_factory=dict)
     digests: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
+    constants: dict[Term, Tensor] = field(default_factory=dict)
 
     def __call__(self, operator: str, *arguments: Any) -> Term:
         """The term of an operator and its arguments, of which plain values are kept with their type."""
@@ -40,6 +41,12 @@ class Terms:
         if found is None:
             found = self.every[key] = Term(*key, len(self.every))
         return found
+
+    def constant(self, tensor: Tensor) -> Term:
+        """The term of a constant: dtype, shape and all bits."""
+        term = self("constant", str(tensor.dtype), tuple(tensor.shape), self.bits(tensor))
+        self.constants[term] = tensor
+        return term
 
     def skeleton(self, term: Term) -> Term:
         """A term as it is without the numbers of constants; terms that differ in these alone have one."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.comparison import Comparison
 from conv2attn.equivalence.difference import both_in_double, seen_apart, shown_difference
-from conv2attn.equivalence.matching import first_difference, only_constants_differ
+from conv2attn.equivalence.matching import first_difference
 from conv2attn.equivalence.outputs import (
     compare_outputs,
     findings_returned,
@@ -36,7 +36,7 @@ from conv2attn.equivalence.results import (
     undecided,
     unsupported,
 )
-from conv2attn.equivalence.rounding import difference_bounds, overflow
+from conv2attn.equivalence.rounding import overflow
 from conv2attn.equivalence.rows import LayerPair
 from conv2attn.equivalence.walk import blame, call, reason
 from conv2attn.models.conversion.outcomes import SKIPPED, UNSUPPORTED, ConversionRow, describe, remembered
@@ -81,7 +81,8 @@ class Verdicts:
             rows = {ROOT: replace(row, findings=(*row.findings, found), strength=found.strength)}
         elif self.tolerance is not None and not sampled:
             between.append(self.judge_network(self.tolerance))
-            rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
+            weakest = {row.name: [each for each in (Strength.BOUNDED, row.strength) if each] for row in rows.values()}
+            rows = {name: replace(row, strength=weakest_strength(weakest[row.name])) for name, row in rows.items()}
         images, unshown = self.search([each.part for each in between if each.verdict is Verdict.REFUTED])
         return Certificate(
             tuple(rows.values()),
@@ -148,7 +149,7 @@ class Verdicts:
             rows.setdefault(name or ROOT, Row(name or ROOT, signature, (unsupported(error.code, error.found),)))
         original, network = self.comparison.networks
         compared = [*rows, *(pair.second.label for name, pair in self.pairs.items() if name in rows)]
-        unseen = self.comparison.matching.trouble.startswith("the first cannot be exported")
+        unseen = self.comparison.matching.unseen
         rows |= {row.name: row for row in rows_of_the_rest(network, compared, unseen=unseen)}
         return rows | {row.name: row for row in rows_of_the_unmet(original, network, [*rows, *compared])}
 
@@ -176,14 +177,10 @@ class Verdicts:
             told = judge_outputs(*computed, self.overflow)
             if told.verdict is Verdict.REFUTED:
                 return Counterexample(NETWORK, image[0], part="outputs", told=told.sentence, index=index)
-            if (found := shown_difference(matching, image, computed, alike=self.all_same)) is not None:
+            alike = all(pair.same for pair in self.pairs.values())
+            if (found := shown_difference(matching, image, computed, alike=alike)) is not None:
                 return replace(found, index=index)
         return None
-
-    @property
-    def all_same(self) -> bool:
-        """Whether all pairs of layers are the same maps."""
-        return all(pair.same for pair in self.pairs.values())
 
     @cached_property
     def structure(self) -> Finding:
@@ -193,12 +190,11 @@ class Verdicts:
             return undecided("structure", code, matching.trouble or self.comparison.strange)
         if matching.same:
             return holds("structure")
-        sentence, nodes = first_difference(matching)
-        moved = only_constants_differ(matching) and "reads other numbers: " in sentence
+        sentence, nodes, numbers = first_difference(matching)
         if self.shown is not None:
             seen = self.shown.told or "no rounding explains what the outputs differ by"
             return refuted("structure", code, f"{sentence}; {seen}")
-        decides = self.tolerance is None and (self.converted or self.alike) and moved
+        decides = self.tolerance is None and (self.converted or self.alike) and numbers
         if decides and seen_apart(matching, self.comparison.images):
             return refuted("structure", code, sentence)
         return undecided("structure", code, sentence + self.numbers_at(nodes))
@@ -228,10 +224,8 @@ class Verdicts:
             return None, "graphs that are not known to be equal"
         if self.comparison.matching.graphs is None:
             (pair,) = self.pairs.values()
-            bounds = None
-            if pair.placed and not overflow(pair.bases, 0, self.comparison.reach):
-                bounds = difference_bounds(pair.bases, self.comparison.reach, pair.padded_sides)
-            return (None, "the layer") if bounds is None else (max(bounds, default=0.0), "")
+            bound = pair.bound(self.comparison.reach)
+            return bound, "the layer" if bound is None else ""
         if any(pair.measured.spread > 0 for pair in self.pairs.values()):
             return None, "a layer without a bound"
         return self.comparison.bound
@@ -282,10 +276,7 @@ class Verdicts:
     def judge_layer(self, tolerance: float) -> tuple[Finding, tuple[Counterexample, ...]]:
         """The finding on the tolerance of a single layer: the bound decides, or an input that exceeds it."""
         (pair,) = self.pairs.values()
-        bound = None
-        if pair.readable and pair.placed and not overflow(pair.bases, 0, self.input_range):
-            bounds = difference_bounds(pair.bases, self.input_range, pair.padded_sides)
-            bound = None if bounds is None else max(bounds, default=0.0)
+        bound = pair.bound(self.input_range)
         shown = pair.counterexample(self.input_range, tolerance) if pair.readable else None
         if bound is not None and bound <= tolerance:
             return holds("tolerance", Strength.BOUNDED), ()
@@ -415,11 +406,6 @@ def unshown_row(row: Row) -> Row:
         for each in row.findings
     )
     return replace(row, findings=tuple(findings))
-
-
-def at_most_bounded(strength: Strength | None) -> Strength:
-    """The strength, but not above bounded."""
-    return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
 
 
 def conversions(network: nn.Module) -> dict[str, ConversionRow]:

@@ -92,10 +92,10 @@ def computed(layer: Layer, module: nn.Module | None, image: Tensor, weight: Any,
         assert layer.tensors is not None
         weight, bias = layer.tensors
     if module is None:
-        return layer.function(image, weight, bias, **layer.options)
+        return layer.function(layer.padded(image), weight, bias, **layer.options)
     with _disable_current_modes():  # which a plain call does before the attention, and its graph has
         weights = weights_of(layer.convolution(weight, bias))
-    result = type(module).forward(module, image, weights=weights)
+    result = type(module).forward(module, layer.padded(image), weights=weights)
     return result
 
 

@@ -14,6 +14,7 @@ from conv2attn.verdicts import Strength, Verdict
 IMAGES = torch.rand(2, 3, 9, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
 MATRIX = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
 VECTOR = torch.randn(5, generator=torch.Generator().manual_seed(2))
+KERNEL = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(3))
 
 
 class Written(nn.Module):
@@ -27,6 +28,8 @@ class Written(nn.Module):
         self.function = function
         self.register_buffer("matrix", MATRIX.clone())
         self.register_buffer("vector", VECTOR.clone())
+        self.register_buffer("kernel", KERNEL.clone())
+        self.register_buffer("zero", torch.zeros(()))
 
     def forward(self, image):
         return self.function(self, self.conv(image), self.other(image))
@@ -100,6 +103,38 @@ SAME = {
     "softmax over a negative axis": (lambda n, x, y: x.softmax(1), lambda n, x, y: F.softmax(x, dim=-3)),
     "dropout in evaluation": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5, training=False)),
     "maximum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.maximum(y, x)),
+    "relu as maximum": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, torch.zeros_like(x))),
+    "relu as maximum of a constant": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(n.zero, x)),
+    "relu6 as minimum": (lambda n, x, y: F.relu6(x), lambda n, x, y: torch.minimum(x.relu(), x.new_full((), 6.0))),
+    "clamps that overlap": (lambda n, x, y: x.clamp(-1, 2), lambda n, x, y: x.clamp(min=-1).clamp(-3, 2)),
+    "linear as einsum": (
+        lambda n, x, y: F.linear(last(x), n.matrix, n.vector),
+        lambda n, x, y: torch.einsum("bchw,oc->bhwo", x, n.matrix) + n.vector,
+    ),
+    "linear of two axes as einsum": (
+        lambda n, x, y: F.linear(x.mean((2, 3)), n.matrix),
+        lambda n, x, y: torch.einsum("oc,bc->bo", n.matrix, x.mean((2, 3))),
+    ),
+    "matmul as einsum": (
+        lambda n, x, y: x.flatten(2) @ y.flatten(2).mT,
+        lambda n, x, y: torch.einsum("bcn,bdn->bcd", x.flatten(2), y.flatten(2)),
+    ),
+    "matmul of many as einsum": (
+        lambda n, x, y: x @ y.mT,
+        lambda n, x, y: torch.einsum("bcij,bckj->bcik", x, y),
+    ),
+    "zeros before a convolution": (
+        lambda n, x, y: F.conv2d(x, n.kernel, padding=(1, 2)),
+        lambda n, x, y: F.conv2d(F.pad(x, (2, 2, 1, 1)), n.kernel),
+    ),
+    "zeros before a convolution with some": (
+        lambda n, x, y: F.conv2d(x, n.kernel, padding=(1, 2)),
+        lambda n, x, y: F.conv2d(nn.ZeroPad2d((1, 1, 0, 0))(x), n.kernel, padding=1),
+    ),
+    "zeros before a convolution whose weight is computed": (
+        lambda n, x, y: F.conv2d(x, w, padding=1) if (w := n.kernel * 3) is not None else x,
+        lambda n, x, y: F.conv2d(F.pad(x, (1, 1, 1, 1)), w) if (w := n.kernel * 3) is not None else x,
+    ),
 }
 
 
@@ -153,6 +188,46 @@ ALIKE = {
         lambda n, x, y: F.linear(last(x), n.matrix, n.vector),
         lambda n, x, y: F.linear(last(x), n.matrix) - n.vector,
     ),
+    "a maximum with another number": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, n.zero + 1e-7)),
+    "a maximum with some numbers": (
+        lambda n, x, y: x.relu(),
+        lambda n, x, y: torch.maximum(x, torch.tensor([0.0] * 7 + [0.5])),
+    ),
+    "a maximum of other axes": (lambda n, x, y: x[:1].relu(), lambda n, x, y: torch.maximum(x[:1], 0 * x.detach())),
+    "a minimum for a relu": (lambda n, x, y: x.relu(), lambda n, x, y: torch.minimum(x, n.zero)),
+    "clamps apart": (lambda n, x, y: x.clamp(1, 1), lambda n, x, y: x.clamp(1, 2).clamp(-1, 0)),
+    "an einsum of the matrix transposed": (
+        lambda n, x, y: F.linear(last(x), n.matrix[:4]),
+        lambda n, x, y: torch.einsum("bchw,co->bhwo", x, n.matrix[:4]),
+    ),
+    "an einsum over another axis": (
+        lambda n, x, y: x[..., :8, :] @ y[..., :8, :].mT,
+        lambda n, x, y: torch.einsum("bcij,bcjk->bcik", x[..., :8, :], y[..., :8, :]),
+    ),
+    "an einsum in another order": (
+        lambda n, x, y: torch.einsum("bcn,bdn->bcd", x.flatten(2), y.flatten(2)),
+        lambda n, x, y: torch.einsum("bcn,bdn->bdc", x.flatten(2), y.flatten(2)),
+    ),
+    "an einsum over two axes": (
+        lambda n, x, y: torch.einsum("bcij,bdij->bcd", x, y),
+        lambda n, x, y: torch.einsum("bcij,bdij->bcd", x, y.flip(3)),
+    ),
+    **{
+        f"{name} before a convolution": (
+            lambda n, x, y: F.conv2d(x, n.kernel, padding=1),
+            lambda n, x, y, pad=pad: F.conv2d(pad(x), n.kernel),
+        )
+        for name, pad in {
+            "ones": lambda x: F.pad(x, (1, 1, 1, 1), value=1.0),
+            "a reflection": lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+            "zeros on one side": lambda x: F.pad(x, (2, 0, 1, 1)),
+            "zeros that are turned": lambda x: F.pad(x, (1, 1, 1, 1)).flip(3),
+        }.items()
+    },
+    "zeros where pixels were": (
+        lambda n, x, y: F.conv2d(x, n.kernel, padding=1),
+        lambda n, x, y: F.conv2d(F.pad(x, (-1, -1, -1, -1)), n.kernel, padding=2),
+    ),
     "other minimum": (lambda n, x, y: torch.maximum(x, y), lambda n, x, y: torch.minimum(x, y)),
     "dropout in training": (lambda n, x, y: x, lambda n, x, y: F.dropout(x, 0.5)),
     "an update that is read": (lambda n, x, y: x + y, lambda n, x, y: (x.mul_(2), x)[0] + y),
@@ -163,7 +238,8 @@ ALIKE = {
 def test_what_only_looks_alike_never_holds(name):
     report = held(*ALIKE[name])
     assert report.verdict is not Verdict.HOLDS, report.to_text()
-    assert report.between[0].verdict is not Verdict.HOLDS, "equal graphs, which the outputs alone contradict"
+    seen = [report.between[0].verdict, *(row.verdict for row in report.rows)]
+    assert set(seen) != {Verdict.HOLDS}, "equal graphs and layers, which the outputs alone contradict"
 
 
 class Renamed(nn.Module):
@@ -179,10 +255,17 @@ class Renamed(nn.Module):
 
 
 class Called(Written):
-    """The first convolution called as a function of its constants."""
+    """The first convolution called as a function of its constants, of an image that was `padded` before or by it."""
+
+    def __init__(self, function, padded=False):
+        super().__init__(function)
+        self.padded = padded
 
     def forward(self, image):
-        return self.function(self, F.conv2d(image, self.conv.weight, self.conv.bias, padding=1), self.other(image))
+        around, own = (1, 0) if self.padded else (0, 1)
+        padded = F.pad(image, (around,) * 4)
+        first = F.conv2d(padded, self.conv.weight, self.conv.bias, padding=own)
+        return self.function(self, first, self.other(image))
 
 
 def joined(net, x, y):
@@ -200,6 +283,8 @@ WHOLE = {
     "other names": Renamed,
     "wrapped": nn.Sequential,
     "a function of constants": lambda net: Called(joined),
+    "a function of constants, padded": lambda net: Called(joined, padded=True),
+    "a function of constants, padded and converted": lambda net: conv2attn.convert(Called(joined, padded=True), IMAGES),
     "traced": torch.fx.symbolic_trace,
     "its own export": exported,
     "converted": conv2attn.convert,
