@@ -215,8 +215,8 @@ MUTANTS = {
         f"{OUTPUTS}::test_outputs_are_compared_by_place_and_kind",
     ),
     "constants not compared": Mutant(
-        "equivalence/normal_form.py",
-        "tuple(tensor.shape), self.table.bits(tensor))",
+        "equivalence/terms.py",
+        "tuple(tensor.shape), self.bits(tensor))",
         'tuple(tensor.shape), "")',
         f"{SHOWN}[a buffer by one ulp]",
     ),

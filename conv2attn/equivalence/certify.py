@@ -4,7 +4,8 @@ import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from numbers import Real
 from typing import Any
 
@@ -138,6 +139,7 @@ def compiled(original: nn.Module, network: nn.Module) -> Finding | None:
     return None
 
 
+version = cache(metadata.version)  # which reads a file each time
 LARGEST_IMAGE = 1 << 26  # numbers: 256 MiB in float32, and the layers' outputs are larger yet
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 SEEDS = range(-(1 << 63), 1 << 64)  # what a generator of torch takes

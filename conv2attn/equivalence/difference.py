@@ -42,17 +42,6 @@ class Pass:
     kept: dict[fx.Node, Any]
 
 
-def in_double(
-    graph: Graph, images: Tensor, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node] = ()
-) -> Pass | None:
-    """A run of a graph on some images with the numbers of its weights and constants, in float64; None if it fails.
-
-    Args:
-        stand_ins: layers that are computed by others, which are the same maps.
-    """
-    return ran(DoubleWalk(graph, stand_ins, wanted), images)
-
-
 def ran(walk: "DoubleWalk", images: Tensor) -> Pass | None:
     """The outputs of a walk in float64, or None if it fails."""
     try:
@@ -64,7 +53,11 @@ def ran(walk: "DoubleWalk", images: Tensor) -> Pass | None:
 
 
 class DoubleWalk(BoundWalk):
-    """A walk in float64 that encloses its rounding as far as the rules of bounds go."""
+    """A walk in float64 that encloses its rounding as far as the rules of bounds go.
+
+    Args:
+        stand_ins: layers that are computed by others, which are the same maps.
+    """
 
     def __init__(self, graph: Graph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node]):
         super().__init__(graph, self.compute_double, lambda layer: self.rules[layer], None)
@@ -210,7 +203,8 @@ def both_in_double(found: Matching, images: Tensor, wanted: Sequence[fx.Node] = 
     """Both graphs on some images in float64; layers of the second that are the same maps are the first's."""
     assert found.graphs is not None
     same = {pair.second: pair.first for pair in found.pairs if pair.same}
-    return [in_double(graph, images, each, wanted) for graph, each in zip(found.graphs, ({}, same), strict=True)]
+    walks = (DoubleWalk(graph, each, wanted) for graph, each in zip(found.graphs, ({}, same), strict=True))
+    return [ran(walk, images) for walk in walks]
 
 
 def apart(computed: Any, exact: Any) -> float:

@@ -301,14 +301,9 @@ def scores_of(basis: Basis) -> Keys:
     return tuple(zip(basis.starts, map(tuple, numbers.tolist()), strict=True))
 
 
-def is_injective(keys: Keys) -> bool:
-    """Whether no two terms have the same key."""
-    return len(set(keys)) == len(keys)
-
-
 def is_plain(basis: Basis) -> bool:
     """Whether each start has one term and each tap is stored, so that sums of taps are not rounded."""
-    return taps_of(basis) is not None and is_injective(basis.starts)
+    return taps_of(basis) is not None and len(set(basis.starts)) == len(basis.starts)
 
 
 def summed(basis: Basis, places: Sequence[Offset]) -> Tensor:
@@ -369,11 +364,11 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
     every, kind = heads_of(basis), format_of_weights(basis)
     if not every:
         return holds("leak"), 0.0
-    working, total = working_heads(basis), counted(len(every), "head")
+    working = working_heads(basis)
     bad = [head for head in working if not 0 < every[head].alpha < math.inf]
     if bad:
         sentence = f"head {bad[0]} has alpha = {every[bad[0]].alpha!r}, which is not positive and finite"
-        return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {total})"), 1.0
+        return refuted("leak", "C2A403", f"{sentence} ({len(bad)} of {counted(len(every), 'head')})"), 1.0
     counts = Counter(every[head] for head in working)
     like, threshold = basis.weights.stored, one_hot_threshold(kind)
     measured = (each for engine in ("auto", "sdpa") for each in arithmetics(engine, like.dtype, like.device.type))
@@ -390,7 +385,7 @@ def check_leak(basis: Basis) -> tuple[Finding, float]:
     order = sorted(counts, key=lambda head: head != worst)
     if certain := {head: reason for head in order if (reason := certain_leak(head, roundoff))}:
         head, reason = next(iter(certain.items()))
-        many = f"{sum(counts[each] for each in certain)} of {total}"
+        many = f"{sum(counts[each] for each in certain)} of {counted(len(every), 'head')}"
         first = next(number for number in working if every[number] == head)
         sentence = f"head {first} {reason}; the roundoff of {kind} is {roundoff:.3g} ({many})"
         return refuted("leak", "C2A403", sentence), most

@@ -41,42 +41,35 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
     Source: bounds.difference_bound; Cordonnier et al. 2020, Theorem 1, with finite alpha.
     """
     with gradual_underflow() as flushing:
-        return bounds_with_subnormals(pair, input_range, padded_sides, flushing=flushing)
-
-
-def bounds_with_subnormals(
-    pair: Pair, input_range: float, padded_sides: tuple[int, ...], *, flushing: bool
-) -> list[float] | None:
-    """`difference_bounds` where this thread computes with subnormal numbers; the layers may be `flushing` them."""
-    original, converted = bases = pair.original, pair.converted
-    like = converted.weights.stored
-    settings = [arithmetics(engine, like.dtype, like.device.type) for engine in pair.engines]
-    kind = settings[0][0].format
-    counts = [len(side.weights.stored) for side in bases]
-    folds = [folded_products(side, padded_sides, like.dtype) for side in bases]
-    terms = [max(1, n * fan_in(side) + more) for n, side, more in zip(counts, bases, folds, strict=True)]
-    added = [count if scattered else 0 for count, scattered in zip(counts, pair.scattered, strict=True)]
-    try:
-        mixings = [mixing_bound(side, padded_sides, own) for side, own in zip(bases, settings, strict=True)]
-        bounds = [worst(own).rounding(n, more) for own, n, more in zip(settings, terms, added, strict=True)]
-        products = [product_error(side, kind) for side in bases]
-    except UsageError:
-        return None
-    leak = (mixings[0][0] + mixings[1][0]) * SLACK
-    mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
-    if any(each.truncates for own in settings for each in own) and mixing != RoundingBound(0.0, 0.0):
-        return None
-    sums = pair.magnitudes
-    largest = torch.maximum(sums[0], sums[1]) * SLACK
-    underflow = sum(n * lost(side, kind) for n, side in zip(terms, bases, strict=True))
-    extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
-    taps, offs = differences(pair)
-    extra = extra + taps * SLACK * input_range + offs
-    per_weight, per_bias, constant = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
-    biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
-    if flushing or format_of(kind).cuts or any(each.flushes for own in settings for each in own):
-        extra = extra + flushed(format_of_weights(original), largest, sum(terms), input_range)
-    return ((largest * per_weight + biases * per_bias + constant + extra) * SLACK).tolist()
+        original, converted = bases = pair.original, pair.converted
+        like = converted.weights.stored
+        settings = [arithmetics(engine, like.dtype, like.device.type) for engine in pair.engines]
+        kind = settings[0][0].format
+        counts = [len(side.weights.stored) for side in bases]
+        folds = [folded_products(side, padded_sides, like.dtype) for side in bases]
+        terms = [max(1, n * fan_in(side) + more) for n, side, more in zip(counts, bases, folds, strict=True)]
+        added = [count if scattered else 0 for count, scattered in zip(counts, pair.scattered, strict=True)]
+        try:
+            mixings = [mixing_bound(side, padded_sides, own) for side, own in zip(bases, settings, strict=True)]
+            bounds = [worst(own).rounding(n, more) for own, n, more in zip(settings, terms, added, strict=True)]
+            products = [product_error(side, kind) for side in bases]
+        except UsageError:
+            return None
+        leak = (mixings[0][0] + mixings[1][0]) * SLACK
+        mixing = RoundingBound(*(sum(getattr(m, part) for _, m in mixings) * SLACK for part in ("factor", "absolute")))
+        if any(each.truncates for own in settings for each in own) and mixing != RoundingBound(0.0, 0.0):
+            return None
+        sums = pair.magnitudes
+        largest = torch.maximum(sums[0], sums[1]) * SLACK
+        underflow = sum(n * lost(side, kind) for n, side in zip(terms, bases, strict=True))
+        extra = (products[0] * sums[0] + products[1] * sums[1] + underflow) * SLACK**2 * 2 * input_range
+        taps, offs = differences(pair)
+        extra = extra + taps * SLACK * input_range + offs
+        per_weight, per_bias, constant = coefficients(input_range, bounds[0], bounds[1], leak, mixing)
+        biases = torch.tensor(largest_biases(original, converted), dtype=torch.float64)
+        if flushing or format_of(kind).cuts or any(each.flushes for own in settings for each in own):
+            extra = extra + flushed(format_of_weights(original), largest, sum(terms), input_range)
+        return ((largest * per_weight + biases * per_bias + constant + extra) * SLACK).tolist()
 
 
 def flushed(stored: str, sums: Tensor, terms: int, input_range: float) -> Tensor:

@@ -15,7 +15,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.basis import AttentionGrid, Basis
-from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds, taps_of
+from conv2attn.equivalence.bases import Pair, engine_of, gradual_underflow, heads_out_of_bounds, magnitudes
 from conv2attn.equivalence.bound import SLACK, Carried, LayerRule
 from conv2attn.equivalence.counterexamples import find_counterexample
 from conv2attn.equivalence.maps import check_leaks, compare_maps, is_plain, summed
@@ -316,9 +316,8 @@ def is_transposed(layer: Layer) -> bool:
 
 def absolute_rows(basis: Basis) -> Tensor:
     """For each output channel the sum of |the sum of taps| over starts and input channels."""
-    taps = taps_of(basis)
-    if taps is not None and is_plain(basis):
-        return taps.cpu().double().abs().sum((0, 2))
+    if is_plain(basis):
+        return magnitudes(basis)
     return summed(basis, tuple(dict.fromkeys(basis.starts))).abs().sum((0, 2))
 
 

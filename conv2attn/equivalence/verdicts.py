@@ -81,8 +81,7 @@ class Verdicts:
             rows = {ROOT: replace(row, findings=(*row.findings, found), strength=found.strength)}
         elif self.tolerance is not None and not sampled:
             between.append(self.judge_network(self.tolerance))
-            weakest = {row.name: [each for each in (Strength.BOUNDED, row.strength) if each] for row in rows.values()}
-            rows = {name: replace(row, strength=weakest_strength(weakest[row.name])) for name, row in rows.items()}
+            rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
         images, unshown = self.search([each.part for each in between if each.verdict is Verdict.REFUTED])
         return Certificate(
             tuple(rows.values()),
@@ -406,6 +405,11 @@ def unshown_row(row: Row) -> Row:
         for each in row.findings
     )
     return replace(row, findings=tuple(findings))
+
+
+def at_most_bounded(strength: Strength | None) -> Strength:
+    """The strength, but not above bounded."""
+    return Strength.BOUNDED if strength is None else weakest_strength([Strength.BOUNDED, strength])
 
 
 def conversions(network: nn.Module) -> dict[str, ConversionRow]:
