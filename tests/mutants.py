@@ -37,6 +37,7 @@ SHOWN = (
     "::test_a_planted_error_is_shown_by_an_input_and_not_by_the_corrected_network"
 )
 NETWORKS = "tests/equivalence/edges/networks.py"
+LOOKS = "tests/equivalence/edges/rewrites.py::test_what_only_looks_alike_never_holds"
 OFF_GRID = "tests/equivalence/edges/off_grid.py"
 MAPS = "tests/equivalence/edges/maps.py"
 OUTPUTS = "tests/equivalence/edges/outputs.py"
@@ -275,7 +276,25 @@ MUTANTS = {
         "equivalence/rewrites.py",
         'return call.term("subtract", first, other)',
         'return sorted_terms(call, "subtract", first, other)',
-        "tests/equivalence/edges/rewrites.py::test_what_only_looks_alike_never_holds[order of a difference]",
+        f"{LOOKS}[order of a difference]",
+    ),
+    "any number of a maximum": Mutant(
+        "equivalence/rewrites.py",
+        "or not bool((tensor == tensor.flatten()[0]).all())",
+        "",
+        f"{LOOKS}[a maximum with some numbers]",
+    ),
+    "any number before a convolution": Mutant(
+        "equivalence/graph.py",
+        'zeros = all(each in ("constant", None, 0) for each in rest)',
+        "zeros = True",
+        f"{LOOKS}[ones before a convolution]",
+    ),
+    "zeros around the pixels at the wrong end": Mutant(
+        "equivalence/opaque.py",
+        "reversed(amounts[end::2])",
+        "reversed(amounts[1 - end :: 2])",
+        "tests/equivalence/edges/rewrites.py::test_zeros_before_a_convolution_are_part_of_its_geometry[amounts0-True]",
     ),
     "query minus key": Mutant(
         "basis/grid.py",

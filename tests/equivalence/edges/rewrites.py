@@ -30,6 +30,7 @@ class Written(nn.Module):
         self.register_buffer("matrix", MATRIX.clone())
         self.register_buffer("vector", VECTOR.clone())
         self.register_buffer("kernel", KERNEL.clone())
+        self.register_buffer("short", KERNEL[:, :, :1, :2].clone())
         self.register_buffer("zero", torch.zeros(()))
 
     def forward(self, image):
@@ -211,8 +212,8 @@ ALIKE = {
     ),
     "a maximum with another number": (lambda n, x, y: x.relu(), lambda n, x, y: torch.maximum(x, n.zero + 1e-7)),
     "a maximum with some numbers": (
-        lambda n, x, y: x.relu(),
-        lambda n, x, y: torch.maximum(x, torch.tensor([0.0] * 7 + [0.5])),
+        lambda n, x, y: x.mean((2, 3)).relu(),
+        lambda n, x, y: torch.maximum(x.mean((2, 3)), torch.tensor([0.0, 0.0, 0.0, 0.5])),
     ),
     "a maximum of other axes": (lambda n, x, y: x[:1].relu(), lambda n, x, y: torch.maximum(x[:1], 0 * x.detach())),
     "a minimum for a relu": (lambda n, x, y: x.relu(), lambda n, x, y: torch.minimum(x, n.zero)),
@@ -259,7 +260,7 @@ def test_what_only_looks_alike_is_another_term(terms, name):
     assert terms[name][0] is not terms[name][1]
 
 
-ENDS = ("order of a difference", "a maximum with another number", "ones before a convolution", "dropout in training")
+ENDS = ("order of a difference", "a maximum with some numbers", "ones before a convolution", "dropout in training")
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -269,11 +270,14 @@ def test_what_only_looks_alike_never_holds(name):
     assert report.between[0].verdict is not Verdict.HOLDS, "equal graphs, which the outputs alone contradict"
 
 
-@pytest.mark.parametrize("amounts", [(2, 0, 1, 1), (1, 1, 1, 1)])
-def test_zeros_before_a_convolution_are_part_of_its_geometry(amounts):
-    pair = (lambda n, x, y: F.conv2d(x, n.kernel, padding=1), lambda n, x, y: F.conv2d(F.pad(x, amounts), n.kernel))
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize(("amounts", "same"), [((0, 1), True), ((1, 0), False), ((0, 1, 0, 0), True), ((0, 0), False)])
+def test_zeros_before_a_convolution_are_part_of_its_geometry(amounts, same):
+    pair = (
+        lambda n, x, y: F.conv2d(x, n.short, padding="same"),
+        lambda n, x, y: F.conv2d(F.pad(x, amounts), n.short),
+    )
     report = certify(*(Written(each).eval() for each in pair), images=IMAGES)
-    same = amounts == (1, 1, 1, 1)
     assert report.verdict is (Verdict.HOLDS if same else Verdict.REFUTED), report.to_text()
     assert [row.part("geometry").verdict for row in report.rows] == [Verdict.HOLDS, Verdict.HOLDS, report.verdict]
 
@@ -348,7 +352,7 @@ def test_a_program_for_some_sizes_restricts_the_claim():
 
 # Random networks: each step is written in one of several ways, or changed.
 
-RANDOM = 50
+RANDOM = 40
 
 STEPS = (
     ((lambda x, y: x.relu(), lambda x, y: x.clamp(min=0), lambda x, y: F.threshold(x, 0, 0)), lambda x, y: x.abs()),
