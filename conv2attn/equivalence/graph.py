@@ -256,7 +256,9 @@ def join_pads(graph: fx.Graph, layers: list[Layer]) -> None:
             continue
         image, amounts, *rest = pad.args
         zeros = all(each in ("constant", None, 0) for each in rest)
-        grid = len(amounts) <= 2 * (node.args[1].meta["val"].ndim - 2) and all(type(each) is int for each in amounts)
+        grid = 0 < len(amounts) <= 2 * (node.args[1].meta["val"].ndim - 2) and all(
+            type(each) is int for each in amounts
+        )
         if zeros and grid and min(amounts) >= 0 and "transpose" not in layer.name:
             layer.pad = (pad.target, amounts, *rest)
             node.replace_input_with(pad, image)
