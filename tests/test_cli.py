@@ -338,6 +338,32 @@ def test_every_option_that_an_error_names_is_one_of_a_command(path, text):
     assert named <= set().union(*OPTIONS.values(), *map(options_of, main.commands["reproduce"].commands.values()))
 
 
+def test_what_newcomers_got_wrong_is_one_sentence(folder):
+    """Each was another command's advice, one of a later failure, or an internal error."""
+    refused(
+        "convert", "net.pt", *SIZE, "--skip", "*", match="C2A008 every convolution of net.pt is skipped. Leave one in"
+    )
+    refused("check-span", "net.pt", match="C2A501 Sequential has no layer that is known to attend. Pass --inputs if")
+    conv2attn.save(conv2attn.convert(nn.Conv2d(3, 4, 3)), "layer.pt")
+    refused("heads", "layer.pt", "--grid", "4x4x4", match="a grid 4x4x4 has not the 2 axes of the layer. Pass one side")
+    np.savez("heads.npz", np.full((9, 25, 25), 1 / 25))
+    refused("check-span", "heads.npz", "--grid", "5x5", "--kernel-size", "3.5", match="Write 3 or 3x5, say")
+    refused("heads", "net.pt", "--inputs", "net.pt", "--input-size", "3by4", match="Write 3x224x224, say")
+
+
+def test_what_torch_logs_of_an_export_that_fails_is_left_out(folder):
+    """Some 300 lines of traceback stood above the verdict."""
+    torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
+    told = subprocess.run(
+        [sys.executable, "-m", "conv2attn", "verify", "net.pt", "linear.pt", *SIZE],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert told.returncode in (1, 3)
+    assert "Traceback" not in told.stderr + told.stdout
+
+
 def test_wrong_words_are_one_sentence():
     refused("convert", match="C2A006 Missing argument 'MODEL'. See conv2attn convert --help")
     refused("convert", "net.pt", "--no-such-option", match="C2A006 No such option")

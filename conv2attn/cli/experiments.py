@@ -265,7 +265,7 @@ def soften(
     from conv2attn.models import soften as lower_sharpness
 
     network = reading.load(model)
-    example: Any = numbers(input_size, "--input-size") if input_size else None
+    example: Any = numbers(input_size, "--input-size", "3x224x224") if input_size else None
     if inputs:
         example, _ = inputs_for(network, inputs, input_size, reading)
     softening = lower_sharpness(network, example, **given)

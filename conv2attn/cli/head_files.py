@@ -54,7 +54,7 @@ def inputs_for(network: nn.Module, inputs: str, size: str | None, reading: Readi
         if held.dtype.kind in "iu" and held.dtype != np.uint8 and held.ndim == 2:
             ids = torch.from_numpy(np.array(held, dtype=np.int64))
             return ids, f"{len(ids)} sequences of {ids.shape[1]} ids"
-    images, told = reading.images(inputs, network, numbers(size, "--input-size") if size else None)
+    images, told = reading.images(inputs, network, numbers(size, "--input-size", "3x224x224") if size else None)
     if not bool(images.isfinite().all()):
         raise CheckpointError("C2A303", f"{inputs} holds numbers that are not finite", "Pass images.")
     return images, told
@@ -88,8 +88,8 @@ def arrays(path: str) -> dict[str, Any]:
     return held
 
 
-def numbers(text: str, option: str) -> tuple[int, ...]:
-    """`14x14` as numbers; one number stands alone.
+def numbers(text: str, option: str, example: str = "14x14") -> tuple[int, ...]:
+    """`14x14` as numbers; one number stands alone. The refusal of others shows the example.
 
     Raises:
         UsageError: they are not positive integers with an x between them (C2A006).
@@ -97,7 +97,7 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UsageError(
-            "C2A006", f"{option} {text} is not positive integers with an x between them", "Write 14x14, say."
+            "C2A006", f"{option} {text} is not positive integers with an x between them", f"Write {example}, say."
         )
     return tuple(int(part) for part in parts)
 
@@ -244,7 +244,7 @@ def explore_file(
             raise UsageError("C2A008", f"{model} has no layer to draw", "Leave one in with --only and --skip.")
         write_text_atomically(output, moving_picture(found[0][1], found[0][0]), force)
         return [f"wrote {output}"]
-    size = numbers(input_size, "--input-size") if input_size else None
+    size = numbers(input_size, "--input-size", "3x224x224") if input_size else None
     captured = not attention_layers(network)
     channels, side = (size[0], size[-1]) if size else size_for(network, captured)
     if inputs is None:

@@ -32,6 +32,7 @@ from conv2attn.equivalence.replay import REMEDY
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models import attention_layers, conversion_of, convert
 from conv2attn.models.conversion.network import no_convolution_text
+from conv2attn.models.conversion.outcomes import SKIPPED
 from conv2attn.report.progress import progress
 from conv2attn.theorem import STOCK
 from conv2attn.verdicts import Verdict
@@ -58,8 +59,11 @@ def convert_file(
     options: Any = {"alpha": number_or_auto(alpha), "encoding": encoding, "stride_by": stride_by}
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
         network = convert(original, only=only, **options)
-    if not conversion_of(network).rows and not isinstance(original, STOCK):
+    rows = conversion_of(network).rows
+    if not rows and not isinstance(original, STOCK):
         raise nothing_to_convert(model, original)
+    if rows and all(row.outcome == SKIPPED for row in rows):
+        raise UsageError("C2A008", f"every convolution of {model} is skipped", "Leave one in.")
     with counted(original, network):
         certificate = certify(original, network, **inputs(running, original, reading))
     refuted = certificate.verdict is Verdict.REFUTED

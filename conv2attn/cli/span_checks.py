@@ -87,7 +87,7 @@ def check_file(
         UsageError: an option that cannot be read (C2A006), or no matplotlib for a picture (C2A003).
         CheckpointError: the file cannot be read, or the picture cannot be written.
     """
-    sizes, sides = numbers(kernel_size, "--kernel-size"), numbers(grid, "--grid") if grid else None
+    sizes, sides = numbers(kernel_size, "--kernel-size", "3 or 3x5"), numbers(grid, "--grid") if grid else None
     asked = {
         "kernel_size": sizes[0] if len(sizes) == 1 else sizes,
         "dilation": dilation,

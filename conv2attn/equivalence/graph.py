@@ -155,6 +155,7 @@ def exported(network: nn.Module, images: Tensor, dynamic: Mapping[int, Any]) -> 
     with (
         warnings.catch_warnings(action="ignore"),
         unlogged("torch.fx.experimental.symbolic_shapes"),
+        unlogged("torch._subclasses.fake_tensor"),
         redirect_stderr(StringIO()),
         symbolic.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         sizes_as_text(),

@@ -36,7 +36,8 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
     taken to be that of the layer's dtype.
 
     Raises:
-        UsageError: the attention depends on the image (C2A502), or the scores of one axis exceed the memory (C2A202).
+        UsageError: the attention depends on the image (C2A502), the sides are of another number
+            of axes (C2A503), or the scores of one axis exceed the memory (C2A202).
     """
     if layer.has_content:
         raise UsageError(
@@ -44,6 +45,9 @@ def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_li
             f"{name}: its attention depends on the image, so that its parameters alone do not say what it attends to",
             "Pass the attention on given images, layer.attention(images), or ask for positions alone.",
         )
+    if len(sides) != layer.dimensions:
+        mismatch = f"{name}: a grid {'x'.join(map(str, sides))} has not the {layer.dimensions} axes of the layer"
+        raise UsageError("C2A503", mismatch, "Pass one side for each axis with --grid.")
     call_sites = layer.sites if layer.stride_by == "queries" else layer.sites.without_stride()
     grid = AttentionGrid(layer.image_padding.sides(sides), call_sites)
     least, allowed = 8 * max(map(operator.mul, grid.queries, grid.keys)), max(memory_limit, MEMORY_LIMIT)

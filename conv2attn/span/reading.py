@@ -193,7 +193,7 @@ def needs_inputs(network: nn.Module) -> None:
     if own and own_alone(network):
         return
     if not own and not any(ATTENDS.search(type(module).__name__) for module in network.modules()):
-        remedy = "Pass inputs if it attends nevertheless."
+        remedy = "Pass --inputs if it attends nevertheless."
         raise UsageError("C2A501", f"{kind} has no layer that is known to attend", remedy)
     raise UsageError(
         "C2A502",
