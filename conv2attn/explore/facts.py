@@ -32,7 +32,7 @@ def facts_of_heads(name: str, layer: Any, sides: tuple[int, ...], extra: int = 0
         "grid": [*sides],
         "heads": [{key: msgspec.to_builtins(getattr(head, key)) for key in KEPT} for head in found.heads],
         "thumbnails": [thumbnail(each) for each in whole.mass.mean(0) / whole.queries],
-        "span": [float(value) for value in spanned(whole, None, [kernel(3, 1, 2)])] if fits else None,
+        "span": [float(value) for value in spanned(whole, [kernel(3, 1, 2)])(None)] if fits else None,
     }
 
 

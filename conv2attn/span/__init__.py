@@ -3,7 +3,6 @@
 from conv2attn.span.checking import CONDITIONS, check_span
 from conv2attn.span.express import Expression, express, expression, fit_heads
 from conv2attn.span.facts import ConvolutionFact, HeadFacts, HeadsReport, LayerFacts, SpanFact
-from conv2attn.span.fewest import FewestHeads, fewest_heads
 from conv2attn.span.measuring import heads
 from conv2attn.span.questions import (
     HeadReading,
@@ -24,7 +23,6 @@ __all__ = [
     "Counting",
     "Evidence",
     "Expression",
-    "FewestHeads",
     "HeadFacts",
     "HeadReading",
     "HeadsReport",
@@ -40,7 +38,6 @@ __all__ = [
     "check_span",
     "express",
     "expression",
-    "fewest_heads",
     "fit_heads",
     "head_offsets",
     "heads",

@@ -20,8 +20,8 @@ from conv2attn.span.reading import layers_of, needs_inputs, read_one
 from conv2attn.span.results import Condition, Name, SpanReport, SpanRow
 from conv2attn.span.rows import MOST_PHI, Limits, limits_for
 from conv2attn.span.sharing import shared_out
-from conv2attn.span.targets import as_convolution, operators_of, shifts
-from conv2attn.theorem import Convolution
+from conv2attn.span.targets import operators_of, shifts
+from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.verdicts import Strength, Verdict
 
 CONDITIONS: tuple[Name, ...] = get_args(Name)

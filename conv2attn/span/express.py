@@ -22,8 +22,8 @@ from conv2attn.span.patterns import portions
 from conv2attn.span.reading import rows_of
 from conv2attn.span.results import Condition
 from conv2attn.span.rows import ROUNDOFF, Array, AttentionRows, Limits, limits_for
-from conv2attn.span.targets import Targets, as_convolution, head_taps, kernel_targets, shifts
-from conv2attn.theorem import Convolution
+from conv2attn.span.targets import Targets, head_taps, kernel_targets, shifts
+from conv2attn.theorem import Convolution, as_convolution
 from conv2attn.theorem.construction import factors
 from conv2attn.verdicts import Verdict
 

@@ -28,18 +28,20 @@ STUDENT = (63.6567, 9.9248, 5.8409, 4.6041, 4.0321, 3.7074, 3.4995, 3.3554, 3.24
 """Quantiles 0.995 of Student's distribution with 1, 2, ... degrees of freedom; those of more are below 3."""
 
 
-def estimated(parts: Sequence[Sums], statistic: Callable[[Sums, int | None], Array]) -> Array:
-    """A statistic of a layer with its replicates in front: (1 + replicates, ...); one image has none.
+Estimate = Callable[[int | None], Array]
+"""A statistic of some images without one of them, or for None with all."""
 
-    `statistic(sums, left_out)` gives it without an image, or for None with all.
-    """
+
+def estimated(parts: Sequence[Sums], statistic: Callable[[Sums], Estimate]) -> Array:
+    """A statistic of a layer with its replicates in front: (1 + replicates, ...); one image has none."""
     whole = reduce(Sums.__add__, parts)
-    found = [statistic(whole, None)]
+    without = statistic(whole)
+    found = [without(None)]
     if len(parts) > 1:
         rest = (reduce(Sums.__add__, [*parts[:at], *parts[at + 1 :]]) for at in range(len(parts)))
-        found += [statistic(each, None) for each in rest]
+        found += [statistic(each)(None) for each in rest]
     elif whole.images > 2:
-        found += [statistic(whole, image) for image in range(whole.images)]
+        found += [without(image) for image in range(whole.images)]
     return np.array(found)
 
 
@@ -70,51 +72,57 @@ def mean_of(values: Array, left_out: int | None) -> Array:
     return np.asarray((values if left_out is None else np.delete(values, left_out, 0)).mean(0))
 
 
-def shares(sums: Sums, left_out: int | None, known: bool) -> Array:
+def shares(sums: Sums, known: bool) -> Estimate:
     """(3, heads): the shares of relative position, of other position, and of content; NaN where they cannot be told.
 
     Of one image whose attention may depend on it, only the share of relative position is told: by products of different
     queries that have one displacement.
     """
     axes = tuple(range(1, sums.pairs.ndim + 1))
-    whole = mean_of(sums.squares, left_out)
     by_offset = np.divide(sums.deviation**2, sums.pairs, out=np.zeros_like(sums.deviation), where=sums.pairs > 0)
     own = by_offset.sum(tuple(a + 1 for a in axes))
     if sums.images > 1:
         every = sums.deviation.sum(0)
         against = np.divide(every, sums.pairs, out=np.zeros_like(every), where=sums.pairs > 0)
-        along = (sums.deviation * against).sum(tuple(a + 1 for a in axes))
-        position = crossed(sums.squares, sums.along, sums.total, left_out)
-        relative = crossed(own, along, (every * against).sum(axes), left_out)
-    elif known:
-        position, relative = sums.squares[0], own[0]
-    else:
+        along, total = (sums.deviation * against).sum(tuple(a + 1 for a in axes)), (every * against).sum(axes)
+    elif not known:
         assert sums.scatter is not None
         several = sums.pairs > 1
         parts = np.divide(sums.deviation[0] ** 2 - sums.scatter, sums.pairs - 1, where=several, out=0 * sums.scatter)
-        position, relative = np.full_like(whole, np.nan), parts.sum(axes)
-    even = whole <= LEVEL * mean_of(sums.energy, left_out)
-    found = np.stack([relative, position - relative, whole - position]) / np.where(even, 1.0, whole)
-    found = np.where(np.abs(found) < LEVEL, 0.0, found)
-    return np.where(even, np.nan, found)
+        own = parts.sum(axes)[None]
+
+    def without(left_out: int | None) -> Array:
+        whole = mean_of(sums.squares, left_out)
+        position, relative = sums.squares[0] if known else np.full_like(whole, np.nan), own[0]
+        if sums.images > 1:
+            position = crossed(sums.squares, sums.along, sums.total, left_out)
+            relative = crossed(own, along, total, left_out)
+        even = whole <= LEVEL * mean_of(sums.energy, left_out)
+        found = np.stack([relative, position - relative, whole - position]) / np.where(even, 1.0, whole)
+        return np.where(even, np.nan, np.where(np.abs(found) < LEVEL, 0.0, found))
+
+    return without
 
 
-def spanned(sums: Sums, left_out: int | None, kernels: Sequence[tuple[Offset, ...]]) -> Array:
+def spanned(sums: Sums, kernels: Sequence[tuple[Offset, ...]]) -> Estimate:
     """R^2 of the heads' span for each offset of some kernels: 1 less a shift's squared distance, over its square.
 
     It comes from the triangular factor of the heads, so that heads that are nearly dependent count as what they span.
     """
-    kept = [image for image in range(sums.images) if image != left_out]
-    factor = np.linalg.qr(np.concatenate(sums.factor[kept]), mode="r") / np.sqrt(len(kept))
-    _, singular, right = np.linalg.svd(factor, full_matrices=False)
-    real = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
-    directions = right[real] / singular[real, None]
     mass, count = sums.at(tuple(offset for each in kernels for offset in each))
-    reached = np.einsum("dh,nho->ndo", directions, mass[kept])
-    squares = (reached.sum(0) ** 2).sum(0)
-    if len(kept) > 1:
-        squares = (squares - (reached**2).sum((0, 1))) / (len(kept) * (len(kept) - 1))
-    return np.asarray(np.divide(squares, count, out=np.zeros_like(squares), where=count > 0))
+
+    def without(left_out: int | None) -> Array:
+        kept = [image for image in range(sums.images) if image != left_out]
+        factor = np.linalg.qr(sums.factor[kept].reshape(-1, mass.shape[1]), mode="r") / np.sqrt(len(kept))
+        _, singular, right = np.linalg.svd(factor, full_matrices=False)
+        real = singular > NEGLIGIBLE * max(singular.max(initial=0.0), 1e-300)
+        reached = (right[real] / singular[real, None]) @ mass[kept]
+        squares = (reached.sum(0) ** 2).sum(0)
+        if len(kept) > 1:
+            squares = (squares - (reached**2).sum((0, 1))) / (len(kept) * (len(kept) - 1))
+        return np.asarray(np.divide(squares, count, out=np.zeros_like(squares), where=count > 0))
+
+    return without
 
 
 def number(value: Array | None) -> float | None:

@@ -17,7 +17,7 @@ from conv2attn.models.values import matrices_of
 from conv2attn.span.arrays import MEMORY_LIMIT
 from conv2attn.span.facts import Errors, HeadFacts, HeadsReport, LayerFacts, Shares, SpanFact
 from conv2attn.span.facts_document import kind_of
-from conv2attn.span.measures import DILATIONS, KERNELS, error_of, estimated, number, shares, spanned
+from conv2attn.span.measures import DILATIONS, KERNELS, Estimate, error_of, estimated, mean_of, number, shares, spanned
 from conv2attn.span.nearest import nearest_convolutions
 from conv2attn.span.reading import layers_of, read_one
 from conv2attn.span.rows import Array, AttentionRows
@@ -102,9 +102,9 @@ def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array
     grid = rows.grid if windows is None else windows.grid
     parts = sums_of(rows, windows)
     whole = parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
-    told = estimated(parts, lambda sums, out: shares(sums, out, rows.known))
+    told = estimated(parts, lambda sums: shares(sums, rows.known))
     peaks = whole.mass.sum(0).reshape(rows.heads, -1).argmax(-1)
-    masses = estimated(parts, lambda sums, out: mass_at(sums, out, peaks))
+    masses = estimated(parts, lambda sums: mass_at(sums, peaks))
     of_heads = (error_of(told), error_of(masses))
     found = tuple(head_facts(head, whole, told[0], int(peaks[head]), of_heads) for head in range(rows.heads))
     means = told.mean(-1)
@@ -124,10 +124,10 @@ def facts_of(rows: AttentionRows, windows: Windows | None, matrices: tuple[Array
     )
 
 
-def mass_at(sums: Sums, left_out: int | None, places: Array) -> Array:
+def mass_at(sums: Sums, places: Array) -> Estimate:
     """The attention of each head to one displacement of its own, a mean over queries and images."""
     mass = sums.mass.reshape(*sums.mass.shape[:2], -1)[:, np.arange(len(places)), places]
-    return np.asarray((mass if left_out is None else np.delete(mass, left_out, 0)).mean(0) / sums.queries)
+    return lambda left_out: mean_of(mass, left_out) / sums.queries
 
 
 def head_facts(head: int, sums: Sums, told: Array, peak: int, errors: tuple[Array | None, Array | None]) -> HeadFacts:
@@ -178,7 +178,7 @@ def span_facts(parts: Sequence[Sums]) -> tuple[SpanFact, ...]:
     asked = [(size, step) for size in KERNELS for step in DILATIONS if size > 1 or step == 1]
     asked = [(size, step) for size, step in asked if all(step * (size // 2) <= side // 2 for side in shape)]
     kernels = [kernel(size, step, len(shape)) for size, step in asked]
-    reached = estimated(parts, lambda sums, out: spanned(sums, out, kernels))
+    reached = estimated(parts, lambda sums: spanned(sums, kernels))
     found, start = [], 0
     for (size, step), offsets in zip(asked, kernels, strict=True):
         mine = reached[:, start : start + len(offsets)]

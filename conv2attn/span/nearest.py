@@ -9,7 +9,7 @@ import numpy as np
 from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
 from conv2attn.span.facts import ConvolutionFact
-from conv2attn.span.measures import KERNELS, crossed, error_of, estimated, mean_of, number
+from conv2attn.span.measures import KERNELS, Estimate, crossed, error_of, estimated, mean_of, number
 from conv2attn.span.patterns import portions
 from conv2attn.span.rows import Array, AttentionRows
 from conv2attn.span.sums import Sums, coordinates, kernel, list_of_pieces
@@ -19,18 +19,21 @@ DENSE = 2**29
 """Entries of attention beyond which nothing is said of what a convolution leaves of heads known axis by axis."""
 
 
-def explained(sums: Sums, left_out: int | None, products: Array, size: int) -> Array:
+def explained(sums: Sums, products: Array, size: int) -> Estimate:
     """The share of a layer's map that the nearest convolution explains; `products` are those of the heads' matrices."""
     mass, count = sums.at(kernel(size, 1, sums.pairs.ndim))
     weights = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0)
     turned = np.einsum("hg,ngo->nho", products, mass) * weights
     own, every = (mass * turned).sum((1, 2)), turned.sum(0)
-    part = own[0]
-    if sums.images > 1:
-        part = crossed(own, (mass * every).sum((1, 2)), (mass.sum(0) * every).sum(), left_out)
-    gram = mean_of(np.einsum("nhi,nhj->nij", sums.factor, sums.factor), left_out)
-    whole = float((gram * products).sum())
-    return np.asarray(part / whole if whole > 0 else 1.0)
+    along, total = (mass * every).sum((1, 2)), (mass.sum(0) * every).sum()
+    wholes = (sums.factor.swapaxes(1, 2) @ sums.factor * products).sum((1, 2))
+
+    def without(left_out: int | None) -> Array:
+        part = crossed(own, along, total, left_out) if sums.images > 1 else own[0]
+        whole = mean_of(wholes, left_out)
+        return np.asarray(part / whole if whole > 0 else 1.0)
+
+    return without
 
 
 def nearest_convolutions(

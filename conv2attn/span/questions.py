@@ -172,7 +172,7 @@ def profiles(
     groups.sort(key=len, reverse=True)
     return Profiles(
         tuple(Pattern(tuple(h for h, _ in group), tuple(s for _, s in group)) for group in groups),
-        float(np.nan_to_num(shares(seen, None, attention.known)[0], nan=1.0).min()),
+        float(np.nan_to_num(shares(seen, attention.known)(None)[0], nan=1.0).min()),
     )
 
 

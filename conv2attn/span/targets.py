@@ -7,13 +7,12 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from conv2attn.basis import Offset, as_matrix
 from conv2attn.errors import UsageError
 from conv2attn.span.grids import Grid
 from conv2attn.span.rows import Array, AttentionRows
-from conv2attn.theorem import Convolution, read
+from conv2attn.theorem import Convolution, combinations, tap_matrix
 
 
 @final
@@ -98,45 +97,6 @@ def operators_of(structure: Any, grid: Grid) -> Targets:
     coefficients = np.repeat(kinds.reshape(-1, len(whole)), counts, axis=0).T
     labels = tuple(f"operator {term}" for term in range(len(whole)))
     return Targets(((),) * len(places), places, np.ascontiguousarray(coefficients), labels)
-
-
-def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
-    """A convolution layer as what it computes.
-
-    Raises:
-        UnsupportedError: it is no convolution (C2A101).
-        UsageError: its weights are not finite (C2A408).
-    """
-    found = convolution if isinstance(convolution, Convolution) else read(convolution)
-    if not bool(found.weight.isfinite().all()):
-        raise UsageError("C2A408", "the weights of the convolution are not finite", "Train or load it again.")
-    return found
-
-
-def tap_matrix(convolution: Convolution) -> Array:
-    """The taps as rows: (taps, channel pairs), in float64."""
-    matrix: Array = convolution.taps().detach().cpu().double().flatten(1).numpy()
-    return matrix
-
-
-def combinations(matrix: Array, roundoff: float) -> Array:
-    """Columns that span the column space of `matrix` (taps, pairs), to rounding of its weights: (taps, rank).
-
-    The longest column is taken, all are made orthogonal to it, and so on. Each is scaled by a power of two to a largest
-    entry between 1/2 and 1, which is exact.
-    """
-    rest, largest = matrix.copy(), float(np.linalg.norm(matrix, axis=0).max(initial=0.0))
-    picked: list[int] = []
-    for _ in range(len(matrix)):
-        lengths = np.linalg.norm(rest, axis=0)
-        if not lengths.max(initial=0.0) > 4 * len(matrix) * roundoff * largest:
-            break
-        picked.append(int(lengths.argmax()))
-        direction = rest[:, picked[-1]] / lengths.max()
-        for _again in range(2):
-            rest = rest - np.outer(direction, direction @ rest)
-    columns = matrix[:, picked]
-    return columns / 2.0 ** np.frexp(np.abs(columns).max(0, initial=0.0))[1]
 
 
 def kernel_targets(attention: AttentionRows, convolution: Convolution, roundoff: float) -> Targets:

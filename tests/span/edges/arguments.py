@@ -9,8 +9,9 @@ from torch import nn
 
 from conv2attn import check_span, convert, express, recover
 from conv2attn.errors import UsageError
-from conv2attn.span import expression, fewest_heads, head_offsets
+from conv2attn.span import expression, head_offsets
 from conv2attn.span.weighing import PRIMES
+from conv2attn.theorem import fewest_heads
 from conv2attn.verdicts import Strength, Verdict
 
 EYE = np.eye(9)[None]

@@ -13,7 +13,8 @@ from torch import nn
 from conv2attn import convert, express, load, recover
 from conv2attn.errors import UsageError
 from conv2attn.models import attention_layers
-from conv2attn.span import expression, fewest_heads, fit_heads, head_offsets, profiles, redundant_heads
+from conv2attn.span import expression, fit_heads, head_offsets, profiles, redundant_heads
+from conv2attn.theorem import fewest_heads
 from conv2attn.verdicts import Verdict
 
 

@@ -1,4 +1,4 @@
-"""How few heads a given convolution needs, with the heads (claim HEADS of proofs/)."""
+"""The span of the taps of a convolution, and how few heads it needs, with the heads (claim HEADS of proofs/)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,54 @@ from typing import Any, final
 
 import flint
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from conv2attn.basis import Offset
-from conv2attn.errors import UnsupportedError
-from conv2attn.span.rows import ROUNDOFF, Array
-from conv2attn.span.targets import as_convolution, combinations, tap_matrix
-from conv2attn.theorem import Convolution
+from conv2attn.errors import UnsupportedError, UsageError
+from conv2attn.theorem.convolution import Convolution, read
+
+Array = NDArray[np.float64]
+
+
+def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
+    """A convolution layer as what it computes.
+
+    Raises:
+        UnsupportedError: it is no convolution (C2A101).
+        UsageError: its weights are not finite (C2A408).
+    """
+    found = convolution if isinstance(convolution, Convolution) else read(convolution)
+    if not bool(found.weight.isfinite().all()):
+        raise UsageError("C2A408", "the weights of the convolution are not finite", "Train or load it again.")
+    return found
+
+
+def tap_matrix(convolution: Convolution) -> Array:
+    """The taps as rows: (taps, channel pairs), in float64."""
+    matrix: Array = convolution.taps().detach().cpu().double().flatten(1).numpy()
+    return matrix
+
+
+def combinations(matrix: Array, roundoff: float) -> Array:
+    """Columns that span the column space of `matrix` (taps, pairs), to rounding of its weights: (taps, rank).
+
+    The longest column is taken, all are made orthogonal to it, and so on. Each is scaled by a power of two to a largest
+    entry between 1/2 and 1, which is exact.
+    """
+    rest, largest = matrix.copy(), float(np.linalg.norm(matrix, axis=0).max(initial=0.0))
+    picked: list[int] = []
+    for _ in range(len(matrix)):
+        lengths = np.linalg.norm(rest, axis=0)
+        if not lengths.max(initial=0.0) > 4 * len(matrix) * roundoff * largest:
+            break
+        picked.append(int(lengths.argmax()))
+        direction = rest[:, picked[-1]] / lengths.max()
+        for _again in range(2):
+            rest = rest - np.outer(direction, direction @ rest)
+    columns = matrix[:, picked]
+    return columns / 2.0 ** np.frexp(np.abs(columns).max(0, initial=0.0))[1]
 
 
 @final
@@ -44,7 +85,7 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
     given = as_convolution(convolution)
     matrix = tap_matrix(given)
     used = np.flatnonzero(np.abs(matrix).max(1) > 0)
-    columns = combinations(matrix[used], ROUNDOFF[str(given.weight.dtype).removeprefix("torch.")])
+    columns = combinations(matrix[used], torch.finfo(given.weight.dtype).eps / 2)
     rank = columns.shape[1]
     exact = [[Fraction(float(x)) for x in row] for row in columns]
     ray = positive_combination(exact) if rank else []
