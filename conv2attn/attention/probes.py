@@ -51,7 +51,7 @@ def backend_flags(device: str) -> tuple[Any, ...]:
     """The settings of torch on which the kernels of a convolution depend."""
     if device == "cuda":
         return float32_precisions(device)
-    return (torch.backends.mkldnn.enabled,)
+    return (torch._C._get_mkldnn_enabled(),)
 
 
 @lru_cache(maxsize=64)

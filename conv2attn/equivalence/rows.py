@@ -11,7 +11,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.attention import ENGINES, MultiHeadSelfAttention
 from conv2attn.attention.hardness import hard_offsets
 from conv2attn.attention.probes import SPIKE, indirect_convolution, spread_of_spike
 from conv2attn.basis import AttentionGrid, Basis
@@ -151,7 +151,11 @@ class LayerPair:
     def refusal(self) -> str:
         """Why the engine that attention is set to refuses inputs like those met; empty where it takes them."""
         layer, seen = self.second.module, self.measured
-        if not isinstance(layer, MultiHeadSelfAttention) or layer.engine in ("auto", "measured") or seen.like is None:
+        if (
+            not isinstance(layer, MultiHeadSelfAttention)
+            or ENGINES[layer.engine].choose is not None
+            or seen.like is None
+        ):
             return ""
         if self.second.function is not None:  # the attention has no weights of its own to ask with
             return ""
@@ -298,8 +302,8 @@ class LayerPair:
             return None
         basis = self.second.basis
         heads, outside = basis.operators, bool(heads_out_of_bounds(basis))
-        wraps = not heads.reads_nearest
-        refuses = layer.engine in ("dense", "sdpa") or (outside and (wraps or layer.engine == "conv"))
+        engine, wraps = ENGINES[layer.engine], not heads.reads_nearest
+        refuses = engine.refuses_sizes or (outside and (wraps or engine.refuses_strays))
         if refuses or (wraps and isinstance(hard_offsets(heads, basis.weights.stored.dtype), str)):
             return layer.engine, self.second.name or "the layer"
         return None

@@ -1,7 +1,8 @@
 """Orders of evaluation of one formula. An engine is given a basis and an image, and never the layer."""
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, final
 
 from torch import Tensor
 
@@ -11,20 +12,34 @@ from conv2attn.attention.engines.timing import fastest, may_be_timed
 from conv2attn.attention.recipe import Question, Recipe, Run
 from conv2attn.errors import EngineError
 
-DECIDE: dict[str, Callable[[Question], Run | str]] = {
-    "conv": convolution.decide,
-    "gather": gather.decide,
-    "separable": separable.decide,
-    "sdpa": sdpa.decide,
-    "dense": dense.decide,
-}
-ENGINES = ("auto", *DECIDE, "measured")
 EngineName = Literal["auto", "conv", "gather", "separable", "sdpa", "dense", "measured"]
+
+
+@final
+@dataclass(frozen=True)
+class Engine:
+    """An order of evaluation, or a rule that chooses one.
+
+    Args:
+        decide: the recipe for a question, or why the engine is not exact for it; None of a rule.
+        choose: the name of the engine that a rule takes for a question and an image.
+        exports: whether a network may be exported with it by name.
+        timed: whether `measured` times it.
+        refuses_sizes: whether it may refuse inputs of some sizes, whatever the layer is.
+        refuses_strays: whether it refuses inputs of some sizes where a head may have its target off the grid.
+    """
+
+    decide: Callable[[Question], Run | str] | None = None
+    choose: Callable[[Question, Tensor], str] | None = None
+    exports: bool = True
+    timed: bool = True
+    refuses_sizes: bool = False
+    refuses_strays: bool = False
 
 
 def explain_engines(question: Question) -> dict[str, str]:
     """For each engine: "exact", or why it is not for this question."""
-    answers = {name: decide(question) for name, decide in DECIDE.items()}
+    answers = {name: engine.decide(question) for name, engine in ENGINES.items() if engine.decide is not None}
     return {name: answer if isinstance(answer, str) else "exact" for name, answer in answers.items()}
 
 
@@ -49,12 +64,11 @@ def measure_engines(question: Question, image: Tensor) -> str:
     chosen = choose_engine(question)
     if not may_be_timed(question):
         return chosen
-    names = [chosen, *(name for name in ("conv", "gather", "separable", "dense") if name != chosen)]
-    if question.known.indirect is not None:
-        names.remove("conv")
+    slow = {"conv"} if question.known.indirect is not None else set[str]()
     if chosen != "dense" and not dense_may_win(question):
-        names.remove("dense")
-    decided = {name: DECIDE[name](question) for name in names}
+        slow.add("dense")
+    names = [chosen, *(name for name, engine in ENGINES.items() if engine.timed and name not in {chosen, *slow})]
+    decided = {name: decide(question) for name in names if (decide := ENGINES[name].decide) is not None}
     return fastest({name: run for name, run in decided.items() if not isinstance(run, str)}, question.basis, image)
 
 
@@ -66,14 +80,11 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
         GeometryError: the image is too small to have a query (C2A121).
     """
     _ = question.grid.queries
-    match name:
-        case "auto":
-            engine = choose_engine(question)
-        case "measured":
-            engine = measure_engines(question, image)
-        case _:
-            engine = name
-    decided = DECIDE[engine](question)
+    choose = ENGINES[name].choose
+    engine = name if choose is None else choose(question, image)
+    decide = ENGINES[engine].decide
+    assert decide is not None, f"{engine} chooses among engines, and is chosen itself"
+    decided = decide(question)
     if isinstance(decided, str):
         raise EngineError(
             "C2A201",
@@ -81,3 +92,15 @@ def recipe_for(name: str, question: Question, image: Tensor) -> Recipe:
             'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
         )
     return Recipe(question.basis.padding, question.basis.sites, decided, engine)
+
+
+ENGINES: dict[str, Engine] = {
+    "auto": Engine(choose=lambda question, image: choose_engine(question), exports=False, timed=False),
+    "conv": Engine(convolution.decide, refuses_strays=True),
+    "gather": Engine(gather.decide),
+    "separable": Engine(separable.decide),
+    "sdpa": Engine(sdpa.decide, exports=False, timed=False, refuses_sizes=True),
+    "dense": Engine(dense.decide, refuses_sizes=True),
+    "measured": Engine(choose=measure_engines, exports=False, timed=False),
+}
+"""All engines, those that are exact for fewer layers first."""

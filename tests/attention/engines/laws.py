@@ -219,7 +219,7 @@ def test_stride_by_queries_is_stride_by_pooling(data):
     """The paper's appended pooling layer and asking only at the strided sites are the same map, bit for bit."""
     conv = data.draw(convolutions(transposed=[False]))
     image = data.draw(images_for(conv))
-    engine = data.draw(st.sampled_from(ENGINES))
+    engine = data.draw(st.sampled_from([*ENGINES]))
     queries, pooling = (
         set_engine(attention_for(read(conv), stride_by=how), engine)(image) for how in ("queries", "pooling")
     )

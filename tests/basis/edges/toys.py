@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import ClassVar, final
+from typing import ClassVar, final, get_args
 
 import numpy as np
 import pytest
@@ -15,10 +15,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import conv2attn
-from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.basis import FAMILIES, MODES, Centered, Padding
+from conv2attn.attention import ENGINES, Encoding, EngineName, MultiHeadSelfAttention, set_engine
+from conv2attn.attention.engines import Engine, timing
+from conv2attn.basis import FAMILIES, MODES, Centered, Composition, Padding, as_matrix
 from conv2attn.basis.padding import Mode
-from conv2attn.errors import EngineError, GeometryError
+from conv2attn.cli import main
+from conv2attn.errors import EngineError, GeometryError, UsageError
 from conv2attn.testing import LAWS
 from conv2attn.testing.laws import rows_are_probabilities
 from conv2attn.testing.operators import paddings
@@ -154,6 +156,54 @@ def test_a_convolution_converts_into_a_new_family_that_sharpens(cone):
     assert shifts.verdict is Verdict.HOLDS
     report = conv2attn.certify(convolution, layer, input_size=(2, 5, 6))
     assert (report.verdict, report.rows[0].decisive.code) == (Verdict.UNSUPPORTED, "C2A106")
+
+
+def by_formula(basis, image):
+    """A layer one head after another, by its matrices."""
+    keys = basis.padding.pad(image)
+    matrix = as_matrix(Composition((basis.sites, basis.operators)), tuple(keys.shape[2:])).to(image)
+    mixed = torch.einsum("hqk,bck->bhcq", matrix, keys.flatten(2))
+    queries = basis.sites.count(tuple(keys.shape[2:]))
+    bias = 0 if basis.weights.bias is None else basis.weights.bias[:, None]
+    return (torch.einsum("hoc,bhcq->boq", basis.weights.dense(), mixed) + bias).unflatten(2, queries)
+
+
+@pytest.fixture
+def formula(monkeypatch):
+    """An engine that the package has not; it refuses batches of more than two."""
+
+    def decide(question):
+        return by_formula if question.shape[0] <= 2 else "it takes no more than two images"
+
+    monkeypatch.setitem(ENGINES, "formula", Engine(decide, refuses_sizes=True))
+
+
+@pytest.mark.parametrize("alpha", [2.0, 128.0])
+def test_an_engine_is_one_line_of_its_table(formula, monkeypatch, alpha):
+    convolution, image = nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=2).double(), torch.randn(2, 4, 5, 6).double()
+    layer = conv2attn.convert(convolution, alpha=alpha)
+    expected = set_engine(layer, "dense")(image)
+    torch.testing.assert_close(set_engine(layer, "formula")(image), expected, rtol=1e-12, atol=1e-12)
+    assert layer.why_engine(image)["formula"] == "exact"
+    with pytest.raises(EngineError, match="engine 'formula' is not exact here: it takes no more than two images"):
+        layer(torch.cat([image, image]))
+    with pytest.raises(UsageError, match=r"'other' is not one of .*formula"):
+        layer.engine = "other"
+    monkeypatch.setattr(timing, "seconds", lambda run, basis, image: 0.0 if run is by_formula else 1.0)
+    assert set_engine(layer, "measured").which_engine(image) == "formula"
+
+
+def test_a_certificate_says_which_sizes_a_new_engine_may_refuse(formula):
+    convolution = nn.Conv2d(2, 3, 3, padding=1)
+    layer = set_engine(conv2attn.convert(convolution), "formula")
+    text = " ".join(conv2attn.certify(convolution, layer, input_size=(2, 5, 6)).to_text().split())
+    assert "of sizes that the engine formula does not refuse" in text
+
+
+def test_the_command_line_offers_the_engines_that_export():
+    (option,) = [option for option in main.commands["convert"].params if option.name == "engine"]
+    assert {*option.type.choices} == {name for name, engine in ENGINES.items() if engine.exports}
+    assert {*ENGINES} == {*get_args(EngineName)}
 
 
 def test_nothing_outside_of_the_operators_asks_for_the_class_of_heads():
