@@ -172,8 +172,10 @@ class MultiHeadSelfAttention(nn.Module):
         Only the weight of a transposed convolution is copied.
         """
         if (weight := self.weight) is not None:
-            taps = taps_of(weight, self.groups, self.transposed)
             narrow = self.d_out < self.d_in
+            if not (self.transposed or torch.compiler.is_compiling()):
+                return Weights.of_kernel(weight, self.bias, self.groups, narrow)
+            taps = taps_of(weight, self.groups, self.transposed)
             return Weights(taps if narrow else None, None if narrow else taps, self.bias, self.groups)
         value, output = (None if w is None else w.permute(2, 0, 1) for w in (self.value, self.output))
         return Weights(value, output, self.bias, self.groups)
@@ -258,7 +260,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     def evaluate(self, basis: Basis, image: Tensor) -> Tensor:
         """The output for an image with a batch, by the engine that is set."""
-        weight = basis.weights.stored
+        weight = basis.weights.like
         if image.dtype != weight.dtype or image.device != weight.device:
             ours, theirs = (f"{each.dtype} on {each.device}" for each in (weight, image))
             raise UsageError("C2A120", f"{self.name}: the image is {theirs}, and the weights are {ours}", MATCH)

@@ -1,10 +1,13 @@
 """The channel matrices `M_k` of a basis, in factors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
+
+from conv2attn.basis.grid import Sides
 
 
 @final
@@ -24,6 +27,40 @@ class Weights:
     output: Tensor | None
     bias: Tensor | None = None
     groups: int = 1
+
+    @classmethod
+    def of_kernel(cls, kernel: Tensor, bias: Tensor | None, groups: int, narrow: bool) -> "Weights":
+        """The taps of a convolution's `kernel`, (d_out, d_in / groups, *sides), as values if `narrow`, or as outputs.
+
+        They are views, made when somebody asks for them: a convolution asks for none.
+        """
+        weights = object.__new__(cls)
+        vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow))
+        return weights
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor | None:
+            if name not in ("value", "output") or "source" not in vars(self):
+                raise AttributeError(f"weights have no {name}")
+            kernel, narrow = vars(self)["source"]
+            taps = taps_of(kernel, self.groups)
+            vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
+            return vars(self)[name]
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of their dtype, on their device."""
+        return vars(self)["source"][0] if "source" in vars(self) else self.stored
+
+    def kernel(self, sides: Sides, order: Sequence[int] | None = None) -> Tensor:
+        """The channel matrices as a kernel (d_out, d_in / groups, *sides), row-major, in another `order` if given."""
+        if order is None and "source" in vars(self) and vars(self)["source"][0].shape[2:] == sides:
+            kernel: Tensor = vars(self)["source"][0]
+            return kernel
+        taps = self.taps()
+        taps = taps if order is None else torch.stack([taps[head] for head in order])
+        return taps.permute(1, 2, 0).reshape(*taps.shape[1:], *sides)
 
     @property
     def stored(self) -> Tensor:

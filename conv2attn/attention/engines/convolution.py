@@ -43,10 +43,7 @@ def decide(question: Question) -> Run | str:
 
 def run(basis: Basis, image: Tensor, points: Lattice, frame: Frame | None) -> Tensor:
     """The layer as one convolution; zeros that the convolution can add itself, and stuffed ones, are left to it."""
-    taps = basis.weights.taps()
-    if not points.in_order:
-        taps = torch.stack([taps[head] for head in points.order])
-    kernel = taps.permute(1, 2, 0).reshape(*taps.shape[1:], *points.kernel_size)
+    kernel = basis.weights.kernel(points.kernel_size, None if points.in_order else points.order)
     none = (0,) * len(points.first)
     if frame is None:
         image, frame = cropped(basis, image, points), Frame(none, none, False)
