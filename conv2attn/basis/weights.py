@@ -35,7 +35,7 @@ class Weights:
         They are views, made when somebody asks for them: a convolution asks for none.
         """
         weights = object.__new__(cls)
-        vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow))
+        vars(weights).update(bias=bias, groups=groups, source=(kernel, narrow, torch.is_grad_enabled()))
         return weights
 
     if not TYPE_CHECKING:
@@ -43,8 +43,9 @@ class Weights:
         def __getattr__(self, name: str) -> Tensor | None:
             if name not in ("value", "output") or "source" not in vars(self):
                 raise AttributeError(f"weights have no {name}")
-            kernel, narrow = vars(self)["source"]
-            taps = taps_of(kernel, self.groups)
+            kernel, narrow, grad = vars(self)["source"]
+            with torch.set_grad_enabled(grad):  # that of the call, and not of who asks first
+                taps = taps_of(kernel, self.groups)
             vars(self).update(value=taps if narrow else None, output=None if narrow else taps)
             return vars(self)[name]
 

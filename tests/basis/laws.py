@@ -323,3 +323,19 @@ def test_a_basis_needs_no_bias_and_may_be_any_matrices():
     matrices = Dense(torch.stack([torch.ones(2, 3), torch.eye(3)[:2]]), (2,))
     basis = basis_of(Composition((matrices,)), Weights(None, torch.ones(2, 1, 1)), 1)
     assert_same(evaluate(basis, torch.tensor([[[1.0, 2.0, 4.0]]])), torch.tensor([[[8.0, 9.0]]]))
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_weights_of_a_kernel_are_its_taps_whoever_asks_first(narrow):
+    """Planted before: factors that an engine asked for without gradients had none afterwards."""
+    kernel = torch.randn(6, 2, 3, 2, requires_grad=True)
+    weights = Weights.of_kernel(kernel, None, 2, narrow)
+    assert weights.kernel((3, 2)) is kernel
+    with torch.no_grad():
+        assert (weights.value is None, weights.output is None) == (not narrow, narrow)
+    assert torch.equal(weights.taps(), kernel.flatten(2).permute(2, 0, 1))
+    assert weights.taps().requires_grad
+    assert torch.equal(weights.kernel((2, 3)), kernel.reshape(6, 2, 2, 3))
+    assert torch.equal(weights.kernel((3, 2), (5, 4, 3, 2, 1, 0)), kernel.flip(2, 3))
+    with pytest.raises(AttributeError, match="weights have no factor"):
+        _ = weights.factor
