@@ -22,6 +22,7 @@ class Operator:
     `reads_content`: whether the operators depend on the image.
     `is_separable`: whether scores are a sum over the axes, of which `axis_scores` gives the terms.
     `has_features`: whether scores are inner products of `features` of the query and of the key.
+    `sharpens`: whether heads tend to shifts as their sharpness grows, so that a convolution converts into them.
     `is_stationary`: whether a score depends on the displacement alone, and not on the grid.
     `reads_nearest`: whether a one-hot head with its target off the grid reads the key nearest to it.
     """
@@ -31,6 +32,7 @@ class Operator:
     has_features: ClassVar[bool] = False
     is_stationary: ClassVar[bool] = False
     reads_nearest: ClassVar[bool] = False
+    sharpens: ClassVar[bool] = False
 
     @property
     def heads(self) -> int:

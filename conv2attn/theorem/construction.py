@@ -12,7 +12,7 @@ from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.layer import plain_copy
-from conv2attn.basis import Offset, Weights, as_basis, hard_families, offsets
+from conv2attn.basis import FAMILIES, Offset, Weights, as_basis, offsets
 from conv2attn.bounds import auto_alpha
 from conv2attn.errors import AlphaError, GeometryError, HeadSizeError, UsageError, real_number, whole_number
 from conv2attn.framework import reduce
@@ -92,10 +92,9 @@ def heads_for(
     """
     if content not in ("none", "silent"):
         raise UsageError("C2A002", f"content={content!r} is neither 'none' nor 'silent'", "Pass one of both.")
-    if encoding not in hard_families():
-        raise UsageError(
-            "C2A002", f"encoding {encoding!r} is not one of {', '.join(hard_families())}", "Pass one of these."
-        )
+    hard = [name for name, family in FAMILIES.items() if family.sharpens]
+    if encoding not in hard:
+        raise UsageError("C2A002", f"encoding {encoding!r} is not one of {', '.join(hard)}", "Pass one of these.")
     weight = convolution.weight
     targets = torch.tensor(offsets, device=weight.device)
     centers = targets.to(position_dtype(weight.dtype))

@@ -11,11 +11,11 @@ from conv2attn.basis.operators.kronecker import Kronecker
 from conv2attn.basis.operators.learned import LearnedSoftmax
 from conv2attn.basis.operators.pattern import Pattern, inner_products, weighted_sum
 from conv2attn.basis.operators.polynomials import Chebyshev, Powers
-from conv2attn.basis.operators.quadratic import QuadraticSoftmax
+from conv2attn.basis.operators.quadratic import Centered, QuadraticSoftmax
 from conv2attn.basis.operators.rules import apply, as_matrix, combine, entries, offsets, output_sides, terms
 from conv2attn.basis.operators.shift import Shift, causal_shifts
 from conv2attn.basis.operators.sinusoidal import SinusoidalSoftmax
-from conv2attn.basis.operators.softmax import Centered, Positions, cut_softmax
+from conv2attn.basis.operators.softmax import Positions, cut_softmax
 from conv2attn.basis.operators.sparse import Sparse
 from conv2attn.basis.operators.sums import Combination, Concatenation
 
@@ -24,12 +24,6 @@ FAMILIES: dict[str, type[Positions]] = {
     for family in (QuadraticSoftmax, EnumeratedSoftmax, GeneralisedSoftmax, LearnedSoftmax, SinusoidalSoftmax)
 }
 """Every family of heads that attend by position, by its name in plans of files, in options and on the command line."""
-
-
-def hard_families() -> dict[str, type[Centered]]:
-    """The families that tend to the shifts of a convolution as they sharpen, so that one converts into them."""
-    return {name: family for name, family in FAMILIES.items() if issubclass(family, Centered)}
-
 
 __all__ = [
     "FAMILIES",
@@ -59,7 +53,6 @@ __all__ = [
     "combine",
     "cut_softmax",
     "entries",
-    "hard_families",
     "inner_products",
     "offsets",
     "output_sides",

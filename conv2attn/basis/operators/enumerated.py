@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
-from conv2attn.basis.operators.softmax import Centered
+from conv2attn.basis.operators.quadratic import Centered
 
 
 @final

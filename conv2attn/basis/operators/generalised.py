@@ -9,7 +9,8 @@ from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid
 from conv2attn.basis.numbers import Numbers
-from conv2attn.basis.operators.softmax import Positions, additive_scores, as_centers
+from conv2attn.basis.operators.quadratic import as_centers
+from conv2attn.basis.operators.softmax import Positions, additive_scores
 
 
 @final

@@ -1,15 +1,81 @@
-"""Quadratic heads: softmax of a squared distance to a centre (Cordonnier et al. 2020, Eq. 9)."""
+"""Heads with a centre and a sharpness, and the quadratic ones of them (Cordonnier et al. 2020, Eq. 9)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.basis.grid import AttentionGrid, Sides, Sites
+from conv2attn.basis.numbers import Numbers
 from conv2attn.basis.operators.rules import apply
-from conv2attn.basis.operators.softmax import Centered, additive_scores, cut_softmax
+from conv2attn.basis.operators.softmax import Positions, additive_scores, cut_softmax
+
+
+@dataclass(frozen=True, eq=False)
+class Centered(Positions):
+    """Heads with a centre and a sharpness each, which tend to shifts as the sharpness grows.
+
+    Where the centre is a key, that key scores highest, and every other one scores less by at least alpha: with a
+    sharpness from which their weights vanish, these heads are the taps of a convolution.
+
+    Args:
+        center: in pixels, (heads, axes).
+        alpha: sharpness, in inverse squared pixels, (heads).
+    """
+
+    sharpens: ClassVar[bool] = True
+
+    center: Tensor
+    alpha: Tensor
+
+    @classmethod
+    def of(cls, centers: Tensor | Sequence[Sequence[float]], alpha: Tensor | Sequence[float] | float) -> Self:
+        """Heads at these centres, with one sharpness each or one for all; float32 unless a tensor says otherwise."""
+        center = as_centers(centers)
+        return cls(center, torch.as_tensor(alpha, dtype=center.dtype, device=center.device).expand(len(center)))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Self:
+        """Heads at zero, of (heads, axes)."""
+        return cls.of(torch.zeros(*sizes), 1.0)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Heads and axes."""
+        return [self.heads, self.dimensions]
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return self.center.shape[0]
+
+    @property
+    def dimensions(self) -> int:
+        """Number of axes of the grid."""
+        return self.center.shape[1]
+
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The centres and the sharpness."""
+        return self.center, self.alpha
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres."""
+        return self.center
+
+    def numbers(self) -> Numbers:
+        """Centres and sharpness as they are now."""
+        return Numbers.read(self.center, self.alpha)
+
+    def __str__(self) -> str:
+        if self.alpha.is_meta:
+            return super().__str__()
+        low, high = self.alpha.min().item(), self.alpha.max().item()
+        return f"{super().__str__()}, alpha={f'{low:g}' if low == high else f'{low:g}..{high:g}'}"
 
 
 @final
@@ -89,3 +155,8 @@ def _(operator: QuadraticSoftmax, image: Tensor, sides: Sides) -> Tensor:
         weights = cut_softmax(scores).to(image)[:, None]
         mixed = torch.movedim((moved.reshape(lead) @ weights.mT).reshape(rest), -1, axis - len(sides))
     return mixed
+
+
+def as_centers(centers: Tensor | Sequence[Sequence[float]]) -> Tensor:
+    """Centres as a tensor; numbers are float32."""
+    return torch.as_tensor(centers, dtype=None if isinstance(centers, Tensor) else torch.float32)

@@ -4,8 +4,10 @@ from typing import get_args, get_overloads, get_type_hints
 
 from conv2attn import MultiHeadSelfAttention, convert, set_engine
 from conv2attn.attention import ENGINES
-from conv2attn.basis import hard_families
+from conv2attn.basis import FAMILIES
 from conv2attn.theorem import STOCK
+
+HARD = [name for name, family in FAMILIES.items() if family.sharpens]
 
 
 def test_a_convolution_gives_attention_and_any_other_module_its_own_class():
@@ -16,6 +18,6 @@ def test_a_convolution_gives_attention_and_any_other_module_its_own_class():
 
 def test_choices_are_literals():
     hints = get_type_hints(convert)
-    assert set(get_args(hints["encoding"])) == set(hard_families())
+    assert set(get_args(hints["encoding"])) == set(HARD)
     assert get_args(hints["stride_by"]) == ("queries", "pooling")
     assert set(get_args(get_type_hints(set_engine)["engine"])) == set(ENGINES)
