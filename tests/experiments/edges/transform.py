@@ -164,7 +164,7 @@ def test_rows_that_are_there_are_not_run_again(tmp_path, monkeypatch):
         done.append((arm, seed))
         return {"arm": arm, "seed": seed, **dict.fromkeys(hybrids.TESTS, 0.5 + 0.1 * seed), "seconds": 1}
 
-    monkeypatch.setattr(hybrids, "run_of", row)
+    monkeypatch.setattr(hybrids, "hybrid_run", row)
     path = tmp_path / "rows.csv"
     path.write_text(",".join(hybrids.COLUMNS) + "\ncnn,0,0.5,0.5,0.5,0.5,,,,,1\n")
     report = hybrids.complete_hybrids(path, tmp_path, quiet)
