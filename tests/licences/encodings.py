@@ -10,7 +10,6 @@ from licences.cases import Licence, ball, exact, grid_of
 import proofs.D2 as D2
 import proofs.L2a as L2a
 import proofs.L2e as L2e
-from conv2attn.attention.engines import sdpa
 from conv2attn.basis import AttentionGrid, EnumeratedSoftmax, QuadraticSoftmax, apply
 from conv2attn.basis.operators.enumerated import radix
 from conv2attn.bounds import softmax_error
@@ -140,14 +139,14 @@ def changed(asking=lambda x: x, answering=lambda x: x):
     """`features` whose results are changed afterwards."""
 
     def features(operators, grid, dtype):
-        queries, keys = sdpa.features(operators, grid, dtype)
+        queries, keys = QuadraticSoftmax.features(operators, grid, dtype)
         return asking(queries), answering(keys)
 
     return features
 
 
 def without_stride(operators, grid, dtype):
-    queries, keys = sdpa.features(operators, AttentionGrid(grid.keys, grid.sites.without_stride()), dtype)
+    queries, keys = QuadraticSoftmax.features(operators, AttentionGrid(grid.keys, grid.sites.without_stride()), dtype)
     return queries[:, :, : grid.shape[0]], keys
 
 
@@ -233,7 +232,7 @@ LICENCES = {
         },
         shape=heads_on_a_grid,
     ),
-    ("L2e", "attention.engines.sdpa.features"): Licence(
+    ("L2e", "basis.QuadraticSoftmax.features"): Licence(
         absolute_features,
         {
             "the norm doubled": changed(answering=lambda k: torch.cat([k[..., :-1], 2 * k[..., -1:]], -1)),
