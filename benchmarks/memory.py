@@ -45,11 +45,11 @@ def measure(case: str, way: str, sides: int, threads: int) -> Peak:
 
     from conv2attn.attention import set_engine
     from conv2attn.attention.engines import dense
-    from conv2attn.theorem import attention_for, read
+    from conv2attn.theorem import attention_for, read_convolution
 
     torch.set_num_threads(threads)
     conv = nn.Conv2d(3, 64, 7, 2, 3, bias=False) if case == "stem" else nn.Conv2d(64, 64, 3, padding=1, bias=False)
-    layer = attention_for(read(conv))
+    layer = attention_for(read_convolution(conv))
     set_engine(layer, way.split()[0], 2**40 if "unchunked" in way else None)
     image, share = torch.randn(1, conv.in_channels, sides, sides), 1.0
     with torch.inference_mode():

@@ -52,7 +52,7 @@ def test_the_command_writes_a_picture_beside_its_report(tmp_path):
 
 @pytest.mark.parametrize("suffix", STARTS)
 def test_a_picture_is_what_its_suffix_says(tmp_path, suffix):
-    figure = plots.draw([plots.heads_around("layer", shifting_heads([(0, 1)], (3, 4)), (3, 4))])
+    figure = plots.draw_heads([plots.heads_around("layer", shifting_heads([(0, 1)], (3, 4)), (3, 4))])
     plots.write(figure, tmp_path / f"heads.{suffix}")
     assert (tmp_path / f"heads.{suffix}").read_bytes().startswith(STARTS[suffix])
 
@@ -87,17 +87,17 @@ def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, file, missi
 def test_the_darkest_pixel_is_the_offset_that_the_head_reads(sides):
     offsets = [(-1, 0), (0, 1), (1, -2)]
     layer = plots.heads_around("layer", shifting_heads(offsets, sides), sides)
-    panels = plots.draw([layer]).axes
+    panels = plots.draw_heads([layer]).axes
     assert len(panels) == len(offsets)
     assert [darkest(panel) for panel in panels] == offsets
     assert {panel.get_ylim() for panel in panels} == {(sides[0] - sides[0] // 2 - 0.5, -(sides[0] // 2) - 0.5)}
     swapped = plots.heads_around("layer", shifting_heads(offsets, sides), sides[::-1])
-    assert [darkest(panel) for panel in plots.draw([swapped]).axes] != offsets
+    assert [darkest(panel) for panel in plots.draw_heads([swapped]).axes] != offsets
 
 
 def test_a_panel_for_each_head_of_each_layer():
     layers = [plots.heads_around(str(heads), shifting_heads([(0, 1)] * heads, (3, 4)), (3, 4)) for heads in (2, 3, 1)]
-    panels = plots.draw(layers).axes
+    panels = plots.draw_heads(layers).axes
     assert [panel.get_ylabel() for panel in panels if panel.get_ylabel()] == ["2", "3", "1"]
     assert len(panels) == 6
 
@@ -105,7 +105,7 @@ def test_a_panel_for_each_head_of_each_layer():
 @pytest.mark.parametrize(("sides", "offset", "expected"), [((7,), (2,), (0, 2)), ((3, 4, 5), (1, -1, 1), (-1, 1))])
 def test_lines_and_volumes_are_drawn_too(sides, offset, expected):
     layer = plots.heads_around("layer", shifting_heads([offset], sides), sides)
-    (panel,) = plots.draw([layer]).axes
+    (panel,) = plots.draw_heads([layer]).axes
     assert darkest(panel) == expected
 
 
@@ -127,7 +127,7 @@ def test_the_circle_holds_its_share_of_the_gaussian(alpha, share):
 def test_circles_stand_where_the_heads_look():
     encoding = Encoding.of("quadratic", [[-1.0, 0.5], [2.0, 0.0]], torch.tensor([0.5, 2.0]))
     layer = MultiHeadSelfAttention(1, 1, encoding=encoding)
-    panels = plots.draw([plots.heads_around("layer", layer, (6, 7))]).axes
+    panels = plots.draw_heads([plots.heads_around("layer", layer, (6, 7))]).axes
     for panel, center, alpha in zip(panels, [(-1.0, 0.5), (2.0, 0.0)], [0.5, 2.0], strict=True):
         circles = [patch for patch in panel.patches if isinstance(patch, Circle)]
         assert [(circle.center[1], circle.center[0]) for circle in circles] == [center] * 2
@@ -139,7 +139,7 @@ def test_only_quadratic_heads_have_circles():
 
     for name, count in (("quadratic", 2), ("learned", 0)):
         layers = attention_layers(conv2attn.load(EXAMPLES / f"attention-{name}.pt"))
-        panels = plots.draw([plots.heads_around(key, layer, (4, 4)) for key, layer in layers.items()]).axes
+        panels = plots.draw_heads([plots.heads_around(key, layer, (4, 4)) for key, layer in layers.items()]).axes
         assert [len(panel.patches) for panel in panels] == [count] * 36
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import conv2attn
 from conv2attn import errors
-from conv2attn.checkpoints.options import Reading
+from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli import main
 from conv2attn.cli.group import advice, options_of
 from conv2attn.errors import ARGUMENTS, OPTION, Conv2AttnError

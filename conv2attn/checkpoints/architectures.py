@@ -26,16 +26,16 @@ class Architecture:
     Args:
         name: what `--arch` takes.
         factory: builds the network.
-        arguments: what it is called with.
+        arguments: the keyword arguments of the factory.
         classes: the argument that sets the number of outputs, where there is one.
-        described: input size, mean and standard deviation of a built network's images, where it says so.
+        describe: input size, mean and standard deviation of the images of a built network, as far as known.
     """
 
     name: str
     factory: Callable[..., Any]
     arguments: dict[str, Any] = field(default_factory=dict)
     classes: str | None = None
-    described: Callable[[Any], dict[str, Any]] = lambda network: {}
+    describe: Callable[[Any], dict[str, Any]] = lambda network: {}
     config: dict[str, Any] | None = None
 
     def build(self) -> nn.Module:
@@ -49,14 +49,14 @@ class Architecture:
         except Conv2AttnError:
             raise
         except Exception as error:
-            told = f"--arch {self.name} raised {type(error).__name__} ({first_line(error)})"
-            raise UsageError("C2A009", told, "Pass its arguments with --arch-args '{\"name\": value}'.") from error
+            reason = f"--arch {self.name} raised {type(error).__name__} ({first_line(error)})"
+            raise UsageError("C2A009", reason, "Pass its arguments with --arch-args '{\"name\": value}'.") from error
         if not isinstance(network, nn.Module):
             raise UsageError("C2A006", f"--arch {self.name} builds a {type(network).__name__}, not an nn.Module", FORMS)
         return network
 
     def with_classes(self, classes: int) -> "Architecture | None":
-        """This architecture with another number of outputs; None where no argument is known for it."""
+        """This architecture with another number of outputs; None if no argument sets it."""
         if self.classes is None or self.classes in self.arguments:
             return None
         return replace(self, arguments={**self.arguments, self.classes: classes})
@@ -74,13 +74,13 @@ def parse_arguments(text: str | None) -> dict[str, Any]:
         UsageError: it is no JSON object (C2A006).
     """
     try:
-        found = json.loads(text) if text else {}
+        arguments = json.loads(text) if text else {}
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        arguments = None
+    if not isinstance(arguments, dict):
         remedy = "Write '{\"num_classes\": 10}', say."
         raise UsageError("C2A006", f"--arch-args {text} is not a JSON object of arguments", remedy)
-    return found
+    return arguments
 
 
 def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Architecture:
@@ -96,19 +96,19 @@ def architecture(arch: str, arguments: Mapping[str, Any] | None = None) -> Archi
     kind, _, name = arch.rpartition(":") if arch.count(":") > 1 and ".py:" in arch else arch.partition(":")
     if not kind or not name:
         raise UsageError("C2A002", f"--arch {arch} names no architecture", FORMS)
-    given = dict(arguments or {})
+    keywords = dict(arguments or {})
     match kind:
         case "torchvision":
-            return of_torchvision(name, given)
+            return torchvision_architecture(name, keywords)
         case "timm":
-            return of_timm(name, given)
+            return timm_architecture(name, keywords)
         case "transformers":
-            return of_transformers(name, given)
+            return transformers_architecture(name, keywords)
         case _:
-            return Architecture(arch, named(arch, kind, name), given)
+            return Architecture(arch, factory_named(arch, kind, name), keywords)
 
 
-def library(name: str, arch: str) -> Any:
+def architecture_library(name: str, arch: str) -> Any:
     """An installed library.
 
     Raises:
@@ -117,131 +117,135 @@ def library(name: str, arch: str) -> Any:
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError) as error:
-        found = f"--arch {arch} needs {name}, which cannot be imported here ({first_line(error)})"
-        raise UsageError("C2A003", found, f"Install {name}.") from error
+        reason = f"--arch {arch} needs {name}, which cannot be imported here ({first_line(error)})"
+        raise UsageError("C2A003", reason, f"Install {name}.") from error
 
 
-def unknown(arch: str, name: str, known: list[str], kind: str) -> UsageError:
+def unknown_name(arch: str, name: str, names: list[str], kind: str) -> UsageError:
     """The error for a name that a registry does not have, with the nearest ones that it has."""
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
     remedy = f"Did you mean {' or '.join(f'{kind}:{each}' for each in near)}?" if near else FORMS
-    return UsageError("C2A002", f"--arch {arch} is none of the {len(known)} models of {kind}", remedy)
+    return UsageError("C2A002", f"--arch {arch} is none of the {len(names)} models of {kind}", remedy)
 
 
-def of_torchvision(name: str, arguments: dict[str, Any]) -> Architecture:
+def torchvision_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
     """A model of `torchvision.models`, without weights; its first published weights say the size of images."""
-    models = library("torchvision.models", f"torchvision:{name}")
-    known = models.list_models()
-    if name not in known:
-        raise unknown(f"torchvision:{name}", name, known, "torchvision")
+    models = architecture_library("torchvision.models", f"torchvision:{name}")
+    names = models.list_models()
+    if name not in names:
+        raise unknown_name(f"torchvision:{name}", name, names, "torchvision")
     builder = models.get_model_builder(name)
 
-    def factory(**given: Any) -> Any:
-        return builder(**{"weights": None, "weights_backbone": None, **given} if detects(builder) else given)
+    def factory(**keywords: Any) -> Any:
+        return builder(
+            **{"weights": None, "weights_backbone": None, **keywords} if takes_backbone_weights(builder) else keywords
+        )
 
-    def described(network: Any) -> dict[str, Any]:
+    def describe(network: Any) -> dict[str, Any]:
         weights = next(iter(models.get_model_weights(name)), None)
         side = getattr(getattr(weights, "transforms", None), "keywords", {}).get("crop_size")
         return {"input_size": (3, side, side)} if isinstance(side, int) else {}
 
-    return Architecture(f"torchvision:{name}", factory, arguments, "num_classes", described)
+    return Architecture(f"torchvision:{name}", factory, arguments, "num_classes", describe)
 
 
-def detects(builder: Callable[..., Any]) -> bool:
-    """Whether a builder of torchvision takes weights of a backbone, which it downloads where nothing is said."""
+def takes_backbone_weights(builder: Callable[..., Any]) -> bool:
+    """Whether a builder of torchvision has an argument for the weights of a backbone, which it downloads by default."""
     return "weights_backbone" in inspect.signature(builder).parameters
 
 
-def of_timm(name: str, arguments: dict[str, Any]) -> Architecture:
+def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
     """A model of timm, without weights; its configuration says the size and normalisation of images."""
-    timm = library("timm", f"timm:{name}")
+    timm = architecture_library("timm", f"timm:{name}")
     if not timm.is_model(name.partition(".")[0]):
-        raise unknown(f"timm:{name}", name, timm.list_models(), "timm")
+        raise unknown_name(f"timm:{name}", name, timm.list_models(), "timm")
 
-    def factory(**given: Any) -> Any:
-        return timm.create_model(name, pretrained=False, **given)
+    def factory(**keywords: Any) -> Any:
+        return timm.create_model(name, pretrained=False, **keywords)
 
-    def described(network: Any) -> dict[str, Any]:
+    def describe(network: Any) -> dict[str, Any]:
         config = getattr(network, "pretrained_cfg", None) or {}
-        found = {key: tuple(config[key]) for key in ("input_size", "mean", "std") if config.get(key)}
-        return found | ({"crop": float(config["crop_pct"])} if config.get("crop_pct") else {})
+        description = {key: tuple(config[key]) for key in ("input_size", "mean", "std") if config.get(key)}
+        return description | ({"crop": float(config["crop_pct"])} if config.get("crop_pct") else {})
 
-    return Architecture(f"timm:{name}", factory, arguments, "num_classes", described)
+    return Architecture(f"timm:{name}", factory, arguments, "num_classes", describe)
 
 
-def of_transformers(folder: str, arguments: dict[str, Any]) -> Architecture:
+def transformers_architecture(folder: str, arguments: dict[str, Any]) -> Architecture:
     """The model that the config.json in a folder describes; code in the folder is never run."""
     from conv2attn.checkpoints.folders import read_json
 
     path = Path(folder)
     config = read_json(path / "config.json" if path.is_dir() else path)
-    return of_config(f"transformers:{folder}", {**config, **arguments}, path)
+    return configured_architecture(f"transformers:{folder}", {**config, **arguments}, path)
 
 
-def of_config(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
+def configured_architecture(name: str, config: dict[str, Any], folder: Path | None = None) -> Architecture:
     """The model of a configuration of transformers: of the class that it names, else the base model."""
-    transformers = library("transformers", name)
+    transformers = architecture_library("transformers", name)
     kind = config.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
-        known = list(transformers.CONFIG_MAPPING)
-        near = get_close_matches(str(kind), known, n=3, cutoff=0.5)
-        told = f"{name}: model_type {kind!r} is none of the {len(known)} that transformers knows"
-        raise CheckpointError("C2A304", told, f"Is it {' or '.join(near)}?" if near else FORMS)
+        names = list(transformers.CONFIG_MAPPING)
+        near = get_close_matches(str(kind), names, n=3, cutoff=0.5)
+        reason = f"{name}: model_type {kind!r} is none of the {len(names)} that transformers knows"
+        raise CheckpointError("C2A304", reason, f"Is it {' or '.join(near)}?" if near else FORMS)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
 
     def factory() -> Any:
-        plain = {key: value for key, value in config.items() if key != "auto_map"}
-        described = transformers.CONFIG_MAPPING[kind].from_dict(plain)
+        entries = {key: value for key, value in config.items() if key != "auto_map"}
+        configuration = transformers.CONFIG_MAPPING[kind].from_dict(entries)
         classes = [getattr(transformers, each, None) for each in config.get("architectures") or ()]
         kinds = [each for each in classes if isinstance(each, type) and issubclass(each, nn.Module)]
-        return kinds[0](described) if kinds else transformers.AutoModel.from_config(described)
+        return kinds[0](configuration) if kinds else transformers.AutoModel.from_config(configuration)
 
-    def described(network: Any) -> dict[str, Any]:
-        return described_by_config(network.config, folder)
+    def describe(network: Any) -> dict[str, Any]:
+        return description_of_config(network.config, folder)
 
-    return Architecture(name, factory, {}, None, described, config)
+    return Architecture(name, factory, {}, None, describe, config)
 
 
-def described_by_config(config: Any, folder: Path | None) -> dict[str, Any]:
-    """Input size, mean and standard deviation, from a configuration and the preprocessor's beside it."""
+def description_of_config(config: Any, folder: Path | None) -> dict[str, Any]:
+    """Input size, mean and standard deviation, from a configuration and the preprocessor's configuration."""
     from conv2attn.checkpoints.folders import read_json
 
-    found: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     side, channels = getattr(config, "image_size", None), getattr(config, "num_channels", 3)
     if isinstance(side, int):
-        found["input_size"] = (channels, side, side)
+        description["input_size"] = (channels, side, side)
     elif isinstance(side, (list, tuple)):
-        found["input_size"] = (channels, *side)
+        description["input_size"] = (channels, *side)
     if folder is not None and (folder / "preprocessor_config.json").is_file():
         preprocessor = read_json(folder / "preprocessor_config.json")
         pairs = (("mean", "image_mean"), ("std", "image_std"))
-        found |= {ours: tuple(preprocessor[theirs]) for ours, theirs in pairs if preprocessor.get(theirs)}
-        kept, resized = preprocessor.get("crop_size"), preprocessor.get("size")
-        if isinstance(kept, dict) and isinstance(resized, dict) and "height" in kept and "shortest_edge" in resized:
-            found["input_size"] = (channels, kept["height"], kept["width"])
-            found["crop"] = kept["height"] / resized["shortest_edge"]
-    return found
+        description |= {ours: tuple(preprocessor[theirs]) for ours, theirs in pairs if preprocessor.get(theirs)}
+        crop, resize = preprocessor.get("crop_size"), preprocessor.get("size")
+        if isinstance(crop, dict) and isinstance(resize, dict) and "height" in crop and "shortest_edge" in resize:
+            description["input_size"] = (channels, crop["height"], crop["width"])
+            description["crop"] = crop["height"] / resize["shortest_edge"]
+    return description
 
 
-def named(arch: str, module: str, name: str) -> Callable[..., Any]:
-    """The factory of a module, or of a file, which is run for it.
+def factory_named(arch: str, module: str, name: str) -> Callable[..., Any]:
+    """The factory in a module, or in a file, which is then run.
 
     Raises:
         UsageError: its module cannot be imported (C2A003), or has no such part; near names are offered (C2A002).
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
-        home = of_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        module_object = module_in_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except Exception as error:
-        told = f"--arch {arch}: {module} cannot be imported ({type(error).__name__}: {first_line(error)})"
-        raise UsageError("C2A003", told, FORMS) from error
-    factory = home
+        reason = f"--arch {arch}: {module} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        raise UsageError("C2A003", reason, FORMS) from error
+    factory = module_object
     for part in name.split("."):
         if not hasattr(factory, part):
-            callable_names = [key for key, value in vars(home).items() if callable(value) and not key.startswith("_")]
+            callable_names = [
+                key for key, value in vars(module_object).items() if callable(value) and not key.startswith("_")
+            ]
             near = get_close_matches(part, callable_names, n=3, cutoff=0.4)
             remedy = f"Did you mean {' or '.join(f'{module}:{each}' for each in near)}?" if near else FORMS
             raise UsageError("C2A002", f"--arch {arch}: {module} has no {part}", remedy)
@@ -251,7 +255,7 @@ def named(arch: str, module: str, name: str) -> Callable[..., Any]:
     return factory
 
 
-def of_file(path: Path) -> Any:
+def module_in_file(path: Path) -> Any:
     """The module in a Python file, with the file's folder importable."""
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve(strict=True))
     assert spec is not None

@@ -12,10 +12,10 @@ from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.onnx_models import read_onnx
-from conv2attn.checkpoints.pickled import DATA, RECORDS, code_in, read_module, trusted
-from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
+from conv2attn.checkpoints.pickled import DATA, RECORDS, code_in, read_module, run_pickle
+from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, open_file
 from conv2attn.checkpoints.programs import read_program
-from conv2attn.checkpoints.reading import check_tensors, read_safetensors, unpickled
+from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
 from conv2attn.errors import CheckpointError
 
 WEIGHTS = (kinds.TORCH, kinds.LEGACY, kinds.SAFETENSORS)
@@ -58,7 +58,7 @@ def contents_of(
     """
     if path.is_dir():
         return contents_of_folder(path, limit)
-    with opened(path) as file:
+    with open_file(path) as file:
         kind = inspect(path, file, limit)
         if kind in PROGRAM_READERS:
             assumed = (UNGUARDED,) if kind is kinds.EXPORT else ()
@@ -76,22 +76,22 @@ def contents_of_pickle(path: Path, kind: Kind, file: IO[bytes], allow: Sequence[
     """Reads a file of `torch.save`: a dict of tensors, or a whole module."""
     names = code_in(path) if kind is kinds.TORCH else []
     if trust and (names or kind is kinds.LEGACY):
-        found, told = trusted(path), ("its pickle was trusted, and the code that it names was run",)
-        if isinstance(found, nn.Module):
-            return Contents(path, kind, {}, network=found, assumed=told)
-        return Contents(path, kind, found, assumed=told)
+        content, assumed = run_pickle(path), ("its pickle was trusted, and the code that it names was run",)
+        if isinstance(content, nn.Module):
+            return Contents(path, kind, {}, network=content, assumed=assumed)
+        return Contents(path, kind, content, assumed=assumed)
     if any(name not in DATA for name in names):
-        told = (f"read from its pickle, which names {', '.join(names)}",)
-        return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=told)
+        assumed = (f"read from its pickle, which names {', '.join(names)}",)
+        return Contents(path, kind, {}, network=read_module(path, names, allow), assumed=assumed)
     with safe_globals(RECORDS):
-        return Contents(path, kind, unpickled(path, file))
+        return Contents(path, kind, unpickle_dict(path, file))
 
 
 def contents_of_folder(folder: Path, limit: int) -> Contents:
     """The tensors of all weight files in a folder, by name, and its configuration."""
     if not (folder / "config.json").is_file():
-        found = f"{folder} is a directory without a config.json"
-        raise CheckpointError("C2A301", found, "Pass the file of weights in it, or a Hugging Face folder.")
+        reason = f"{folder} is a directory without a config.json"
+        raise CheckpointError("C2A301", reason, "Pass the file of weights in it, or a Hugging Face folder.")
     config = read_json(folder / "config.json")
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
@@ -106,12 +106,12 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
                 f"the weights in {folder} have more bytes than the limit",
                 "Raise --max-size, in GiB, if the folder is meant to be so large.",
             )
-        held = contents_of(path)
-        if twice := tensors.keys() & held.content.keys():
+        part = contents_of(path)
+        if repeated := tensors.keys() & part.content.keys():
             raise CheckpointError(
                 "C2A303",
-                f"{folder} holds {min(twice)!r} in two of its files",
+                f"{folder} holds {min(repeated)!r} in two of its files",
                 "Remove one of both files, or load a file by its own name.",
             )
-        tensors |= held.content
+        tensors |= part.content
     return Contents(folder, kinds.FOLDER, tensors, {}, config)

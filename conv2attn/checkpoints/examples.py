@@ -32,10 +32,10 @@ def prepare(pixels: Tensor) -> Tensor:
         Floats of shape (images, 3, 56, 56): mean 0 and deviation 1 over the training set, doubled in size
         bilinearly, the grey in each of three channels.
     """
-    return prepared(pixels, 3, SIDE)
+    return resized_images(pixels, 3, SIDE)
 
 
-def prepared(pixels: Tensor, channels: int, side: int) -> Tensor:
+def resized_images(pixels: Tensor, channels: int, side: int) -> Tensor:
     """Grey images with mean 0 and deviation 1 over the training set, resized bilinearly, the grey in each channel."""
     grey = (pixels.float() / 255 - MEAN) / DEVIATION
     return interpolate(grey[:, None], size=(side, side), mode="bilinear").expand(-1, channels, -1, -1).contiguous()
@@ -43,8 +43,8 @@ def prepared(pixels: Tensor, channels: int, side: int) -> Tensor:
 
 def example_image(channels: int, side: int) -> Tensor:
     """The first example image, (1, channels, side, side), normalised as the example networks take it."""
-    with np.load(example_folder() / "images.npz", allow_pickle=False) as stored:
-        return prepared(torch.from_numpy(stored["pixels"][:1]), channels, side)
+    with np.load(example_folder() / "images.npz", allow_pickle=False) as arrays:
+        return resized_images(torch.from_numpy(arrays["pixels"][:1]), channels, side)
 
 
 def demo_files() -> Demo:
@@ -54,8 +54,8 @@ def demo_files() -> Demo:
         CheckpointError: neither a checkout nor an installed package holds the files.
     """
     folder = example_folder()
-    with np.load(folder / "images.npz", allow_pickle=False) as stored:
-        pixels, labels, classes = (stored[name] for name in ("pixels", "labels", "classes"))
+    with np.load(folder / "images.npz", allow_pickle=False) as arrays:
+        pixels, labels, classes = (arrays[name] for name in ("pixels", "labels", "classes"))
     images = prepare(torch.from_numpy(pixels))
     return Demo(folder / "resnet18.pt", images, torch.from_numpy(labels), tuple(map(str, classes)))
 

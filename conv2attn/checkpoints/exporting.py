@@ -15,21 +15,21 @@ from torch.export import Dim, ExportedProgram
 
 from conv2attn.attention import set_engine
 from conv2attn.checkpoints.architectures import first_line
+from conv2attn.checkpoints.atomic_files import open_for_torch
 from conv2attn.checkpoints.onnx_attention import OPERATOR, attention_nodes, with_whole_layers
-from conv2attn.checkpoints.onnx_models import needed, opened_session
-from conv2attn.checkpoints.writing import opened
+from conv2attn.checkpoints.onnx_models import open_session, optional_library
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import input_size_of, provenance_of
 
 OPSET = 18
-ENGINES: dict[str, Any] = {".pt2": None, ".onnx": "separable"}
-"""The engine that is exported where none is asked for; None keeps that of the network."""
+EXPORT_ENGINES: dict[str, Any] = {".pt2": None, ".onnx": "separable"}
+"""The default engine of an export; None keeps that of the network."""
 ROUNDINGS = 4096.0
 """Roundoffs of the largest output by which a file may differ where no bound is smaller. Chosen: networks of 100 layers
 were seen to differ by less than 100, a wrong head, tap or side by far more than 4096."""
-OTHER = 8
-"""Pixels by which the second image on which a file is tried is larger."""
+SIZE_STEP = 8
+"""Pixels by which the second test image is larger."""
 
 
 def export(
@@ -42,58 +42,58 @@ def export(
     bound: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Writes `network` as a program with free batch and sides, runs it from the file, and says what was found.
+    """Writes `network` as a program with free batch and sides, runs it from the file, and returns notes on both.
 
     Args:
         suffix: .pt2 or .onnx.
         engine: the order of evaluation that is exported; by default the network's own for .pt2, for .onnx the
             separable one, which is attention; "conv" gives convolutions.
         input_size: channels and sides to trace with; the architecture's own by default.
-        bound: the largest difference that rounding can make, where a certificate knows it.
+        bound: the largest difference that rounding can make, from a certificate.
         notes: text that is stored beside the program.
     Raises:
         CheckpointError: it cannot be exported, or the file does not compute the network (C2A309).
         UsageError: nothing says how large the images are (C2A005), or a library is missing (C2A003).
     """
     network = deepcopy(network).eval().requires_grad_(False)
-    if (chosen := engine or ENGINES[suffix]) and attention_layers(network):
-        set_engine(network, chosen)
+    if (engine_name := engine or EXPORT_ENGINES[suffix]) and attention_layers(network):
+        set_engine(network, engine_name)
     size = size_of(network, input_size)
-    like = next((each for each in network.parameters() if each.is_floating_point()), torch.empty(0))
-    images = [noise((2, *size), like)]
+    parameter = next((each for each in network.parameters() if each.is_floating_point()), torch.empty(0))
+    images = [noise((2, *size), parameter)]
     with torch.no_grad():
-        expected = [run(network, images[0])]
-        images.append(noise((3, size[0], *(side + OTHER for side in size[1:])), like))
+        expected = [run_network(network, images[0])]
+        images.append(noise((3, size[0], *(side + SIZE_STEP for side in size[1:])), parameter))
         try:
-            expected.append(run(network, images[1]))
+            expected.append(run_network(network, images[1]))
         except (RuntimeError, ValueError):
-            images[1] = noise((3, *size), like)
-            expected.append(run(network, images[1]))
+            images[1] = noise((3, *size), parameter)
+            expected.append(run_network(network, images[1]))
         with warnings.catch_warnings(action="ignore"):
-            whole = suffix == ".onnx" and chosen == "separable"
+            whole_layers = suffix == ".onnx" and engine_name == "separable"
             example = images[1] if 1 in size[1:] else images[0]  # torch.export fixes a side of 1
-            program = traced(with_whole_layers(network) if whole else network, example)
-            told = {**described(network), **(notes or {})}
-            ran = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, told)
-        for image, right in zip(images, expected, strict=True):
-            compare(path, image, right, ran(image), bound)
-    tried = " and ".join("x".join(map(str, image.shape)) for image in images)
+            program = trace_program(with_whole_layers(network) if whole_layers else network, example)
+            metadata = {**program_metadata(network), **(notes or {})}
+            run_file = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, metadata)
+        for image, expected_output in zip(images, expected, strict=True):
+            compare_exported(path, image, expected_output, run_file(image), bound)
+    sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
     return (
         f"free sizes: {free_sizes(program)}",
-        f"run from the file on {tried}: within {allowed(expected, bound):.2g}",
+        f"run from the file on {sizes}: within {allowed_difference(expected, bound):.2g}",
     )
 
 
-def size_of(network: nn.Module, asked: Sequence[int] | None) -> tuple[int, ...]:
-    """Channels and sides, as asked for or as the architecture has them."""
-    found = asked or input_size_of(network)
-    if found is None:
+def size_of(network: nn.Module, input_size: Sequence[int] | None) -> tuple[int, ...]:
+    """`input_size`, or the channels and sides of the architecture."""
+    size = input_size or input_size_of(network)
+    if size is None:
         raise UsageError(
             "C2A005",
             "nothing says how large an image the exported network takes",
             "Pass --input-size, such as 3x224x224.",
         )
-    return tuple(found)
+    return tuple(size)
 
 
 def noise(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -101,16 +101,16 @@ def noise(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return (torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1).to(like)
 
 
-def run(network: Any, image: Tensor) -> Tensor:
+def run_network(network: Any, image: Tensor) -> Tensor:
     """The output of a network that returns one tensor."""
     output = network(image)
     if not isinstance(output, Tensor):
-        found = f"the network returns a {type(output).__name__}, and one tensor is exported"
-        raise CheckpointError("C2A309", found, "Save it as .pt, or export the part that returns one tensor.")
+        reason = f"the network returns a {type(output).__name__}, and one tensor is exported"
+        raise CheckpointError("C2A309", reason, "Save it as .pt, or export the part that returns one tensor.")
     return output
 
 
-def traced(network: nn.Module, image: Tensor) -> ExportedProgram:
+def trace_program(network: nn.Module, image: Tensor) -> ExportedProgram:
     """The program of a network, its batch and sides free wherever the network leaves them so."""
     free = {0: Dim.AUTO, **dict.fromkeys(range(2, image.ndim), Dim.AUTO)}
     try:
@@ -131,22 +131,22 @@ def free_sizes(program: ExportedProgram) -> str:
     return " and ".join(["batch"] * batch + ["sides"] * (bool(sides) and all(sides))) or "none"
 
 
-def described(network: nn.Module) -> dict[str, str]:
+def program_metadata(network: nn.Module) -> dict[str, str]:
     """The metadata of a file: versions, sharpness of the heads, the hash of the original."""
     layers, source = attention_layers(network), provenance_of(network)
     heads: list[Any] = [getattr(each.encoding, "alpha", None) for each in layers.values()]
     alphas = {f"{float(alpha.detach().flatten()[0]):g}" for alpha in heads if isinstance(alpha, Tensor)}
-    told = {"torch": torch.__version__, "attention layers": str(len(layers)), "alpha": ", ".join(sorted(alphas))}
-    return told | ({"source sha256": source.sha256, "read as": source.to_text()} if source else {})
+    metadata = {"torch": torch.__version__, "attention layers": str(len(layers)), "alpha": ", ".join(sorted(alphas))}
+    return metadata | ({"source sha256": source.sha256, "read as": source.to_text()} if source else {})
 
 
 def write_program(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
     """Writes a .pt2 file and loads it back."""
-    with opened(path) as file:
+    with open_for_torch(path) as file:
         torch.export.save(program, file, extra_files={"conv2attn.json": json.dumps(dict(notes), sort_keys=True)})
     with path.open("rb") as file:
         loaded: Any = torch.export.load(file).module()
-    return partial(run, loaded)
+    return partial(run_network, loaded)
 
 
 def why_not_onnx(error: BaseException) -> str:
@@ -161,22 +161,22 @@ def why_not_onnx(error: BaseException) -> str:
 
 def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -> Callable[[Tensor], Tensor]:
     """Writes an .onnx file and opens it in onnxruntime."""
-    needed("onnxscript")
+    optional_library("onnxscript")
     try:
-        own: Any = {OPERATOR: attention_nodes}
-        found = torch.onnx.export(
+        translations: Any = {OPERATOR: attention_nodes}
+        onnx_program = torch.onnx.export(
             program,
             dynamo=True,
             opset_version=OPSET,
             external_data=False,
             verbose=False,
             optimize=False,
-            custom_translation_table=own,
+            custom_translation_table=translations,
         )
-        assert found is not None
-        found.model.metadata_props.update(notes)
-        found.save(str(path), external_data=False)
-        session = opened_session(str(path))
+        assert onnx_program is not None
+        onnx_program.model.metadata_props.update(notes)
+        onnx_program.save(str(path), external_data=False)
+        session = open_session(str(path))
     except OSError:
         raise
     except Exception as error:
@@ -186,25 +186,25 @@ def write_onnx(program: ExportedProgram, path: Path, notes: Mapping[str, str]) -
     return lambda image: torch.from_numpy(session.run(None, {name: image.numpy()})[0])
 
 
-def allowed(expected: Sequence[Tensor], bound: float | None) -> float:
-    """The largest difference that is taken for rounding: the bound, or a number of roundoffs if that is smaller."""
+def allowed_difference(expected: Sequence[Tensor], bound: float | None) -> float:
+    """The largest difference attributed to rounding: the bound, or a number of roundoffs if that is smaller."""
     largest = max(float(each.abs().max()) for each in expected)
-    chosen = ROUNDINGS * torch.finfo(expected[0].dtype).eps / 2 * largest
-    return chosen if bound is None else min(bound, chosen)
+    rounding = ROUNDINGS * torch.finfo(expected[0].dtype).eps / 2 * largest
+    return rounding if bound is None else min(bound, rounding)
 
 
-def compare(path: Path, image: Tensor, right: Tensor, found: Tensor, bound: float | None) -> None:
+def compare_exported(path: Path, image: Tensor, expected: Tensor, output: Tensor, bound: float | None) -> None:
     """Refuses a file whose output is of another shape, or differs by more than rounding can (C2A309)."""
     sides = "x".join(map(str, image.shape))
-    if found.shape != right.shape or found.dtype != right.dtype:
+    if output.shape != expected.shape or output.dtype != expected.dtype:
         raise CheckpointError(
             "C2A309",
-            f"the file gives {tuple(found.shape)} on {sides}, not {tuple(right.shape)}",
+            f"the file gives {tuple(output.shape)} on {sides}, not {tuple(expected.shape)}",
             "Save it as .pt, or with another --engine.",
         )
-    difference = float((found.double() - right.double()).abs().max())
-    if not difference <= allowed([right], bound):
-        limit = allowed([right], bound)
+    difference = float((output.double() - expected.double()).abs().max())
+    if not difference <= allowed_difference([expected], bound):
+        limit = allowed_difference([expected], bound)
         raise CheckpointError(
             "C2A309",
             f"the file differs by {difference:.2g} on {sides}, more than {limit:.2g}",

@@ -33,39 +33,39 @@ class Misfit:
 
     @property
     def size(self) -> int:
-        """How many keys do not fit."""
+        """The number of keys that do not fit."""
         return len(self.missing) + len(self.unexpected) + len(self.shapes)
 
     def to_text(self) -> str:
         """The keys that do not fit, each list cut after its first few."""
         shapes = [f"{key} {'x'.join(map(str, file))} for {'x'.join(map(str, net))}" for key, file, net in self.shapes]
         lists = (("missing", self.missing), ("unexpected", self.unexpected), ("of another shape", shapes))
-        return "; ".join(f"{len(found)} {what}: {listed(found)}" for what, found in lists if found)
+        return "; ".join(f"{len(names)} {problem}: {first_names(names)}" for problem, names in lists if names)
 
 
-def listed(names: tuple[str, ...] | list[str]) -> str:
-    """The first few names, and how many more there are."""
+def first_names(names: tuple[str, ...] | list[str]) -> str:
+    """The first few names, and the number of further ones."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(name[:80] for name in names[:SHOWN]) + more
 
 
 def misfit(network: nn.Module, tensors: Mapping[str, Tensor]) -> Misfit:
-    """How the tensors of a file differ from those of a network, by name and shape; nothing is changed."""
+    """The keys and shapes in which the tensors of a file and of a network differ."""
     return misfit_of({key: tuple(value.shape) for key, value in network.state_dict().items()}, tensors)
 
 
 def misfit_of(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> Misfit:
-    """How the tensors of a file differ from those of a network of which only names and shapes are known."""
-    there = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    """The keys and shapes in which tensors differ from those of a network with these names and shapes."""
+    shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
     return Misfit(
-        tuple(key for key in expected if key not in there),
-        tuple(key for key in there if key not in expected),
-        tuple((key, there[key], expected[key]) for key in expected if key in there and there[key] != expected[key]),
+        tuple(key for key in expected if key not in shapes),
+        tuple(key for key in shapes if key not in expected),
+        tuple((key, shapes[key], expected[key]) for key in expected if key in shapes and shapes[key] != expected[key]),
     )
 
 
-def fill(network: nn.Module, state: State, path: str, name: str) -> tuple[str, ...]:
-    """Copies the tensors into the network, each in the dtype of the file; what was assumed.
+def fill_network(network: nn.Module, state: State, path: str, name: str) -> tuple[str, ...]:
+    """Copies the tensors into the network, each in the dtype of the file; returns the assumptions.
 
     Tied parameters stay tied. Buffers that the file does not have take the dtype of the weights, if they have one.
     Versions of modules that the file does not have are those of the network.
@@ -75,49 +75,49 @@ def fill(network: nn.Module, state: State, path: str, name: str) -> tuple[str, .
             another kind of number (C2A303).
     """
     tensors = state.tensors
-    found = misfit(network, tensors)
-    if not found.fits:
+    difference = misfit(network, tensors)
+    if not difference.fits:
         remedy = "Pass the --arch, and the --arch-args, that these weights are of; inspect lists the keys."
-        raise CheckpointError("C2A304", f"{path} does not fit {name}: {found.to_text()}", remedy)
-    held = network.state_dict(keep_vars=True)
+        raise CheckpointError("C2A304", f"{path} does not fit {name}: {difference.to_text()}", remedy)
+    own_state = network.state_dict(keep_vars=True)
     for key, tensor in tensors.items():
-        if held[key].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
+        if own_state[key].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
             raise CheckpointError(
                 "C2A303",
-                f"{path}: {key!r} is {tensor.dtype}, where {name} has {held[key].dtype}",
+                f"{path}: {key!r} is {tensor.dtype}, where {name} has {own_state[key].dtype}",
                 "Convert it to that dtype, and save it again.",
             )
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(dtypes) == 1:
         network.to(dtype=next(iter(dtypes)))
-        held = network.state_dict(keep_vars=True)
+        own_state = network.state_dict(keep_vars=True)
     for key, tensor in tensors.items():
-        if held[key].dtype != tensor.dtype:
-            held[key].data = held[key].data.to(tensor.dtype)
+        if own_state[key].dtype != tensor.dtype:
+            own_state[key].data = own_state[key].data.to(tensor.dtype)
     loaded: Any = OrderedDict(tensors)
-    loaded._metadata = getattr(held, "_metadata", {}) if state.metadata is None else state.metadata
+    loaded._metadata = getattr(own_state, "_metadata", {}) if state.metadata is None else state.metadata
     try:
         with torch.no_grad():
             network.load_state_dict(loaded, strict=False)
     except Exception as error:
-        told = f"{path} does not fit {name}: load_state_dict raises {type(error).__name__} ({first_line(error)})"
-        raise CheckpointError("C2A304", told, "Pass --arch with the architecture that the weights are of.") from error
-    assumed = [f"{len(found.missing)} counters of batches not stored, left at 0"] if found.missing else []
-    infinite = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
-    return (*assumed, *([f"not finite: {listed(infinite)}"] if infinite else []))
+        reason = f"{path} does not fit {name}: load_state_dict raises {type(error).__name__} ({first_line(error)})"
+        raise CheckpointError("C2A304", reason, "Pass --arch with the architecture that the weights are of.") from error
+    assumed = [f"{len(difference.missing)} counters of batches not stored, left at 0"] if difference.missing else []
+    not_finite = [key for key, tensor in tensors.items() if not tensor.isfinite().all()]
+    return (*assumed, *([f"not finite: {first_names(not_finite)}"] if not_finite else []))
 
 
-def differing_classes(found: Misfit) -> tuple[int, int] | None:
+def differing_classes(difference: Misfit) -> tuple[int, int] | None:
     """The numbers of classes (file's, network's), where shapes differ in one way only and nothing else is wrong."""
-    if found.unexpected or any(not key.endswith(COUNTER) for key in found.missing) or not found.shapes:
+    if difference.unexpected or any(not key.endswith(COUNTER) for key in difference.missing) or not difference.shapes:
         return None
     pairs = {
-        (ours, theirs)
-        for _, file, network in found.shapes
-        for ours, theirs in zip(file, network, strict=False)
-        if ours != theirs
+        (file_size, network_size)
+        for _, file, network in difference.shapes
+        for file_size, network_size in zip(file, network, strict=False)
+        if file_size != network_size
     }
-    same_rank = all(len(file) == len(network) for _, file, network in found.shapes)
+    same_rank = all(len(file) == len(network) for _, file, network in difference.shapes)
     return next(iter(pairs)) if len(pairs) == 1 and same_rank else None
 
 
@@ -132,7 +132,7 @@ def fill_by_transformers(
         CheckpointError: weights are missing, left over, or of another shape (C2A304).
     """
     try:
-        model, told = type(network).from_pretrained(
+        model, loading_info = type(network).from_pretrained(
             None, config=network.config, state_dict=dict(tensors), output_loading_info=True
         )
     except (RuntimeError, ValueError, OSError, KeyError, TypeError) as error:
@@ -141,13 +141,15 @@ def fill_by_transformers(
             f"{path} does not fit {name} ({str(error).splitlines()[0]})",
             "Pass --arch with the architecture that the weights are of.",
         ) from error
-    pooler = sorted(key for key in told["missing_keys"] if key.startswith(UNREAD))
+    pooler = sorted(key for key in loading_info["missing_keys"] if key.startswith(UNREAD))
     lists = {
-        "missing": sorted(key for key in told["missing_keys"] if not key.startswith(UNREAD)),
-        "unexpected": sorted(told["unexpected_keys"]),
-        "of another shape": sorted(str(each) for each in told["mismatched_keys"]),
+        "missing": sorted(key for key in loading_info["missing_keys"] if not key.startswith(UNREAD)),
+        "unexpected": sorted(loading_info["unexpected_keys"]),
+        "of another shape": sorted(str(each) for each in loading_info["mismatched_keys"]),
     }
     if any(lists.values()):
-        found = "; ".join(f"{len(keys)} {what}: {listed(keys)}" for what, keys in lists.items() if keys)
-        raise CheckpointError("C2A304", f"{path} does not fit {name}: {found}", "Pass the state dict of such a model.")
-    return model, (f"the pooler is not stored and has fresh weights ({listed(pooler)})",) if pooler else ()
+        problems = "; ".join(f"{len(keys)} {problem}: {first_names(keys)}" for problem, keys in lists.items() if keys)
+        raise CheckpointError(
+            "C2A304", f"{path} does not fit {name}: {problems}", "Pass the state dict of such a model."
+        )
+    return model, (f"the pooler is not stored and has fresh weights ({first_names(pooler)})",) if pooler else ()

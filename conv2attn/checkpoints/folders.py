@@ -25,7 +25,7 @@ def read_json(path: Path) -> dict[str, Any]:
                 f"{path} has {path.stat().st_size:,} bytes, more than {LARGEST_TEXT:,}",
                 "Pass the folder of a model, whose JSON files are small.",
             )
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except FileNotFoundError:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
     except OSError as error:
@@ -34,9 +34,9 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError("C2A303", f"{path} is not JSON ({error})", "Download it again.") from error
-    if not isinstance(found, dict):
-        raise CheckpointError("C2A303", f"{path} holds a {type(found).__name__}, not an object", "Download it again.")
-    return found
+    if not isinstance(content, dict):
+        raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not an object", "Download it again.")
+    return content
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -45,16 +45,20 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         CheckpointError: there is none (C2A301), or an index names a file that is not in the folder (C2A303).
     """
-    if whole := next((folder / name for name in WEIGHTS if (folder / name).is_file()), None):
-        return [whole]
+    if single_file := next((folder / name for name in WEIGHTS if (folder / name).is_file()), None):
+        return [single_file]
     index = next((folder / name for name in INDEXES if (folder / name).is_file()), None)
     if index is None:
-        found = f"{folder} is a folder without {' or '.join(WEIGHTS[:2])}"
-        raise CheckpointError("C2A301", found, "Pass the file of weights in it.")
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places or not all(isinstance(each, str) for each in places.values()):
+        reason = f"{folder} is a folder without {' or '.join(WEIGHTS[:2])}"
+        raise CheckpointError("C2A301", reason, "Pass the file of weights in it.")
+    weight_map = read_json(index).get("weight_map")
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(each, str) for each in weight_map.values())
+    ):
         raise CheckpointError("C2A303", f"{index} has no weight_map of file names", "Download it again.")
-    names = sorted(set(places.values()))
+    names = sorted(set(weight_map.values()))
     if outside := [name for name in names if Path(name).name != name]:
         raise CheckpointError(
             "C2A303", f"{index} names {outside[0]!r}, which is not in its folder", "Download the whole folder again."

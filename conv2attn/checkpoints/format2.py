@@ -16,38 +16,38 @@ def upgraded(content: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
     Raises:
         KeyError, TypeError, ValueError: they are not whole.
     """
-    held, renamed = dict(tensors), dict[str, str]()
-    layers = {name: upgraded_layer(name, plan, held, renamed) for name, plan in content["layers"].items()}
+    state, renamed = dict(tensors), dict[str, str]()
+    layers = {name: upgraded_layer(name, plan, state, renamed) for name, plan in content["layers"].items()}
     calls = {}
-    for owner, told in content.get("calls", {}).get("owners", {}).items():
-        names = [f"{owner}.{CALLS}.{number}".lstrip(".") for number in range(len(told["layers"]))]
-        plans = [upgraded_layer(*each, held, renamed) for each in zip(names, told["layers"], strict=True)]
-        calls[owner] = {**told, "layers": plans}
+    for owner, owner_calls in content.get("calls", {}).get("owners", {}).items():
+        names = [f"{owner}.{CALLS}.{number}".lstrip(".") for number in range(len(owner_calls["layers"]))]
+        plans = [upgraded_layer(*each, state, renamed) for each in zip(names, owner_calls["layers"], strict=True)]
+        calls[owner] = {**owner_calls, "layers": plans}
     frozen = [renamed.get(name, name) for name in content.get("frozen", ())]
     tied = [[renamed.get(name, name) for name in names] for names in content.get("tied", ())]
-    there = {"source": None, **content, "layers": layers, "calls": calls, "tied": tied}
-    return {**there, "frozen": [name for name in frozen if name in held]}, held
+    plan = {"source": None, **content, "layers": layers, "calls": calls, "tied": tied}
+    return {**plan, "frozen": [name for name in frozen if name in state]}, state
 
 
-def upgraded_layer(name: str, plan: Mapping[str, Any], held: dict[str, Tensor], renamed: dict[str, str]) -> Any:
-    """The plan of a layer, whose tensors in `held` are renamed, or moved into the plan where they do not train."""
+def upgraded_layer(name: str, plan: Mapping[str, Any], state: dict[str, Tensor], renamed: dict[str, str]) -> Any:
+    """The plan of a layer, whose tensors in `state` are renamed, or moved into the plan where they do not train."""
     prefix = f"{name}." if name else ""
-    new = {"content_linear": False, **plan, "kernel_size": None, "transposed": False, "fixed": {}}
-    centers = held.get(f"{prefix}encoding.center")
-    if centers is not None and not new.pop("trained_positions"):
-        values = {key: held.pop(f"{prefix}encoding.{key}").tolist() for key in ("center", "alpha")}
-        new["fixed"] = {"dtype": str(centers.dtype).removeprefix("torch."), **values}
+    layer_plan = {"content_linear": False, **plan, "kernel_size": None, "transposed": False, "fixed": {}}
+    centers = state.get(f"{prefix}encoding.center")
+    if centers is not None and not layer_plan.pop("trained_positions"):
+        values = {key: state.pop(f"{prefix}encoding.{key}").tolist() for key in ("center", "alpha")}
+        layer_plan["fixed"] = {"dtype": str(centers.dtype).removeprefix("torch."), **values}
     kernel = None if centers is None else kernel_of(centers.tolist())
     if kernel and plan["value"] != plan["output"]:
-        old = prefix + ("value" if plan["value"] else "output")
-        held[f"{prefix}weight"], renamed[old] = held.pop(old).unflatten(-1, kernel), f"{prefix}weight"
-        new |= {
+        old_name = prefix + ("value" if plan["value"] else "output")
+        state[f"{prefix}weight"], renamed[old_name] = state.pop(old_name).unflatten(-1, kernel), f"{prefix}weight"
+        layer_plan |= {
             "value": False,
             "output": False,
             "kernel_size": list(kernel),
             "d_head": min(plan["d_in"], plan["d_out"]),
         }
-    return new
+    return layer_plan
 
 
 def kernel_of(centers: list[list[float]]) -> tuple[int, ...] | None:

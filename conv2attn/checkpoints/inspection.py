@@ -12,11 +12,11 @@ from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import Kind
 from conv2attn.checkpoints.onnx_models import onnx_operators, onnx_tensors
 from conv2attn.checkpoints.pickled import DATA, code_in
-from conv2attn.checkpoints.plans import recognise
-from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
-from conv2attn.checkpoints.programs import parts
-from conv2attn.checkpoints.registries import candidates, hinted
-from conv2attn.checkpoints.states import State, readings, state_in
+from conv2attn.checkpoints.plans import recognise_plan
+from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, open_file
+from conv2attn.checkpoints.programs import program_parts
+from conv2attn.checkpoints.registries import fitting_models, hinted_names
+from conv2attn.checkpoints.states import State, prefix_readings, state_in
 from conv2attn.errors import CheckpointError
 from conv2attn.models.zoo import published, resnet
 from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted
@@ -41,15 +41,15 @@ class Inspection(Report):
 
     def facts(self) -> list[str]:
         """One line per fact."""
-        numbers = sum(product(shape) for _, shape, _ in self.tensors)
+        numbers = sum(number_count(shape) for _, shape, _ in self.tensors)
         dtypes = ", ".join(sorted(Counter(dtype for *_, dtype in self.tensors)))
         lines = [f"{self.path}: {self.kind}, {bytes_for_people(self.size)}, sha256 {self.sha256}"]
         if self.tensors:
             program = self.kind in [each.words for each in PROGRAM_READERS]
             unknown = "the program itself" if program else "not recognised; name it with --arch"
-            found = " or ".join(self.architectures) or unknown
+            names = " or ".join(self.architectures) or unknown
             lines += [
-                f"architecture: {found}",
+                f"architecture: {names}",
                 f"{counted(len(self.tensors), 'tensor')}, {numbers:,} numbers ({dtypes})",
             ]
         return [*lines, *(f"assumed: {line}" for line in self.assumed), *(f"finding: {line}" for line in self.findings)]
@@ -60,25 +60,25 @@ class Inspection(Report):
 
     def document(self, verbose: bool = False) -> Document:
         """The facts, and with `verbose` a table of the tensors."""
-        first, *rest = self.facts()
+        first, *other_facts = self.facts()
         table = [Table(HEADER, self.rows())] if self.tensors and verbose else []
-        more = ["each tensor: -v"] if self.tensors and not verbose else []
-        return Document((first,), (Notes((*rest, *more)), *table))
+        hint = ["each tensor: -v"] if self.tensors and not verbose else []
+        return Document((first,), (Notes((*other_facts, *hint)), *table))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {**asdict(self), "schema": SCHEMA}
 
 
-def product(shape: tuple[int, ...]) -> int:
-    """How many numbers a shape holds."""
+def number_count(shape: tuple[int, ...]) -> int:
+    """The number of elements of a tensor of this shape."""
     count = 1
     for side in shape:
         count *= side
     return count
 
 
-def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
+def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
     """Inspects a file or folder; nothing in it is executed, and no network is built but on the meta device.
 
     Raises:
@@ -87,70 +87,70 @@ def inspected(path: Path, limit: int = LARGEST_FILE) -> Inspection:
     if path.is_dir():
         kind, size = kinds.FOLDER, sum(each.stat().st_size for each in path.iterdir() if each.is_file())
     else:
-        with opened(path) as file:
+        with open_file(path) as file:
             kind, size = inspect(path, file, limit), path.stat().st_size
-    about = (str(path), kind.words, size, sha256(path))
+    facts = (str(path), kind.words, size, sha256(path))
     if kind in PROGRAM_READERS:
-        return Inspection(*about, (), (), *of_program(path, kind))
+        return Inspection(*facts, (), (), *program_findings(path, kind))
     if kind not in (*WEIGHTS, kinds.FOLDER):
-        return Inspection(*about, (), (), (f"not read as a network. {kind.way_out}",), ())
+        return Inspection(*facts, (), (), (f"not read as a network. {kind.way_out}",), ())
     if kind is kinds.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
-        told = f"its pickle names {counted(len(code), 'global')} of code, and nothing was run: {', '.join(code)}"
-        return Inspection(*about, (), (), (told,), ())
+        finding = f"its pickle names {counted(len(code), 'global')} of code, and nothing was run: {', '.join(code)}"
+        return Inspection(*facts, (), (), (finding,), ())
     try:
-        held = contents_of(path, limit)
-        saved, state = recognise(held), state_in(held.content)
+        contents = contents_of(path, limit)
+        saved, state = recognise_plan(contents), state_in(contents.content)
     except CheckpointError as error:
         if error.code != "C2A303":
             raise
-        return Inspection(*about, (), (), (error.found,), ())
+        return Inspection(*facts, (), (), (error.found,), ())
     if saved is not None:
-        plan, kept = saved[0], State(saved[1])
+        plan, saved_state = saved[0], State(saved[1])
         assumed = [f"written by conv2attn, {counted(len(plan.layers), 'attention layer')}"]
         assumed += ["its certificate was refuted"] if plan.refuted else []
-        return Inspection(*about, (plan.name,), tuple(assumed), infinite(kept), listed(kept))
+        return Inspection(*facts, (plan.name,), tuple(assumed), infinite_tensors(saved_state), tensor_rows(saved_state))
     if state is None:
-        return Inspection(*about, (), (), ("no state dict is in it, by itself or under a known key",), ())
-    names, read = architectures_of(state, path, held.config)
-    return Inspection(*about, names, read.assumed, infinite(read), listed(read))
+        return Inspection(*facts, (), (), ("no state dict is in it, by itself or under a known key",), ())
+    names, read_state = architectures_of(state, path, contents.config)
+    return Inspection(*facts, names, read_state.assumed, infinite_tensors(read_state), tensor_rows(read_state))
 
 
-def of_program(path: Path, kind: Kind) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...], str], ...]]:
+def program_findings(path: Path, kind: Kind) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...], str], ...]]:
     """The operators of a program, most frequent first, in one finding, and its tensors; nothing of it runs."""
     if kind is kinds.ONNX:
         names, tensors = onnx_operators(path), onnx_tensors(path)
     else:
-        _, names, tensors = parts(path)
+        _, names, tensors = program_parts(path)
     listing = ", ".join(f"{count} {name}" for name, count in Counter(names).most_common())
-    return (f"computes {counted(len(names), 'operation')}: {listing}",), listed(State(tensors))
+    return (f"computes {counted(len(names), 'operation')}: {listing}",), tensor_rows(State(tensors))
 
 
 def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, ...], State]:
-    """The architectures that the tensors fit, the one that the file's name speaks for first, and how they were read."""
+    """The architectures that the tensors fit, those hinted by the file's name first, and the state as read."""
     if config is not None:
         return (str(config.get("model_type") or config.get("architecture")),), state
-    for reading in readings(state):
-        if authors := published.recognise_published(reading.tensors):
-            return (authors.name,), State(reading.tensors, (*reading.assumed, published.READ_AS))
+    for reading in prefix_readings(state):
+        if published_plan := published.recognise_published(reading.tensors):
+            return (published_plan.name,), State(reading.tensors, (*reading.assumed, published.READ_AS))
         if plan := resnet.recognise_resnet(reading.tensors):
-            names, told = (plan.name, *plan.twins), f"{plan.read_as}, from keys and shapes alone"
-            return ranked(names, path), State(reading.tensors, (*reading.assumed, told))
-    found, whole = candidates([each.tensors for each in readings(state)], path)
-    assumed = () if whole else ("the name of the file speaks for it, and no other model was tried",)
-    return ranked([each.name for each in found], path), State(state.tensors, (*state.assumed, *assumed))
+            names, assumption = (plan.name, *plan.twins), f"{plan.read_as}, from keys and shapes alone"
+            return ranked(names, path), State(reading.tensors, (*reading.assumed, assumption))
+    fitting, all_tried = fitting_models([each.tensors for each in prefix_readings(state)], path)
+    assumed = () if all_tried else ("the name of the file speaks for it, and no other model was tried",)
+    return ranked([each.name for each in fitting], path), State(state.tensors, (*state.assumed, *assumed))
 
 
 def ranked(names: Sequence[str], path: Path) -> tuple[str, ...]:
-    """Names of architectures, those that the file's name speaks for first."""
-    return tuple(dict.fromkeys((*hinted(names, path), *names)))
+    """Names of architectures, those hinted by the file's name first."""
+    return tuple(dict.fromkeys((*hinted_names(names, path), *names)))
 
 
-def infinite(state: State) -> tuple[str, ...]:
-    """Which tensors are not finite, one sentence per tensor."""
+def infinite_tensors(state: State) -> tuple[str, ...]:
+    """One sentence per tensor that is not finite."""
     return tuple(f"{key} is not finite" for key, tensor in state.tensors.items() if not tensor.isfinite().all())
 
 
-def listed(state: State) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+def tensor_rows(state: State) -> tuple[tuple[str, tuple[int, ...], str], ...]:
     """Name, shape and dtype of each tensor."""
     return tuple(
         (key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for key, tensor in state.tensors.items()

@@ -70,7 +70,7 @@ TEXT = kind("text file", "Pass a file of weights.")
 UNKNOWN = kind("file of no kind that is known here", STATE_DICT)
 
 
-def kind_of(file: IO[bytes], size: int) -> Kind:
+def kind_of_file(file: IO[bytes], size: int) -> Kind:
     """The kind of an open file of `size` bytes. Only its head, or its list of entries, is read.
 
     Raises:
@@ -131,4 +131,4 @@ def kind_of_path(path: Path) -> Kind:
     if path.is_dir():
         return FOLDER
     with path.open("rb") as file:
-        return kind_of(file, path.stat().st_size)
+        return kind_of_file(file, path.stat().st_size)

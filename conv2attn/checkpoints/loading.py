@@ -1,4 +1,4 @@
-"""From a file to the network in it: what the file says, what the caller says, and what is left to be assumed."""
+"""From a file to the network in it, by its contents, the caller's options, and recorded assumptions."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -11,19 +11,26 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.checkpoints import kinds, plans
-from conv2attn.checkpoints.architectures import Architecture, architecture, of_config
+from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture
 from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
-from conv2attn.checkpoints.fitting import Misfit, differing_classes, fill, fill_by_transformers, listed, misfit
+from conv2attn.checkpoints.fitting import (
+    Misfit,
+    differing_classes,
+    fill_by_transformers,
+    fill_network,
+    first_names,
+    misfit,
+)
 from conv2attn.checkpoints.preflight import LARGEST_FILE
-from conv2attn.checkpoints.registries import candidates, hinted, installed, own_name
-from conv2attn.checkpoints.states import State, readings, state_in
+from conv2attn.checkpoints.registries import fitting_models, hinted_names, installed_registries, own_name
+from conv2attn.checkpoints.states import State, prefix_readings, state_in
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import Provenance, input_size_of, provenance_of, with_provenance
 from conv2attn.models.zoo import published, resnet
 from conv2attn.verdicts import Strength, Verdict
 
 MOST_TRIED = 3
-"""Architectures that fit the same weights and are compared; a certificate takes seconds to minutes."""
+"""Largest number of architectures that are certified against each other; one takes seconds to minutes."""
 NAME_IT = "Pass --arch torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
 
 
@@ -68,97 +75,117 @@ def load(
         raise UsageError("C2A004", "arch and model both say what network the weights are of", "Pass one.")
     if arch_args and (arch is None or ":" not in arch):
         raise UsageError("C2A004", "arguments are given without an architecture that takes them", NAME_IT)
-    built = architecture(arch, arch_args) if arch is not None and ":" in arch else None
-    held = contents_of(Path(path), max_size, allow, trust_pickle)
-    if held.network is not None and (held.kind not in WEIGHTS or (built is None and model is None)):
-        name = type(held.network).__name__ if held.kind in WEIGHTS else f"the {held.kind.words}"
-        return with_provenance(held.network, provenance(held, name, held.assumed)).eval()
-    if saved := plans.recognise(held):
-        return plans.rebuild(*saved, held.path, built, model, arch).eval()
-    state = state_in(held.network.state_dict() if held.network is not None else held.content)
+    architecture_argument = architecture(arch, arch_args) if arch is not None and ":" in arch else None
+    contents = contents_of(Path(path), max_size, allow, trust_pickle)
+    if contents.network is not None and (
+        contents.kind not in WEIGHTS or (architecture_argument is None and model is None)
+    ):
+        name = type(contents.network).__name__ if contents.kind in WEIGHTS else f"the {contents.kind.words}"
+        return with_provenance(contents.network, contents_provenance(contents, name, contents.assumed)).eval()
+    if saved_plan := plans.recognise_plan(contents):
+        return plans.rebuild(*saved_plan, contents.path, architecture_argument, model, arch).eval()
+    state = state_in(contents.network.state_dict() if contents.network is not None else contents.content)
     if state is None:
         raise CheckpointError(
             "C2A303",
             f"{path} holds a dict, but not one of names and tensors",
             kinds.SAVE_STATE,
         )
-    state = replace(state, assumed=(*held.assumed, *state.assumed))
+    state = replace(state, assumed=(*contents.assumed, *state.assumed))
     if model is not None:
-        built = Architecture(type(model).__name__, lambda: deepcopy(model))
-    if built is None and held.config is not None:
-        built = of_folder(held)
-    network = fitted(built, state, held) if built else recognised(state, held, arch)
+        architecture_argument = Architecture(type(model).__name__, lambda: deepcopy(model))
+    if architecture_argument is None and contents.config is not None:
+        architecture_argument = folder_architecture(contents)
+    network = (
+        fitted_network(architecture_argument, state, contents)
+        if architecture_argument
+        else recognised_network(state, contents, arch)
+    )
     return network.eval()
 
 
-def of_folder(held: Contents) -> Architecture:
+def folder_architecture(contents: Contents) -> Architecture:
     """The architecture that a folder's config.json names, for transformers or timm."""
-    config = dict(held.config or {})
+    config = dict(contents.config or {})
     if "model_type" not in config and isinstance(config.get("architecture"), str):
         return architecture(f"timm:{config['architecture']}", config.get("model_args"))
-    return of_config(f"transformers:{held.path}", config, held.path)
+    return configured_architecture(f"transformers:{contents.path}", config, contents.path)
 
 
-def recognised(state: State, held: Contents, arch: str | None) -> nn.Module:
+def recognised_network(state: State, contents: Contents, arch: str | None) -> nn.Module:
     """The network that the keys and shapes of a state dict are of, found here or in the installed registries.
 
     Raises:
         CheckpointError: there is none, or more than one that are different maps and between which the file's name does
             not decide, or not `arch` (C2A304).
     """
-    for reading in readings(state) if arch is None else ():
-        if authors := published.recognise_published(reading.tensors):
+    for reading in prefix_readings(state) if arch is None else ():
+        if published_plan := published.recognise_published(reading.tensors):
             assumed = (*reading.assumed, f"{published.READ_AS}, from keys and shapes alone")
-            about = provenance(held, authors.name, assumed, input_size=authors.input_size)
-            return with_provenance(published.build_published(reading.tensors, authors), about)
+            source = contents_provenance(contents, published_plan.name, assumed, input_size=published_plan.input_size)
+            return with_provenance(published.build_published(reading.tensors, published_plan), source)
     plan = plain_resnet(state)
-    fitting, whole = ([], True) if plan else candidates([each.tensors for each in readings(state)], held.path, arch)
-    found = {each.name: each for each in fitting}
-    names = [plan[0].name, *plan[0].twins] if plan else list(found)
+    fitting, all_tried = (
+        ([], True) if plan else fitting_models([each.tensors for each in prefix_readings(state)], contents.path, arch)
+    )
+    fitting_by_name = {each.name: each for each in fitting}
+    names = [plan[0].name, *plan[0].twins] if plan else list(fitting_by_name)
     if not names:
         searched = " and ".join(
-            ["a ResNet with torchvision's keys", *(f"the models of {each}" for each in installed())]
+            ["a ResNet with torchvision's keys", *(f"the models of {each}" for each in installed_registries())]
         )
         keys = ", ".join(repr(key)[:60] for key in list(state.tensors)[:5])
-        raise CheckpointError("C2A304", f"{held.path} begins with the keys {keys}, and is none of {searched}", NAME_IT)
-    named = [each for each in names if arch in (None, own_name(each))]
-    if not named:
         raise CheckpointError(
-            "C2A304", f"{held.path} holds {' or '.join(names)}, not {arch}", f"Pass --arch {names[0]}."
+            "C2A304", f"{contents.path} begins with the keys {keys}, and is none of {searched}", NAME_IT
         )
-    chosen = named if len(named) == 1 else hinted(named, held.path)
-    one_map = len(chosen) != 1 and not plan and are_one_map([found[each] for each in named], state, held)
+    matching = [each for each in names if arch in (None, own_name(each))]
+    if not matching:
+        raise CheckpointError(
+            "C2A304", f"{contents.path} holds {' or '.join(names)}, not {arch}", f"Pass --arch {names[0]}."
+        )
+    chosen = matching if len(matching) == 1 else hinted_names(matching, contents.path)
+    one_map = (
+        len(chosen) != 1 and not plan and are_one_map([fitting_by_name[each] for each in matching], state, contents)
+    )
     if one_map:
-        chosen = named[:1]
+        chosen = matching[:1]
     if len(chosen) != 1:
-        fit = f"the weights in {held.path} fit {len(names)} models: {', '.join(names)}"
+        fit = f"the weights in {contents.path} fit {len(names)} models: {', '.join(names)}"
         raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
     others = [each for each in names if each != chosen[0]]
-    also = f"{listed(others)} {'fits' if len(others) == 1 else 'fit'} too" if others else "no other model was tried"
-    by = f"--arch {arch}" if arch else "the file's name"
-    how = "from keys and shapes alone" if whole and (one_map or not others) else f"by {by} ({also})"
-    how += f" ({listed(others)}: certified to be the same map)" if one_map else ""
+    alternatives = (
+        f"{first_names(others)} {'fits' if len(others) == 1 else 'fit'} too" if others else "no other model was tried"
+    )
+    reason = f"--arch {arch}" if arch else "the file's name"
+    explanation = (
+        "from keys and shapes alone" if all_tried and (one_map or not others) else f"by {reason} ({alternatives})"
+    )
+    explanation += f" ({first_names(others)}: certified to be the same map)" if one_map else ""
     if plan and chosen[0] == plan[0].name:
-        return of_resnet(*plan, held, how)
-    told = f"architecture {chosen[0]} {how}"
-    return fitted(found.get(chosen[0]) or architecture(chosen[0]), replace(state, assumed=(*state.assumed, told)), held)
+        return resnet_with_state(*plan, contents, explanation)
+    assumption = f"architecture {chosen[0]} {explanation}"
+    return fitted_network(
+        fitting_by_name.get(chosen[0]) or architecture(chosen[0]),
+        replace(state, assumed=(*state.assumed, assumption)),
+        contents,
+    )
 
 
-def are_one_map(built: Sequence[Architecture], state: State, held: Contents) -> bool:
-    """Whether several architectures compute the same map with these weights, proved; few are tried."""
+def are_one_map(architectures: Sequence[Architecture], state: State, contents: Contents) -> bool:
+    """Whether a few architectures are proved to compute the same map with these weights."""
     from conv2attn.equivalence import certify
 
-    if len(built) > MOST_TRIED:
+    if len(architectures) > MOST_TRIED:
         return False
-    first, *others = [fitted(each, state, held) for each in built]
+    first, *others = [fitted_network(each, state, contents) for each in architectures]
     size = input_size_of(first)
     try:
         if size is not None and not all(agree_on_an_image(first, other, size) for other in others):
             return False
-        found = [certify(first, other, input_size=size) for other in others]
+        certificates = [certify(first, other, input_size=size) for other in others]
     except Conv2AttnError:
         return False
-    return all((each.verdict, each.strength) == (Verdict.HOLDS, Strength.PROVED) for each in found)
+    return all((each.verdict, each.strength) == (Verdict.HOLDS, Strength.PROVED) for each in certificates)
 
 
 def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) -> bool:
@@ -173,13 +200,13 @@ def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) 
 
 def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:
     """The plan of a ResNet with torchvision's keys, and the state as it was read for it."""
-    for reading in readings(state):
+    for reading in prefix_readings(state):
         if plan := resnet.recognise_resnet(reading.tensors):
             return plan, reading
     return None
 
 
-def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents, how: str) -> nn.Module:
+def resnet_with_state(plan: resnet.ResNetPlan, state: State, contents: Contents, explanation: str) -> nn.Module:
     """The plan's network with the file's own tensors: same bits, same dtype, no memory shared with another."""
     with torch.device("meta"):
         network = resnet.build_resnet(plan)
@@ -191,41 +218,45 @@ def of_resnet(plan: resnet.ResNetPlan, state: State, held: Contents, how: str) -
                 "Save the weights as floating-point numbers.",
             )
     network.load_state_dict({key: tensor.clone() for key, tensor in state.tensors.items()}, strict=True, assign=True)
-    assumed = (*state.assumed, f"{plan.read_as}, {how}")
-    return with_provenance(network, provenance(held, plan.name, assumed, input_size=plan.input_size))
+    assumed = (*state.assumed, f"{plan.read_as}, {explanation}")
+    return with_provenance(network, contents_provenance(contents, plan.name, assumed, input_size=plan.input_size))
 
 
-def fitted(built: Architecture, state: State, held: Contents) -> nn.Module:
+def fitted_network(base: Architecture, state: State, contents: Contents) -> nn.Module:
     """The network of an architecture with the tensors of the file, under the prefix that fits best."""
-    network = built.build()
-    tried = [(reading, misfit(network, reading.tensors)) for reading in readings(state)]
-    reading, found = min(tried, key=lambda each: (not each[1].fits, each[1].size))
+    network = base.build()
+    misfits = [(reading, misfit(network, reading.tensors)) for reading in prefix_readings(state)]
+    reading, difference = min(misfits, key=lambda each: (not each[1].fits, each[1].size))
     assumed: tuple[str, ...] = ()
-    if not found.fits and (adapted := with_own_classes(built, found)):
-        built, told = adapted
-        network, assumed = built.build(), (told,)
-    if built.config is not None and not misfit(network, reading.tensors).fits:
-        network, more = fill_by_transformers(network, state.tensors, str(held.path), built.name)
-        assumed, reading = (*assumed, *more), state
+    if not difference.fits and (adapted := with_own_classes(base, difference)):
+        base, assumption = adapted
+        network, assumed = base.build(), (assumption,)
+    if base.config is not None and not misfit(network, reading.tensors).fits:
+        network, assumptions = fill_by_transformers(network, state.tensors, str(contents.path), base.name)
+        assumed, reading = (*assumed, *assumptions), state
     else:
-        assumed = (*assumed, *fill(network, reading, str(held.path), built.name))
-    about = {"arguments": built.arguments, "config": built.config, **built.described(network)}
-    return with_provenance(network, provenance(held, built.name, (*reading.assumed, *assumed), **about))
+        assumed = (*assumed, *fill_network(network, reading, str(contents.path), base.name))
+    source = {"arguments": base.arguments, "config": base.config, **base.describe(network)}
+    return with_provenance(network, contents_provenance(contents, base.name, (*reading.assumed, *assumed), **source))
 
 
-def with_own_classes(built: Architecture, found: Misfit) -> tuple[Architecture, str] | None:
+def with_own_classes(base: Architecture, difference: Misfit) -> tuple[Architecture, str] | None:
     """The architecture with the file's number of outputs, where only that differs, and the sentence that says so."""
-    classes = differing_classes(found)
-    adapted = built.with_classes(classes[0]) if classes else None
+    classes = differing_classes(difference)
+    adapted = base.with_classes(classes[0]) if classes else None
     if adapted is None or classes is None:
         return None
-    return adapted, f"{built.classes}={classes[0]}, from the shape of {found.shapes[0][0]}"
+    return adapted, f"{base.classes}={classes[0]}, from the shape of {difference.shapes[0][0]}"
 
 
-def provenance(held: Contents, name: str, assumed: tuple[str, ...], **about: Any) -> Provenance:
-    """The record of what was read and assumed."""
-    words = held.kind.words if held.kind is kinds.FOLDER or held.network else f"state dict in a {held.kind.words}"
-    return Provenance(str(held.path), words, name, assumed, held.sha256, **about)
+def contents_provenance(contents: Contents, name: str, assumed: tuple[str, ...], **details: Any) -> Provenance:
+    """The provenance of a network built from these contents."""
+    words = (
+        contents.kind.words
+        if contents.kind is kinds.FOLDER or contents.network
+        else f"state dict in a {contents.kind.words}"
+    )
+    return Provenance(str(contents.path), words, name, assumed, contents.sha256, **details)
 
 
 __all__ = ["load", "provenance_of"]

@@ -14,7 +14,7 @@ from conv2attn.errors import CheckpointError, UsageError
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
-def needed(library: str) -> Any:
+def optional_library(library: str) -> Any:
     """A library for ONNX files.
 
     Raises:
@@ -27,9 +27,9 @@ def needed(library: str) -> Any:
         raise UsageError("C2A003", f"{library} is not installed", remedy) from error
 
 
-def opened_session(model: str | bytes) -> Any:
+def open_session(model: str | bytes) -> Any:
     """A session of onnxruntime on the CPU, of a file or its bytes, which says errors and no warnings."""
-    runtime = needed("onnxruntime")
+    runtime = optional_library("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -46,12 +46,12 @@ class OnnxNetwork(nn.Module):
     def __init__(self, model: bytes):
         super().__init__()
         self.model = model
-        self.session = opened_session(model)
+        self.session = open_session(model)
 
     def forward(self, image: Tensor) -> Tensor:
         """The first output on an image (batch, channels, *sides)."""
-        (given, *_), (asked, *_) = self.session.get_inputs(), self.session.get_outputs()
-        (output,) = self.session.run([asked.name], {given.name: image.detach().cpu().numpy()})
+        (input_node, *_), (output_node, *_) = self.session.get_inputs(), self.session.get_outputs()
+        (output,) = self.session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
         return torch.from_numpy(output).to(image.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "OnnxNetwork":
@@ -66,41 +66,41 @@ def read_onnx(path: Path) -> OnnxNetwork:
             onnxruntime refuses it (C2A303).
         UsageError: onnx or onnxruntime is not installed (C2A003).
     """
-    model = parsed(path)
+    model = parse_model(path)
     weights = {each.name for each in model.graph.initializer}
     inputs = [each.name for each in model.graph.input if each.name not in weights]
     if len(inputs) != 1 or len(model.graph.output) != 1:
-        found = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs"
-        raise CheckpointError("C2A303", found, "Export a network of one image and one tensor.")
+        reason = f"{path} takes {len(inputs)} inputs and gives {len(model.graph.output)} outputs"
+        raise CheckpointError("C2A303", reason, "Export a network of one image and one tensor.")
     try:
         return OnnxNetwork(path.read_bytes())
     except UsageError:
         raise
     except Exception as error:
-        told = f"{path}: onnxruntime refuses it ({str(error).splitlines()[0][:120]})"
-        raise CheckpointError("C2A303", told, "Export the network again.") from error
+        refusal = f"{path}: onnxruntime refuses it ({str(error).splitlines()[0][:120]})"
+        raise CheckpointError("C2A303", refusal, "Export the network again.") from error
 
 
 def onnx_tensors(path: Path) -> dict[str, Tensor]:
     """The weights of an .onnx file by name."""
-    held: Mapping[str, np.ndarray[Any, Any]] = {
-        each.name: needed("onnx.numpy_helper").to_array(each) for each in parsed(path).graph.initializer
+    arrays: Mapping[str, np.ndarray[Any, Any]] = {
+        each.name: optional_library("onnx.numpy_helper").to_array(each) for each in parse_model(path).graph.initializer
     }
-    return {name: torch.from_numpy(np.array(each)) for name, each in held.items() if each.dtype.kind in "fiub"}
+    return {name: torch.from_numpy(np.array(each)) for name, each in arrays.items() if each.dtype.kind in "fiub"}
 
 
 def onnx_operators(path: Path) -> list[str]:
     """The operators of an .onnx file, one for each node."""
-    return [node.op_type for node in parsed(path).graph.node]
+    return [node.op_type for node in parse_model(path).graph.node]
 
 
-def parsed(path: Path) -> Any:
+def parse_model(path: Path) -> Any:
     """The model in a file; no other file is read.
 
     Raises:
         CheckpointError: it is damaged (C2A302), keeps weights in other files, or has operators of others (C2A303).
     """
-    onnx = needed("onnx")
+    onnx = optional_library("onnx")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
@@ -109,19 +109,19 @@ def parsed(path: Path) -> Any:
         ) from error
     nodes, tensors = list[Any](), list[Any]()
     for holder in (model.graph, *model.functions):
-        collect(holder, nodes, tensors)
+        collect_nodes(holder, nodes, tensors)
     if any(each.data_location == onnx.TensorProto.EXTERNAL for each in tensors):
         raise CheckpointError("C2A303", f"{path} keeps its weights in another file", "Save it with all data inside.")
-    if others := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
+    if foreign_domains := {node.domain for node in nodes} - {*DOMAINS} - {each.domain for each in model.functions}:
         raise CheckpointError(
             "C2A303",
-            f"{path} has operators of {min(others)!r}, which is code of others",
+            f"{path} has operators of {min(foreign_domains)!r}, which is code of others",
             "Export the network with operators of ONNX alone.",
         )
     return model
 
 
-def collect(holder: Any, nodes: list[Any], tensors: list[Any]) -> None:
+def collect_nodes(holder: Any, nodes: list[Any], tensors: list[Any]) -> None:
     """Adds the nodes and stored tensors of a graph or function, and of the graphs inside their attributes."""
     tensors += getattr(holder, "initializer", ())
     for sparse in getattr(holder, "sparse_initializer", ()):
@@ -133,4 +133,4 @@ def collect(holder: Any, nodes: list[Any], tensors: list[Any]) -> None:
             for sparse in (each.sparse_tensor, *each.sparse_tensors):
                 tensors += (sparse.values, sparse.indices)
             for graph in (each.g, *each.graphs):
-                collect(graph, nodes, tensors)
+                collect_nodes(graph, nodes, tensors)

@@ -17,8 +17,8 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.kinds import SAVE_STATE
-from conv2attn.checkpoints.reading import check_tensors
-from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain
+from conv2attn.checkpoints.states import WRAPPERS, Record, is_plain_value
+from conv2attn.checkpoints.torch_files import check_tensors
 from conv2attn.errors import CheckpointError
 
 LIBRARIES = ("torch.nn", "torchvision", "timm", "conv2attn")
@@ -59,14 +59,14 @@ def code_in(path: Path) -> list[str]:
 
 def module_class(name: str, allow: Iterable[str]) -> type[nn.Module] | None:
     """The class of modules of that name, of a library that is known or where the user allows it; else None."""
-    module, _, own = name.rpartition(".")
+    module, _, class_name = name.rpartition(".")
     if name not in allow and not any(f"{module}.".startswith(f"{each}.") for each in LIBRARIES):
         return None
     try:
-        found = getattr(importlib.import_module(module), own, None)
+        value = getattr(importlib.import_module(module), class_name, None)
     except (ImportError, RuntimeError, OSError, ValueError):
         return None
-    return found if isinstance(found, type) and issubclass(found, nn.Module) else None
+    return value if isinstance(value, type) and issubclass(value, nn.Module) else None
 
 
 def stand_in(kind: type[nn.Module]) -> type[nn.Module]:
@@ -89,11 +89,13 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
         CheckpointError: it names other code, or a module is not what its class and tensors say (C2A303).
     """
     kinds = {name: kind for name in names if (kind := module_class(name, allow))}
-    if others := [name for name in names if name not in kinds and name not in DATA]:
-        told = f"{path} holds more than tensors: it names {', '.join(others)}, which is code, and nothing was run"
-        raise CheckpointError("C2A303", told, ALLOW)
-    known = {stand_in(kind): kind for kind in kinds.values()}
-    safe: list[Any] = [*zip(known, kinds, strict=True), *RECORDS]
+    if unknown_code := [name for name in names if name not in kinds and name not in DATA]:
+        reason = (
+            f"{path} holds more than tensors: it names {', '.join(unknown_code)}, which is code, and nothing was run"
+        )
+        raise CheckpointError("C2A303", reason, ALLOW)
+    classes = {stand_in(kind): kind for kind in kinds.values()}
+    safe: list[Any] = [*zip(classes, kinds, strict=True), *RECORDS]
     try:
         with safe_globals(safe), path.open("rb") as file:
             content = torch.load(file, map_location="cpu", weights_only=True)
@@ -106,12 +108,12 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
                 "Save the model itself or its state dict: torch.save(model.state_dict(), path).",
             )
         for name, module in [*content.named_modules()]:
-            if fault := first_fault(module, known):
+            if fault := first_fault(module, classes):
                 raise CheckpointError("C2A303", f"{path}: {name or 'the module'} {fault}, and nothing was run", ALLOW)
             check_tensors(path, {**module._parameters, **module._buffers})
         for module in [*content.modules()]:
-            module.__class__ = kind = known[type(module)]
-            vars(module).update({key: known[each] for key, each in vars(module).items() if isinstance(each, type)})
+            module.__class__ = kind = classes[type(module)]
+            vars(module).update({key: classes[each] for key, each in vars(module).items() if isinstance(each, type)})
             kind.__setstate__(module, dict(vars(module)))
     except CheckpointError:
         raise
@@ -124,46 +126,53 @@ def read_module(path: Path, names: Sequence[str], allow: Iterable[str] = ()) -> 
     return content
 
 
-def first_fault(module: nn.Module, known: Mapping[type, type[nn.Module]]) -> str:
-    """What a module has that no constructor of its class gave it, in words; empty if there is none."""
-    kind, held = known[type(module)], vars(module)
-    attributes = {name: each for name, each in held.items() if name not in INTERNAL and "hook" not in name}
-    for name in held:
-        if "hook" in name and held[name]:
+def first_fault(module: nn.Module, classes: Mapping[type, type[nn.Module]]) -> str:
+    """The first thing in a module that no constructor of its class makes, in words; empty if there is none."""
+    kind, attributes_of_module = classes[type(module)], vars(module)
+    attributes = {
+        name: each for name, each in attributes_of_module.items() if name not in INTERNAL and "hook" not in name
+    }
+    for name in attributes_of_module:
+        if "hook" in name and attributes_of_module[name]:
             return f"has {name}"
         if name in attributes and (callable(getattr(kind, name, None)) or name.startswith("__")):
             return f"replaces the {name} of {kind.__name__}"
-        if name in attributes and not (is_plain(held[name]) or (isinstance(held[name], type) and held[name] in known)):
-            return f"has an attribute {name} that is a {type(held[name]).__name__}"
-        if name in PARTS and any(not isinstance(each, PARTS[name] | None) for each in held[name].values()):
+        if name in attributes and not (
+            is_plain_value(attributes_of_module[name])
+            or (isinstance(attributes_of_module[name], type) and attributes_of_module[name] in classes)
+        ):
+            return f"has an attribute {name} that is a {type(attributes_of_module[name]).__name__}"
+        if name in PARTS and any(
+            not isinstance(each, PARTS[name] | None) for each in attributes_of_module[name].values()
+        ):
             return f"has {name} that are none"
     if any(module in child.modules() for child in module.children()):
         return "is within itself"
     leaf = not module._modules and kind.__module__.startswith("torch.nn.") and not issubclass(kind, CONTAINERS)
-    return difference(module, kind, attributes) if leaf else ""
+    return layer_difference(module, kind, attributes) if leaf else ""
 
 
-def difference(module: nn.Module, kind: type[nn.Module], attributes: Mapping[str, Any]) -> str:
-    """What differs in a layer of torch from the one that its class makes of its attributes; empty if nothing does."""
+def layer_difference(module: nn.Module, kind: type[nn.Module], attributes: Mapping[str, Any]) -> str:
+    """The difference between a layer of torch and one that its class makes of its attributes; empty if none."""
     tensors = {**module._parameters, **module._buffers}
-    wanted = inspect.signature(kind).parameters.keys() - {"device", "dtype"}
-    given = {name: attributes[name] for name in wanted if name in attributes}
+    parameters = inspect.signature(kind).parameters.keys() - {"device", "dtype"}
+    arguments = {name: attributes[name] for name in parameters if name in attributes}
     try:
         with torch.device("meta"):
-            made = kind(**given, **{name: tensors[name] is not None for name in wanted if name in tensors})
+            rebuilt = kind(**arguments, **{name: tensors[name] is not None for name in parameters if name in tensors})
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         return f"is no {kind.__name__} of its attributes ({first_line(error)})"
-    both = tensors, {**made._parameters, **made._buffers}
+    both = tensors, {**rebuilt._parameters, **rebuilt._buffers}
     shapes = [{name: each.shape for name, each in part.items() if each is not None} for part in both]
     if shapes[0] != shapes[1]:
         return f"is no {kind.__name__} of its attributes: its tensors have other names or sizes"
-    plain = {name: value for name, value in vars(made).items() if name in attributes and is_plain(value)}
-    wrong = next((name for name, value in plain.items() if attributes[name] != value), "")
-    return wrong and f"says {wrong}={attributes[wrong]!r}, where its weights say {plain[wrong]!r}"
+    plain = {name: value for name, value in vars(rebuilt).items() if name in attributes and is_plain_value(value)}
+    differing = next((name for name, value in plain.items() if attributes[name] != value), "")
+    return differing and f"says {differing}={attributes[differing]!r}, where its weights say {plain[differing]!r}"
 
 
-def trusted(path: Path) -> nn.Module | dict[Any, Any]:
-    """The module, or the dict around a state dict, that a pickle makes when it is run; it may do anything.
+def run_pickle(path: Path) -> nn.Module | dict[Any, Any]:
+    """Runs a pickle, which may do anything; returns its module, or the dict around a state dict.
 
     Raises:
         CheckpointError: it raises, or is neither (C2A303).
@@ -171,12 +180,12 @@ def trusted(path: Path) -> nn.Module | dict[Any, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
-        told = f"{path} was run, and raised {type(error).__name__} ({first_line(error)})"
-        raise CheckpointError("C2A303", told, SAVE_STATE) from error
+        reason = f"{path} was run, and raised {type(error).__name__} ({first_line(error)})"
+        raise CheckpointError("C2A303", reason, SAVE_STATE) from error
     if isinstance(content, Mapping):
-        known = {key: each for key, each in content.items() if key in WRAPPERS or isinstance(each, Tensor)}
-        modules = [each for each in known.values() if isinstance(each, nn.Module)]
-        return modules[0] if modules else known
+        parts = {key: each for key, each in content.items() if key in WRAPPERS or isinstance(each, Tensor)}
+        modules = [each for each in parts.values() if isinstance(each, nn.Module)]
+        return modules[0] if modules else parts
     if not isinstance(content, nn.Module):
         raise CheckpointError(
             "C2A303",

@@ -20,12 +20,12 @@ LUMINANCE = (0.299, 0.587, 0.114)
 @final
 @dataclass(frozen=True)
 class Preparation:
-    """How pixels become what a network takes, as far as it is known.
+    """How pixels are prepared for a network, as far as it is known.
 
     Args:
         size: channels and sides; channels alone where no sides are known; empty where neither is.
         mean, std: of pixels between 0 and 1, one number per channel or one for all; both or neither.
-        source: who says mean and std.
+        source: the origin of mean and std.
         crop: the share of the sides of a resized picture that is kept, at its centre (timm's crop_pct).
         whose: in words, whose the size is, where neither the user nor the network itself says it.
     """
@@ -38,8 +38,8 @@ class Preparation:
     whose: str = ""
 
     @staticmethod
-    def asked(mean: Sequence[float] | None, std: Sequence[float] | None) -> "Preparation":
-        """The normalisation that a user asks for.
+    def requested(mean: Sequence[float] | None, std: Sequence[float] | None) -> "Preparation":
+        """The normalisation requested by the user.
 
         Raises:
             UsageError: one of both is missing (C2A004), or a deviation is not positive (C2A001).
@@ -53,14 +53,14 @@ class Preparation:
         return Preparation((), tuple(mean), tuple(std), "--mean and --std")
 
 
-def preparation(network: nn.Module | None, size: Sequence[int] | None, asked: Preparation) -> Preparation:
-    """How the images of a network are prepared: as asked for, else as what it was read from says."""
-    known = provenance_of(network) if network is not None else None
-    found = tuple(size or (size_in(network) if network is not None else ()))
+def preparation(network: nn.Module | None, size: Sequence[int] | None, requested: Preparation) -> Preparation:
+    """The preparation of images for a network: as requested, else as its provenance says."""
+    source = provenance_of(network) if network is not None else None
+    sizes = tuple(size or (size_in(network) if network is not None else ()))
     whose = published_size(network) if network is not None and not size else ""
-    if asked.mean is None and known is not None and known.mean and known.std:
-        return Preparation(found, known.mean, known.std, known.architecture, known.crop or 1.0, whose)
-    return replace(asked, size=found, whose=whose, crop=known.crop or 1.0 if known is not None else 1.0)
+    if requested.mean is None and source is not None and source.mean and source.std:
+        return Preparation(sizes, source.mean, source.std, source.architecture, source.crop or 1.0, whose)
+    return replace(requested, size=sizes, whose=whose, crop=source.crop or 1.0 if source is not None else 1.0)
 
 
 def size_in(network: nn.Module) -> tuple[int, ...]:
@@ -76,25 +76,25 @@ def size_in(network: nn.Module) -> tuple[int, ...]:
     return ()
 
 
-def batch_of(pixels: Sequence[Tensor], name: str, wanted: Preparation) -> tuple[Tensor, str]:
-    """Bytes (channels, rows, columns) of each picture as one batch, and what was done to them in words.
+def batch_of_pixels(pixels: Sequence[Tensor], name: str, how: Preparation) -> tuple[Tensor, str]:
+    """Bytes (channels, rows, columns) of each picture as one batch, and a description of the steps.
 
     Raises:
-        UsageError: channels do not fit, or the pictures differ in size and none is wanted (C2A005).
+        UsageError: channels do not fit, or the pictures differ in size and `how` has no sides (C2A005).
     """
-    sides = wanted.size[1:]
-    channels = wanted.size[0] if wanted.size else max(len(each) for each in pixels)
-    fitted = [fit(with_channels(each / 255, channels, name), sides, wanted.crop) for each in pixels]
-    if others := {each.shape[1:] for each in fitted} - {fitted[0].shape[1:]}:
-        both = " and ".join("x".join(map(str, each)) for each in (fitted[0].shape[1:], *others)[:2])
+    sides = how.size[1:]
+    channels = how.size[0] if how.size else max(len(each) for each in pixels)
+    resized = [resize_to(with_channels(each / 255, channels, name), sides, how.crop) for each in pixels]
+    if other_sizes := {each.shape[1:] for each in resized} - {resized[0].shape[1:]}:
+        sizes = " and ".join("x".join(map(str, each)) for each in (resized[0].shape[1:], *other_sizes)[:2])
         remedy = "Say which size is wanted with --input-size CHANNELSxHxW."
-        raise UsageError("C2A005", f"the pictures in {name} are {both}, and no size is known", remedy)
+        raise UsageError("C2A005", f"the pictures in {name} are {sizes}, and no size is known", remedy)
     words = f"{counted(len(pixels), 'image')} of {name}"
-    if any(each.shape[1:] != fitted[0].shape[1:] for each in pixels):
-        words += f" resized to {'x'.join(map(str, fitted[0].shape[1:]))}{wanted.whose}"
-        words += f", the central {wanted.crop:.1%} of each kept" if wanted.crop != 1 else ""
-    batch, told = normalised(torch.stack(fitted), wanted)
-    return batch, words + (told or ", values from 0 to 1")
+    if any(each.shape[1:] != resized[0].shape[1:] for each in pixels):
+        words += f" resized to {'x'.join(map(str, resized[0].shape[1:]))}{how.whose}"
+        words += f", the central {how.crop:.1%} of each kept" if how.crop != 1 else ""
+    batch, normalisation = normalise_pixels(torch.stack(resized), how)
+    return batch, words + (normalisation or ", values from 0 to 1")
 
 
 def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
@@ -108,12 +108,12 @@ def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
     if len(image) == 3 and channels == 1:
         return (image * torch.tensor(LUMINANCE).reshape(3, 1, 1)).sum(0, keepdim=True)
     if len(image) != 1 or channels != 3:
-        found = f"the images in {name} have {counted(len(image), 'channel')}, and the network takes {channels}"
-        raise UsageError("C2A007", found, "Pass a floating-point array (N, C, H, W).")
+        reason = f"the images in {name} have {counted(len(image), 'channel')}, and the network takes {channels}"
+        raise UsageError("C2A007", reason, "Pass a floating-point array (N, C, H, W).")
     return image.expand(3, -1, -1)
 
 
-def fit(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
+def resize_to(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
     """An image (channels, rows, columns) resized bilinearly to cover these sides over `crop`, and cropped at the centre
     to them, as timm does."""
     if len(sides) != 2 or tuple(image.shape[1:]) == tuple(sides):
@@ -125,19 +125,17 @@ def fit(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
     return resized[:, top : top + sides[0], left : left + sides[1]]
 
 
-def normalised(batch: Tensor, wanted: Preparation) -> tuple[Tensor, str]:
-    """A batch minus the mean and divided by the deviation of its channels, and that in words; neither without them.
+def normalise_pixels(batch: Tensor, how: Preparation) -> tuple[Tensor, str]:
+    """A batch minus the mean, over the deviation of its channels, and a description; unchanged without a mean.
 
     Raises:
         UsageError: there are more or fewer numbers than channels (C2A007).
     """
-    if wanted.mean is None or wanted.std is None:
+    if how.mean is None or how.std is None:
         return batch, ""
-    if not all(len(each) in (1, batch.shape[1]) for each in (wanted.mean, wanted.std)):
-        found = f"mean and deviation have {len(wanted.mean)} and {len(wanted.std)} numbers"
-        raise UsageError("C2A007", f"{found}, the images {batch.shape[1]} channels", "Pass one number per channel.")
+    if not all(len(each) in (1, batch.shape[1]) for each in (how.mean, how.std)):
+        reason = f"mean and deviation have {len(how.mean)} and {len(how.std)} numbers"
+        raise UsageError("C2A007", f"{reason}, the images {batch.shape[1]} channels", "Pass one number per channel.")
     batch = batch if batch.is_floating_point() else batch.float()
-    mean, std = (
-        torch.tensor(each).to(batch).reshape(1, -1, *[1] * (batch.ndim - 2)) for each in (wanted.mean, wanted.std)
-    )
-    return (batch - mean) / std, f", normalised as {wanted.source} {'say' if 'and' in wanted.source else 'says'}"
+    mean, std = (torch.tensor(each).to(batch).reshape(1, -1, *[1] * (batch.ndim - 2)) for each in (how.mean, how.std))
+    return (batch - mean) / std, f", normalised as {how.source} {'say' if 'and' in how.source else 'says'}"

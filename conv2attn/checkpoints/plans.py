@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.checkpoints import format2, kinds
-from conv2attn.checkpoints.architectures import Architecture, architecture, first_line, of_config
+from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
 from conv2attn.checkpoints.contents import Contents
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
@@ -39,7 +39,7 @@ GIVE_MODEL = "Pass --arch file.py:factory, or in Python that network as model."
 @final
 @dataclass(frozen=True)
 class Foreign:
-    """A network that is not of this project: how it is built, or only its class where that is not known.
+    """A network of another library or the user: how it is built, or only its class.
 
     `name` is an `--arch`; `kind` the class; `config` a configuration of transformers.
     """
@@ -50,42 +50,44 @@ class Foreign:
     config: dict[str, Any] | None = None
 
     @property
-    def of_a_library(self) -> bool:
-        """Whether a library builds it, so that no code has to be run because a file names it."""
+    def built_by_library(self) -> bool:
+        """Whether a library builds it, so that no code named by a file has to run."""
         plain = all(isinstance(each, (int, float)) and "pretrained" not in key for key, each in self.arguments.items())
         return self.config is not None or (self.name.startswith(REGISTRIES) and plain)
 
     def architecture(self) -> Architecture:
-        """The architecture, if it is built by a library and no code has to be run because a file names it.
+        """The architecture, if a library builds it.
 
         Raises:
             CheckpointError: it is not (C2A304).
         """
         if self.config is not None:
-            return of_config(self.name, self.config)
-        if self.of_a_library:
+            return configured_architecture(self.name, self.config)
+        if self.built_by_library:
             return architecture(self.name, self.arguments)
-        built = f", built by {self.name}, which is code, and no file makes it run" if self.name else ""
+        builder = f", built by {self.name}, which is code, and no file makes it run" if self.name else ""
         remedy = f"Pass --arch {self.name}, or in Python the network as model." if ":" in self.name else GIVE_MODEL
-        raise CheckpointError("C2A304", f"the converted network is a {self.kind}{built}", remedy)
+        raise CheckpointError("C2A304", f"the converted network is a {self.kind}{builder}", remedy)
 
-    def named_by(self, built: Architecture) -> bool:
-        """Whether an architecture that the user names is this one: the same name, and no other arguments.
+    def matches_architecture(self, requested: Architecture) -> bool:
+        """Whether the user's architecture is this one: equal names, and no other arguments.
 
         Where only the class is known, the name of the class that is built.
         """
         if not self.name:
-            return type(built.build()).__name__ == self.kind.rpartition(".")[2]
+            return type(requested.build()).__name__ == self.kind.rpartition(".")[2]
         if self.config is not None:
-            return built.config == self.config
-        same = all(key in self.arguments and self.arguments[key] == each for key, each in built.arguments.items())
-        return same and Path(self.name).name == Path(built.name).name
+            return requested.config == self.config
+        same_arguments = all(
+            key in self.arguments and self.arguments[key] == each for key, each in requested.arguments.items()
+        )
+        return same_arguments and Path(self.name).name == Path(requested.name).name
 
 
 @final
 @dataclass(frozen=True)
 class SavedPlan:
-    """The plan of a stored network: the architecture, the attention layers in it, and how they came about."""
+    """The plan of a stored network: the architecture, its attention layers, and the record of the conversion."""
 
     architecture: ResNetPlan | ClassifierPlan | ChainPlan | Foreign | None
     layers: dict[str, dict[str, Any]]
@@ -104,19 +106,19 @@ class SavedPlan:
         return self.architecture.name if self.architecture else "layer"
 
 
-def recognise(held: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
+def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
     """The plan and the state dict of a file that `save` wrote, or None.
 
     Raises:
-        CheckpointError: it says that it is one, and is not (C2A303).
+        CheckpointError: the file has the mark of this format, and its plan is damaged (C2A303).
     """
-    content: Mapping[Any, Any] = held.content
-    if held.kind is kinds.SAFETENSORS and "conv2attn" in held.metadata:
-        content = metadata_of(held)
+    content: Mapping[Any, Any] = contents.content
+    if contents.kind is kinds.SAFETENSORS and "conv2attn" in contents.metadata:
+        content = metadata_of(contents)
     if content.get("conv2attn") not in (FORMAT, format2.FORMAT):
         return None
     try:
-        tensors = held.content if held.kind is kinds.SAFETENSORS else content["state_dict"]
+        tensors = contents.content if contents.kind is kinds.SAFETENSORS else content["state_dict"]
         if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()):
             raise TypeError("not all of its state dict is a tensor with a name")
         if content["conv2attn"] == format2.FORMAT:
@@ -130,98 +132,106 @@ def recognise(held: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | None:
         ) from error
 
 
-def metadata_of(held: Contents) -> Mapping[str, Any]:
+def metadata_of(contents: Contents) -> Mapping[str, Any]:
     """The plan in the metadata of a safetensors file."""
     try:
-        found = json.loads(held.metadata["conv2attn"])
+        plan = json.loads(contents.metadata["conv2attn"])
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
             "C2A303", f"its {FORMAT} plan is not JSON ({error})", "Save the network again with conv2attn.save."
         ) from error
-    return found if isinstance(found, dict) else {}
+    return plan if isinstance(plan, dict) else {}
 
 
 def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
     """The plan in a dict; one of more blocks than tensors is refused before anything is built."""
-    found: Any = None
+    architecture_plan: Any = None
     if content["architecture"] is not None:
         kind, sizes = content["architecture"]
         lists = {key: tuple(item) for key, item in sizes.items() if isinstance(item, list)}
         blocks = sum(lists["depths"]) if "depths" in lists else sizes.get("layers", 0)
         if blocks > tensors:
             raise ValueError(f"{blocks} blocks of {tensors} tensors")
-        found = Foreign(**sizes) if kind == "foreign" else ARCHITECTURES[kind][0](**{**sizes, **lists})
-    made = content["conversion"]
-    conversion = made and Conversion(tuple(ConversionRow(**row) for row in made["rows"]), made["functional_calls"])
+        architecture_plan = Foreign(**sizes) if kind == "foreign" else ARCHITECTURES[kind][0](**{**sizes, **lists})
+    conversion_record = content["conversion"]
+    conversion = conversion_record and Conversion(
+        tuple(ConversionRow(**row) for row in conversion_record["rows"]), conversion_record["functional_calls"]
+    )
     source = content["source"]
     if source is not None:
-        told: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in source.items()}
-        source = Provenance(**told)
+        fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in source.items()}
+        source = Provenance(**fields)
     tied, frozen = tuple(tuple(map(str, names)) for names in content["tied"]), tuple(content["frozen"])
     layers, calls = dict(content["layers"]), dict(content["calls"])
-    return SavedPlan(found, layers, conversion, bool(content["refuted"]), tied, frozen, source, calls)
+    return SavedPlan(architecture_plan, layers, conversion, bool(content["refuted"]), tied, frozen, source, calls)
 
 
 def rebuild(
     plan: SavedPlan,
     tensors: Mapping[str, Tensor],
     path: Path | None = None,
-    built: Architecture | None = None,
+    architecture_argument: Architecture | None = None,
     model: nn.Module | None = None,
     arch: str | None = None,
 ) -> nn.Module:
     """The network of `plan` with these tensors: same bits, same strides, same dtypes.
 
     Args:
-        built, model: the architecture, or the network, into which the layers go; else that of the plan.
+        architecture_argument, model: the architecture, or the network, into which the layers go; else that of the plan.
         arch: the name that the user gives the network.
     Raises:
         CheckpointError: plan and tensors do not fit each other (C2A303), or the network is not known, or not the one
             that is named (C2A304).
     """
     foreign = plan.architecture if isinstance(plan.architecture, Foreign) else None
-    named = foreign.named_by(built) if foreign and built else arch in (None, plan.name)
-    if not named and (plan.architecture is not None or built is None):
+    matches = (
+        foreign.matches_architecture(architecture_argument)
+        if foreign and architecture_argument
+        else arch in (None, plan.name)
+    )
+    if not matches and (plan.architecture is not None or architecture_argument is None):
         remedy = f"Leave --arch out, or pass --arch {plan.name}."
         raise CheckpointError("C2A304", f"{path} holds {plan.name}, as it says itself, not {arch}", remedy)
-    if foreign and built:
-        built = replace(built, arguments={**foreign.arguments, **built.arguments})
+    if foreign and architecture_argument:
+        architecture_argument = replace(
+            architecture_argument, arguments={**foreign.arguments, **architecture_argument.arguments}
+        )
     try:
-        network = with_layers(skeleton(plan, built, model), plan.layers)
-        redirect_owners(network, {owner: attending_of(told) for owner, told in plan.calls.items()})
-        network = filled(network, plan, tensors)
+        network = with_layers(skeleton(plan, architecture_argument, model), plan.layers)
+        redirect_owners(network, {owner: calls_of_plan(owner_plan) for owner, owner_plan in plan.calls.items()})
+        network = with_tensors(network, plan, tensors)
     except (*MISFITS, RuntimeError, Conv2AttnError) as error:
         if isinstance(error, CheckpointError):
             raise
-        told = f"its plan and its tensors do not fit each other ({first_line(error)})"
-        raise CheckpointError("C2A303", told, "Save the network again with conv2attn.save.") from error
+        owner_plan = f"its plan and its tensors do not fit each other ({first_line(error)})"
+        raise CheckpointError("C2A303", owner_plan, "Save the network again with conv2attn.save.") from error
     if plan.source is not None:
         with_provenance(network, plan.source)
     return remember(network, plan.conversion) if plan.conversion else network
 
 
-def skeleton(plan: SavedPlan, built: Architecture | None, model: nn.Module | None) -> nn.Module:
+def skeleton(plan: SavedPlan, architecture_argument: Architecture | None, model: nn.Module | None) -> nn.Module:
     """The network of the plan before its layers are put into it; for a single layer, a placeholder."""
     if model is not None:
         return deepcopy(model)
-    if built is not None:
-        return built.build()
+    if architecture_argument is not None:
+        return architecture_argument.build()
     if plan.architecture is None:
         return nn.Identity()
     if isinstance(plan.architecture, Foreign):
         return plan.architecture.architecture().build()
     with torch.device("meta"):
-        made: nn.Module = next(
+        network: nn.Module = next(
             build for plans, build in ARCHITECTURES.values() if isinstance(plan.architecture, plans)
         )(plan.architecture)
-    return made
+    return network
 
 
 def with_layers(network: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> nn.Module:
-    """The network in which convolutions of these names are attention; another module's place the layer takes."""
+    """The network with the layers of these plans: convolutions become attention, other modules are replaced."""
     for name, plan in plans.items():
         layer, module = from_plan(dict(plan)), network.get_submodule(name)
-        if isinstance(module, STOCK) and holds(module, layer.weight, layer.transposed):
+        if isinstance(module, STOCK) and weight_fits(module, layer.weight, layer.transposed):
             become(module, layer)
         elif name:
             parent, _, child = name.rpartition(".")
@@ -231,14 +241,14 @@ def with_layers(network: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> n
     return network
 
 
-def holds(convolution: nn.Module, weight: Tensor | None, transposed: bool) -> bool:
-    """Whether a convolution has a weight like that of a layer, or the layer none."""
+def weight_fits(convolution: nn.Module, weight: Tensor | None, transposed: bool) -> bool:
+    """Whether the weight of a layer, if it has one, has the shape of the convolution's."""
     with evaluated_weight(convolution):
-        same = weight is None or convolution.weight.shape == weight.shape
-    return same and (weight is None or bool(convolution.transposed) is transposed)
+        fits = weight is None or convolution.weight.shape == weight.shape
+    return fits and (weight is None or bool(convolution.transposed) is transposed)
 
 
-def told_of(attending: AttendingCalls) -> dict[str, Any]:
+def calls_plan(attending: AttendingCalls) -> dict[str, Any]:
     """The attention of functional convolutions as plain data."""
     layers = [to_plan(layer) for layer in attention_layers(attending).values()]
     settings = attending.settings.arguments()
@@ -250,8 +260,8 @@ def told_of(attending: AttendingCalls) -> dict[str, Any]:
     }
 
 
-def attending_of(told: Mapping[str, Any]) -> AttendingCalls:
-    """The attention that `told_of` described; each call brings its weights.
+def calls_of_plan(told: Mapping[str, Any]) -> AttendingCalls:
+    """The attention that `calls_plan` described; each call brings its weights.
 
     Raises:
         KeyError, TypeError, UsageError: it is no such data.
@@ -270,19 +280,19 @@ def as_tuples(value: Any) -> Any:
     return tuple(as_tuples(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
-def filled(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """The network with these tensors, its tied parameters tied again, and those frozen that were."""
+def with_tensors(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The network with these tensors, its parameters tied and frozen as the plan says."""
     state = {key: tensor.clone() for key, tensor in tensors.items()}
     for key, tensor in state.items():
-        whole = not tensor.is_floating_point() and not key.endswith(".num_batches_tracked")
-        if tensor.is_complex() or (whole and not isinstance(plan.architecture, Foreign)):
+        is_integer = not tensor.is_floating_point() and not key.endswith(".num_batches_tracked")
+        if tensor.is_complex() or (is_integer and not isinstance(plan.architecture, Foreign)):
             raise TypeError(f"{key} is {tensor.dtype}")
     dtypes = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
     if len(dtypes) == 1 and isinstance(plan.architecture, Foreign):
         network.to(dtype=next(iter(dtypes)))
     network.load_state_dict(state, strict=True, assign=True)
-    for first, *others in plan.tied:
-        for name in others:
+    for first, *aliases in plan.tied:
+        for name in aliases:
             parent, _, child = name.rpartition(".")
             network.get_submodule(parent)._parameters[child] = network.get_parameter(first)
     for name in plan.frozen:
@@ -292,8 +302,8 @@ def filled(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -
     return network
 
 
-def encoded(plan: SavedPlan) -> dict[str, Any]:
-    """The plan as plain data, which `recognise` reads."""
+def plan_as_data(plan: SavedPlan) -> dict[str, Any]:
+    """The plan as plain data, which `recognise_plan` reads."""
     kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan.architecture, plans)), "foreign")
     return {
         "conv2attn": FORMAT,

@@ -1,4 +1,4 @@
-"""Checks of a file before anything in it is believed: its size, entries, checksums and claims."""
+"""Checks of a file before its contents are used: size, entries, checksums and claims."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.kinds import Kind, kind_of
+from conv2attn.checkpoints.kinds import Kind, kind_of_file
 from conv2attn.errors import CheckpointError
 
 LARGEST_FILE = 1 << 33  # bytes: thirty times the float32 weights of a ResNet-152
@@ -19,7 +19,7 @@ DIRECTORY = 0x10  # an attribute of zip entries; for an entry that has it torch.
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_file(path: Path) -> Iterator[IO[bytes]]:
     """An open regular file.
 
     Raises:
@@ -55,7 +55,7 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
             "Raise --max-size, in GiB, if the file is meant to be so large.",
         )
     try:
-        kind = kind_of(file, size)
+        kind = kind_of_file(file, size)
         if kind in (kinds.TORCH, kinds.EXPORT):
             with zipfile.ZipFile(file) as archive:
                 inspect_archive(path, archive, size, kind)
@@ -69,13 +69,13 @@ def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:
 
 
 def inspect_archive(path: Path, archive: zipfile.ZipFile, size: int, kind: Kind) -> None:
-    """Refuses an archive whose entries two readers could read differently, or that do not match their checksums."""
+    """Refuses an archive with ambiguous entries, or entries that do not match their checksums."""
     entries = archive.infolist()
-    twice = [name for name, count in Counter(entry.filename.lower() for entry in entries).items() if count > 1]
-    if twice:
+    repeated = [name for name, count in Counter(entry.filename.lower() for entry in entries).items() if count > 1]
+    if repeated:
         raise CheckpointError(
             "C2A303",
-            f"{path} holds two entries named {twice[0]!r}: readers differ on which counts",
+            f"{path} holds two entries named {repeated[0]!r}: readers differ on which counts",
             "Save it again with torch.save.",
         )
     for entry in entries:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from conv2attn.checkpoints.architectures import Architecture, of_timm, of_torchvision
+from conv2attn.checkpoints.architectures import Architecture, timm_architecture, torchvision_architecture
 from conv2attn.checkpoints.fitting import differing_classes, misfit_of
 
 Maker = Callable[[str, dict[str, Any]], Architecture]
 LIBRARIES: dict[str, tuple[str, Maker]] = {
-    "torchvision": ("torchvision.models", of_torchvision),
-    "timm": ("timm", of_timm),
+    "torchvision": ("torchvision.models", torchvision_architecture),
+    "timm": ("timm", timm_architecture),
 }
 CLASSES = 1000
 """The number of outputs with which the registries build; a file's own number takes its place."""
@@ -34,7 +34,7 @@ class OtherModel(Exception):
     """More parameters were registered that the state dict does not have than a model throws away."""
 
 
-def candidates(
+def fitting_models(
     states: Sequence[Mapping[str, Tensor]], path: Path | None = None, name: str | None = None
 ) -> tuple[list[Architecture], bool]:
     """Models of the installed registries that one of these state dicts fits, and whether all models were tried.
@@ -47,18 +47,18 @@ def candidates(
         path: the file, whose name is a hint.
         name: the only name that is asked for.
     """
-    known = [(maker, each) for maker, names in listings() for each in names if name in (None, each)]
+    models = [(maker, each) for maker, names in listings() for each in names if name in (None, each)]
     if path is not None and name is None:
-        likely = {own_name(each) for each in hinted((each for _, each in known), path)}
-        if found := fits_of([(maker, each) for maker, each in known if each in likely], states):
-            return found, False
+        hints = {own_name(each) for each in hinted_names((each for _, each in models), path)}
+        if matches := models_that_fit([(maker, each) for maker, each in models if each in hints], states):
+            return matches, False
     shapes = frozenset((key, tuple(each.shape)) for key, each in states[0].items())
     if (name, shapes) not in SEARCHED:
-        SEARCHED[name, shapes] = fits_of(known, states)
+        SEARCHED[name, shapes] = models_that_fit(models, states)
     return SEARCHED[name, shapes], name is None
 
 
-def of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[Architecture]:
+def models_of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[Architecture]:
     """Models of the registry that a class comes from, which have these names and shapes."""
     library = kind.__module__.partition(".")[0]
     if library not in LIBRARIES:
@@ -69,48 +69,48 @@ def of_class(kind: type[nn.Module], state: Mapping[str, Tensor]) -> list[Archite
         "timm": kind.__module__.rpartition(".")[2],
     }
     names = importlib.import_module(module).list_models(module=homes[library])
-    return fits_of([(maker, name) for name in names if "quantized" not in name], [state])
+    return models_that_fit([(maker, name) for name in names if "quantized" not in name], [state])
 
 
-def fits_of(known: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:
-    """Those of some models that one of the state dicts fits; what their libraries warn of when built is not shown."""
+def models_that_fit(models: Iterable[tuple[Maker, str]], states: Sequence[Mapping[str, Tensor]]) -> list[Architecture]:
+    """The models that one of the state dicts fits; warnings of their libraries are not shown."""
     with warnings.catch_warnings(action="ignore"):
-        return [fit for maker, name in known if (fit := fitting(maker(name, {}), states))]
+        return [fit for maker, name in models if (fit := fitting_architecture(maker(name, {}), states))]
 
 
 def listings() -> Iterator[tuple[Maker, list[str]]]:
     """The names of the models of each registry that can be imported, with what makes an architecture of a name."""
-    for name in installed():
+    for name in installed_registries():
         module, architecture = LIBRARIES[name]
         names = importlib.import_module(module).list_models()
         yield architecture, [each for each in names if "quantized" not in each]
 
 
-def installed() -> list[str]:
+def installed_registries() -> list[str]:
     """The registries that can be imported here."""
-    found = []
+    names = []
     for name, (module, _) in LIBRARIES.items():
         try:
             importlib.import_module(module)
-            found.append(name)
+            names.append(name)
         except (ImportError, RuntimeError, OSError):
             continue
-    return found
+    return names
 
 
-def fitting(architecture: Architecture, states: Sequence[Mapping[str, Tensor]]) -> Architecture | None:
+def fitting_architecture(architecture: Architecture, states: Sequence[Mapping[str, Tensor]]) -> Architecture | None:
     """The architecture, with the number of classes of the tensors where it is another; None if no state fits it."""
     shapes = shapes_on_meta(architecture, states[0])
     if shapes is None:
         return None
     for state in states:
-        found = misfit_of(shapes, state)
-        if found.fits:
+        difference = misfit_of(shapes, state)
+        if difference.fits:
             return architecture
-        classes = differing_classes(found)
+        classes = differing_classes(difference)
         adapted = architecture.with_classes(classes[0]) if classes else None
-        again = shapes_on_meta(adapted, state) if adapted else None
-        if again is not None and misfit_of(again, state).fits:
+        adapted_shapes = shapes_on_meta(adapted, state) if adapted else None
+        if adapted_shapes is not None and misfit_of(adapted_shapes, state).fits:
             return adapted
     return None
 
@@ -118,20 +118,20 @@ def fitting(architecture: Architecture, states: Sequence[Mapping[str, Tensor]]) 
 def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]] | None:
     """The names and shapes of an architecture; None as soon as parameters show that they are not those of `tensors`."""
     shapes = {(key.rpartition(".")[2], tuple(tensor.shape)) for key, tensor in tensors.items()}
-    patterns = {(name, tuple(other)) for name, shape in shapes for other in with_default_classes(shape)}
+    patterns = {(name, tuple(sides)) for name, shape in shapes for sides in shapes_with_default_classes(shape)}
 
-    odd = list[str]()
+    unexpected = list[str]()
 
     def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         if parameter is not None and (name, tuple(parameter.shape)) not in patterns:
-            odd.append(name)
-        if len(odd) > SPARE:
+            unexpected.append(name)
+        if len(unexpected) > SPARE:
             raise OtherModel
 
     handle = register_module_parameter_registration_hook(check)
     try:
         for device in ("meta", "cpu"):
-            odd.clear()
+            unexpected.clear()
             try:
                 with torch.device(device):
                     network = architecture.factory(**architecture.arguments)
@@ -145,12 +145,12 @@ def shapes_on_meta(architecture: Architecture, tensors: Mapping[str, Tensor]) ->
         handle.remove()
 
 
-def with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """A shape, and the same with the registries' number of classes in place of the first side."""
+def shapes_with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """A shape, and the shape with the registries' number of classes in place of the first side."""
     return [shape, (CLASSES, *shape[1:])] if shape else [shape]
 
 
-def hinted(names: Iterable[str], path: Path) -> list[str]:
+def hinted_names(names: Iterable[str], path: Path) -> list[str]:
     """Those of several architectures whose names, the longest ones, are in the name of the file; its library's first.
 
     >>> hinted(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))

@@ -14,11 +14,19 @@ from torch import Tensor, nn
 from conv2attn.arguments import is_size, renamed
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import to_plan
+from conv2attn.checkpoints.atomic_files import replacing, write_torch
 from conv2attn.checkpoints.contents import contents_of
 from conv2attn.checkpoints.exporting import export
-from conv2attn.checkpoints.plans import ARCHITECTURES, Foreign, SavedPlan, encoded, rebuild, recognise, told_of
-from conv2attn.checkpoints.registries import of_class
-from conv2attn.checkpoints.writing import replacing, write_torch
+from conv2attn.checkpoints.plans import (
+    ARCHITECTURES,
+    Foreign,
+    SavedPlan,
+    calls_plan,
+    plan_as_data,
+    rebuild,
+    recognise_plan,
+)
+from conv2attn.checkpoints.registries import models_of_class
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.chains import chain_of
@@ -43,7 +51,7 @@ def save(
     bound: float | None = None,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Writes a network to one file and loads it back to see that it is the network; what was found.
+    """Writes a network to one file, loads it back and compares it; returns notes on programs.
 
     From .pt and .safetensors `conv2attn.load` rebuilds it bit for bit; .pt2 and .onnx run without this project.
 
@@ -73,7 +81,7 @@ def save(
         True
     """
     path = Path(path)
-    check_suffix(path)
+    check_network_suffix(path)
     if not isinstance(network, nn.Module):
         raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass a converted network.")
     options: dict[str, Any] = {"engine": engine, "example_input": example_input, "bound": bound, "notes": notes}
@@ -84,31 +92,33 @@ def save(
         size = example.shape[1:] if isinstance(example, Tensor) else example
         with replacing(path, force) as temporary:
             return export(network, temporary, path.suffix, input_size=size, **options)
-    if given := [name for name, value in options.items() if value is not None]:
-        raise UsageError("C2A004", f"{given[0]} is of {' and '.join(PROGRAMS)}, not of {path.suffix}", "Leave it out.")
+    if unused := [name for name, value in options.items() if value is not None]:
+        raise UsageError("C2A004", f"{unused[0]} is of {' and '.join(PROGRAMS)}, not of {path.suffix}", "Leave it out.")
     plan, state = plan_to_save(network, refuted), dict(network.state_dict())
     if isinstance(plan.architecture, Foreign):
-        plan = replace(plan, architecture=rebuilt_by(plan, network, state))
+        plan = replace(plan, architecture=rebuilding_architecture(plan, network, state))
     with replacing(path, force) as temporary:
-        write(temporary, path.suffix, plan, state)
+        write_network(temporary, path.suffix, plan, state)
         check_rebuilds(network, temporary)
     return ()
 
 
-def check_suffix(path: Path) -> None:
+def check_network_suffix(path: Path) -> None:
     """Refuses a name under which nothing known is written (C2A308)."""
     if path.suffix not in NETWORK:
-        found = f"{path} ends in {path.suffix!r}" if path.suffix else f"{path} has no suffix"
-        raise CheckpointError("C2A308", found, f"Name it with one of {', '.join(NETWORK)}.")
+        reason = f"{path} ends in {path.suffix!r}" if path.suffix else f"{path} has no suffix"
+        raise CheckpointError("C2A308", reason, f"Name it with one of {', '.join(NETWORK)}.")
 
 
-def write(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, Tensor]) -> None:
+def write_network(path: Path, suffix: str, plan: SavedPlan, state: Mapping[str, Tensor]) -> None:
     """The plan and the tensors in the format of a suffix."""
     if suffix in TENSORS:
-        write_torch(path, {**encoded(plan), "state_dict": dict(state)})
+        write_torch(path, {**plan_as_data(plan), "state_dict": dict(state)})
     else:
         tensors = {key: tensor.detach().clone().contiguous() for key, tensor in state.items()}
-        save_file(tensors, path, metadata={"format": "pt", "conv2attn": json.dumps(encoded(plan), allow_nan=False)})
+        save_file(
+            tensors, path, metadata={"format": "pt", "conv2attn": json.dumps(plan_as_data(plan), allow_nan=False)}
+        )
 
 
 def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
@@ -119,7 +129,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     """
     layers = {name: each for name, each in attention_layers(network).items() if CHILD not in name.split(".")}
     owners = {name: each for name, each in network.named_modules() if isinstance(each, AttendingCalls)}
-    calls = {name.rpartition(CHILD)[0].removesuffix("."): told_of(each) for name, each in owners.items()}
+    calls = {name.rpartition(CHILD)[0].removesuffix("."): calls_plan(each) for name, each in owners.items()}
     if not layers and not calls and getattr(network, "plan", None) is None:
         raise CheckpointError(
             "C2A306",
@@ -142,14 +152,14 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
     )
 
 
-def rebuilt_by(plan: SavedPlan, network: nn.Module, state: Mapping[str, Tensor]) -> Foreign:
+def rebuilding_architecture(plan: SavedPlan, network: nn.Module, state: Mapping[str, Tensor]) -> Foreign:
     """The architecture of a library that rebuilds `network`: the one recorded, or one whose weights have its shapes."""
     recorded: Any = plan.architecture
-    ways = [recorded] if recorded.of_a_library else []
+    options = [recorded] if recorded.built_by_library else []
     if not recorded.name:
-        ways += [Foreign(recorded.kind, each.name, each.arguments) for each in of_class(type(network), state)]
-    found = (way for way in ways if not difference(network, replace(plan, architecture=way), state))
-    return next(found, Foreign(recorded.kind) if recorded.of_a_library else recorded)
+        options += [Foreign(recorded.kind, each.name, each.arguments) for each in models_of_class(type(network), state)]
+    rebuilding = (way for way in options if not rebuilt_difference(network, replace(plan, architecture=way), state))
+    return next(rebuilding, Foreign(recorded.kind) if recorded.built_by_library else recorded)
 
 
 def architecture_of(network: nn.Module) -> Any:
@@ -173,41 +183,45 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     Raises:
         CheckpointError: it is another network (C2A306).
     """
-    found = recognise(contents_of(path))
-    assert found is not None
-    plan, tensors = found
+    saved = recognise_plan(contents_of(path))
+    assert saved is not None
+    plan, tensors = saved
     state = network.state_dict()
-    if wrong := [key for key in state if key not in tensors or not same_bits(state[key], tensors[key])]:
+    if differing := [key for key in state if key not in tensors or not equal_bits(state[key], tensors[key])]:
         raise CheckpointError(
             "C2A306",
-            f"a file does not hold {wrong[0]} of {type(network).__name__}",
+            f"a file does not hold {differing[0]} of {type(network).__name__}",
             "Save network.state_dict() with torch.save, and rebuild the network in Python.",
         )
-    built = not isinstance(plan.architecture, Foreign) or plan.architecture.of_a_library
-    if built and (told := difference(network, plan, tensors)):
+    is_built = not isinstance(plan.architecture, Foreign) or plan.architecture.built_by_library
+    if is_built and (reason := rebuilt_difference(network, plan, tensors)):
         raise CheckpointError(
             "C2A306",
-            f"a file does not hold all of {type(network).__name__}: {told}",
+            f"a file does not hold all of {type(network).__name__}: {reason}",
             "Save network.state_dict() with torch.save, and rebuild the network in Python.",
         )
 
 
-def difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:
-    """How `network` is another than the one rebuilt from its plan and tensors; empty if it is not."""
+def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:
+    """The difference between `network` and the one rebuilt from its plan and tensors; empty if none."""
     try:
         with torch.device("meta"):
             rebuilt = rebuild(plan, tensors)
     except CheckpointError as error:
         return f"it has changed since it was built: {error.found}"
-    ours, theirs = (dict(each.named_modules(remove_duplicate=False)) for each in (network, rebuilt))
-    for name in [*ours, *(theirs.keys() - ours.keys())]:
-        if name not in ours or name not in theirs or look_of(ours[name]) != look_of(theirs[name]):
+    modules, rebuilt_modules = (dict(each.named_modules(remove_duplicate=False)) for each in (network, rebuilt))
+    for name in [*modules, *(rebuilt_modules.keys() - modules.keys())]:
+        if (
+            name not in modules
+            or name not in rebuilt_modules
+            or module_signature(modules[name]) != module_signature(rebuilt_modules[name])
+        ):
             return f"{name or 'the network'} is another module, or has attributes or hooks of its own"
     return ""
 
 
-def look_of(module: nn.Module) -> tuple[Any, ...]:
-    """What a module is beside its tensors and mode: its class, hooks, a forward of its own, and plain attributes.
+def module_signature(module: nn.Module) -> tuple[Any, ...]:
+    """A module without its tensors and mode: class, hooks, a forward of its own, and plain attributes.
 
     Of an attention layer no attributes: those that count are in its line, and a file keeps no others.
     """
@@ -216,12 +230,12 @@ def look_of(module: nn.Module) -> tuple[Any, ...]:
     plain = {key: repr(value) for key, value in public.items() if isinstance(value, PLAIN) and not attention}
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     names = [getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks if hook not in (pause, resume)]
-    own = not isinstance(public.get("forward"), AttendedForward | None)
-    return type(module), module.extra_repr(), plain, names, own
+    own_forward = not isinstance(public.get("forward"), AttendedForward | None)
+    return type(module), module.extra_repr(), plain, names, own_forward
 
 
-def same_bits(ours: Tensor, theirs: Tensor) -> bool:
+def equal_bits(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors are the same bit for bit."""
-    alike = ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    parts = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (ours, theirs))
-    return alike and torch.equal(*(part.view(torch.uint8) for part in parts))
+    same_type = first.shape == second.shape and first.dtype == second.dtype
+    parts = (each.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format) for each in (first, second))
+    return same_type and torch.equal(*(part.view(torch.uint8) for part in parts))

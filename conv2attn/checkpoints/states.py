@@ -27,7 +27,7 @@ DEEPEST = 4
 
 
 class Record:
-    """Something that training scripts store beside weights, as it is read: without anything in it."""
+    """An empty placeholder for objects that training scripts store beside weights."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -39,7 +39,7 @@ class Record:
 @final
 @dataclass(frozen=True)
 class State:
-    """The tensors of a state dict by name, and what was assumed to find them, one sentence per assumption.
+    """The tensors of a state dict by name, and one sentence per assumption made to find them.
 
     `metadata` is what torch stores beside them: by the name of each module, the version of its class.
     """
@@ -50,10 +50,10 @@ class State:
 
     def without(self, prefix: str) -> "State":
         """These tensors with a prefix removed from all names."""
-        told = f"prefix '{prefix}' removed from {len(self.tensors)} keys"
+        assumption = f"prefix '{prefix}' removed from {len(self.tensors)} keys"
         tensors = {key.removeprefix(prefix): tensor for key, tensor in self.tensors.items()}
-        within = {f"{name}.".removeprefix(prefix)[:-1]: each for name, each in (self.metadata or {}).items() if name}
-        return State(tensors, (*self.assumed, told), within or None)
+        metadata = {f"{name}.".removeprefix(prefix)[:-1]: each for name, each in (self.metadata or {}).items() if name}
+        return State(tensors, (*self.assumed, assumption), metadata or None)
 
 
 def state_in(content: Mapping[Any, Any]) -> State | None:
@@ -63,32 +63,36 @@ def state_in(content: Mapping[Any, Any]) -> State | None:
     >>> list(found.tensors), found.assumed
     (['module.fc.bias'], ("weights under the key 'state_dict'",))
     """
-    path, inside = list[str](), content
-    others = list[str]()
+    path, mapping = list[str](), content
+    other_keys = list[str]()
     for _ in range(DEEPEST):
-        found = [key for key in WRAPPERS if holds_tensors(inside.get(key))]
-        if not found:
+        keys = [key for key in WRAPPERS if holds_tensors(mapping.get(key))]
+        if not keys:
             break
-        path.append(found[0])
-        others += found[1:]
-        inside = inside[found[0]]
+        path.append(keys[0])
+        other_keys += keys[1:]
+        mapping = mapping[keys[0]]
     tensors = {
         key: torch.Tensor.detach(tensor)
-        for key, tensor in inside.items()
+        for key, tensor in mapping.items()
         if isinstance(key, str) and isinstance(tensor, Tensor)
     }
-    left = [key for key in inside if key not in tensors]
-    if not tensors or any(not is_plain(inside[key], Record) for key in left):
+    other_entries = [key for key in mapping if key not in tensors]
+    if not tensors or any(not is_plain_value(mapping[key], Record) for key in other_entries):
         return None
     assumed = [f"weights under the key {'.'.join(path)!r}"] if path else []
-    assumed += [f"the weights under {key!r} not read" for key in others]
-    assumed += [f"{len(left)} entries without tensors not read, {str(left[0])!r} first"] if left else []
-    metadata = getattr(inside, "_metadata", None)
+    assumed += [f"the weights under {key!r} not read" for key in other_keys]
+    assumed += (
+        [f"{len(other_entries)} entries without tensors not read, {str(other_entries[0])!r} first"]
+        if other_entries
+        else []
+    )
+    metadata = getattr(mapping, "_metadata", None)
     return State(tensors, tuple(assumed), metadata if isinstance(metadata, Mapping) else None)
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether something is a dict in which a tensor is found without going deep."""
+    """Whether `value` is a dict with a tensor in it, or in a dict under a key of `WRAPPERS`."""
     if not isinstance(value, Mapping):
         return False
     return any(isinstance(each, Tensor) for each in value.values()) or any(
@@ -96,17 +100,17 @@ def holds_tensors(value: Any) -> bool:
     )
 
 
-def is_plain(value: Any, *kinds: type) -> bool:
-    """Whether something is a number, a text, nothing, of other `kinds`, or a container of these, without tensors."""
+def is_plain_value(value: Any, *kinds: type) -> bool:
+    """Whether `value` is a number, text, None, of `kinds`, or a container of these, without tensors."""
     if isinstance(value, Mapping):
-        return all(is_plain(each, *kinds) for each in value.values())
+        return all(is_plain_value(each, *kinds) for each in value.values())
     if isinstance(value, (list, tuple, set)):
-        return all(is_plain(each, *kinds) for each in value)
+        return all(is_plain_value(each, *kinds) for each in value)
     return isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, *kinds))
 
 
-def readings(state: State) -> Iterator[State]:
-    """The state as it is, then without the first part of the names, as long as all names share one.
+def prefix_readings(state: State) -> Iterator[State]:
+    """The state, and then without the first part of all names, as long as they share it.
 
     >>> [list(each.tensors) for each in readings(State({"module.net.bias": torch.zeros(2)}))]
     [['module.net.bias'], ['net.bias'], ['bias']]

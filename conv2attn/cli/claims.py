@@ -58,9 +58,9 @@ def inspect_file(file: str, max_size: float, showing: Showing) -> None:
 
     The report names the networks that the weights fit, and what is unsafe to load; with -v, each tensor.
     """
-    from conv2attn.checkpoints.inspection import inspected
-    from conv2attn.checkpoints.options import Reading
+    from conv2attn.checkpoints.inspection import inspection_of
+    from conv2attn.checkpoints.reading_options import Reading
 
-    result = inspected(Path(file), Reading(max_size=max_size).options()["max_size"])
+    result = inspection_of(Path(file), Reading(max_size=max_size).options()["max_size"])
     showing.finish(result)
     sys.exit(result.exit_code)

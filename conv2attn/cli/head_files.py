@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints.arrays import holds_arrays, stored
+from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
+from conv2attn.checkpoints.attention_arrays import holds_attention, read_arrays
 from conv2attn.checkpoints.examples import example_image
-from conv2attn.checkpoints.options import Reading
-from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
+from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.explore import explore, moving_picture
 from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
@@ -36,7 +36,7 @@ def network_in(path: str, inputs: str | None, reading: Reading) -> nn.Module | N
     Raises:
         UsageError: inputs are given for attention itself (C2A004).
     """
-    if reading.arch is not None or not holds_arrays(path):
+    if reading.arch is not None or not holds_attention(path):
         return reading.load(path)
     if inputs:
         raise UsageError("C2A004", f"--inputs runs a network, and {path} holds attention itself", "Leave it out.")
@@ -81,7 +81,7 @@ def arrays(path: str) -> dict[str, Any]:
 
     A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
     """
-    held = stored(path)
+    held = read_arrays(path)
     if len(held) == 1 and next(iter(held.values())).ndim == 4 and "layer 0" not in held:
         (name, whole), *_ = held.items()
         return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}

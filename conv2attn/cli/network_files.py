@@ -16,15 +16,15 @@ from torch.nn.modules.module import register_module_forward_hook
 from conv2attn.arguments import Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints import kinds, load, save
+from conv2attn.checkpoints.atomic_files import write_atomically
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import kind_of_path
 from conv2attn.checkpoints.onnx_models import onnx_operators
-from conv2attn.checkpoints.options import Reading
-from conv2attn.checkpoints.programs import parts
-from conv2attn.checkpoints.reading import read
+from conv2attn.checkpoints.programs import program_parts
+from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS
-from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.cli.options import Running
 from conv2attn.equivalence import Certificate, Replay, certify, replay
 from conv2attn.equivalence.rechecking import MOVED, Recheck, is_regular, read_certificate, recheck
@@ -90,7 +90,7 @@ def convolutions_of_program(path: str) -> int:
     file = Path(path)
     match None if file.is_dir() else kind_of_path(file):
         case kinds.EXPORT:
-            return sum(".conv" in name or "convolution" in name for name in parts(file)[1])
+            return sum(".conv" in name or "convolution" in name for name in program_parts(file)[1])
         case kinds.ONNX:
             return sum(name.startswith("Conv") for name in onnx_operators(file))
     return 0
@@ -203,7 +203,7 @@ def read_witnesses(path: str) -> dict[Any, Any]:
         CheckpointError: there is no such file, it is damaged, or it is of another kind.
     """
     try:
-        return read(path)
+        return read_dict(path)
     except CheckpointError as error:
         if error.code != "C2A303":
             raise

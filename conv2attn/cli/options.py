@@ -42,7 +42,7 @@ class Showing:
         else:
             click.echo(self.written(result, self.form), nl=False)
         if self.report is not None:
-            from conv2attn.checkpoints.writing import write_text_atomically
+            from conv2attn.checkpoints.atomic_files import write_text_atomically
 
             form = REPORT[Path(self.report).suffix]
             write_text_atomically(self.report, self.written(result, form), self.force)
@@ -187,7 +187,7 @@ def gathered(
 
 def as_reading(**parts: Any) -> Any:
     """The options on files as one value, whose class imports torch."""
-    from conv2attn.checkpoints.options import Reading
+    from conv2attn.checkpoints.reading_options import Reading
 
     return Reading(**parts)
 

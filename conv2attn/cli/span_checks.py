@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from conv2attn import plots
 from conv2attn.arguments import Patterns
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints.options import Reading
-from conv2attn.checkpoints.writing import write_text_atomically
+from conv2attn.checkpoints.atomic_files import write_text_atomically
+from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.cli.head_files import arrays, inputs_for, network_in, numbers, told_of
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.capture import NamedAttention

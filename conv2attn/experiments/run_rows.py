@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conv2attn.checkpoints.writing import ROOM
+from conv2attn.checkpoints.atomic_files import ROOM
 from conv2attn.errors import CheckpointError
 
 RunRow = dict[str, str]

@@ -1,8 +1,8 @@
 """One offline HTML page on which the attention of a network is explored."""
 
 from conv2attn.explore.captures import captured_layers
+from conv2attn.explore.explored_layers import Explored, explored_layers
 from conv2attn.explore.exploring import Page, explore
-from conv2attn.explore.layers import Explored, explored_layers
 from conv2attn.explore.moving import moving_picture
 from conv2attn.explore.page import explore_page
 

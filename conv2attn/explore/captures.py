@@ -9,18 +9,18 @@ from torch.nn.functional import adaptive_avg_pool2d
 from conv2attn.arguments import Patterns
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
-from conv2attn.explore.facts import facts_of_heads
-from conv2attn.explore.layers import Explored, grey, running_on
+from conv2attn.explore.explored_layers import Explored, grey, running_on
+from conv2attn.explore.head_facts import facts_of_heads
 from conv2attn.explore.packing import BUDGET, Budget
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.tokens import Tokens, Windows
 
 MOST_WINDOWED = 1024
-"""Tokens of an image whose windows are put together into one map."""
+"""Largest number of tokens of an image whose windows are joined into one map."""
 
 
 def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> Explored:
-    """Captures every attention of `network` when it runs on `image` (1, channels, rows, columns).
+    """Captures all attention of `network` in a run on `image` (1, channels, rows, columns).
 
     Weights are kept in 8 bits, or in 4 where all layers would not fit on the page otherwise. Layers of this project
     that read no content are left to `explored_layers`.
@@ -32,24 +32,28 @@ def captured_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
         UsageError: the network does not take the image (C2A120), or attends to nothing (C2A501).
     """
     with running_on(image):
-        seen = capture(network, image, only=only)
-    ours = {name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
-    found = {name or "(root)": placed(name, seen) for name in seen if name.split("#")[0] not in ours}
-    held = [attention for attention, _ in (each for each in found.values() if not isinstance(each, str))]
-    bits = 8 if sum(each.numel() for each in held) <= BUDGET * 0.9 else 4
-    budget, shown, left_out = Budget(), [], []
-    for name, each in found.items():
-        layer = f"{name}: {each}" if isinstance(each, str) else of_attention(name, *each, image, budget, bits)
+        captured = capture(network, image, only=only)
+    own_names = {name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
+    attention_of_layers = {
+        name or "(root)": attention_on_grid(name, captured) for name in captured if name.split("#")[0] not in own_names
+    }
+    tensors = [
+        attention for attention, _ in (each for each in attention_of_layers.values() if not isinstance(each, str))
+    ]
+    bits = 8 if sum(each.numel() for each in tensors) <= BUDGET * 0.9 else 4
+    budget, layers, left_out = Budget(), [], []
+    for name, each in attention_of_layers.items():
+        layer = f"{name}: {each}" if isinstance(each, str) else stored_layer(name, *each, image, budget, bits)
         left_out += [layer] if isinstance(layer, str) else []
-        shown += [] if isinstance(layer, str) else [layer]
-    if not shown:
+        layers += [] if isinstance(layer, str) else [layer]
+    if not layers:
         raise UnsupportedError(
             "C2A110",
             "; ".join(left_out) or "the network has no attention layer of such a name",
             "Name a layer with attention on a grid by --only, or pass another --inputs.",
         )
     left_out += [f"{name}: a convolution, shown only where nothing attends" for name in convolutions_in(network)[:3]]
-    return Explored(tuple(shown), tuple(left_out), "averaged over the square of each token", photo_of(image, budget))
+    return Explored(tuple(layers), tuple(left_out), "averaged over the square of each token", photo_of(image, budget))
 
 
 def convolutions_in(network: nn.Module) -> list[str]:
@@ -57,38 +61,42 @@ def convolutions_in(network: nn.Module) -> list[str]:
     return [name for name, each in network.named_modules() if isinstance(each, nn.Conv2d)]
 
 
-def placed(name: str, seen: NamedAttention) -> tuple[Tensor, Tokens] | str:
-    """The attention of a layer (heads, queries, keys) on the grid over the image; why it is not shown."""
-    attention, tokens = seen[name], seen.tokens.get(name)
+def attention_on_grid(name: str, captured: NamedAttention) -> tuple[Tensor, Tokens] | str:
+    """The attention of a layer (heads, queries, keys) and its tokens on the image; or why it is not shown."""
+    attention, tokens = captured[name], captured.tokens.get(name)
     if not isinstance(attention, Tensor):
         return str(attention.reason)
     shape = f"its attention {tuple(attention.shape)}"
     if tokens is None:
         return f"{shape} is not that of one grid over the image"
     if tokens.windows is not None:
-        whole = put_together(attention, tokens.windows)
+        attention_of_image = join_windows(attention, tokens.windows)
         return (
-            f"{shape} is in windows of a larger image" if whole is None else (whole, Tokens(tokens.windows.grid.keys))
+            f"{shape} is in windows of a larger image"
+            if attention_of_image is None
+            else (attention_of_image, Tokens(tokens.windows.grid.keys))
         )
     if len(attention) != 1 or attention.shape[-1] != attention.shape[-2] or len(tokens.sides) != 2:
         return f"{shape} is not that of one grid over the image"
     return attention[0], tokens
 
 
-def put_together(attention: Tensor, windows: Windows) -> Tensor | None:
-    """The attention of all windows of one image as that of the image, (heads, queries, keys); None of a large one."""
+def join_windows(attention: Tensor, windows: Windows) -> Tensor | None:
+    """The attention of all windows of an image as one map, (heads, queries, keys); None for a large image."""
     tokens = windows.grid.shape[0]
     if tokens > MOST_WINDOWED or len(attention) != len(windows.places):
         return None
-    whole = torch.zeros(attention.shape[1], tokens, tokens)
-    for window, at in zip(attention, torch.from_numpy(windows.places), strict=True):
-        real = at >= 0
-        whole[:, at[real][:, None], at[real][None]] = window[:, real][:, :, real].to(whole)
-    return whole
+    attention_of_image = torch.zeros(attention.shape[1], tokens, tokens)
+    for window, places in zip(attention, torch.from_numpy(windows.places), strict=True):
+        pixels = places >= 0
+        attention_of_image[:, places[pixels][:, None], places[pixels][None]] = window[:, pixels][:, :, pixels].to(
+            attention_of_image
+        )
+    return attention_of_image
 
 
 def photo_of(image: Tensor, budget: Budget) -> dict[str, Any] | None:
-    """The image in colour, at most 224 pixels a side, each channel from its least to its most; None if not coloured."""
+    """The image in colour, at most 224 pixels per side, each channel scaled; None of other images."""
     if image.shape[1] != 3:
         return None
     rows, columns = image.shape[2:]
@@ -99,7 +107,7 @@ def photo_of(image: Tensor, budget: Budget) -> dict[str, Any] | None:
     return packed and {"sides": sides, "pixels": packed}
 
 
-def of_attention(
+def stored_layer(
     name: str, attention: Tensor, tokens: Tokens, image: Tensor, budget: Budget, bits: int
 ) -> dict[str, Any] | str:
     """One layer as a JSON object, or the sentence that says why it is not shown.
@@ -109,9 +117,9 @@ def of_attention(
     """
     sides, extra = tokens.sides, tokens.leading
     outside = budget.pack(attention[:, extra:, :extra].sum(-1), "f32")
-    whole = budget.pack_attention(attention[:, extra:, extra:], bits)
+    weights = budget.pack_attention(attention[:, extra:, extra:], bits)
     picture = budget.pack(grey(adaptive_avg_pool2d(image[0], (sides[0], sides[1]))), "u8")
-    if whole is None or picture is None or outside is None:
+    if weights is None or picture is None or outside is None:
         return f"{name}: its arrays do not fit on a page of less than 5 MB"
     return {
         "name": name,
@@ -130,6 +138,6 @@ def of_attention(
         "strength": None,
         "picture": picture,
         "output": None,
-        **whole,
+        **weights,
         "facts": facts_of_heads(name, attention[None].double().numpy(), tuple(sides), extra),
     }

@@ -1,4 +1,4 @@
-"""Where every head of a network looks, as one page: `conv2attn.explore.explore`."""
+"""`explore`: one page with the attention of every head of a network."""
 
 import html
 import warnings
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.checkpoints.atomic_files import write_text_atomically
 from conv2attn.checkpoints.examples import SIDE, example_image
-from conv2attn.checkpoints.writing import write_text_atomically
 from conv2attn.errors import Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.explore.captures import captured_layers
-from conv2attn.explore.layers import Explored, explored_layers
+from conv2attn.explore.explored_layers import Explored, explored_layers
 from conv2attn.explore.page import explore_page
 from conv2attn.models import attention_layers, convert
 from conv2attn.models.provenance import provenance_of
@@ -23,7 +23,7 @@ from conv2attn.span.reading import own_alone
 
 EXAMPLE = "the first test image of Fashion-MNIST's first class, a T-shirt"
 PUBLISHED = 224
-"""Side of the images of a vision transformer that does not say another."""
+"""Default side of the images of a vision transformer."""
 
 
 @final
@@ -72,7 +72,7 @@ def explore(
         example_input: an image (1, channels, rows, columns), or its size; by default the first example image of this
             project, in the size that the network says.
         only, skip: patterns of the names of layers to show, every layer if there is none, and of those to leave out.
-        title, described: what the network and the image are, in words.
+        title, described: the name of the network, and a description of the image.
     Raises:
         UsageError: the network does not take the image (C2A009, C2A120), or does not tell its size (C2A120).
         UnsupportedError: no layer can be shown (C2A110).
@@ -88,36 +88,36 @@ def explore(
     if image is None:
         image, described = example_image(*size_for(network, not attention_layers(network))), described or EXAMPLE
     if not isinstance(image, Tensor) or image.ndim != 4:
-        found = "example_input is not one image (1, channels, rows, columns)"
-        raise UsageError("C2A120", found, "Pass one tensor of four axes.")
-    explored = explored_on(network, image[:1], Selection.of(only, skip))
+        reason = "example_input is not one image (1, channels, rows, columns)"
+        raise UsageError("C2A120", reason, "Pass one tensor of four axes.")
+    explored = explore_image(network, image[:1], Selection.of(only, skip))
     name = title or type(network).__name__
     return Page(explore_page(explored, name, described or "the image given"), explored.left_out)
 
 
-def explored_on(network: nn.Module, image: Tensor, only: Selection) -> Explored:
-    """What a network attends to on an image: as it runs, beside layers of this project; only where nothing attends, its
+def explore_image(network: nn.Module, image: Tensor, only: Selection) -> Explored:
+    """The attention of a network on an image, captured and computed by layers of this project; if nothing attends, its
     convolutions as the attention that they convert to."""
-    own = attention_layers(network)
-    given = image.to(next(network.parameters()))
-    alone = bool(own) and own_alone(network)
+    own_layers = attention_layers(network)
+    input_image = image.to(next(network.parameters()))
+    only_own = bool(own_layers) and own_alone(network)
     try:
-        captured = None if alone else captured_layers(network, given, only)
+        captured = None if only_own else captured_layers(network, input_image, only)
     except (UsageError, UnsupportedError) as error:
-        if error.code != "C2A501" and not own:
+        if error.code != "C2A501" and not own_layers:
             raise
         captured = None
-    plain = {name for name, layer in own.items() if not layer.has_content or captured is None}
-    if captured is not None and not plain:
+    shown_names = {name for name, layer in own_layers.items() if not layer.has_content or captured is None}
+    if captured is not None and not shown_names:
         return captured
     attention = as_attention(network)
     if captured is None:
         only.check([name or "(root)" for name in attention_layers(attention)], "layer that attends")
-    described = explored_layers(attention, given, only)
+    own_page = explored_layers(attention, input_image, only)
     if captured is None:
-        return described
-    both = (*captured.layers, *described.layers)
-    return Explored(both, (*captured.left_out, *described.left_out), captured.picture, captured.photo)
+        return own_page
+    layers = (*captured.layers, *own_page.layers)
+    return Explored(layers, (*captured.left_out, *own_page.left_out), captured.picture, captured.photo)
 
 
 def as_attention(network: nn.Module) -> nn.Module:
@@ -139,9 +139,9 @@ def size_for(network: nn.Module, captured: bool) -> tuple[int, int]:
     """
     if isinstance(network, AttentionClassifier):
         return network.plan.channels, network.plan.side
-    known = provenance_of(network)
-    if captured and known is not None and known.input_size is not None:
-        return known.input_size[0], known.input_size[-1]
+    source = provenance_of(network)
+    if captured and source is not None and source.input_size is not None:
+        return source.input_size[0], source.input_size[-1]
     for each in network.modules():
         if isinstance(each, MultiHeadSelfAttention):
             return each.d_in, SIDE

@@ -1,4 +1,4 @@
-"""A picture that moves: the heads of one converted layer as they sharpen, as a small SVG without scripts."""
+"""An animated SVG of the heads of one converted layer as they sharpen, without scripts."""
 
 from html import escape
 from itertools import product

@@ -1,4 +1,4 @@
-"""Arrays as the page reads them: little-endian bytes in base64, up to a total size."""
+"""Arrays for the page: little-endian bytes in base64, up to a total size."""
 
 import base64
 from typing import Any
@@ -16,7 +16,7 @@ class Budget:
     """The bytes that are still free on the page."""
 
     def __init__(self, size: int = BUDGET):
-        self.left = size
+        self.free = size
 
     def pack(self, array: Tensor, code: str) -> dict[str, str] | None:
         """`{code: base64}`, or None if the array does not fit on the page any more.
@@ -27,9 +27,9 @@ class Budget:
         """
         exact = array.detach().cpu().double()
         values = (exact.round() if code == "u8" else exact).numpy().astype(CODES[code])
-        if values.nbytes > self.left:
+        if values.nbytes > self.free:
             return None
-        self.left -= values.nbytes
+        self.free -= values.nbytes
         return {code: base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")}
 
     def pack_attention(self, attention: Tensor, bits: int = 8) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ import html
 import json
 from importlib.resources import files
 
-from conv2attn.explore.layers import Explored
+from conv2attn.explore.explored_layers import Explored
 
 PARTS = {"/* STYLE */": ("style.css",), "/* SCRIPT */": ("attention.js", "drawing.js", "page.js")}
 

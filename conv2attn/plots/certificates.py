@@ -60,10 +60,10 @@ def draw_certificate(certificate: Certificate) -> "Figure":
         Line2D([], [], ls="", marker=mark, ms=6, mew=1.5, color="black", mfc=inside, label=name)
         for name, (mark, inside) in marks.items()
     ]
-    found = [verdict for verdict in Verdict if verdict in {row.verdict for row in rows}]
-    keys += [Line2D([], [], ls="", marker="s", color=COLOURS[verdict], label=verdict.value) for verdict in found]
+    verdicts = [verdict for verdict in Verdict if verdict in {row.verdict for row in rows}]
+    keys += [Line2D([], [], ls="", marker="s", color=COLOURS[verdict], label=verdict.value) for verdict in verdicts]
     figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=7, frameon=False)
     ranges = sorted({row.input_range for row in rows if row.input_range is not None})
-    within = f", inputs up to {show(ranges[0])}" if len(ranges) == 1 else ""
-    figure.suptitle(f"{certificate.summary.partition(';')[0]}: error beside bound{within}", fontsize=10)
+    suffix = f", inputs up to {show(ranges[0])}" if len(ranges) == 1 else ""
+    figure.suptitle(f"{certificate.summary.partition(';')[0]}: error beside bound{suffix}", fontsize=10)
     return figure

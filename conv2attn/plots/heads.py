@@ -41,7 +41,7 @@ class HeadsAround:
 
 
 def heads_around(name: str, attention: Any, grid: Sides | None, extra_tokens: int = 0) -> HeadsAround:
-    """A layer, or an array, as check_span takes it, at the query in the middle of the grid.
+    """The attention of a layer or an array, as check_span takes it, at the query in the middle of the grid.
 
     Raises:
         UsageError: not attention (C2A502), or tokens that are not those of the grid (C2A503).
@@ -50,9 +50,9 @@ def heads_around(name: str, attention: Any, grid: Sides | None, extra_tokens: in
     middle = tuple(side // 2 for side in rows.grid.queries)
     query = np.array([np.ravel_multi_index(middle, rows.grid.queries)])
     pixels = math.prod(rows.grid.keys)
-    seen = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
+    mean_attention = np.mean([rows.read(image, query)[:, 0, :pixels] for image in range(rows.images)], 0)
     place = tuple(int(rows.grid.site(axis)[index]) for axis, index in enumerate(middle))
-    around = seen.reshape(-1, *rows.grid.keys)
+    around = mean_attention.reshape(-1, *rows.grid.keys)
     heads = attention.encoding.operators().isotropic if isinstance(attention, MultiHeadSelfAttention) else None
     if heads is not None:
         return HeadsAround(name, around, place, *(each.detach().double().cpu().numpy() for each in heads.values))
@@ -67,7 +67,7 @@ def radius(alpha: float, share: float) -> float:
     return math.sqrt(-math.log1p(-share) / alpha)
 
 
-def draw(layers: Sequence[HeadsAround]) -> "Figure":
+def draw_heads(layers: Sequence[HeadsAround]) -> "Figure":
     """A panel for each layer (row) and head (column), white for no attention and black for the most in that panel.
 
     Axes are offsets (key - query) in pixels; a cross marks the query. A line is drawn as a strip; of a volume, the sum
@@ -89,21 +89,21 @@ def draw(layers: Sequence[HeadsAround]) -> "Figure":
 
 
 def draw_head(panel: "Axes", layer: HeadsAround, head: int) -> None:
-    """One panel: attention, the query, and what is known of a quadratic head."""
+    """One panel: attention, the query, and the centre and circles of a quadratic head."""
     from matplotlib.patches import Circle
 
-    seen, (row, column) = layer.attention[head], (0, *layer.query)[-2:]
-    plane = seen[None] if seen.ndim == 1 else seen.reshape(-1, *seen.shape[-2:]).sum(0)
+    attention, (row, column) = layer.attention[head], (0, *layer.query)[-2:]
+    plane = attention[None] if attention.ndim == 1 else attention.reshape(-1, *attention.shape[-2:]).sum(0)
     high, wide = plane.shape
     extent = (-column - 0.5, wide - column - 0.5, high - row - 0.5, -row - 0.5)
     panel.imshow(plane, cmap="Greys", vmin=0.0, vmax=plane.max(), extent=extent, interpolation="nearest")
     panel.plot(0, 0, marker="+", color="tab:blue", markersize=5)
-    if layer.centers is not None and layer.alpha is not None and seen.ndim > 1:
+    if layer.centers is not None and layer.alpha is not None and attention.ndim > 1:
         down, right = layer.centers[head][-2:]
         panel.plot(right, down, marker=".", color="tab:red", markersize=4)
         for share, style in CIRCLES.items():
             if layer.alpha[head] > 0:
-                around = Circle((right, down), radius(layer.alpha[head], share), fill=False, ls=style, ec="tab:red")
-                panel.add_patch(around)
+                circle = Circle((right, down), radius(layer.alpha[head], share), fill=False, ls=style, ec="tab:red")
+                panel.add_patch(circle)
     panel.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
     panel.set_title(f"head {head}: max {plane.max():.2f}", fontsize=6)

@@ -1,6 +1,6 @@
-"""Results as things to read: a result says what it is as a `Document`, and this package alone says how that looks."""
+"""Reports: a result gives its content as a `Document`, and this package alone renders it."""
 
-from conv2attn.report.document import Document, Notes, Table, Verbatim
+from conv2attn.report.document_parts import Document, Notes, Table, Verbatim
 from conv2attn.report.result import Report
 from conv2attn.report.words import Cell, bytes_for_people, counted, gathered, show
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, assert_never
 
-from conv2attn.report.document import Document, Notes, Part, Table, Verbatim
+from conv2attn.report.document_parts import Document, Notes, Part, Table, Verbatim
 from conv2attn.report.words import Cell, show
 from conv2attn.verdicts import Strength, Verdict
 
@@ -70,9 +70,9 @@ def to_html(document: Document) -> str:
             case _:
                 assert_never(each)
 
-    first, *rest = document.answer
-    said = f"<p><b>{escape(first)}</b></p>" + "".join(f"<p>{escape(line)}</p>" for line in rest)
-    return said + "".join(map(part, document.parts))
+    first, *other_lines = document.answer
+    answer = f"<p><b>{escape(first)}</b></p>" + "".join(f"<p>{escape(line)}</p>" for line in other_lines)
+    return answer + "".join(map(part, document.parts))
 
 
 def html_table(table: Table) -> str:

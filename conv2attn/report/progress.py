@@ -1,4 +1,4 @@
-"""Progress on stderr, where that is a terminal: how much is done, of how much, and the time that remains."""
+"""A progress bar on stderr, if that is a terminal: steps done, their number, and the remaining time."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(wanted: bool = True) -> Iterator[Callable[[int, int, str], None]]:
+def progress(enabled: bool = True) -> Iterator[Callable[[int, int, str], None]]:
     """A function to call before each layer or step with its number from 1, the number of all, and a name."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not (wanted and sys.stderr.isatty())) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and sys.stderr.isatty())) as bar:
         task = bar.add_task("", total=None)
 
         def show(number: int, count: int, name: str) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 from conv2attn.errors import UsageError
 from conv2attn.report import markup, text
-from conv2attn.report.document import Document
+from conv2attn.report.document_parts import Document
 from conv2attn.verdicts import Strength, Verdict
 
 
 class Report(ABC):
-    """A result that says what it is as a `Document` and as plain data; all its forms follow from these two."""
+    """A result that gives its content as a `Document` and as plain data; all renderings follow from these two."""
 
     @abstractmethod
     def document(self, verbose: bool = False) -> Document:
@@ -24,12 +24,12 @@ class Report(ABC):
 
     @property
     def verdict(self) -> Verdict:
-        """What was decided; a result that decides nothing holds."""
+        """The verdict; a result that decides nothing holds."""
         return Verdict.HOLDS
 
     @property
     def exit_code(self) -> int:
-        """That of the command that prints it: 0 holds, 1 refuted, 3 otherwise."""
+        """The exit code of the command that prints it: 0 holds, 1 refuted, 3 otherwise."""
         return self.verdict.exit_code
 
     @property

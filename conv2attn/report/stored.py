@@ -15,7 +15,7 @@ else:
 
 
 def finite(item: Any) -> Any:
-    """Plain data in which the numbers that JSON does not have are strings."""
+    """Plain data in which infinities and NaN are strings, since JSON has no such numbers."""
     if isinstance(item, dict):
         return {key: finite(each) for key, each in item.items()}
     if isinstance(item, list | tuple):
@@ -33,23 +33,23 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a result, as its document has it: the fields are the keys."""
+    """A part of a result: its fields are the keys of its document."""
 
 
 class ResultMeta(msgspec.StructMeta, ABCMeta):
-    """What makes a report a structure."""
+    """The metaclass of a report that is a msgspec structure."""
 
 
 class Result(msgspec.Struct, Report, metaclass=ResultMeta, frozen=True, forbid_unknown_fields=True):
-    """A report whose fields are the keys of its document; tensors are kept apart and not in it."""
+    """A report whose fields are the keys of its document; tensors are left out of it."""
 
     __repr__ = Report.__repr__
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the fields."""
-        found: dict[str, Any] = finite(msgspec.to_builtins(self, enc_hook=left_out))
-        return found
+        fields: dict[str, Any] = finite(msgspec.to_builtins(self, enc_hook=left_out))
+        return fields
 
 
 def left_out(item: Any) -> None:
-    """A tensor is no part of a document."""
+    """Replaces tensors by None in a document."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from conv2attn.report.document import Document, Notes, Table, Verbatim
+from conv2attn.report.document_parts import Document, Notes, Table, Verbatim
 from conv2attn.report.words import Cell, show
 from conv2attn.verdicts import Verdict
 
@@ -115,13 +115,13 @@ def fitted(table: Table, width: int | None) -> tuple[Table, list[str]]:
 
 
 def widths(table: Table) -> dict[str, int]:
-    """How wide each column is."""
+    """The width of each column."""
     cells = [list(map(show, row)) for row in table.rows]
     return {name: max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(table.columns)}
 
 
 def total(sizes: Iterable[int]) -> int:
-    """How wide columns are beside each other."""
+    """The total width of columns beside each other."""
     return sum(size + GAP for size in sizes) - GAP
 
 
@@ -134,17 +134,17 @@ def rich_table(table: Table) -> "RichTable":
     """The table as rich lays it out: columns apart by two blanks, numbers flush right, verdicts in their colour."""
     from rich.table import Table as RichTable
 
-    laid = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    rich = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for place, name in enumerate(table.columns):
         side = "right" if table.right(place) else "left"
-        laid.add_column(name, justify=side, no_wrap=place > 0, overflow="fold")  # type: ignore[arg-type]
+        rich.add_column(name, justify=side, no_wrap=place > 0, overflow="fold")  # type: ignore[arg-type]
     for row in table.rows:
-        laid.add_row(*map(styled, row))
-    return laid
+        rich.add_row(*map(styled, row))
+    return rich
 
 
 def styled(cell: Cell) -> "Text":
-    """A cell, a verdict in its colour."""
+    """The text of a cell; a verdict has its colour."""
     from rich.text import Text
 
     return Text(show(cell), style=STYLES[cell] if isinstance(cell, Verdict) else "")

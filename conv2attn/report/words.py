@@ -24,7 +24,7 @@ def show(cell: Cell) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number of things.
+    """A number with its noun.
 
     >>> counted(1, "weight"), counted(2, "weight"), counted(0, "bias", "biases")
     ('1 weight', '2 weights', '0 biases')
@@ -42,18 +42,18 @@ def bytes_for_people(count: int) -> str:
     return f"{count / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"
 
 
-def gathered(said: Iterable[tuple[str, str]], most: int | None = 3) -> list[str]:
-    """One sentence for all that it is said of, in the order of the first; names beyond `most` are counted.
+def gathered(sentences: Iterable[tuple[str, str]], most: int | None = 3) -> list[str]:
+    """One line per sentence with all its names, in order of first appearance; names beyond `most` are counted.
 
     >>> gathered([("a", "skipped"), ("b", "padded"), ("c", "skipped"), ("d", "skipped")], most=2)
     ['a, c and 1 more: skipped', 'b: padded']
     """
     names: dict[str, list[str]] = {}
-    for name, sentence in said:
+    for name, sentence in sentences:
         names.setdefault(sentence, []).append(name)
     lines = []
     for sentence, whom in names.items():
-        shown = whom if most is None or len(whom) <= most else whom[:most]
-        more = f" and {len(whom) - len(shown)} more" if len(shown) < len(whom) else ""
-        lines.append(f"{', '.join(dict.fromkeys(shown))}{more}: {sentence}")
+        listed = whom if most is None or len(whom) <= most else whom[:most]
+        more = f" and {len(whom) - len(listed)} more" if len(listed) < len(whom) else ""
+        lines.append(f"{', '.join(dict.fromkeys(listed))}{more}: {sentence}")
     return lines

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, gathered
-from conv2attn.report.document import Part
+from conv2attn.report.document_parts import Part
 
 if TYPE_CHECKING:
     from conv2attn.span.facts import HeadsComparison, HeadsReport, LayerFacts

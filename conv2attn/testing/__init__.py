@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from conv2attn.testing.equivalence import assert_equivalent, assert_same
     from conv2attn.testing.laws import LAWS
     from conv2attn.testing.layer_laws import LAYER_LAWS
-    from conv2attn.testing.numbers import budget_of, integer_tensors, wide_tensors
     from conv2attn.testing.operators import grids, operators_on, paddings, shifts, sites_on, softmaxes
     from conv2attn.testing.strategies import convolutions, groupings, images_for, smallest_sides
     from conv2attn.testing.structures import diagonals, kroneckers, low_ranks, polynomials, sparses, sums
+    from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
 HOMES = {
     "LAWS": "laws",
     "LAYER_LAWS": "layer_laws",
     "assert_equivalent": "equivalence",
     "assert_same": "equivalence",
-    "budget_of": "numbers",
+    "budget_of": "tensor_strategies",
     "convolutions": "strategies",
     "diagonals": "structures",
     "grids": "operators",
     "groupings": "strategies",
     "images_for": "strategies",
-    "integer_tensors": "numbers",
+    "integer_tensors": "tensor_strategies",
     "kroneckers": "structures",
     "low_ranks": "structures",
     "operators_on": "operators",
@@ -38,7 +38,7 @@ HOMES = {
     "softmaxes": "operators",
     "sparses": "structures",
     "sums": "structures",
-    "wide_tensors": "numbers",
+    "wide_tensors": "tensor_strategies",
 }
 __all__ = [
     "LAWS",

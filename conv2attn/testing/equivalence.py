@@ -1,8 +1,8 @@
-"""Whether two modules compute the same: stricter than torch.allclose, which broadcasts, and takes what is empty."""
+"""Whether two modules compute the same: stricter than torch.allclose, which broadcasts and accepts empty tensors."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -39,9 +39,9 @@ def assert_equivalent(
         >>> conv2attn.assert_equivalent(conv, conv2attn.convert(conv), image, tolerance=1e-5)
     """
 
-    for name, given in (("f", f), ("g", g)):
-        if not callable(given):
-            check_network(given, name)
+    for name, function in (("f", f), ("g", g)):
+        if not callable(function):
+            check_network(function, name)
 
     def check(drawn: Any) -> None:
         arguments = drawn if isinstance(drawn, tuple) else (drawn,)
@@ -65,7 +65,7 @@ def assert_equivalent(
         check(each)
 
 
-def is_strategy(inputs: Any) -> bool:
+def is_strategy(inputs: Any) -> "TypeGuard[SearchStrategy[Any]]":
     """Whether `inputs` is a strategy of Hypothesis, which is not imported for it."""
     strategies = sys.modules.get("hypothesis.strategies")
     return strategies is not None and isinstance(inputs, strategies.SearchStrategy)
@@ -99,22 +99,22 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
     Raises:
         AssertionError: they are not, with the worst place and the tolerance that would pass.
     """
-    for what in ("dtype", "device", "shape"):
-        a, b = getattr(left, what), getattr(right, what)
-        require(a == b, f"{where} has {what} {a} and {b}")
+    for attribute in ("dtype", "device", "shape"):
+        a, b = getattr(left, attribute), getattr(right, attribute)
+        require(a == b, f"{where} has {attribute} {a} and {b}")
     require(left.numel() > 0, f"{where} is empty")
     for name, side in (("first", left), ("second", right)):
         require(bool(side.isfinite().all()), f"{where} of the {name} is not finite everywhere")
     widest = torch.complex128 if left.is_complex() else torch.float64
     error = (left.to(widest) - right.to(widest)).abs()
     if tolerance is None:
-        same = torch.equal(left, right)
+        equal = torch.equal(left, right)
     else:
         allowed = torch.as_tensor(tolerance, dtype=error.dtype, device=error.device)
         fits = allowed.ndim == 0 or allowed.shape == error.shape
         require(fits, f"{where}: a tolerance of shape {tuple(allowed.shape)}")
-        same = bool((error <= allowed).all())
-    if not same:
+        equal = bool((error <= allowed).all())
+    if not equal:
         worst = int(error.argmax())
         place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), left.shape))
         values = f"{left.flatten()[worst].item()} and {right.flatten()[worst].item()}"
@@ -125,7 +125,7 @@ def assert_same_tensor(left: Tensor, right: Tensor, tolerance: float | Tensor | 
         )
 
 
-def require(holds: bool, message: str) -> None:
-    """Raises AssertionError with `message` unless it `holds`; unlike the statement, under `python -O` too."""
-    if not holds:
+def require(condition: bool, message: str) -> None:
+    """Raises AssertionError with `message` unless `condition`; unlike the statement, under `python -O` too."""
+    if not condition:
         raise AssertionError(message)

@@ -31,7 +31,7 @@ UNIT_ROUNDOFF = 2.0**-53
 
 @singledispatch
 def relative_error(operator: object, sides: Sides) -> float:
-    """How far `apply`, in float64, may be from the matrix product, relative to the largest |entry| that it meets.
+    """Bound on |`apply` - matrix product| in float64, relative to the largest |entry| between the factors.
 
     0 where both are exact on small whole numbers.
     """
@@ -87,7 +87,7 @@ def scale(operator: Operator, sides: Sides, image: Tensor) -> float:
     return largest
 
 
-def allowed(operator: Operator, sides: Sides, image: Tensor) -> float | None:
+def law_tolerance(operator: Operator, sides: Sides, image: Tensor) -> float | None:
     """The tolerance of a law: None, for bitwise equality, where the operator is exact."""
     return None if is_exact(operator) else relative_error(operator, sides) * scale(operator, sides, image)
 
@@ -100,7 +100,7 @@ def as_product(operator: Operator, sides: Sides, image: Tensor) -> Tensor:
 
 def apply_is_the_matrix(operator: Operator, sides: Sides, image: Tensor) -> None:
     """`apply(P, x) = as_matrix(P) x`."""
-    tolerance = allowed(operator, sides, image)
+    tolerance = law_tolerance(operator, sides, image)
     assert_same(apply(operator, image, sides), as_product(operator, sides, image), tolerance)
 
 
@@ -108,20 +108,20 @@ def combine_is_the_sum(operator: Operator, sides: Sides, image: Tensor) -> None:
     """`combine(P, x) = sum_k as_matrix(P)_k x_k`, for another image in each term."""
     images = torch.stack([image * (-1) ** k * (k % 3) for k in range(terms(operator))])
     products = [as_product(operator, sides, each)[k] for k, each in enumerate(images)]
-    tolerance = allowed(operator, sides, image)
+    tolerance = law_tolerance(operator, sides, image)
     each_term = None if tolerance is None else 3 * terms(operator) * tolerance
     assert_same(combine(operator, images, sides), torch.stack(products).sum(0), each_term)
 
 
 def gradients_are_adjoints(operator: Operator, sides: Sides, image: Tensor) -> None:
     """The gradient of `sum(y * apply(P, x))` is `sum_k as_matrix(P)_k^T y_k`, and that of `combine` is `P_k^T y`."""
-    along = image.clone().requires_grad_()
-    mixed = apply(operator, along, sides)
-    direction = torch.arange(mixed.numel(), dtype=mixed.dtype).reshape(mixed.shape) % 5 - 2
-    matrix, tolerance = as_matrix(operator, sides), allowed(operator, sides, torch.ones_like(image) * 2)
-    scaled = None if tolerance is None else 2 * math.prod(mixed.shape) * tolerance
-    back = torch.einsum("t...q,tqk->...k", direction.flatten(-len(sides)), matrix).reshape(image.shape)
-    assert_same(torch.autograd.grad(mixed, along, direction)[0], back, scaled)
+    variable = image.clone().requires_grad_()
+    output = apply(operator, variable, sides)
+    direction = torch.arange(output.numel(), dtype=output.dtype).reshape(output.shape) % 5 - 2
+    matrix, tolerance = as_matrix(operator, sides), law_tolerance(operator, sides, torch.ones_like(image) * 2)
+    scaled = None if tolerance is None else 2 * math.prod(output.shape) * tolerance
+    expected = torch.einsum("t...q,tqk->...k", direction.flatten(-len(sides)), matrix).reshape(image.shape)
+    assert_same(torch.autograd.grad(output, variable, direction)[0], expected, scaled)
     images = torch.stack([image] * terms(operator)).requires_grad_()
     to_images = torch.autograd.grad(combine(operator, images, sides), images, direction[0])[0]
     each = torch.einsum("...q,tqk->t...k", direction[0].flatten(-len(sides)), matrix).reshape(images.shape)
@@ -147,18 +147,20 @@ def composition_multiplies(operator: Operator, sides: Sides, image: Tensor) -> N
     """`as_matrix(P'' P') = as_matrix(P'') as_matrix(P')`, and `apply` composes; here P'' are two shifts."""
     between = output_sides(operator, sides)
     second = Shift(((1,) * len(between), (0,) * len(between)))
-    both = Composition((second, operator))
-    require(output_sides(both, sides) == between, f"{both} has the sides {output_sides(both, sides)}")
+    composition = Composition((second, operator))
+    require(
+        output_sides(composition, sides) == between, f"{composition} has the sides {output_sides(composition, sides)}"
+    )
     products = (as_matrix(second, between)[:, None] @ as_matrix(operator, sides)).flatten(0, 1)
-    assert_same(as_matrix(both, sides), products)
-    assert_same(apply(both, image, sides), apply(second, apply(operator, image, sides), between).flatten(0, 1))
+    assert_same(as_matrix(composition, sides), products)
+    assert_same(apply(composition, image, sides), apply(second, apply(operator, image, sides), between).flatten(0, 1))
 
 
 def shape_of_batches_is_kept(operator: Operator, sides: Sides, image: Tensor) -> None:
     """Leading axes are independent of each other: applying to a stack is stacking what is applied."""
     stacked = apply(operator, torch.stack([image, -image]), sides)
-    assert_same(stacked[:, 0], apply(operator, image, sides), allowed(operator, sides, image))
-    assert_same(stacked[:, 1], -stacked[:, 0], allowed(operator, sides, image))
+    assert_same(stacked[:, 0], apply(operator, image, sides), law_tolerance(operator, sides, image))
+    assert_same(stacked[:, 1], -stacked[:, 0], law_tolerance(operator, sides, image))
 
 
 def rows_are_probabilities(operator: Operator, sides: Sides, image: Tensor) -> None:

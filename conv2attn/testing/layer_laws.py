@@ -20,10 +20,10 @@ def layer_is_its_basis(layer: MultiHeadSelfAttention, image: Tensor) -> None:
 
 
 def images_do_not_meet(layer: MultiHeadSelfAttention, image: Tensor) -> None:
-    """The output for one image does not depend on the others in its batch, nor on whether there is a batch."""
-    whole = layer(image)
-    for one, result in zip(image, whole, strict=True):
-        assert_same(layer(one), result)
+    """The output for an image depends neither on the other images of its batch nor on the presence of a batch."""
+    batch_output = layer(image)
+    for single, result in zip(image, batch_output, strict=True):
+        assert_same(layer(single), result)
 
 
 def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
@@ -31,18 +31,18 @@ def heads_have_no_order(layer: MultiHeadSelfAttention, image: Tensor) -> None:
     before = layer(image)
     order = torch.arange(layer.heads - 1, -1, -1)
     with torch.no_grad():
-        for name, held in [*layer.named_parameters(), *layer.named_buffers()]:
+        for name, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
             if name == "weight":
-                held.copy_(held.flatten(2)[..., order].reshape(held.shape))
+                tensor.copy_(tensor.flatten(2)[..., order].reshape(tensor.shape))
             elif name in ("value", "output"):
-                held.copy_(held[..., order].clone())
+                tensor.copy_(tensor[..., order].clone())
             elif name != "bias":
-                held.copy_(held[order].clone())
+                tensor.copy_(tensor[order].clone())
     assert_same(layer(image), before)
 
 
 def attention_is_one_hot(layer: MultiHeadSelfAttention, image: Tensor) -> None:
-    """The attention of a hard layer has one 1 a row and 0 elsewhere, bit for bit."""
+    """Each attention row of a hard layer has one 1 and 0 elsewhere, bit for bit."""
     attention = layer.attention(sides=tuple(image.shape[2:]))
     require(bool(((attention == 0) | (attention == 1)).all()), "an attention probability is neither 0 nor 1")
     require(bool((attention.sum(-1) == 1).all()), "the attention of a query does not sum to 1")

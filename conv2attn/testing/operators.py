@@ -17,16 +17,16 @@ from conv2attn.basis import (
     Sites,
     output_sides,
 )
-from conv2attn.testing.numbers import integer_tensors
+from conv2attn.testing.tensor_strategies import integer_tensors
 
 
 def tuples_of(strategy: st.SearchStrategy[Any], axes: int) -> st.SearchStrategy[tuple[Any, ...]]:
-    """One value for each axis, each its own."""
+    """Independent values for each axis."""
     return st.tuples(*[strategy] * axes)
 
 
 def grids(dimensions: int = 2, largest: int = 5) -> st.SearchStrategy[Sides]:
-    """Sides of a grid, each its own."""
+    """Sides of a grid, drawn independently."""
     return tuples_of(st.integers(1, largest), dimensions)
 
 
@@ -45,7 +45,7 @@ def paddings(draw: st.DrawFn, sides: Sides, largest: int = 3) -> Padding:
 
 @st.composite
 def sites_on(draw: st.DrawFn, sides: Sides) -> Sites:
-    """Queries on a key grid with these sides: strides, and margins in which nobody asks."""
+    """Queries on a key grid with these sides: strides, and margins without queries."""
     before = tuple(draw(st.integers(0, side - 1)) for side in sides)
     after = tuple(draw(st.integers(0, side - 1 - b)) for side, b in zip(sides, before, strict=True))
     return Sites(draw(tuples_of(st.integers(1, 3), len(sides))), before, after)

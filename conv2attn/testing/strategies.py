@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.basis import MODES, Sides
-from conv2attn.testing.numbers import budget_of, integer_tensors, wide_tensors
 from conv2attn.testing.operators import tuples_of
+from conv2attn.testing.tensor_strategies import budget_of, integer_tensors, wide_tensors
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 FORWARD = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -68,13 +68,13 @@ def convolutions(
     kind: Any = (TRANSPOSED if backwards else FORWARD)[axes]
     conv = kind(d_in, d_out, kernel_size, stride, **options).requires_grad_(False)
     budget, terms = budget_of(dtype), d_in // groups * torch.Size(kernel_size).numel()
-    fill(draw, conv.weight, None if wide else budget // terms)
+    draw_into(draw, conv.weight, None if wide else budget // terms)
     if conv.bias is not None:
-        fill(draw, conv.bias, None if wide else budget - largest_sum(conv))
+        draw_into(draw, conv.bias, None if wide else budget - largest_sum(conv))
     return conv
 
 
-def fill(draw: st.DrawFn, tensor: Tensor, largest: int | None) -> None:
+def draw_into(draw: st.DrawFn, tensor: Tensor, largest: int | None) -> None:
     """Draws whole numbers within +-`largest` into `tensor`; numbers of very different sizes if it is None."""
     shape, dtype = tensor.shape, tensor.dtype
     tensor.copy_(draw(wide_tensors(shape, dtype) if largest is None else integer_tensors(shape, dtype, largest)))
@@ -115,8 +115,8 @@ def smallest_sides(conv: Any) -> Sides:
     """The least number of pixels along each axis for which `conv` has an output and its padding enough pixels."""
     spans = [d * (k - 1) + 1 for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
     if conv.transposed:
-        kept = zip(conv.padding, spans, conv.output_padding, conv.stride, strict=True)
-        return tuple(1 + max(0, -((span + extra - 1 - 2 * p) // s)) for p, span, extra, s in kept)
+        axes = zip(conv.padding, spans, conv.output_padding, conv.stride, strict=True)
+        return tuple(1 + max(0, -((span + extra - 1 - 2 * p) // s)) for p, span, extra, s in axes)
     if conv.padding == "same":
         around = [(span - 1, span // 2) for span in spans]
     else:

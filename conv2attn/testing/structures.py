@@ -20,7 +20,7 @@ from conv2attn.basis import (
     Sparse,
     terms,
 )
-from conv2attn.testing.numbers import integer_tensors
+from conv2attn.testing.tensor_strategies import integer_tensors
 
 
 @st.composite

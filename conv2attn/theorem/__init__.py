@@ -3,7 +3,7 @@
 from conv2attn.basis import as_basis
 from conv2attn.framework import to_torch
 from conv2attn.theorem.construction import attention_for
-from conv2attn.theorem.convolution import STOCK, Convolution, has_own_forward, read
+from conv2attn.theorem.convolution import STOCK, Convolution, has_own_forward, read_convolution
 from conv2attn.theorem.fewest import FewestHeads, as_convolution, combinations, fewest_heads, tap_matrix
 from conv2attn.theorem.modules import convolution_of, module_of
 from conv2attn.theorem.patches import DepthToSpace, SpaceToDepth, as_patches
@@ -23,7 +23,7 @@ __all__ = [
     "fewest_heads",
     "has_own_forward",
     "module_of",
-    "read",
+    "read_convolution",
     "tap_matrix",
     "to_torch",
 ]

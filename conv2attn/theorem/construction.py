@@ -66,9 +66,9 @@ def attention_for(
         layer.weight = nn.Parameter(plain_copy(weight))
         layer.bias = None if bias is None else nn.Parameter(plain_copy(bias))
         return layer.prepare()
-    offsets, weights = factored(convolution, d_head, max_error)
-    stored: Any = {"value": weights.value is not None, "output": weights.output is not None}
-    layer = heads_for(convolution, offsets, d_head=weights.d_head, **stored, **settings)
+    offsets, weights = head_factors(convolution, d_head, max_error)
+    factors_present: Any = {"value": weights.value is not None, "output": weights.output is not None}
+    layer = heads_for(convolution, offsets, d_head=weights.d_head, **factors_present, **settings)
     return layer.hold(weights).prepare()
 
 
@@ -81,12 +81,12 @@ def heads_for(
     stride_by: Literal["queries", "pooling"],
     trainable: bool,
     content: str,
-    **held: Any,
+    **factors_present: Any,
 ) -> MultiHeadSelfAttention:
     """The attention with heads at `offsets` in the geometry of `convolution`, without its weights, which are on meta.
 
     Args:
-        held: which weights the layer holds: arguments of `MultiHeadSelfAttention`.
+        factors_present: which weights the layer holds: arguments of `MultiHeadSelfAttention`.
     Raises:
         AlphaError, UsageError: as `attention_for`.
     """
@@ -116,7 +116,7 @@ def heads_for(
         content=content == "silent",
         d_key=min(-(-convolution.d_in // SHARE_OF_KEY_WIDTH), MOST_KEY_WIDTH) if content == "silent" else None,
         device="meta",
-        **held,
+        **factors_present,
     )
     if layer.query is not None and layer.key is not None:
         drawn = torch.empty_like(layer.query, dtype=weight.dtype, device=weight.device)
@@ -125,7 +125,7 @@ def heads_for(
     return layer
 
 
-def factored(
+def head_factors(
     convolution: Convolution, d_head: int | None, max_error: float | None
 ) -> tuple[tuple[Offset, ...], Weights]:
     """The offsets and the factors of the heads: one a tap, or fewer or narrower ones within `max_error`.
@@ -155,15 +155,15 @@ def sharpness_for(alpha: float | str, dtype: torch.dtype) -> float:
     """
     if isinstance(alpha, str) and alpha == "auto":
         return AUTO[dtype]
-    stored = position_dtype(dtype)
+    dtype_of_centres = position_dtype(dtype)
     try:
         sharpness = math.nan if isinstance(alpha, str) else float(alpha)
     except (TypeError, OverflowError):
         sharpness = math.nan
-    if not 0 < torch.tensor(sharpness, dtype=stored, device="cpu").item() < math.inf:
+    if not 0 < torch.tensor(sharpness, dtype=dtype_of_centres, device="cpu").item() < math.inf:
         raise AlphaError(
             "C2A130",
-            f"alpha={alpha!r} is not a positive finite number in {stored}",
+            f"alpha={alpha!r} is not a positive finite number in {dtype_of_centres}",
             'Pass a positive number, or "auto".',
         )
     return sharpness

@@ -65,16 +65,16 @@ class Convolution:
         return taps_of(self.weight)
 
     def describe(self, kind: str) -> str:
-        """The convolution in one line, after what it is called: `Conv2d 3->64 k7 s2`."""
+        """The convolution in one line that begins with `kind`: `Conv2d 3->64 k7 s2`."""
         stride = self.padding.spacing if max(self.padding.spacing) > 1 else self.stride
-        parts = [f"{kind} {self.d_in}->{self.d_out}", f"k{short(self.kernel_size)}"]
-        parts += [f"s{short(stride)}"] if max(stride) > 1 else []
-        parts += [f"d{short(self.dilation)}"] if max(self.dilation) > 1 else []
+        parts = [f"{kind} {self.d_in}->{self.d_out}", f"k{short_numbers(self.kernel_size)}"]
+        parts += [f"s{short_numbers(stride)}"] if max(stride) > 1 else []
+        parts += [f"d{short_numbers(self.dilation)}"] if max(self.dilation) > 1 else []
         return " ".join([*parts, f"g{self.groups}"] if self.groups > 1 else parts)
 
 
-def short(numbers: Sequence[int]) -> str:
-    """Equal numbers once, others joined: 3, 1x7."""
+def short_numbers(numbers: Sequence[int]) -> str:
+    """Equal numbers as one, others joined by x: 3, 1x7."""
     return str(numbers[0]) if len(set(numbers)) == 1 else "x".join(map(str, numbers))
 
 
@@ -91,13 +91,13 @@ def _(layer: Convolution) -> Basis:
 @as_basis.register(nn.ConvTranspose2d)
 @as_basis.register(nn.ConvTranspose3d)
 def _(layer: nn.Module) -> Basis:
-    return as_basis(read(layer))
+    return as_basis(read_convolution(layer))
 
 
 @as_basis.register
 def _(pair: nn.Sequential) -> Basis:
     """A convolution with a pointwise one behind it, such as a depthwise separable pair: one convolution."""
-    last = read(pair[1]) if len(pair) == 2 else None
+    last = read_convolution(pair[1]) if len(pair) == 2 else None
     if last is None or max(last.kernel_size + last.stride) > 1 or not last.padding.is_identity:
         raise UnsupportedError(
             "C2A101",
@@ -116,13 +116,13 @@ def has_own_forward(module: nn.Module) -> bool:
     """Whether a subclass or an instance replaced the forward that the attributes of a convolution describe."""
     base = next(kind for kind in STOCK if isinstance(module, kind))
     names = ("forward", "_conv_forward", "_output_padding", "__call__", "_wrapped_call_impl", "_call_impl")
-    own = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in names)
-    return own or any(name in vars(module) for name in names)
+    replaced = any(getattr(type(module), name, None) is not getattr(base, name, None) for name in names)
+    return replaced or any(name in vars(module) for name in names)
 
 
 @singledispatch
-def read(module: object) -> Convolution:
-    """The convolution that a module is.
+def read_convolution(module: object) -> Convolution:
+    """The convolution that a module computes.
 
     Raises:
         UnsupportedError: it is not one (C2A101), is lazy (C2A103), has a dtype without a softmax (C2A102) or a forward
@@ -137,13 +137,13 @@ def read(module: object) -> Convolution:
     )
 
 
-@read.register(nn.Conv1d)
-@read.register(nn.Conv2d)
-@read.register(nn.Conv3d)
+@read_convolution.register(nn.Conv1d)
+@read_convolution.register(nn.Conv2d)
+@read_convolution.register(nn.Conv3d)
 def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
-    weight, bias = checked(module), module.bias
+    weight, bias = checked_weight(module), module.bias
     kernel_size = tuple(weight.shape[2:])
-    stride, dilation = (each_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
+    stride, dilation = (per_axis(numbers, len(kernel_size)) for numbers in (module.stride, module.dilation))
     if module.padding_mode not in MODES:
         raise UsageError(
             "C2A104",
@@ -157,18 +157,18 @@ def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> Convolution:
     return Convolution(weight, bias, stride, dilation, Padding(*amounts, module.padding_mode), module.groups)
 
 
-@read.register(nn.ConvTranspose1d)
-@read.register(nn.ConvTranspose2d)
-@read.register(nn.ConvTranspose3d)
+@read_convolution.register(nn.ConvTranspose1d)
+@read_convolution.register(nn.ConvTranspose2d)
+@read_convolution.register(nn.ConvTranspose3d)
 def _(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Convolution:
-    weight = checked(module)
-    given = module.stride, module.padding, module.output_padding, module.dilation
+    weight = checked_weight(module)
+    options = module.stride, module.padding, module.output_padding, module.dilation
     assert not isinstance(module.padding, str)
-    stride, padding, extra, dilation = (each_axis(numbers, weight.ndim - 2) for numbers in given)  # type: ignore[arg-type]
-    return transposed(weight, module.bias, stride, padding, extra, module.groups, dilation)
+    stride, padding, extra, dilation = (per_axis(numbers, weight.ndim - 2) for numbers in options)  # type: ignore[arg-type]
+    return transposed_convolution(weight, module.bias, stride, padding, extra, module.groups, dilation)
 
 
-def transposed(
+def transposed_convolution(
     weight: Tensor,
     bias: Tensor | None,
     stride: Sequence[int],
@@ -177,19 +177,19 @@ def transposed(
     groups: int,
     dilation: Sequence[int],
 ) -> Convolution:
-    """The convolution over the zero-stuffed grid that a transposed one is; weight (d_in, d_out / groups, *kernel)."""
+    """A transposed convolution as one over the zero-stuffed grid; weight (d_in, d_out / groups, *kernel)."""
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     before = tuple(r - p for r, p in zip(reach, padding, strict=True))
     after = tuple(b + extra for b, extra in zip(before, output_padding, strict=True))
-    once = (1,) * len(before)
+    ones = (1,) * len(before)
     amounts = Padding(before, after, "zeros", tuple(stride))
-    return Convolution(turned(weight, groups), bias, once, tuple(dilation), amounts, groups)
+    return Convolution(turned(weight, groups), bias, ones, tuple(dilation), amounts, groups)
 
 
-def each_axis(numbers: int | Sequence[int], axes: int) -> Offset:
-    """One number an axis, from one for all or one for each, as torch takes them."""
-    given = (numbers,) if isinstance(numbers, int) else tuple(int(number) for number in numbers)
-    return given * axes if len(given) == 1 else given
+def per_axis(numbers: int | Sequence[int], axes: int) -> Offset:
+    """One number per axis, from one number for all axes or one for each."""
+    amounts = (numbers,) if isinstance(numbers, int) else tuple(int(number) for number in numbers)
+    return amounts * axes if len(amounts) == 1 else amounts
 
 
 def resolve_padding(
@@ -208,15 +208,15 @@ def resolve_padding(
         total = [d * (k - 1) for k, d in zip(kernel_size, dilation, strict=True)]
         return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
     assert not isinstance(padding, str)
-    amounts = each_axis(padding, len(kernel_size))
+    amounts = per_axis(padding, len(kernel_size))
     return amounts, amounts
 
 
-def checked(module: nn.Module) -> Tensor:
+def checked_weight(module: nn.Module) -> Tensor:
     """The weight that `module` computes with now.
 
     Raises:
-        UnsupportedError: as `read`.
+        UnsupportedError: as `read_convolution`.
     """
     if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
         raise UnsupportedError(
@@ -244,15 +244,15 @@ def checked(module: nn.Module) -> Tensor:
 
 
 def check_plain(kind: str, weight: Tensor, bias: Tensor | None) -> None:
-    """Raises UnsupportedError (C2A106) where a class of tensors decides what torch makes of a convolution's numbers.
+    """Raises UnsupportedError (C2A106) for tensors of a class that overrides torch's functions.
 
-    The tensors with which torch traces stand for plain ones.
+    The tensors with which torch traces count as plain ones.
     """
     names = ("__torch_function__", "__torch_dispatch__")
-    off = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
-    for own in {type(weight), type(bias)} - {Tensor, nn.Parameter, type(None)}:
-        kinds = [each for each in own.__mro__ if each not in (Tensor, nn.Parameter)]
-        traced = own.__module__.startswith("torch._subclasses.")
-        if not traced and any(vars(each).get(name) not in off for each in kinds for name in names):
+    defaults = (None, nn.Parameter.__torch_function__, Tensor.__torch_dispatch__)
+    for kind_of_tensor in {type(weight), type(bias)} - {Tensor, nn.Parameter, type(None)}:
+        kinds = [each for each in kind_of_tensor.__mro__ if each not in (Tensor, nn.Parameter)]
+        traced = kind_of_tensor.__module__.startswith("torch._subclasses.")
+        if not traced and any(vars(each).get(name) not in defaults for each in kinds for name in names):
             remedy = "Pass plain parameters, or leave the layer unconverted with --skip."
-            raise UnsupportedError("C2A106", f"{kind} computes with tensors of {own.__name__}", remedy)
+            raise UnsupportedError("C2A106", f"{kind} computes with tensors of {kind_of_tensor.__name__}", remedy)

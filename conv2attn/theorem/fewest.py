@@ -13,7 +13,7 @@ from torch import nn
 
 from conv2attn.basis import Offset
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.theorem.convolution import Convolution, read
+from conv2attn.theorem.convolution import Convolution, read_convolution
 
 Array = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
         UnsupportedError: it is no convolution (C2A101).
         UsageError: its weights are not finite (C2A408).
     """
-    found = convolution if isinstance(convolution, Convolution) else read(convolution)
+    found = convolution if isinstance(convolution, Convolution) else read_convolution(convolution)
     if not bool(found.weight.isfinite().all()):
         raise UsageError("C2A408", "the weights of the convolution are not finite", "Train or load it again.")
     return found

@@ -1,4 +1,4 @@
-"""From what a convolution is to the torch.nn module that computes it: the inverse of `theorem.read`."""
+"""From a `Convolution` to the torch.nn module that computes it: the inverse of `theorem.read_convolution`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -68,18 +68,18 @@ def convolution_of(offsets: Sequence[Offset], basis: Basis) -> Convolution:
     kernel, steps, first = box_of(offsets)
     taps, padding, sites = basis.weights.taps().detach(), basis.padding, basis.sites
     weight = taps.new_zeros((*taps.shape[1:], *kernel))
-    seen: set[Offset] = set()
+    placed: set[Offset] = set()
     for offset, tap in zip(offsets, taps, strict=True):
         place: Any = (Ellipsis, *((o - f) // d for o, f, d in zip(offset, first, steps, strict=True)))
-        weight[place] = weight[place] + tap if offset in seen else tap
-        seen.add(offset)
+        weight[place] = weight[place] + tap if offset in placed else tap
+        placed.add(offset)
     before = tuple(p - s - f for p, s, f in zip(padding.before, sites.before, first, strict=True))
     last = [f + d * (k - 1) for f, d, k in zip(first, steps, kernel, strict=True)]
     after = tuple(p - s + x for p, s, x in zip(padding.after, sites.after, last, strict=True))
     free = zip(kernel, steps, before, after, strict=True)
     dilation = tuple(d if k > 1 else max(1, a - b + 1) for k, d, b, a in free)
-    moved = replace(padding, before=before, after=after)
-    return Convolution(weight, basis.weights.bias, sites.stride, dilation, moved, basis.weights.groups)
+    new_padding = replace(padding, before=before, after=after)
+    return Convolution(weight, basis.weights.bias, sites.stride, dilation, new_padding, basis.weights.groups)
 
 
 def box_of(offsets: Sequence[Offset]) -> tuple[Offset, Offset, Offset]:
@@ -103,19 +103,19 @@ def module_of(convolution: Convolution) -> nn.Module:
         UnsupportedError: a zero-stuffed grid that is strided too, or padded further than its taps reach (C2A101).
     """
     if max(convolution.padding.spacing) > 1:
-        return transposed_of(convolution)
+        return transposed_layer(convolution)
     before, after, mode = convolution.padding.before, convolution.padding.after, convolution.padding.mode
     numbers = (convolution.kernel_size, convolution.dilation, convolution.stride)
     if before == after and min(before) >= 0:
-        return plain(convolution, before, mode)
+        return plain_layer(convolution, before, mode)
     if max(convolution.stride) == 1 and (before, after) == resolve_padding("same", *numbers):
-        return plain(convolution, "same", mode)
-    return nn.Sequential(*pads(convolution.padding), plain(convolution, (0,) * len(before), "zeros"))
+        return plain_layer(convolution, "same", mode)
+    return nn.Sequential(*padding_layers(convolution.padding), plain_layer(convolution, (0,) * len(before), "zeros"))
 
 
-def plain(convolution: Convolution, padding: Offset | str, mode: str) -> nn.Module:
+def plain_layer(convolution: Convolution, padding: Offset | str, mode: str) -> nn.Module:
     """A convolution layer with these taps."""
-    made = PLAIN[len(convolution.kernel_size)](
+    module = PLAIN[len(convolution.kernel_size)](
         convolution.d_in,
         convolution.d_out,
         convolution.kernel_size,
@@ -127,10 +127,10 @@ def plain(convolution: Convolution, padding: Offset | str, mode: str) -> nn.Modu
         padding_mode=mode,
         device="meta",
     )
-    return filled(made, convolution.weight, convolution.bias)
+    return with_parameters(module, convolution.weight, convolution.bias)
 
 
-def transposed_of(convolution: Convolution) -> nn.Module:
+def transposed_layer(convolution: Convolution) -> nn.Module:
     """A transposed convolution layer, whose output is cropped where its two ends differ by more than it can.
 
     Raises:
@@ -147,17 +147,17 @@ def transposed_of(convolution: Convolution) -> nn.Module:
         )
     extra, cut, crop = [], [], []
     for f, b, stride, step in zip(front, behind, padding.spacing, dilation, strict=True):
-        within = 0 <= f - b < max(stride, step)
-        cut.append(f if within else min(f, b))
-        extra.append(f - b if within else 0)
-        crop.append((0, 0) if within else (f - min(f, b), b - min(f, b)))
+        fits = 0 <= f - b < max(stride, step)
+        cut.append(f if fits else min(f, b))
+        extra.append(f - b if fits else 0)
+        crop.append((0, 0) if fits else (f - min(f, b), b - min(f, b)))
     if min(cut) < 0:
         raise UnsupportedError(
             "C2A101",
             f"it pads a zero-stuffed grid further than its taps reach, by {-min(cut)}",
             "Keep it as attention, or as a Basis.",
         )
-    made = TRANSPOSED[len(cut)](
+    module = TRANSPOSED[len(cut)](
         convolution.d_in,
         convolution.d_out,
         convolution.kernel_size,
@@ -169,28 +169,28 @@ def transposed_of(convolution: Convolution) -> nn.Module:
         bias=convolution.bias is not None,
         device="meta",
     )
-    found = filled(made, turned(convolution.weight, convolution.groups), convolution.bias)
+    layer = with_parameters(module, turned(convolution.weight, convolution.groups), convolution.bias)
     cropped = Padding(tuple(-at for at, _ in crop), tuple(-at for _, at in crop))
-    return found if cropped.is_identity else nn.Sequential(found, *pads(cropped))
+    return layer if cropped.is_identity else nn.Sequential(layer, *padding_layers(cropped))
 
 
-def pads(padding: Padding) -> list[nn.Module]:
-    """The padding as layers: what the mode adds, then what is cropped."""
-    added = [max(x, 0) for x in flat(padding)]
-    cropped = [min(x, 0) for x in flat(padding)]
+def padding_layers(padding: Padding) -> list[nn.Module]:
+    """The padding as layers: first the added pixels, then the cropped ones."""
+    added = [max(x, 0) for x in torch_amounts(padding)]
+    cropped = [min(x, 0) for x in torch_amounts(padding)]
     axes = len(padding.before)
     kinds = [(padding.mode, added), ("zeros", cropped)]
     return [PADS[mode][axes](tuple(x), *([0.0] if mode == "zeros" else [])) for mode, x in kinds if any(x)]
 
 
-def flat(padding: Padding) -> list[int]:
+def torch_amounts(padding: Padding) -> list[int]:
     """The amounts as torch takes them: last axis first, before and after."""
     return [x for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for x in pair]
 
 
-def filled(made: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """A module of no memory with these parameters."""
-    made.weight = nn.Parameter(weight.detach().clone(memory_format=torch.contiguous_format))
+def with_parameters(module: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    """`module`, made on the meta device, with these parameters."""
+    module.weight = nn.Parameter(weight.detach().clone(memory_format=torch.contiguous_format))
     if bias is not None:
-        made.bias = nn.Parameter(bias.detach().clone())
-    return made
+        module.bias = nn.Parameter(bias.detach().clone())
+    return module

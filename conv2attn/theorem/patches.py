@@ -36,9 +36,9 @@ class SpaceToDepth(nn.Module):
             )
         axes = len(sides)
         split = (n for side, p in zip(sides, self.patch, strict=True) for n in (side // p, p))
-        apart = image.reshape(*image.shape[:2], *split)
+        split_axes = image.reshape(*image.shape[:2], *split)
         order = (0, 1, *(3 + 2 * axis for axis in range(axes)), *(2 + 2 * axis for axis in range(axes)))
-        return apart.permute(order).flatten(1, 1 + axes)
+        return split_axes.permute(order).flatten(1, 1 + axes)
 
     def extra_repr(self) -> str:
         """The patch."""
@@ -55,9 +55,9 @@ class DepthToSpace(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """The image."""
         axes, sides = len(self.patch), tokens.shape[2:]
-        apart = tokens.unflatten(1, (-1, *self.patch))
+        split_axes = tokens.unflatten(1, (-1, *self.patch))
         order = (0, 1, *(n for axis in range(axes) for n in (2 + axes + axis, 2 + axis)))
-        return apart.permute(order).reshape(
+        return split_axes.permute(order).reshape(
             tokens.shape[0], -1, *(side * p for side, p in zip(sides, self.patch, strict=True))
         )
 
@@ -100,10 +100,10 @@ def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Of
     per_axis = zip(patch, convolution.stride, spans, padding.before, padding.after, strict=True)
     for axis, (p, s, span, before, after) in enumerate(per_axis):
         if p % s or not span - s < before + after <= span:
-            found = f"axis {axis}: patches of {p} with stride {s}, span {span} and padding {before}, {after}"
+            geometry = f"axis {axis}: patches of {p} with stride {s}, span {span} and padding {before}, {after}"
             raise UnsupportedError(
                 "C2A111",
-                f"{found} do not give an output of whole patches at every size",
+                f"{geometry} do not give an output of whole patches at every size",
                 "Choose a patch that is a multiple of the stride, pad to keep the size, or convert without patch.",
             )
     if padding.mode not in ("zeros", "circular") or max(padding.spacing) > 1:
@@ -121,21 +121,21 @@ def as_patches(convolution: Convolution, patch: Offset) -> tuple[Convolution, Of
     every = slice(None)
     for taps in product(*tables):
         tokens, sources, targets, places = zip(*taps, strict=True)
-        at = tuple(token - least for token, least in zip(tokens, low, strict=True))
-        weight[(every, *targets, every, *sources, *at)] = convolution.weight[(every, every, *places)]
-    whole = weight.flatten(0, axes).flatten(1, 1 + axes)
+        index = tuple(token - least for token, least in zip(tokens, low, strict=True))
+        weight[(every, *targets, every, *sources, *index)] = convolution.weight[(every, every, *places)]
+    matrices = weight.flatten(0, axes).flatten(1, 1 + axes)
     bias = None if convolution.bias is None else convolution.bias.repeat_interleave(math.prod(outputs))
     ones = (1,) * axes
-    around = Padding(tuple(-least for least in low), tuple(high), padding.mode, ones)
-    return Convolution(whole, bias, ones, ones, around, convolution.groups), outputs
+    token_padding = Padding(tuple(-least for least in low), tuple(high), padding.mode, ones)
+    return Convolution(matrices, bias, ones, ones, token_padding, convolution.groups), outputs
 
 
 def token_taps(convolution: Convolution, patch: Offset, axis: int) -> list[tuple[int, int, int, int]]:
     """Along one axis, for each pixel of an output patch and each tap: (token, pixel in it, output pixel, tap)."""
     p, s = patch[axis], convolution.stride[axis]
-    found = []
+    entries = []
     for target in range(p // s):
         for tap in range(convolution.kernel_size[axis]):
             source = s * target + convolution.dilation[axis] * tap - convolution.padding.before[axis]
-            found.append((source // p, source % p, target, tap))
-    return found
+            entries.append((source // p, source % p, target, tap))
+    return entries

@@ -3,7 +3,7 @@
 from torch import nn
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 CONVOLUTIONS = {
     "plain": lambda: nn.Conv2d(3, 8, 3, padding=1),
@@ -21,7 +21,7 @@ HARD = [
 
 def hard_layer(name: str, engine: str) -> MultiHeadSelfAttention:
     """The conversion of a convolution, evaluated by `engine`."""
-    return set_engine(attention_for(read(CONVOLUTIONS[name]())), engine).requires_grad_(False)
+    return set_engine(attention_for(read_convolution(CONVOLUTIONS[name]())), engine).requires_grad_(False)
 
 
 def soft_layer(engine: str, alpha: float = 1.0) -> MultiHeadSelfAttention:

@@ -56,7 +56,7 @@ from conv2attn.testing import (
 from conv2attn.testing.equivalence import assert_same
 from conv2attn.testing.laws import apply_is_the_matrix, composition_multiplies, rows_are_probabilities
 from conv2attn.testing.operators import compositions_on
-from conv2attn.theorem import read
+from conv2attn.theorem import read_convolution
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -173,7 +173,7 @@ def indices(sides):
 def test_the_basis_of_a_convolution_is_the_convolution_of_torch(data):
     conv = data.draw(convolutions(dtypes=[torch.float64]))
     image = data.draw(images_for(conv, batches=[1, 2]))
-    assert_same(evaluate(as_basis(read(conv)), image), conv(image))
+    assert_same(evaluate(as_basis(read_convolution(conv)), image), conv(image))
 
 
 @given(st.data())
@@ -201,7 +201,7 @@ def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
     """Zero and the one-hot images determine an affine map; the bias apart, so that it hides nothing."""
     conv = data.draw(convolutions(dtypes=[torch.float64], dimensions=[1, 2]))
     sides = smallest_sides(conv)
-    matrix, bias = as_affine_map(as_basis(read(conv)), sides)
+    matrix, bias = as_affine_map(as_basis(read_convolution(conv)), sides)
     size = conv.in_channels * math.prod(sides)
     zero = conv(torch.zeros(1, conv.in_channels, *sides, dtype=torch.float64))
     conv.bias = None
@@ -214,7 +214,7 @@ def test_the_affine_map_of_a_convolution_is_that_of_all_basis_images(data):
 def test_composing_two_3x3_layers_gives_49_maps_with_zero_padding_and_25_without(sides, around, maps):
     """DESIGN.md: zero padding tells apart paths that leave the grid; away from the border only 5 x 5 shifts remain."""
     first, second = (torch.nn.Conv2d(1, 1, 3, padding=around, dtype=torch.float64) for _ in range(2))
-    both = compose(as_basis(read(second)), as_basis(read(first)), sides)
+    both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
     assert terms(both.mixing) == 81
     assert terms(merged(both, sides).mixing) == maps
 
@@ -234,7 +234,7 @@ def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
     sides = tuple(side + s for side, s in zip(smallest_sides(first), first.stride, strict=True))
     image = data.draw(integer_tensors((2, first.in_channels, *sides), torch.float64, 100))
     expected = second(first(image)).detach()
-    both = compose(as_basis(read(second)), as_basis(read(first)), sides)
+    both = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), sides)
     assert_same(evaluate(both, image).detach(), expected)
     assert_same(evaluate(merged(both, sides), image).detach(), expected)
     matrix, bias = as_affine_map(both, sides)
@@ -244,13 +244,13 @@ def test_composition_is_the_composition_of_torch_with_borders_and_biases(data):
 def test_the_bias_of_a_composition_varies_only_where_the_second_layer_pads():
     first = torch.nn.Conv2d(1, 1, 1, dtype=torch.float64)
     second = torch.nn.Conv2d(1, 1, 3, padding=1, dtype=torch.float64)
-    bias = compose(as_basis(read(second)), as_basis(read(first)), (5, 6)).weights.bias
+    bias = compose(as_basis(read_convolution(second)), as_basis(read_convolution(first)), (5, 6)).weights.bias
     assert len(bias[0, 1:-1, 1:-1].unique()) == 1
     assert len(bias.unique()) > 1
 
 
 def test_channels_that_do_not_fit_are_not_composed():
-    layer = as_basis(read(torch.nn.Conv1d(2, 3, 1)))
+    layer = as_basis(read_convolution(torch.nn.Conv1d(2, 3, 1)))
     with pytest.raises(UsageError, match="C2A120 the second layer reads 2 channels, the first gives 3"):
         compose(layer, layer, (4,))
 

@@ -17,9 +17,9 @@ from torch import nn
 
 import conv2attn
 from conv2attn.checkpoints import load, save
+from conv2attn.checkpoints.atomic_files import write_atomically
 from conv2attn.checkpoints.contents import contents_of
-from conv2attn.checkpoints.inspection import inspected
-from conv2attn.checkpoints.writing import write_atomically
+from conv2attn.checkpoints.inspection import inspection_of
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnError
 
@@ -57,7 +57,7 @@ def test_inspect_says_what_every_bad_file_is_or_refuses_it_and_runs_nothing(bad,
     monkeypatch.setattr("conv2attn.checkpoints.registries.LIBRARIES", {})  # importing them anew for each file is slow
     for name, path in bad.items():
         with contextlib.suppress(CheckpointError):
-            assert inspected(path).to_text(), name
+            assert inspection_of(path).to_text(), name
         assert not (path.parent.parent / MARKER).exists(), name
 
 

@@ -15,7 +15,7 @@ from conv2attn.basis import Padding
 from conv2attn.cli import main
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.explore import captured_layers, explore_page, explored_layers
-from conv2attn.explore.layers import inputs_of
+from conv2attn.explore.explored_layers import inputs_of
 from conv2attn.explore.packing import Budget, unpack
 from conv2attn.models import attention_layers
 

@@ -20,7 +20,7 @@ import conv2attn
 from conv2attn import certify, conversion_of
 from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.architectures import architecture
-from conv2attn.checkpoints.images import images
+from conv2attn.checkpoints.input_images import read_images
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models.provenance import provenance_of
@@ -231,8 +231,10 @@ def test_a_size_that_a_registry_says_is_named_with_it(tmp_path, monkeypatch):
     )
     assert "timm" not in certify(network, network, input_size=(3, 32, 32)).outputs.images
     Image.new("RGB", (50, 40)).save("dot.png")
-    assert images("dot.png", network)[1].startswith("1 image of dot.png resized to 160x160, the size of timm:test_")
-    assert "size of" not in images("dot.png", network, size=(3, 32, 32))[1]
+    assert read_images("dot.png", network)[1].startswith(
+        "1 image of dot.png resized to 160x160, the size of timm:test_"
+    )
+    assert "size of" not in read_images("dot.png", network, size=(3, 32, 32))[1]
 
 
 @pytest.mark.parametrize("name", ["r3d_18", "deeplabv3_resnet50"])

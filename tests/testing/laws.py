@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conv2attn.basis import Padding
 from conv2attn.testing import assert_equivalent, images_for, integer_tensors
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 IMAGES = [torch.tensor([[1.0, 2.0, 4.0]])]
 
@@ -131,7 +131,7 @@ PLANTED = {
 @pytest.mark.parametrize("plant", PLANTED)
 def test_planted_errors_are_rejected(plant):
     conv = convolution()
-    layer = attention_for(read(conv)).requires_grad_(False)
+    layer = attention_for(read_convolution(conv)).requires_grad_(False)
     PLANTED[plant](layer)
     with pytest.raises(AssertionError, match=r"differs in|not finite|has shape"):
         assert_equivalent(conv, layer, PIXELS, tolerance=0.5)
@@ -139,7 +139,7 @@ def test_planted_errors_are_rejected(plant):
 
 def test_permuted_heads_are_not_an_error():
     conv = convolution()
-    layer = attention_for(read(conv)).requires_grad_(False)
+    layer = attention_for(read_convolution(conv)).requires_grad_(False)
     order = torch.tensor([4, 2, 0, 5, 1, 3])
     layer.encoding.center.copy_(layer.encoding.center[order].clone())
     layer.weight.copy_(layer.weight.flatten(2)[..., order].unflatten(2, (3, 2)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import EngineName, set_engine
-from conv2attn.checkpoints.options import Reading
+from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.errors import Conv2AttnWarning, UsageError
 from conv2attn.experiments.data import LabelledImages
 from conv2attn.experiments.training_recipe import TrainingRecipe

@@ -11,8 +11,8 @@ from typing import Any, Self, final
 import numpy as np
 from torch import Tensor
 
-from conv2attn.checkpoints.reading import read
-from conv2attn.checkpoints.writing import write_atomically, write_bytes_atomically, write_text_atomically
+from conv2attn.checkpoints.atomic_files import write_atomically, write_bytes_atomically, write_text_atomically
+from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.errors import CheckpointError
 from conv2attn.experiments.training_recipe import TrainingRecipe
 
@@ -171,7 +171,7 @@ class Run:
         if not (self.folder / CHECKPOINT).is_file():
             reason = f"{self.folder} holds no {CHECKPOINT}, which a run writes before its first step"
             raise CheckpointError("C2A301", reason, f"Start the run: train KIND -o {self.folder}.")
-        content = dict(read(self.folder / CHECKPOINT))
+        content = dict(read_dict(self.folder / CHECKPOINT))
         if content.pop("conv2attn", None) != FORMAT:
             reason = f"{self.folder / CHECKPOINT} is not the checkpoint of a run"
             raise CheckpointError("C2A303", reason, "Start a new run.")

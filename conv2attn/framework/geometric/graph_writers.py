@@ -102,7 +102,7 @@ def relational_layer(operators: Concatenation, taps: Tensor, bias: Tensor | None
 
 @to_geometric.register
 def _(layer: AttentionConvolution, **options: Any) -> nn.Module:
-    scored, slope = additive_scores(layer.mechanism)
+    scored, slope = graph_attention_scores(layer.mechanism)
     joins_heads = layer.output is None and layer.join != "sum"
     if scored is None or not layer.of_values or layer.given is not None or not joins_heads:
         raise UnsupportedError(
@@ -122,7 +122,7 @@ def _(layer: AttentionConvolution, **options: Any) -> nn.Module:
     return module
 
 
-def additive_scores(mechanism: Mechanism) -> tuple[BiAffine | None, float]:
+def graph_attention_scores(mechanism: Mechanism) -> tuple[BiAffine | None, float]:
     """The scores of a graph attention and its slope; None of another mechanism."""
     leaky = mechanism.scored if isinstance(mechanism, Normalised) and mechanism.over == "keys" else None
     scored = leaky.scored if isinstance(leaky, LeakyReLU) else None

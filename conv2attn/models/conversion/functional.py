@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from conv2attn.basis import Padding
 from conv2attn.errors import UnsupportedError
 from conv2attn.theorem import Convolution
-from conv2attn.theorem.convolution import DTYPES, check_plain, each_axis, resolve_padding, transposed
+from conv2attn.theorem.convolution import DTYPES, check_plain, per_axis, resolve_padding, transposed_convolution
 
 FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
     F.conv1d: ("conv1d", 1),
@@ -63,12 +63,12 @@ def convolution_of_call(function: Callable[..., Any], args: Sequence[Any], kwarg
             f"{name} is called with weights of {weight.dtype}",
             "Dequantise or cast the weights to float64, float32, bfloat16 or float16 first.",
         )
-    stride, dilation = (each_axis(arguments.get(key, 1), axes) for key in ("stride", "dilation"))
+    stride, dilation = (per_axis(arguments.get(key, 1), axes) for key in ("stride", "dilation"))
     padding = arguments.get("padding", 0)
     if "transpose" in name:
-        amounts = each_axis(padding, axes), each_axis(arguments.get("output_padding", 0), axes)
-        return transposed(weight, bias, stride, *amounts, groups, dilation)
-    amount = padding if isinstance(padding, str) else each_axis(padding, axes)
+        amounts = per_axis(padding, axes), per_axis(arguments.get("output_padding", 0), axes)
+        return transposed_convolution(weight, bias, stride, *amounts, groups, dilation)
+    amount = padding if isinstance(padding, str) else per_axis(padding, axes)
     before, after = resolve_padding(amount, weight.shape[2:], dilation, stride)
     return Convolution(weight, bias, stride, dilation, Padding(before, after), groups)
 

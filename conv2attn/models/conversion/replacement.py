@@ -18,7 +18,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError
-from conv2attn.theorem import Convolution, attention_for, read
+from conv2attn.theorem import Convolution, attention_for, read_convolution
 
 EncodingName = Literal["quadratic", "enumerated"]
 StrideBy = Literal["queries", "pooling"]
@@ -141,10 +141,10 @@ def current_convolution(module: nn.Module) -> Iterator[Convolution]:
     """The convolution that `module` computes now, with its weight as in evaluation mode.
 
     Raises:
-        UnsupportedError, UsageError: as `theorem.read`; the weight is on the meta device (C2A103).
+        UnsupportedError, UsageError: as `theorem.read_convolution`; the weight is on the meta device (C2A103).
     """
     with evaluated_weight(module):
-        convolution = read(module)
+        convolution = read_convolution(module)
         if convolution.weight.is_meta:
             raise UnsupportedError(
                 "C2A103",

@@ -9,7 +9,7 @@ from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_e
 from conv2attn.basis import AttentionGrid, Padding, Sites
 from conv2attn.errors import EngineError, HeadSizeError, UnsupportedError, UsageError
 from conv2attn.testing import assert_same
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 TERMS = ["content", "content_position", "content_bias"]
 
@@ -107,7 +107,7 @@ def test_attention_is_given_out_whole_and_in_chunks(content):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_the_attention_of_a_converted_layer_is_one_hot(dtype):
     conv = nn.Conv2d(1, 1, (3, 2), stride=2, padding=1, dtype=dtype)
-    attention = attention_for(read(conv)).attention(sides=(4, 5))
+    attention = attention_for(read_convolution(conv)).attention(sides=(4, 5))
     assert attention.dtype == dtype
     assert bool(((attention == 0) | (attention == 1)).all())
     assert bool((attention.sum(-1) == 1).all())

@@ -11,7 +11,7 @@ from oracles import soft_allowed
 from conv2attn.attention import ENGINES, Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.errors import EngineError, GeometryError, UsageError
 from conv2attn.testing import assert_same, integer_tensors
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 HARD_ENGINES = ("conv", "gather")
 
@@ -47,7 +47,7 @@ CHANGES = {
 def test_hard_engines_refuse_and_auto_falls_back_after_a_change(change, used_before, device):
     """Hardness is decided from the present parameters at each call, never from a flag."""
     conv = torch.nn.Conv2d(2, 3, 3, padding=1)
-    layer = attention_for(read(conv)).to(device)
+    layer = attention_for(read_convolution(conv)).to(device)
     image = torch.randn(1, 2, 4, 5, device=device)
     if used_before:
         assert layer.which_engine(image) == ("conv" if device.type == "cpu" else "gather")
@@ -65,7 +65,7 @@ def test_hard_engines_refuse_and_auto_falls_back_after_a_change(change, used_bef
 
 
 def test_lowering_the_dtype_keeps_heads_hard():
-    layer = attention_for(read(torch.nn.Conv1d(2, 3, 3)))
+    layer = attention_for(read_convolution(torch.nn.Conv1d(2, 3, 3)))
     for cast in (layer.half, layer.bfloat16):
         cast()
         assert layer.encoding.center.dtype == layer.encoding.alpha.dtype == torch.float32
@@ -74,7 +74,7 @@ def test_lowering_the_dtype_keeps_heads_hard():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_changing_the_engine_never_changes_the_parameters(engine):
-    layer = attention_for(read(torch.nn.Conv2d(2, 3, 3)))
+    layer = attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3)))
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     set_engine(torch.nn.Sequential(layer), engine)(torch.ones(1, 2, 4, 4))
     assert layer.engine == engine
@@ -83,7 +83,7 @@ def test_changing_the_engine_never_changes_the_parameters(engine):
 
 
 def test_engines_and_limits_that_do_not_exist_are_refused():
-    layer = attention_for(read(torch.nn.Conv2d(2, 3, 3)))
+    layer = attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3)))
     with pytest.raises(UsageError, match="C2A002 engine 'fast' is not one of auto, conv, gather, separable, sdpa, den"):
         set_engine(layer, "fast")
     with pytest.raises(UsageError, match="C2A001 memory_limit=0 is not a positive number of bytes"):
@@ -115,7 +115,7 @@ def rounding_of(layer, image):
 
 def test_permuted_heads_are_compiled_to_the_same_convolution():
     conv = torch.nn.Conv2d(2, 3, (2, 3), dilation=2).requires_grad_(False)
-    layer = attention_for(read(conv))
+    layer = attention_for(read_convolution(conv))
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     layer.encoding.center.data = layer.encoding.center[order]
     layer.weight.data = layer.weight.flatten(2)[..., order].unflatten(2, (2, 3))
@@ -126,7 +126,7 @@ def test_permuted_heads_are_compiled_to_the_same_convolution():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_images_smaller_than_the_kernel_are_refused(engine):
-    layer = set_engine(attention_for(read(torch.nn.Conv2d(1, 1, 3))), engine)
+    layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(1, 1, 3))), engine)
     with pytest.raises(GeometryError, match=r"C2A121 the padded grid \(2, 5\) is smaller than the dilated kernel"):
         layer(torch.ones(1, 1, 2, 5))
 

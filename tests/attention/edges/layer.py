@@ -10,7 +10,7 @@ from whole import whole
 from conv2attn.attention import ENGINES, set_engine
 from conv2attn.errors import EngineError, UsageError
 from conv2attn.testing import assert_same
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 CONVOLUTIONS = {
     "plain": lambda: nn.Conv2d(3, 4, 3, padding=1),
@@ -39,7 +39,7 @@ def whole_image(conv, *batch):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast_a_converted_layer_is_the_convolution_under_autocast(conv, engine, dtype):
-    layer = set_engine(attention_for(read(conv)), engine)
+    layer = set_engine(attention_for(read_convolution(conv)), engine)
     image = whole_image(conv, 2)
     with torch.no_grad(), torch.autocast(image.device.type, dtype=dtype):
         result = layer(image)
@@ -51,7 +51,7 @@ def test_under_autocast_a_converted_layer_is_the_convolution_under_autocast(conv
 
 def test_under_autocast_float64_stays_float64():
     conv = nn.Conv1d(1, 1, 2, dtype=torch.float64).requires_grad_(False)
-    layer, image = attention_for(read(conv)), torch.randn(1, 1, 5, dtype=torch.float64)
+    layer, image = attention_for(read_convolution(conv)), torch.randn(1, 1, 5, dtype=torch.float64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(image).dtype == torch.float64
 
@@ -64,7 +64,7 @@ def test_a_layer_compiled_by_a_backend_is_the_layer(engine, backend):
     """tests/attention/laws.py compiles with every engine and at several sizes, but rewrites no graph."""
     torch.compiler.reset()
     conv = whole(nn.Conv2d(2, 3, 3, padding=1)).requires_grad_(False)
-    compiled = torch.compile(set_engine(attention_for(read(conv)), engine), backend=backend)
+    compiled = torch.compile(set_engine(attention_for(read_convolution(conv)), engine), backend=backend)
     image = whole_image(conv, 2)
     assert_same(compiled(image), conv(image))
 
@@ -72,7 +72,7 @@ def test_a_layer_compiled_by_a_backend_is_the_layer(engine, backend):
 @pytest.mark.filterwarnings("ignore")
 def test_a_compiled_layer_fails_when_its_heads_became_soft():
     torch.compiler.reset()
-    layer = attention_for(read(nn.Conv2d(2, 3, 3, padding=1))).requires_grad_(False)
+    layer = attention_for(read_convolution(nn.Conv2d(2, 3, 3, padding=1))).requires_grad_(False)
     compiled, image = torch.compile(layer, backend="eager"), torch.randn(1, 2, 5, 4)
     compiled(image)
     layer.encoding.alpha.data.fill_(1)
@@ -82,7 +82,7 @@ def test_a_compiled_layer_fails_when_its_heads_became_soft():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_channels_last_stays_channels_last(conv, engine):
-    layer, image = set_engine(attention_for(read(conv)), engine), whole_image(conv, 2)
+    layer, image = set_engine(attention_for(read_convolution(conv)), engine), whole_image(conv, 2)
     result = layer(image.contiguous(memory_format=torch.channels_last))
     assert result.is_contiguous(memory_format=torch.channels_last)
     assert layer(image).is_contiguous()
@@ -91,7 +91,7 @@ def test_channels_last_stays_channels_last(conv, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_images_without_a_batch_and_empty_batches(conv, engine):
-    layer, image = set_engine(attention_for(read(conv)), engine), whole_image(conv)
+    layer, image = set_engine(attention_for(read_convolution(conv)), engine), whole_image(conv)
     assert_same(layer(image).detach(), conv(image).detach())
     empty = whole_image(conv, 2)[:0]
     result, expected = layer(empty), conv(empty)
@@ -105,7 +105,7 @@ def test_distributed_data_parallel_takes_the_layer(tmp_path, trainable):
     All numbers are whole, so that no order of summation differs from another.
     """
     conv = whole(nn.Conv2d(2, 3, 3, padding=1))
-    layer = attention_for(read(conv), trainable=trainable)
+    layer = attention_for(read_convolution(conv), trainable=trainable)
     alone, image = copy.deepcopy(layer), whole_image(conv, 2)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
@@ -122,7 +122,7 @@ def test_distributed_data_parallel_takes_the_layer(tmp_path, trainable):
 
 
 def test_a_layer_reads_well():
-    layer = attention_for(read(nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)))
+    layer = attention_for(read_convolution(nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)))
     assert repr(layer) == (
         "MultiHeadSelfAttention(\n"
         "  3, 64, heads=49, d_head=3, padding=(3, 3)..(3, 3) zeros, stride=(2, 2) by queries, "
@@ -132,7 +132,7 @@ def test_a_layer_reads_well():
 
 
 def test_it_moves_between_dtypes_like_a_module(conv):
-    layer, image = attention_for(read(conv)), whole_image(conv, 1)
+    layer, image = attention_for(read_convolution(conv)), whole_image(conv, 1)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         layer.to(dtype)
         assert_same(layer(image.to(dtype)).detach(), conv(image).detach().to(dtype))
@@ -140,14 +140,14 @@ def test_it_moves_between_dtypes_like_a_module(conv):
 
 def test_float64_after_conversion_in_float32_is_soft_but_evaluated(conv):
     """alpha = 128 is one-hot in float32, and leaks exp(-128) in float64: `auto` then takes the softmax."""
-    layer, image = attention_for(read(conv)).double(), whole_image(conv, 1).double()
+    layer, image = attention_for(read_convolution(conv)).double(), whole_image(conv, 1).double()
     assert layer.which_engine(image) == "separable"
     assert_same(layer(image).detach(), copy.deepcopy(conv).double()(image).detach(), 1e-50)
 
 
 @pytest.mark.parametrize("kind", [{"dtype": torch.int64}, {"dtype": torch.float64}, {"device": "meta"}], ids=str)
 def test_an_image_of_another_dtype_or_device_is_refused_in_a_sentence(kind):
-    layer = attention_for(read(nn.Conv2d(3, 4, 3)))
+    layer = attention_for(read_convolution(nn.Conv2d(3, 4, 3)))
     with pytest.raises(
         UsageError, match=r"C2A120 attention: the image is torch\.\w+ on \w+, and the weights are torch"
     ):
@@ -156,7 +156,7 @@ def test_an_image_of_another_dtype_or_device_is_refused_in_a_sentence(kind):
 
 @pytest.mark.parametrize("engine", ["auto", "dense", "conv"])
 def test_a_centre_far_away_takes_no_memory(engine):
-    layer = set_engine(attention_for(read(nn.Conv2d(3, 4, 3))), engine)
+    layer = set_engine(attention_for(read_convolution(nn.Conv2d(3, 4, 3))), engine)
     layer.encoding.center[0, 0] = 1e18
     image = torch.ones(1, 3, 5, 5)
     if engine == "conv":
@@ -169,4 +169,4 @@ def test_a_centre_far_away_takes_no_memory(engine):
 @pytest.mark.parametrize("sides", [(5,), (5, -1), (5, 0), (5, 6.5), "56"])
 def test_sides_are_one_positive_number_per_axis(sides):
     with pytest.raises(UsageError, match="C2A007 attention: sides="):
-        attention_for(read(nn.Conv2d(3, 4, 3))).attention(sides=sides)
+        attention_for(read_convolution(nn.Conv2d(3, 4, 3))).attention(sides=sides)

@@ -9,7 +9,7 @@ from conv2attn.attention import set_engine
 from conv2attn.attention.engines.channels import rows_per_slab
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 
 class Largest(TorchDispatchMode):
@@ -34,7 +34,10 @@ def test_the_memory_limit_cuts_the_queries_into_chunks_that_change_nothing(engin
     with torch.no_grad():
         for parameter in conv.parameters():
             parameter.copy_(torch.randint(-4, 5, parameter.shape))
-    layer, image = set_engine(attention_for(read(conv)), engine), torch.randint(-4, 5, (2, 3, 19, 12)).float()
+    layer, image = (
+        set_engine(attention_for(read_convolution(conv)), engine),
+        torch.randint(-4, 5, (2, 3, 19, 12)).float(),
+    )
     layer.memory_limit = limit
     with torch.no_grad(), Largest() as limited:
         result = layer(image)
@@ -45,7 +48,9 @@ def test_the_memory_limit_cuts_the_queries_into_chunks_that_change_nothing(engin
 
 def test_every_tensor_of_dense_attention_stays_under_the_memory_limit():
     """Counts what is allocated on the way, by the sizes of all results of torch functions."""
-    layer = set_engine(attention_for(read(torch.nn.Conv2d(2, 2, 3, padding=1))), "dense", memory_limit=2**20)
+    layer = set_engine(
+        attention_for(read_convolution(torch.nn.Conv2d(2, 2, 3, padding=1))), "dense", memory_limit=2**20
+    )
     image = torch.randn(1, 2, 40, 30)
     queries, keys = layer.question(layer.basis(), image).grid.shape
     with torch.no_grad(), Largest() as limited:
@@ -57,13 +62,13 @@ def test_every_tensor_of_dense_attention_stays_under_the_memory_limit():
 
 
 def test_a_memory_limit_below_one_query_is_refused():
-    layer = set_engine(attention_for(read(torch.nn.Conv2d(2, 2, 3))), "dense", memory_limit=1000)
+    layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(2, 2, 3))), "dense", memory_limit=1000)
     with pytest.raises(EngineError, match=r"C2A202 attention: one query takes [0-9,]+ bytes of the memory li"):
         layer(torch.ones(1, 2, 9, 9))
 
 
 def test_slabs_are_at_least_one_row():
-    layer = set_engine(attention_for(read(torch.nn.Conv2d(2, 2, 3))), "gather", memory_limit=1)
+    layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(2, 2, 3))), "gather", memory_limit=1)
     assert rows_per_slab(layer.basis(), (1, 2, 9, 9), 4, 10, 1) == 1
     assert layer(torch.ones(1, 2, 9, 9)).shape == (1, 2, 7, 7)
 
@@ -73,13 +78,13 @@ def test_sdpa_never_materialises_all_pairs():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     for channels in (1, 2, 9):
-        layer = set_engine(attention_for(read(torch.nn.Conv1d(channels, 2, 3, padding=1))), "sdpa")
+        layer = set_engine(attention_for(read_convolution(torch.nn.Conv1d(channels, 2, 3, padding=1))), "sdpa")
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
             assert layer(torch.randn(2, channels, 1000)).shape == (2, 2, 1000)
 
 
 def test_sdpa_refuses_grids_beyond_its_float_limits():
-    layer = attention_for(read(torch.nn.Conv1d(1, 1, 3, padding=1)))
+    layer = attention_for(read_convolution(torch.nn.Conv1d(1, 1, 3, padding=1)))
     assert layer.why_engine(torch.empty(1, 1, 1000))["sdpa"] == "exact"
     assert "float32 features would be wrong by up to" in layer.why_engine(torch.empty(1, 1, 100_000))["sdpa"]
     with pytest.raises(EngineError, match="C2A201 attention: engine 'sdpa' is not exact here: float32 features"):
@@ -95,5 +100,5 @@ def test_sdpa_is_exact_on_the_largest_grids_that_it_takes(sides):
         conv.weight.copy_(torch.tensor([3.0, -2.0]).reshape(conv.weight.shape))
         conv.bias.fill_(5.0)
         image = torch.randint(-9, 10, (1, 1, *sides)).float()
-        layer = set_engine(attention_for(read(conv)), "sdpa")
+        layer = set_engine(attention_for(read_convolution(conv)), "sdpa")
         assert_same(layer(image), convolve(conv, image, torch.float32))

@@ -11,7 +11,7 @@ from conv2attn.basis import FAMILIES, AttentionGrid, Sites, as_basis, evaluate
 from conv2attn.basis.operators.enumerated import radix
 from conv2attn.errors import EngineError
 from conv2attn.testing import assert_same, convolutions, images_for
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -31,7 +31,7 @@ def test_a_radix_one_too_small_is_not_injective():
 def test_two_position_dimensions_make_any_convolution_at_any_size(data, more):
     """One layer, images of several sizes: the radix belongs to the grid at run time, not to the layer."""
     conv = data.draw(convolutions())
-    layer = attention_for(read(conv), encoding="enumerated")
+    layer = attention_for(read_convolution(conv), encoding="enumerated")
     assert layer.encoding.d_position == layer.d_key == 2
     for engine in ("dense", "gather", "conv"):
         for extra in (0, more):
@@ -54,13 +54,13 @@ def test_enumerated_heads_that_leave_the_grid_are_not_replicate_padding():
 
 @pytest.mark.parametrize("engine", ["separable", "sdpa"])
 def test_engines_of_quadratic_heads_refuse_the_enumeration(engine):
-    layer = attention_for(read(torch.nn.Conv2d(1, 1, 3)), encoding="enumerated")
+    layer = attention_for(read_convolution(torch.nn.Conv2d(1, 1, 3)), encoding="enumerated")
     with pytest.raises(EngineError, match=f"C2A201 attention: engine '{engine}' is not exact here: its scores are n"):
         set_engine(layer, engine)(torch.ones(1, 1, 4, 4))
 
 
 def test_the_enumerated_layer_is_its_basis():
-    layer = attention_for(read(torch.nn.Conv1d(2, 3, 3, padding=1).double()), encoding="enumerated")
+    layer = attention_for(read_convolution(torch.nn.Conv1d(2, 3, 3, padding=1).double()), encoding="enumerated")
     image = torch.randn(2, 2, 7, dtype=torch.float64)
     assert_same(layer(image), evaluate(as_basis(layer), image), 1e-12)
 

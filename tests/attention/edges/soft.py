@@ -13,7 +13,7 @@ from conv2attn.attention.engines import folded, profiles, separable
 from conv2attn.attention.recipe import Known
 from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 SOFT_ENGINES = ("separable", "sdpa", "dense")
 
@@ -97,7 +97,9 @@ def ordered(monkeypatch):
 
     def build(name, apart=0.0):
         conv, alpha = ORDERS[name]
-        layer = set_engine(attention_for(read(conv.double()), alpha=alpha), "separable").requires_grad_(False)
+        layer = set_engine(attention_for(read_convolution(conv.double()), alpha=alpha), "separable").requires_grad_(
+            False
+        )
         layer.encoding.center += apart * torch.linspace(-1, 1, 2 * layer.heads).reshape(-1, 2)
         image = torch.randn(2, conv.in_channels, 40, 42, generator=torch.Generator().manual_seed(0)).double()
         return layer, image
@@ -225,7 +227,7 @@ def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
 
 def test_heads_that_become_trained_have_gradients():
     """A recipe of frozen heads, which keeps their profiles, does not serve them any more."""
-    layer = set_engine(attention_for(read(torch.nn.Conv2d(2, 3, 3, padding=1)), alpha=5.0), "separable")
+    layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3, padding=1)), alpha=5.0), "separable")
     image = torch.randn(1, 2, 9, 8)
     layer(image)
     layer.encoding.learn()
@@ -262,7 +264,7 @@ def test_gradients_are_those_of_the_dense_softmax(engine, axes):
 def test_separable_attention_is_linear_in_the_tokens(alpha):
     """100,000 tokens: all pairs would take 40 GB a head."""
     conv = torch.nn.Conv1d(1, 1, 3, padding=1).requires_grad_(False)
-    layer = set_engine(attention_for(read(conv), alpha=alpha), "separable")
+    layer = set_engine(attention_for(read_convolution(conv), alpha=alpha), "separable")
     image = torch.randn(1, 1, 100_000, generator=torch.Generator().manual_seed(0))
     layer.memory_limit = 2**26
     assert_same(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))

@@ -18,7 +18,7 @@ from conv2attn.testing import (
     smallest_sides,
 )
 from conv2attn.testing.strategies import DTYPES
-from conv2attn.theorem import attention_for, read
+from conv2attn.theorem import attention_for, read_convolution
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 
@@ -106,7 +106,7 @@ def test_hard_attention_is_the_convolution_bit_for_bit(engine, device):
     def check(data, conv):
         image = data.draw(images_for(conv)).to(device)
         options = data.draw(conversions_of(conv, engine))
-        layer = set_engine(attention_for(read(conv), **options).to(device), engine)
+        layer = set_engine(attention_for(read_convolution(conv), **options).to(device), engine)
         assume(engine not in ALL_PAIRS or few_pairs(layer, image))
         assert_same(layer(image).detach(), convolve(conv, image, image.dtype))
         drawn.update({image.dtype}, features_of(conv, image, options))
@@ -132,7 +132,7 @@ def test_hard_attention_is_the_convolution_within_its_rounding(engine, device):
     @given(st.data(), convolutions(dtypes=dtypes_of(engine, device), wide=True))
     def check(data, conv):
         image = data.draw(images_for(conv, wide=True)).to(device)
-        layer = set_engine(attention_for(read(conv)).to(device), engine)
+        layer = set_engine(attention_for(read_convolution(conv)).to(device), engine)
         assume(engine not in ALL_PAIRS or few_pairs(layer, image))
         result = layer(image).detach().cpu().double()
         assert_same(result, convolve(conv, image), rounding_allowed(conv, image))
@@ -144,7 +144,7 @@ def test_the_rounding_bound_rejects_one_wrong_weight():
     """Planted: one weight, an ulp of bfloat16 off in float32, and far smaller than the others."""
     conv = torch.nn.Conv2d(3, 2, 3, dtype=torch.float32).requires_grad_(False)
     image = torch.randn(1, 3, 5, 6, generator=torch.Generator().manual_seed(0))
-    layer = attention_for(read(conv))
+    layer = attention_for(read_convolution(conv))
     conv.weight[0, 0, 0, 0] += 2**-9
     with pytest.raises(AssertionError, match="differs in"):
         assert_same(layer(image).detach().double(), convolve(conv, image), rounding_allowed(conv, image))
@@ -158,7 +158,7 @@ def test_channels_last_in_bfloat16_is_computed_in_spite_of_onednn(engine):
         for parameter in conv.parameters():
             parameter.copy_(torch.randint(-2, 3, parameter.shape))
     image = torch.randint(-2, 3, (3, 3, 5, 4)).bfloat16().contiguous(memory_format=torch.channels_last)
-    layer = set_engine(attention_for(read(conv)), engine)
+    layer = set_engine(attention_for(read_convolution(conv)), engine)
     assert_same(layer(image).detach(), convolve(conv, image, torch.bfloat16))
 
 
@@ -174,7 +174,7 @@ def test_the_whole_affine_map_is_the_convolution_s(engine, device):
     def check(conv):
         if conv.padding_mode != "zeros":
             conv.weight.clamp_(-3, 3).round_()
-        layer = set_engine(attention_for(read(conv)).to(device), engine)
+        layer = set_engine(attention_for(read_convolution(conv)).to(device), engine)
         if conv.bias is not None:
             assert_same(layer.bias.detach(), conv.bias.to(device))
             conv.bias = layer.bias = None
@@ -193,7 +193,7 @@ def test_converted_layers_obey_the_laws(law, engine):
     @given(st.data(), convolutions(dimensions=[1, 2]))
     def check(data, conv):
         image = data.draw(images_for(conv, batches=[2]))
-        law(set_engine(attention_for(read(conv), trainable=True).requires_grad_(False), engine), image)
+        law(set_engine(attention_for(read_convolution(conv), trainable=True).requires_grad_(False), engine), image)
 
     check()
 
@@ -205,7 +205,7 @@ def test_gradients_of_a_hard_layer_are_the_convolution_s(engine, device):
     with torch.no_grad():
         for parameter in conv.parameters():
             parameter.copy_(torch.randint(-4, 5, parameter.shape))
-    layer = set_engine(attention_for(read(conv)), engine)
+    layer = set_engine(attention_for(read_convolution(conv)), engine)
     image = torch.randint(-4, 5, (2, 2, 5, 6), device=device).float().requires_grad_()
     expected = torch.autograd.grad(conv(image).square().sum(), [image, conv.weight, conv.bias])
     got = torch.autograd.grad(layer(image).square().sum(), [image, layer.weight, layer.bias])
@@ -221,6 +221,7 @@ def test_stride_by_queries_is_stride_by_pooling(data):
     image = data.draw(images_for(conv))
     engine = data.draw(st.sampled_from([*ENGINES]))
     queries, pooling = (
-        set_engine(attention_for(read(conv), stride_by=how), engine)(image) for how in ("queries", "pooling")
+        set_engine(attention_for(read_convolution(conv), stride_by=how), engine)(image)
+        for how in ("queries", "pooling")
     )
     assert_same(queries.detach(), pooling.detach())

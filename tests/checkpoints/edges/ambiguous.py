@@ -110,7 +110,7 @@ class Twin(nn.Module):
 @pytest.mark.parametrize("planted", ["twin", "tanh", "late"])
 def test_candidates_that_are_one_map_are_no_question(monkeypatch, planted):
     built = [Architecture("torchvision:net", Twin), Architecture("timm:net", lambda: Twin(planted))]
-    monkeypatch.setattr(loading, "candidates", lambda *given: (built, True))
+    monkeypatch.setattr(loading, "fitting_models", lambda *given: (built, True))
     monkeypatch.setattr(loading, "input_size_of", lambda network: (3, 9, 8))
     torch.save(Twin().state_dict(), "best.ckpt")
     if planted != "twin":

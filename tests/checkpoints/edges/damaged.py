@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from conv2attn.checkpoints.contents import contents_of
-from conv2attn.checkpoints.reading import read
-from conv2attn.checkpoints.states import readings, state_in
+from conv2attn.checkpoints.states import prefix_readings, state_in
+from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.errors import CheckpointError
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}
@@ -20,7 +20,7 @@ def read_tensors(path: Path) -> dict:
     state = state_in(contents_of(path).content)
     if state is None:
         raise CheckpointError("C2A303", f"{path} holds a dict, but not one of names and tensors", "Save it again.")
-    return list(readings(state))[-1].tensors
+    return list(prefix_readings(state))[-1].tensors
 
 
 def saved(path: Path, content: object, **options: bool) -> Path:
@@ -60,7 +60,7 @@ def test_parameters_and_attributes_of_tensors_are_not_carried_over(tmp_path):
 
 def test_nested_content_of_tensors_and_plain_values_is_read(tmp_path):
     content = {"format": "x/1", "plan": {"depths": (1, 2), "name": None}, "tensors": [STATE["weight"], True, 0.5]}
-    back = read(saved(tmp_path / "file.pt", content))
+    back = read_dict(saved(tmp_path / "file.pt", content))
     assert back["plan"] == content["plan"]
     assert torch.equal(back["tensors"][0], STATE["weight"])
 
@@ -68,7 +68,7 @@ def test_nested_content_of_tensors_and_plain_values_is_read(tmp_path):
 def test_content_that_holds_itself_is_read(tmp_path):
     content: dict = {"weight": STATE["weight"]}
     content["self"] = content
-    assert read(saved(tmp_path / "file.pt", content)).keys() == {"weight", "self"}
+    assert read_dict(saved(tmp_path / "file.pt", content)).keys() == {"weight", "self"}
 
 
 def test_every_flipped_bit_is_found_or_harmless(tmp_path):
@@ -98,13 +98,13 @@ def test_every_truncation_is_found(tmp_path, legacy):
     for length in range(len(good)):
         path.write_bytes(good[:length])
         with pytest.raises(CheckpointError, match=r"C2A30[23]"):
-            read(path)
+            read_dict(path)
 
 
 def test_sizes_are_capped_before_reading(tmp_path, monkeypatch):
     path = saved(tmp_path / "file.pt", STATE)
     with pytest.raises(CheckpointError, match=f"C2A307 .* has {path.stat().st_size:,} bytes, more than 100"):
-        read(path, limit=100)
+        read_dict(path, limit=100)
     monkeypatch.setattr("conv2attn.checkpoints.preflight.LARGEST_PICKLE", 10)
     with pytest.raises(CheckpointError, match=r"C2A307 .* data\.pkl has"):
-        read(path)
+        read_dict(path)

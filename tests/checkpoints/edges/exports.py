@@ -53,7 +53,7 @@ def cases(network):
 
 
 def roundoffs(outputs):
-    return exporting.allowed(outputs, None)
+    return exporting.allowed_difference(outputs, None)
 
 
 def test_a_pt2_file_runs_where_this_project_cannot_be_imported(pair, tmp_path):
@@ -144,7 +144,7 @@ def test_a_program_that_computes_something_else_is_not_kept(pair, tmp_path, monk
         other = conv2attn.convert(nn.Conv2d(4, 3, 3, padding=1))
         return torch.export.export(nn.Sequential(other, nn.Upsample(scale_factor=2)).eval(), (image,))
 
-    monkeypatch.setattr(exporting, "traced", wrong)
+    monkeypatch.setattr(exporting, "trace_program", wrong)
     with pytest.raises((CheckpointError, RuntimeError, AssertionError)):
         save(converted, tmp_path / name, example_input=(4, 8, 6), engine="conv")
     assert not list(tmp_path.iterdir())
@@ -152,14 +152,14 @@ def test_a_program_that_computes_something_else_is_not_kept(pair, tmp_path, monk
 
 def test_a_small_error_in_a_weight_is_seen(pair, tmp_path, monkeypatch):
     _, converted = pair
-    honest = exporting.traced
+    honest = exporting.trace_program
 
     def off(network, image):
         with torch.no_grad():
             network.out.bias.add_(1e-2) if isinstance(network.out, nn.Conv2d) else network.out.bias.data.add_(1e-2)
         return honest(network, image)
 
-    monkeypatch.setattr(exporting, "traced", off)
+    monkeypatch.setattr(exporting, "trace_program", off)
     with pytest.raises(CheckpointError, match="C2A309 the file differs by"):
         save(converted, tmp_path / "net.pt2", example_input=(4, 8, 6))
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from torch import nn
 
 import conv2attn
 from conv2attn.checkpoints.examples import demo_files
-from conv2attn.checkpoints.images import images
+from conv2attn.checkpoints.input_images import read_images
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import Provenance, with_provenance
@@ -43,28 +43,28 @@ def put(name, array):
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.pt", "folder"])
 def test_the_same_pixels_are_the_same_images_in_every_form(name):
-    found, words = images(put(name, PIXELS))
+    found, words = read_images(put(name, PIXELS))
     assert torch.equal(found, torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255)
     assert words == f"2 images of {name}, values from 0 to 1"
-    first, _ = images(put("first.npy", np.ascontiguousarray(PIXELS.transpose(0, 3, 1, 2))))
+    first, _ = read_images(put("first.npy", np.ascontiguousarray(PIXELS.transpose(0, 3, 1, 2))))
     assert torch.equal(first, found)
 
 
 def test_a_network_that_says_its_normalisation_is_given_it_and_the_report_says_so():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
-    found, words = images(put("folder", PIXELS), network((3, 6, 9), mean, std))
+    found, words = read_images(put("folder", PIXELS), network((3, 6, 9), mean, std))
     plain = torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255
     expected = torch.stack([(plain[:, c] - mean[c]) / std[c] for c in range(3)], 1)
     assert torch.allclose(found, expected, atol=1e-6)
     assert words == "2 images of folder, normalised as timm:x says"
-    other, words = images("folder", network((3, 6, 9), mean, std), mean=(0.5,), std=(0.25,))
+    other, words = read_images("folder", network((3, 6, 9), mean, std), mean=(0.5,), std=(0.25,))
     assert torch.allclose(other, (plain - 0.5) / 0.25, atol=1e-6)
     assert words == "2 images of folder, normalised as --mean and --std say"
 
 
 def test_numbers_are_taken_as_they_are_whatever_the_network_says():
     array = np.random.default_rng(1).normal(size=(2, 3, 5, 4)).astype(np.float32)
-    found, words = images(put("a.npy", array), network((3, 8, 8), (0.5,) * 3, (0.5,) * 3))
+    found, words = read_images(put("a.npy", array), network((3, 8, 8), (0.5,) * 3, (0.5,) * 3))
     assert torch.equal(found, torch.from_numpy(array))
     assert words == "2 images of a.npy"
 
@@ -73,18 +73,18 @@ def test_pictures_cover_the_sides_and_are_cropped_at_the_centre():
     array = np.zeros((8, 24, 3), np.uint8)
     array[:, 6:18] = 255  # a crop to a square keeps the middle third
     Image.fromarray(array).save("a.png")
-    found, words = images("a.png", network((3, 4, 4)))
+    found, words = read_images("a.png", network((3, 4, 4)))
     assert torch.equal(found, torch.ones(1, 3, 4, 4))
     assert words == "1 image of a.png resized to 4x4, the size of timm:x, values from 0 to 1"
 
 
 def test_grey_becomes_three_channels_and_colour_becomes_grey():
     Image.fromarray(PIXELS[0, :, :, 0]).save("grey.png")
-    found, _ = images("grey.png", network())
+    found, _ = read_images("grey.png", network())
     assert found.shape == (1, 3, 6, 9)
     assert torch.equal(found[:, 0], found[:, 2])
     Image.fromarray(np.full((4, 5, 3), 51, np.uint8)).save("colour.png")
-    grey, _ = images("colour.png", nn.Conv2d(1, 2, 3))
+    grey, _ = read_images("colour.png", nn.Conv2d(1, 2, 3))
     assert torch.allclose(grey, torch.full((1, 1, 4, 5), 0.2))
 
 
@@ -94,14 +94,14 @@ def test_a_jpeg_lies_as_its_camera_meant():
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     Image.fromarray(array).save("a.jpg", exif=exif)
-    found, _ = images("a.jpg")
+    found, _ = read_images("a.jpg")
     assert found.shape == (1, 3, 32, 16)
     assert found[0, 0, 0, 0] < 0.1 < 0.9 < found[0, 0, -1, 0]
 
 
 def test_the_example_images_are_what_the_demonstration_runs_on():
     demo = demo_files()
-    found, _ = images(str(EXAMPLES / "images.npz"), size=(3, 56, 56), mean=(0.2860,), std=(0.3530,))
+    found, _ = read_images(str(EXAMPLES / "images.npz"), size=(3, 56, 56), mean=(0.2860,), std=(0.3530,))
     assert torch.allclose(found, demo.images, atol=1e-5)
 
 
@@ -139,7 +139,7 @@ def empty():
 )
 def test_what_is_no_batch_of_pictures_is_refused(make, code):
     with pytest.raises((CheckpointError, UsageError), match=code):
-        images(make())
+        read_images(make())
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_is_no_batch_of_pictures_is_refused(make, code):
 )
 def test_a_normalisation_or_size_that_does_not_fit_is_refused(given, match):
     with pytest.raises(UsageError, match=match):
-        images(put("a.npy", PIXELS), **given)
+        read_images(put("a.npy", PIXELS), **given)
 
 
 def test_verify_runs_on_pictures_and_says_how_they_were_prepared():
@@ -175,7 +175,7 @@ def test_a_converted_network_keeps_the_normalisation_that_was_passed(suffix):
     options = ["--mean", "0.5", "--std", "0.25", "--input-size", "3x6x9"]
     result = CliRunner().invoke(main, ["convert", "net.pt", "-o", f"attn{suffix}", *options])
     assert result.exit_code == 0, result.output
-    found, words = images(put("folder", PIXELS), conv2attn.load(f"attn{suffix}"))
-    asked, _ = images("folder", mean=(0.5,), std=(0.25,))
+    found, words = read_images(put("folder", PIXELS), conv2attn.load(f"attn{suffix}"))
+    asked, _ = read_images("folder", mean=(0.5,), std=(0.25,))
     assert torch.equal(found, asked)
     assert words == "2 images of folder, normalised as Sequential says"

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from conv2attn.checkpoints.writing import write_atomically, write_text_atomically
+from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
 from conv2attn.errors import CheckpointError
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, float("nan")])}

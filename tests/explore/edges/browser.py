@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn import convert, heads, set_engine
 from conv2attn.explore import captured_layers, explore_page, explored_layers
-from conv2attn.explore.layers import inputs_of
+from conv2attn.explore.explored_layers import inputs_of
 from conv2attn.models import attention_layers
 
 pytestmark = pytest.mark.needs("chromium")

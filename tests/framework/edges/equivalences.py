@@ -30,7 +30,7 @@ from conv2attn.basis.basis import Basis
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.framework import compare, from_torch, to_torch
 from conv2attn.testing import assert_same, convolutions, images_for, smallest_sides
-from conv2attn.theorem import read
+from conv2attn.theorem import read_convolution
 from conv2attn.verdicts import Strength, Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -61,7 +61,7 @@ def test_a_converted_layer_is_its_convolution_with_a_certificate():
     shuffled = as_basis(convert(conv, alpha=1024))
     order = torch.randperm(9)
     weights = Weights(None, shuffled.weights.taps()[order], shuffled.weights.bias)
-    moved = Shift(tuple(read(conv).offsets[k] for k in order.tolist()))
+    moved = Shift(tuple(read_convolution(conv).offsets[k] for k in order.tolist()))
     assert answer(compare(Basis(moved, weights, shuffled.padding, shuffled.sites), shuffled, (5, 6))) == HOLDS
 
 

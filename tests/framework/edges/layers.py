@@ -31,7 +31,7 @@ from conv2attn.framework import (
     to_torch,
 )
 from conv2attn.testing import assert_same
-from conv2attn.theorem import read
+from conv2attn.theorem import read_convolution
 
 ROUNDING = 1e-12
 GRID = Shift(tuple((i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)))
@@ -84,12 +84,16 @@ def test_the_same_parameters_run_on_other_graphs_and_learn():
 def test_a_depthwise_separable_pair_is_a_composition_with_as_many_mixtures_as_its_kernels_have_rank():
     depthwise, pointwise = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), nn.Conv2d(4, 5, 1)
     image = torch.randn(2, 4, 5, 6)
-    both = compose(as_basis(read(pointwise)), as_basis(read(depthwise)), (5, 6))
+    both = compose(as_basis(read_convolution(pointwise)), as_basis(read_convolution(depthwise)), (5, 6))
     assert_same(evaluate(both, image).detach(), pointwise(depthwise(image)).detach(), ROUNDING)
     unconstrained = both.weights.dense().flatten(1)
     assert torch.linalg.matrix_rank(unconstrained) == torch.linalg.matrix_rank(depthwise.weight.flatten(1)) == 4
     depthwise.weight.data = depthwise.weight.data[:1] * torch.arange(1.0, 5)[:, None, None, None]
-    one = compose(as_basis(read(pointwise)), as_basis(read(depthwise)), (5, 6)).weights.dense().flatten(1)
+    one = (
+        compose(as_basis(read_convolution(pointwise)), as_basis(read_convolution(depthwise)), (5, 6))
+        .weights.dense()
+        .flatten(1)
+    )
     assert torch.linalg.matrix_rank(one) == 1
 
 

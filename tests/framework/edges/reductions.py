@@ -24,7 +24,7 @@ from conv2attn.basis import (
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.framework import compare, reduce
 from conv2attn.testing import assert_same
-from conv2attn.theorem import read
+from conv2attn.theorem import read_convolution
 from conv2attn.verdicts import Strength, Verdict
 
 EDGES = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 0, 2, 1, 3, 0]])
@@ -66,7 +66,7 @@ def worst_difference(first, second, sides):
 def test_the_certified_error_holds_and_is_nearly_met(kind, share, groups):
     torch.manual_seed(0)
     conv = nn.Conv2d(4, 6, 3, padding=1, groups=groups)
-    basis = as_basis(read(conv))
+    basis = as_basis(read_convolution(conv))
     whole = basis.weights.taps().detach().abs().sum((0, 2)).max().item()
     found = reduce(basis, share * whole, kind)
     assert found.error <= share * whole
@@ -82,7 +82,7 @@ def test_the_certified_error_holds_and_is_nearly_met(kind, share, groups):
 def test_separable_kernels_are_found():
     conv = nn.Conv2d(3, 4, 3, bias=False)
     conv.weight.data = torch.randn(4, 3)[:, :, None, None] * torch.randn(3, 3)
-    found = reduce(as_basis(read(conv)), 1e-5, "mixtures")
+    found = reduce(as_basis(read_convolution(conv)), 1e-5, "mixtures")
     assert (found.size, found.basis.operators.coefficients.shape) == (1, (1, 9))
     image = torch.rand(1, 3, 6, 7) * 2 - 1
     assert (evaluate(found.basis, image) - conv(image)).abs().max().item() <= found.error + 1e-5
@@ -90,7 +90,7 @@ def test_separable_kernels_are_found():
 
 def test_a_wrong_factorisation_gets_no_wrong_certificate(monkeypatch):
     """Planted: singular vectors that are half too long. The error is that of the factors, whatever made them."""
-    basis, right = as_basis(read(nn.Conv2d(4, 6, 3))), torch.linalg.svd
+    basis, right = as_basis(read_convolution(nn.Conv2d(4, 6, 3))), torch.linalg.svd
     monkeypatch.setattr("torch.linalg.svd", lambda *a, **k: (lambda u, s, v: (u * 1.5, s, v))(*right(*a, **k)))
     assert reduce(basis, 1e-6).error == 0  # no rank is near enough, so the layer stays as it is
     found = reduce(basis, 100.0)

@@ -15,7 +15,7 @@ from conv2attn.span import conditions, solver
 from conv2attn.span.arrays import read_array
 from conv2attn.span.conditions import check_kernel
 from conv2attn.span.rows import limits_for
-from conv2attn.theorem import read
+from conv2attn.theorem import read_convolution
 from conv2attn.verdicts import Strength, Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED
@@ -154,7 +154,7 @@ def test_dependent_bases_may_fit_narrow_heads(second, expected):
     conv = torch.nn.Conv1d(2, 2, 2).double()
     conv.weight.data[..., 0] = torch.tensor([[3.0, 0], [0, 1]])
     conv.weight.data[..., 1] = torch.tensor(second)
-    found = check_kernel(attention, read(conv), limits_for(attention, None, None))
+    found = check_kernel(attention, read_convolution(conv), limits_for(attention, None, None))
     assert found.verdict is expected
     assert found.sentence
 

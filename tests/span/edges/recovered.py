@@ -14,7 +14,7 @@ from conv2attn.attention import Encoding
 from conv2attn.basis import Padding, Sites
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.span.layers import read_layer
-from conv2attn.theorem import read
+from conv2attn.theorem import read_convolution
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
@@ -58,8 +58,8 @@ def same_parameters(ours, theirs):
 def joined(module):
     """Parameters of a recovered module, padding in front of it counted as its own."""
     if not isinstance(module, nn.Sequential):
-        return read(module)
-    pads, convolution = module[:-1], read(module[-1])
+        return read_convolution(module)
+    pads, convolution = module[:-1], read_convolution(module[-1])
     amounts = [sum(each) for each in zip(*(pad.padding for pad in pads), strict=True)]
     axes = len(amounts) // 2
     before, after = (tuple(amounts[2 * a + end] for a in reversed(range(axes))) for end in (0, 1))
@@ -81,10 +81,10 @@ def test_converting_and_recovering_gives_the_convolution_back(conv):
     if isinstance(found.module, nn.Sequential):
         before, after, convolution = joined(found.module)
         assert (before, after) == (layer.image_padding.before, layer.image_padding.after)
-        assert torch.equal(convolution.weight, read(conv).weight)
+        assert torch.equal(convolution.weight, read_convolution(conv).weight)
         assert (convolution.dilation, convolution.stride) == (
-            read(conv).dilation,
-            read(conv).stride,
+            read_convolution(conv).dilation,
+            read_convolution(conv).stride,
         ) or 1 in conv.kernel_size
         return
     again = convert(found.module)

@@ -11,11 +11,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, opened
+from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, open_file
 from conv2attn.errors import CheckpointError
 
 
-def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
+def read_dict(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]:
     """Reads a file of `torch.save`: a dict of tensors and plain values, every byte checked that can be.
 
     `torch.load(weights_only=True)` alone executes nothing, but it does not compare the checksums that `torch.save`
@@ -29,14 +29,14 @@ def read(path: str | PathLike[str], limit: int = LARGEST_FILE) -> dict[Any, Any]
             something else or lies about its size, C2A307 where it is larger than `limit`.
     """
     path = Path(path)
-    with opened(path) as file:
+    with open_file(path) as file:
         kind = inspect(path, file, limit)
         if kind not in (kinds.TORCH, kinds.LEGACY):
             raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out or kinds.SAVE_STATE)
-        return unpickled(path, file)
+        return unpickle_dict(path, file)
 
 
-def unpickled(path: Path, file: IO[bytes]) -> dict[Any, Any]:
+def unpickle_dict(path: Path, file: IO[bytes]) -> dict[Any, Any]:
     """The dict in an open file of `torch.save` that was inspected before, its tensors checked."""
     content = content_of(path, file)
     if not isinstance(content, dict):
@@ -82,12 +82,12 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(path, framework="pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
-        found = f"{path} is truncated or damaged ({str(error).splitlines()[0]})"
-        raise CheckpointError("C2A302", found, "Copy or download it again.") from error
+        reason = f"{path} is truncated or damaged ({str(error).splitlines()[0]})"
+        raise CheckpointError("C2A302", reason, "Copy or download it again.") from error
 
 
 def _unpickle(path: Path, file: IO[bytes]) -> object:
-    """`torch.load` with its many kinds of failure told apart, and its advice to allow code left out."""
+    """`torch.load`, whose kinds of failure become `CheckpointError`s without its advice to allow code."""
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -105,12 +105,12 @@ def _unpickle(path: Path, file: IO[bytes]) -> object:
 
 def tensors_within(content: object) -> Iterator[tuple[str, Tensor]]:
     """Every tensor at any depth, with the keys that lead to it; a container that holds itself is visited once."""
-    waiting, seen = [("", content)], set[int]()
+    waiting, visited = [("", content)], set[int]()
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, Tensor):
             yield name, value
-        elif isinstance(value, (Mapping, list, tuple, set)) and id(value) not in seen:
-            seen.add(id(value))
+        elif isinstance(value, (Mapping, list, tuple, set)) and id(value) not in visited:
+            visited.add(id(value))
             pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-            waiting += [(f"{name}.{key}".lstrip("."), inside) for key, inside in pairs]
+            waiting += [(f"{name}.{key}".lstrip("."), item) for key, item in pairs]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and never over another without being asked."""
+"""Files that are written whole or not at all, and overwrite others only with `force`."""
 
 import io
 import os
@@ -29,48 +29,48 @@ def write_atomically(path: str | os.PathLike[str], payload: object, force: bool 
 
 def write_torch(path: Path, payload: object) -> None:
     """`torch.save` to a file."""
-    with opened(path) as file:
+    with open_for_torch(path) as file:
         torch.save(payload, file)
 
 
 @final
-class Patient(io.FileIO):
-    """A file to write that keeps its first error: torch's writers abort the process when they meet one."""
+class ErrorKeepingFile(io.FileIO):
+    """A file for writing that keeps its first error, since torch's writers abort the process at an error."""
 
     error: OSError | None = None
 
     def write(self, content: Any) -> int:
         """Writes all of it, unless a write has failed."""
-        rest = memoryview(content).cast("B")
-        size = len(rest)
+        remaining = memoryview(content).cast("B")
+        size = len(remaining)
         try:
-            while rest and self.error is None:
-                rest = rest[super().write(rest) :]
+            while remaining and self.error is None:
+                remaining = remaining[super().write(remaining) :]
         except OSError as error:
             self.error = error
         return size
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Patient]:
+def open_for_torch(path: Path) -> Iterator[ErrorKeepingFile]:
     """A file for one of torch's writers.
 
     Raises:
         OSError: not all of it could be written, as on a full disk.
     """
-    with Patient(path, "wb") as file:
+    with ErrorKeepingFile(path, "wb") as file:
         yield file
     if file.error is not None:
         raise file.error
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
-    """As `write_atomically`, for text in UTF-8."""
+    """Writes text in UTF-8 whole or not at all; see `write_atomically`."""
     write_bytes_atomically(path, text.encode(), force)
 
 
 def write_bytes_atomically(path: str | os.PathLike[str], content: bytes, force: bool = False) -> None:
-    """As `write_atomically`, for bytes."""
+    """Writes bytes whole or not at all; see `write_atomically`."""
     with replacing(Path(path), force) as temporary:
         temporary.write_bytes(content)
 
@@ -92,8 +92,8 @@ def replacing(path: Path, force: bool = False) -> Iterator[Path]:
         _refuse_if_taken(path, force)
         os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
-        told = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise CheckpointError("C2A301", f"{path} cannot be written: {told}", ROOM) from error
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise CheckpointError("C2A301", f"{path} cannot be written: {reason}", ROOM) from error
     finally:
         with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()

@@ -1,4 +1,4 @@
-"""Pictures of what `heads` measures: attention by displacement, and curves over the layers."""
+"""Pictures of the measures of `heads`: attention by displacement, and curves over the layers."""
 
 from collections.abc import Callable, Sequence
 from textwrap import fill
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LETTERS = 12  # of a title, in an inch
-HELD = 0.9
+SHOWN_SHARE = 0.9
 """Share of a head's attention to pixels that its panel shows, in a square around displacement 0."""
 LEAST = 3
 """Displacements that a panel shows at least to each side of 0."""
@@ -43,20 +43,20 @@ def draw_facts(report: HeadsReport, kernel_size: int = 3) -> "Figure":
             if layer.mass is not None:
                 draw_panel(panel, plane_of(layer.mass[head.head]), kernel_size)
             panel.set_title(f"{head.head} {head.kind}\nmax {head.peak_mass:.2g}", fontsize=6)
-    shares = [found.share for layer in layers if (found := layer.convolution(kernel_size)) is not None]
-    asked = f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)?"
+    shares = [fact.share for layer in layers if (fact := layer.convolution(kernel_size)) is not None]
+    title = f"Where do heads look, and is it a {kernel_size}x{kernel_size} convolution (white box)?"
     if shares:
         between = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (min(shares), max(shares))))
-        asked += f" One explains {between} of each layer's map."
-    figure.suptitle(fill(asked, int(LETTERS * size[0])), fontsize=9)
+        title += f" One explains {between} of each layer's map."
+    figure.suptitle(fill(title, int(LETTERS * size[0])), fontsize=9)
     return figure
 
 
-def draw_panel(panel: "Axes", whole: NDArray[np.float64], kernel_size: int) -> None:
+def draw_panel(panel: "Axes", mass: NDArray[np.float64], kernel_size: int) -> None:
     """One head: its attention by displacement, cropped, on its own scale, and the box of the kernel."""
     from matplotlib.patches import Rectangle
 
-    plane = cropped(whole)
+    plane = crop_plane(mass)
     high, wide = (side / 2 for side in plane.shape)
     panel.imshow(plane, cmap="cividis", vmin=0.0, extent=(-wide, wide, high, -high), interpolation="nearest")
     half = kernel_size / 2
@@ -65,12 +65,12 @@ def draw_panel(panel: "Axes", whole: NDArray[np.float64], kernel_size: int) -> N
     panel.set(xticks=[], yticks=[])
 
 
-def cropped(plane: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The smallest part around displacement 0, as wide as high where it can be, that holds 90 % of a plane."""
+def crop_plane(plane: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The smallest part of a plane around displacement 0, square where possible, that holds 90 % of its sum."""
     middle, total = [side // 2 for side in plane.shape], plane.sum()
     for reach in range(min(LEAST, max(middle)), max(middle) + 1):
         part = plane[tuple(slice(max(0, at - reach), at + reach + 1) for at in middle)]
-        if part.sum() >= HELD * total:
+        if part.sum() >= SHOWN_SHARE * total:
             return part
     return plane
 
@@ -82,8 +82,8 @@ def evenness(layer: LayerFacts) -> float | None:
 
 def distance(layer: LayerFacts) -> float | None:
     """The mean attention distance, as a share of the grid's longest side."""
-    found = layer.mean("distance")
-    return None if found is None else found / max(layer.grid)
+    mean = layer.mean("distance")
+    return None if mean is None else mean / max(layer.grid)
 
 
 CURVES: dict[str, tuple[Callable[[LayerFacts], float | None], str, str]] = {
@@ -106,8 +106,8 @@ def draw_curves(reports: Sequence[HeadsReport]) -> "Figure":
     panel = figure.subplots()
     for place, report in enumerate(reports):
         layers = [layer for layer in report.layers if layer.heads]
-        for name, (read, colour, mark) in CURVES.items():
-            values = [read(layer) for layer in layers]
+        for name, (measure, colour, mark) in CURVES.items():
+            values = [measure(layer) for layer in layers]
             heights = [float("nan") if value is None else value for value in values]
             label = name if not place else None
             style, shade = ("--", 0.6) if place else ("-", 1.0)

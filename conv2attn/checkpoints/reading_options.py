@@ -1,4 +1,4 @@
-"""How the user says that files of weights are to be read: the same options for every command."""
+"""Options on reading files of weights, shared by all commands."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from conv2attn.checkpoints.architectures import parse_arguments
-from conv2attn.checkpoints.images import images
+from conv2attn.checkpoints.input_images import read_images
 from conv2attn.checkpoints.loading import load
 from conv2attn.checkpoints.pixels import Preparation
 from conv2attn.errors import UsageError
@@ -44,36 +44,38 @@ class Reading:
             )
         if nameless := [name for name in self.allow if "." not in name]:
             raise UsageError("C2A006", f"--allow {nameless[0]} names no package", "Write package.Class.")
-        Preparation.asked(numbers(self.mean, "--mean"), numbers(self.std, "--std"))
+        Preparation.requested(parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std"))
         arguments = parse_arguments(self.arch_args)
         size, trust = int(self.max_size * GIB), {"allow": self.allow, "trust_pickle": self.trust_pickle}
         return {"arch": self.arch, "arch_args": arguments or None, "max_size": size, **trust}
 
     def load(self, path: str) -> nn.Module:
-        """The network in a file, which keeps the mean and deviation that the user says."""
+        """The network in a file, with the user's mean and deviation in its provenance."""
         if self.trust_pickle:
             print(f"--trust-pickle: running the code that {path} names", file=sys.stderr)
         network = load(path, **self.options())
-        known, mean, std = provenance_of(network), numbers(self.mean, "--mean"), numbers(self.std, "--std")
-        return with_provenance(network, replace(known, mean=mean, std=std)) if known and mean and std else network
+        source, mean, std = provenance_of(network), parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
+        return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 
     def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:
-        """The images in a file, prepared for `network`, and in words what they are."""
-        return images(path, network, size=size, mean=numbers(self.mean, "--mean"), std=numbers(self.std, "--std"))
+        """The images in a file, prepared for `network`, and a description."""
+        return read_images(
+            path, network, size=size, mean=parse_numbers(self.mean, "--mean"), std=parse_numbers(self.std, "--std")
+        )
 
 
-def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
-    """Numbers with commas between them.
+def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    """The numbers in a comma-separated text.
 
     Raises:
-        UsageError: they are not, or not finite (C2A006).
+        UsageError: a part is no finite number (C2A006).
     """
     if text is None:
         return None
     try:
-        found = tuple(float(each) for each in text.split(","))
+        values = tuple(float(each) for each in text.split(","))
     except ValueError:
-        found = (float("nan"),)
-    if not all(abs(each) < float("inf") for each in found):
+        values = (float("nan"),)
+    if not all(abs(each) < float("inf") for each in values):
         raise UsageError("C2A006", f"{option} {text} is not a list of numbers", "Write 0.485,0.456,0.406, say.")
-    return found
+    return values

@@ -5,7 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conv2attn.checkpoints.writing import write_bytes_atomically
+from conv2attn.checkpoints.atomic_files import write_bytes_atomically
 from conv2attn.errors import UsageError
 from conv2attn.suffixes import PICTURE
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_drawable(path: str | Path) -> None:
-    """Refuses, before any work is done, a picture that could not be made.
+    """Refuses a picture that could not be written, before it is drawn.
 
     Raises:
         UsageError: no matplotlib (C2A003), or a suffix that is not a picture's (C2A308).

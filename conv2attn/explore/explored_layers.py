@@ -12,7 +12,7 @@ from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Operator, Sites
 from conv2attn.errors import GeometryError, UnsupportedError, UsageError
-from conv2attn.explore.facts import SIDE, facts_of_heads
+from conv2attn.explore.head_facts import SIDE, facts_of_heads
 from conv2attn.explore.packing import Budget
 from conv2attn.models import attention_layers
 
@@ -27,7 +27,7 @@ class Explored:
     Args:
         layers: one JSON object per layer, in the order in which they ran.
         left_out: one sentence per layer that is not shown.
-        picture: what the picture of a layer shows of the image.
+        picture: a description of the pictures of the layers.
         photo: the image itself, in colour.
     """
 
@@ -49,27 +49,27 @@ def explored_layers(network: nn.Module, image: Tensor, only: Patterns = ()) -> E
     """
     layers, selection = attention_layers(network), Selection.of(only)
     layers = {name: layer for name, layer in layers.items() if selection.wants(name)}
-    seen = inputs_of(network, layers, image)
-    budget, shown = Budget(), []
-    left_out = [f"{name}: the network did not run it" for name in layers if name not in seen]
-    for name, given in seen.items():
-        found = described(name, layers[name], given, budget)
-        left_out += [found] if isinstance(found, str) else []
-        shown += [] if isinstance(found, str) else [found]
-    if not shown:
+    inputs = inputs_of(network, layers, image)
+    budget, objects = Budget(), []
+    left_out = [f"{name}: the network did not run it" for name in layers if name not in inputs]
+    for name, layer_input in inputs.items():
+        object_or_reason = layer_object(name, layers[name], layer_input, budget)
+        left_out += [object_or_reason] if isinstance(object_or_reason, str) else []
+        objects += [] if isinstance(object_or_reason, str) else [object_or_reason]
+    if not objects:
         raise UnsupportedError(
             "C2A110",
             "; ".join(left_out) or "the network has no attention layer of such a name",
             "Name a layer with attention on a grid by --only.",
         )
-    return Explored(tuple(shown), tuple(left_out), "as it reaches the layer: the mean over its channels")
+    return Explored(tuple(objects), tuple(left_out), "as it reaches the layer: the mean over its channels")
 
 
 def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], image: Tensor) -> dict[str, Tensor]:
     """The input of each layer when the network runs on `image`, by name, in the order of their last calls."""
-    seen: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     handles = [
-        layer.register_forward_pre_hook(lambda _, given, name=name: seen.update({name: given[0]}))
+        layer.register_forward_pre_hook(lambda _, given, name=name: inputs.update({name: given[0]}))
         for name, layer in layers.items()
     ]
     try:
@@ -78,31 +78,31 @@ def inputs_of(network: nn.Module, layers: Mapping[str, MultiHeadSelfAttention], 
     finally:
         for handle in handles:
             handle.remove()
-    return seen
+    return inputs
 
 
 @contextmanager
 def running_on(image: Tensor) -> Iterator[None]:
-    """Turns torch's errors inside it into one sentence.
+    """Turns torch's errors within the block into a UsageError.
 
     Raises:
-        UsageError: there was one, so the network does not take `image` (C2A120).
+        UsageError: the network does not take `image` (C2A120).
     """
     try:
         yield
     except (RuntimeError, AssertionError) as error:
         size, reason = "x".join(map(str, image.shape[1:])), (str(error) or type(error).__name__).splitlines()[0]
-        found = f"the network does not take an image of {size}: {reason}"
-        raise UsageError("C2A120", found, "Pass other --inputs.") from error
+        text = f"the network does not take an image of {size}: {reason}"
+        raise UsageError("C2A120", text, "Pass other --inputs.") from error
 
 
-def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: Budget) -> dict[str, Any] | str:
+def layer_object(name: str, layer: MultiHeadSelfAttention, layer_input: Tensor, budget: Budget) -> dict[str, Any] | str:
     """A layer as a JSON object, or the sentence that says why it is not shown."""
     if layer.dimensions != 2 or layer.heads > MOST_HEADS:
         return (
             f"{name}: it has {layer.dimensions} axes and {layer.heads} heads; the page shows 2 and up to {MOST_HEADS}"
         )
-    image = layer.batched(given)[:1]
+    image = layer.batched(layer_input)[:1]
     basis = layer.basis()
     padded = basis.padding.pad(image)[0]
     grid = AttentionGrid((padded.shape[1], padded.shape[2]), basis.sites)
@@ -125,13 +125,13 @@ def described(name: str, layer: MultiHeadSelfAttention, given: Tensor, budget: B
         "strength": basis.weights.taps().double().flatten(1).norm(dim=1).tolist(),
         "picture": picture,
         "output": output_of(layer, image, padded, budget) if converted else None,
-        "facts": facts(layer, name, image),
+        "facts": position_facts(layer, name, image),
         **attention,
     }
 
 
-def facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> dict[str, Any] | None:
-    """The graded facts of the heads by position alone, on a grid that is no larger than it has to be."""
+def position_facts(layer: MultiHeadSelfAttention, name: str, image: Tensor) -> dict[str, Any] | None:
+    """The facts of the heads by position alone, on a grid of at most `SIDE` rows and columns."""
     if layer.has_content:
         return None
     try:
@@ -149,8 +149,8 @@ def attention_of(
     if operators.isotropic is not None:
         return {"kind": "quadratic", "centers": centers, "alphas": operators.isotropic.alpha.double().tolist()}
     if not operators.is_stationary:
-        whole = budget.pack_attention(layer.attention(image)[0])
-        return whole and {"kind": "stored", "centers": None, **whole}
+        weights = budget.pack_attention(layer.attention(image)[0])
+        return weights and {"kind": "stored", "centers": None, **weights}
     reach = tuple(side - 1 for side in grid.keys)
     around = AttentionGrid((2 * reach[0] + 1, 2 * reach[1] + 1), Sites((1, 1), reach, reach))
     scores = budget.pack(operators.scores(around, around.every_query(), torch.float64)[0], "f64")
@@ -162,9 +162,9 @@ def is_convolution(operators: Operator, grid: AttentionGrid) -> bool:
     if operators.isotropic is None:
         return False
     offsets = [tuple(center) for center in operators.isotropic.center.tolist()]
-    whole = all(number.is_integer() for offset in offsets for number in offset)
+    is_integer = all(number.is_integer() for offset in offsets for number in offset)
     return (
-        whole
+        is_integer
         and len(set(offsets)) == len(offsets)
         and all(grid.contains_targets((int(row), int(column))) for row, column in offsets)
     )

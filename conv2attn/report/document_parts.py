@@ -10,7 +10,7 @@ from conv2attn.verdicts import Verdict
 @final
 @dataclass(frozen=True)
 class Table:
-    """Rows below named columns. A narrow terminal does without the `spare` columns, the first of them first."""
+    """Rows below named columns. A narrow terminal drops the `spare` columns, in their order."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -18,9 +18,9 @@ class Table:
 
     def without(self, columns: set[str]) -> "Table":
         """The table without some columns."""
-        kept = [place for place, name in enumerate(self.columns) if name not in columns]
-        rows = tuple(tuple(row[place] for place in kept) for row in self.rows)
-        return Table(tuple(self.columns[place] for place in kept), rows)
+        columns_left = [place for place, name in enumerate(self.columns) if name not in columns]
+        rows = tuple(tuple(row[place] for place in columns_left) for row in self.rows)
+        return Table(tuple(self.columns[place] for place in columns_left), rows)
 
     def right(self, place: int) -> bool:
         """Whether a column is of numbers, which are flush right."""
@@ -39,7 +39,7 @@ class Notes:
 @final
 @dataclass(frozen=True)
 class Verbatim:
-    """Lines that keep their form: pictures of characters, and commands to type."""
+    """Preformatted lines: pictures of characters, and commands to type."""
 
     lines: tuple[str, ...]
 

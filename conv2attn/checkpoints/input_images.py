@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.kinds import kind_of_path
-from conv2attn.checkpoints.pixels import Preparation, batch_of, normalised, preparation
-from conv2attn.checkpoints.reading import read
+from conv2attn.checkpoints.pixels import Preparation, batch_of_pixels, normalise_pixels, preparation
+from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.report import counted
 
@@ -20,7 +20,7 @@ NAMES = ("images", "pixels")
 REMEDY = "Pass a PNG or JPEG file, a folder of them, an array (N, C, H, W) in .npy or .npz, or {'images': tensor}."
 
 
-def images(
+def read_images(
     path: str,
     network: nn.Module | None = None,
     *,
@@ -45,25 +45,27 @@ def images(
         UsageError: Pillow is not installed (C2A003), pictures differ in size and no size is known (C2A005), or
             channels do not fit (C2A007).
     """
-    place, asked = Path(path), Preparation.asked(mean, std)
+    place, requested = Path(path), Preparation.requested(mean, std)
     if place.is_dir():
         files = sorted(each for each in place.rglob("*") if each.suffix.lower() in SUFFIXES)
         if not files:
             raise CheckpointError("C2A303", f"{path} holds no PNG or JPEG files", REMEDY)
-        return batch_of([picture(each) for each in files], place.name, preparation(network, size, asked))
+        return batch_of_pixels(
+            [read_picture(each) for each in files], place.name, preparation(network, size, requested)
+        )
     if place.suffix.lower() in SUFFIXES:
-        return batch_of([picture(place)], place.name, preparation(network, size, asked))
-    held = array_in(path)
-    if held.dtype == torch.uint8 and held.numel():
-        return batch_of(list(as_pixels(held)), place.name, preparation(network, size, asked))
-    if held.ndim < 3 or held.is_complex() or not held.numel():
-        shape = "x".join(map(str, held.shape))
-        raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {held.dtype}, not images", REMEDY)
-    batch, told = normalised(held, asked)
-    return batch, f"{counted(len(held), 'image')} of {place.name}{told}"
+        return batch_of_pixels([read_picture(place)], place.name, preparation(network, size, requested))
+    array = array_in(path)
+    if array.dtype == torch.uint8 and array.numel():
+        return batch_of_pixels(list(as_pixels(array)), place.name, preparation(network, size, requested))
+    if array.ndim < 3 or array.is_complex() or not array.numel():
+        shape = "x".join(map(str, array.shape))
+        raise CheckpointError("C2A303", f"{path} holds {shape} numbers of {array.dtype}, not images", REMEDY)
+    batch, steps = normalise_pixels(array, requested)
+    return batch, f"{counted(len(array), 'image')} of {place.name}{steps}"
 
 
-def picture(path: Path) -> Tensor:
+def read_picture(path: Path) -> Tensor:
     """The pixels of a PNG or JPEG file as bytes, (1 or 3, rows, columns), upright as its camera meant.
 
     Raises:
@@ -77,11 +79,11 @@ def picture(path: Path) -> Tensor:
             "C2A003", f"{path} is read by Pillow, which is not here", "Install it: pip install pillow."
         ) from error
     try:
-        with Image.open(path, formats=("PNG", "JPEG")) as opened:
-            if opened.mode.startswith(("I", "F")):
+        with Image.open(path, formats=("PNG", "JPEG")) as image_file:
+            if image_file.mode.startswith(("I", "F")):
                 raise CheckpointError("C2A303", f"{path} has more than 8 bits per channel", REMEDY)
-            grey = opened.mode in ("1", "L")
-            pixels = np.array(ImageOps.exif_transpose(opened).convert("L" if grey else "RGB"))
+            grey = image_file.mode in ("1", "L")
+            pixels = np.array(ImageOps.exif_transpose(image_file).convert("L" if grey else "RGB"))
     except FileNotFoundError as error:
         raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -89,36 +91,42 @@ def picture(path: Path) -> Tensor:
     return torch.from_numpy(pixels)[None] if grey else torch.from_numpy(pixels).movedim(-1, 0)
 
 
-def as_pixels(held: Tensor) -> Tensor:
+def as_pixels(array: Tensor) -> Tensor:
     """Bytes (rows, columns), (images, rows, columns), or with 1, 3 or 4 channels last or first, as channels first."""
-    if held.shape[-1] in (3, 4) and held.ndim in (3, 4):
-        return (held if held.ndim == 4 else held[None]).movedim(-1, 1)[:, :3]
-    return held if held.ndim > 3 else held.reshape(-1, 1, *held.shape[-2:])
+    if array.shape[-1] in (3, 4) and array.ndim in (3, 4):
+        return (array if array.ndim == 4 else array[None]).movedim(-1, 1)[:, :3]
+    return array if array.ndim > 3 else array.reshape(-1, 1, *array.shape[-2:])
 
 
 def array_in(path: str) -> Tensor:
     """The entry named as images in a file of arrays or tensors, or the only one that could be."""
-    held = arrays_in(path)
-    found = [held[name] for name in NAMES if name in held][:1]
-    found = found or [each for each in held.values() if each.ndim > 2 or (each.dtype == torch.uint8 and each.ndim == 2)]
-    if len(found) != 1:
-        told = f"{len(found)} tensors that could be images, none of them called so" if len(found) > 1 else "no images"
-        raise CheckpointError("C2A303", f"{path} holds {told}", REMEDY)
-    return found[0]
+    arrays = arrays_in(path)
+    candidates = [arrays[name] for name in NAMES if name in arrays][:1]
+    candidates = candidates or [
+        each for each in arrays.values() if each.ndim > 2 or (each.dtype == torch.uint8 and each.ndim == 2)
+    ]
+    if len(candidates) != 1:
+        description = (
+            f"{len(candidates)} tensors that could be images, none of them called so"
+            if len(candidates) > 1
+            else "no images"
+        )
+        raise CheckpointError("C2A303", f"{path} holds {description}", REMEDY)
+    return candidates[0]
 
 
 def arrays_in(path: str) -> dict[str, Tensor]:
     """The arrays or tensors of a file by name.
 
     Raises:
-        CheckpointError: as `images`.
+        CheckpointError: as `read_images`.
     """
     try:
         if not Path(path).exists() or kind_of_path(Path(path)) is not kinds.ARRAYS:
-            return {name: each for name, each in read(path).items() if isinstance(each, Tensor)}
-        held = np.load(path, allow_pickle=False)
-        named = dict(held) if isinstance(held, np.lib.npyio.NpzFile) else {"images": held}
-        return {name: torch.from_numpy(each) for name, each in named.items() if each.dtype.kind in "fiubc"}
+            return {name: each for name, each in read_dict(path).items() if isinstance(each, Tensor)}
+        content = np.load(path, allow_pickle=False)
+        arrays = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else {"images": content}
+        return {name: torch.from_numpy(each) for name, each in arrays.items() if each.dtype.kind in "fiubc"}
     except CheckpointError as error:
         raise CheckpointError(error.code, error.found, REMEDY if error.code == "C2A303" else error.remedy) from error
     except (OSError, ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile) as error:
