@@ -105,7 +105,7 @@ def check_file(
             plots.heads_around(name, layers[name], sides_of(name, layers, sides) or rows.grid.keys, rows.extra)
             for name, rows in read.items()
         ]
-        plots.write(plots.draw(drawn), plot, force)
+        plots.write(plots.draw_heads(drawn), plot, force)
     if certificate:
         text = certificates(report, read, limits.get("eps"), limits.get("max_phi"))
         write_text_atomically(certificate, text, force)
