@@ -136,7 +136,7 @@ def test_arrays_beyond_the_budget_are_left_out():
     assert budget.pack(torch.zeros(2), "f32") is not None
     assert budget.pack(torch.zeros(1), "f32") is None
     assert budget.pack(torch.zeros(2), "u8") is not None
-    assert budget.left == 0
+    assert budget.free == 0
 
 
 def test_layers_that_are_not_shown_are_named():
