@@ -153,7 +153,7 @@ def shapes_with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]
 def hinted_names(names: Iterable[str], path: Path) -> list[str]:
     """Those of several architectures whose names, the longest ones, are in the name of the file; its library's first.
 
-    >>> hinted(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))
+    >>> hinted_names(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))
     ['timm:resnetblur50']
     """
     text = re.sub(r"[^a-z0-9]+", "_", path.name.lower())

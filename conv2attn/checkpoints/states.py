@@ -112,7 +112,7 @@ def is_plain_value(value: Any, *kinds: type) -> bool:
 def prefix_readings(state: State) -> Iterator[State]:
     """The state, and then without the first part of all names, as long as they share it.
 
-    >>> [list(each.tensors) for each in readings(State({"module.net.bias": torch.zeros(2)}))]
+    >>> [list(each.tensors) for each in prefix_readings(State({"module.net.bias": torch.zeros(2)}))]
     [['module.net.bias'], ['net.bias'], ['bias']]
     """
     yield state

@@ -169,7 +169,7 @@ class TrainingRecipe:
 def learning_rate(recipe: TrainingRecipe, step: int, steps: int) -> float:
     """The rate of step `step` of `steps`, counted from 0.
 
-    >>> recipe = Recipe("quadratic", warm_up=0.5)
+    >>> recipe = TrainingRecipe("quadratic", warm_up=0.5)
     >>> [round(learning_rate(recipe, step, 8), 3) for step in range(8)]
     [0.025, 0.05, 0.075, 0.1, 0.1, 0.085, 0.05, 0.015]
     """

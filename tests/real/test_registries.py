@@ -219,7 +219,7 @@ def test_a_state_dict_of_a_library_s_network_is_that_of_its_conversion(name):
 
 @pytest.mark.parametrize(("name", "side"), [("inception_v3", 299), ("efficientnet_b3", 300), ("vgg11", 224)])
 def test_the_size_of_images_is_that_of_the_published_weights(name, side):
-    assert architecture(f"torchvision:{name}").described(None) == {"input_size": (3, side, side)}
+    assert architecture(f"torchvision:{name}").describe(None) == {"input_size": (3, side, side)}
 
 
 def test_a_size_that_a_registry_says_is_named_with_it(tmp_path, monkeypatch):
@@ -239,4 +239,4 @@ def test_a_size_that_a_registry_says_is_named_with_it(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["r3d_18", "deeplabv3_resnet50"])
 def test_no_size_is_taken_from_weights_that_say_none(name):
-    assert architecture(f"torchvision:{name}").described(None) == {}
+    assert architecture(f"torchvision:{name}").describe(None) == {}
