@@ -65,16 +65,17 @@ def answer(report: SpanReport) -> list[str]:
 
 
 def cells(row: SpanRow, condition: Condition) -> list[Cell]:
-    """One line of the table; the condition that decides has a star."""
+    """One line of the table; the condition that decides has a star. A layer that was not read has no figures."""
     name = condition.name + (" *" if condition is row.deciding and len(row.conditions) > 1 else "")
+    if condition.verdict is Verdict.UNSUPPORTED:
+        return [row.name, *[None] * 3, name, *[None] * 10, condition.verdict]
     around = None
     if condition.threshold is not None:
         around = " | ".join("-" if value is None else show(value) for value in condition.around)
     floor = max((target.floor for target in condition.targets), default=None)
     sampled = condition.sampled and condition.strength is not Strength.SAMPLED
     strength = condition.strength.value + (", sampled" if sampled else "")
-    checked = condition.targets or condition.verdict is Verdict.UNSUPPORTED
-    verdict = condition.verdict if checked else "nothing checked"
+    verdict = condition.verdict if condition.targets else "nothing checked"
     figures: list[Cell] = [condition.queries, len(condition.targets), condition.rank, around, condition.residual]
     figures += [
         floor,

@@ -178,3 +178,9 @@ def test_plain_records_beside_the_weights_are_not_read_and_other_objects_are_nam
     torch.save(module, "attribute.pt")
     with pytest.raises(CheckpointError, match=r"C2A303 .* has an attribute args"):
         load("attribute.pt")
+
+
+def test_a_module_is_not_read_as_itself_where_an_architecture_is_named(tmp_path):
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), path := tmp_path / "net.pt")
+    with pytest.raises(CheckpointError, match=r"begins with the keys '0\.weight'"):
+        load(path, arch="resnet50")

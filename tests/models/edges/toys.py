@@ -10,7 +10,7 @@ import conv2attn
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.models.frontends import RELATIVE
 from conv2attn.models.positions import PositionAttention, position_attention
-from conv2attn.verdicts import Verdict
+from conv2attn.verdicts import Strength, Verdict
 
 
 class ToyAttention(nn.Module):
@@ -52,3 +52,4 @@ def test_without_its_rule_the_layer_is_unsupported_and_named():
     span = conv2attn.check_span(nn.Sequential(ToyAttention(1.0)), position_only=True, grid=(3, 4))
     assert (span.verdict, [row.name for row in span.rows]) == (Verdict.UNSUPPORTED, ["0"])
     assert "ToyAttention" in span.to_text(verbose=True)
+    assert not any(strength.value in span.to_text() for strength in Strength)
