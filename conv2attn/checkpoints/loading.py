@@ -77,14 +77,7 @@ def load(
         raise UsageError("C2A004", "arguments are given without an architecture that takes them", NAME_IT)
     architecture_argument = architecture(arch, arch_args) if arch is not None and ":" in arch else None
     contents = contents_of(Path(path), max_size, allow, trust_pickle)
-    if contents.network is not None and contents.kind not in WEIGHTS and (arch, model) != (None, None):
-        kind = contents.kind.article
-        raise UsageError(
-            "C2A004",
-            f"{path} is {kind}, which brings its own network",
-            f"Leave out {'model' if arch is None else 'arch'}.",
-        )
-    if contents.network is not None and (arch, model) == (None, None):
+    if contents.network is not None and (contents.kind not in WEIGHTS or (arch, model) == (None, None)):
         name = type(contents.network).__name__ if contents.kind in WEIGHTS else f"the {contents.kind.words}"
         return with_provenance(contents.network, contents_provenance(contents, name, contents.assumed)).eval()
     if saved_plan := plans.recognise_plan(contents):

@@ -219,9 +219,3 @@ def test_a_torn_onnx_file_is_damaged():
     Path("torn.onnx").write_bytes(Path("bad.onnx").read_bytes()[:-9])
     with pytest.raises(CheckpointError, match=r"C2A30[23]"):
         load("torn.onnx")
-
-
-def test_a_program_brings_its_own_network(program):
-    for named in ({"arch": "resnet18"}, {"model": nn.Conv2d(3, 4, 3)}):
-        with pytest.raises(UsageError, match=r"brings its own network.*Leave out"):
-            load(program, **named)
