@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import final
 
 from conv2attn.basis import Offset
+from conv2attn.basis.numbers import Center
 
 
 @final
@@ -34,3 +35,13 @@ def lattice(offsets: tuple[Offset, ...]) -> Lattice | None:
     order = tuple(sorted(range(len(offsets)), key=offsets.__getitem__))
     in_order = order == tuple(range(len(order)))
     return Lattice(tuple(axis[0] for axis in axes), dilation, tuple(map(len, axes)), order, in_order)
+
+
+def taps_of_heads(centers: tuple[Center, ...], alphas: tuple[float, ...]) -> Lattice | None:
+    """The lattice of the centres, counted from the first head's, if they lie on one and there is one alpha."""
+    if len(set(alphas)) != 1 or not all(map(math.isfinite, (*alphas, *(x for c in centers for x in c)))):
+        return None
+    apart = [[x - origin for x, origin in zip(center, centers[0], strict=True)] for center in centers]
+    if not all(x.is_integer() for each in apart for x in each):
+        return None
+    return lattice(tuple(tuple(map(int, each)) for each in apart))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from conv2attn.attention.features import longest_side
 from conv2attn.attention.hardness import first_stray, targets, within_margins
-from conv2attn.attention.lattice import Lattice, lattice
+from conv2attn.attention.lattice import Lattice, lattice, taps_of_heads
 from conv2attn.attention.probes import backend_flags, indirect_convolution
 from conv2attn.basis import AttentionGrid, Basis, Numbers, Offset, Operator, Padding, Sites
 from conv2attn.errors import EngineError
@@ -47,13 +47,17 @@ class Recipe:
 @final
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Facts read off the operators of a layer, for one dtype and device, and the values they were read from."""
+    """Facts read off the operators of a layer, for one dtype and device, and the values they were read from.
+
+    `lattice` is that of the targets of one-hot heads, `taps` that of the centres of heads of one sharpness.
+    """
 
     dtype: torch.dtype
     snapshot: tuple[Tensor, ...]
     numbers: Numbers
     targets: tuple[Offset, ...] | str
     lattice: Lattice | None
+    taps: Lattice | None
     indirect: str | None
     flags: tuple[Any, ...]
     recipes: dict[Any, "Recipe"] = field(default_factory=dict)
@@ -75,7 +79,9 @@ class Known:
     def moved(self, device: torch.device) -> "Known":
         """These facts for a copy of the layer on a device whose values cannot be read."""
         snapshot = tuple(static(value.to(device)) for value in self.snapshot)
-        return Known(self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.indirect, self.flags)
+        return Known(
+            self.dtype, snapshot, self.numbers, self.targets, self.lattice, self.taps, self.indirect, self.flags
+        )
 
 
 def static(tensor: Tensor) -> Tensor:
@@ -89,8 +95,9 @@ def look(operators: Operator, image: Tensor) -> Known:
     offsets = targets(numbers, image.dtype, image.device.type)
     snapshot = tuple(static(value.detach().clone()) for value in operators.values)
     points = None if isinstance(offsets, str) else lattice(offsets)
+    taps = taps_of_heads(numbers.centers, numbers.alphas)
     indirect, flags = indirect_convolution(image), backend_flags(image.device.type)
-    return Known(image.dtype, snapshot, numbers, offsets, points, indirect, flags)
+    return Known(image.dtype, snapshot, numbers, offsets, points, taps, indirect, flags)
 
 
 @final

@@ -67,7 +67,7 @@ def fold_for(question: Question, plan: Plan) -> Fold | None:
     frozen = not (question.traced or question.free or question.trained)
     if weights.groups == 1 or len(plan.axes) != 2 or not (frozen and plain and known.numbers.centers):
         return None
-    reading = reading_of(question)
+    reading = reading_of(question, question.grid)
     inner = inner_block(reading, plan, 0), inner_block(reading, plan, 1)
     if not cost(inner, plan, question) < plan.cost:
         return None
@@ -109,7 +109,8 @@ def pattern(question: Question, inner: tuple[Block, ...]) -> Tensor:
 
 def strips(question: Question, plan: Plan, axis: int, inner: tuple[Block, Block]) -> Strips:
     """The strips at both ends of `axis`: above and below along all columns, left and right along the inner rows."""
-    long, grid, reading, operators = 1 - axis, question.grid, reading_of(question), question.basis.operators
+    long, grid, operators = 1 - axis, question.grid, question.basis.operators
+    reading = reading_of(question, grid)
     along = inner[long] if axis == 1 else whole(grid, long)
     heads = [plan.axes[each].heads if plan.order else range(operators.heads) for each in (axis, long)]
 

@@ -15,6 +15,7 @@ from conv2attn.attention.engines.channels import in_order, multiply, project
 from conv2attn.attention.engines.folded import fold_for, run_folded
 from conv2attn.attention.engines.profiles import AxisPlan
 from conv2attn.attention.engines.separable_plan import Plan, plan_for
+from conv2attn.attention.engines.smoothed import bands_of, run_smoothed, smoothing_for
 from conv2attn.attention.recipe import DEPENDS_ON_CONTENT, Question, Run
 from conv2attn.basis import AttentionGrid, Basis
 
@@ -33,10 +34,14 @@ def decide(question: Question) -> Run | str:
         return DEPENDS_ON_CONTENT
     if not operators.is_separable:
         return "its scores are not a sum over the axes"
-    plan = plan_for(question)
     fixed = bool(operators.values) and not (question.traced or question.free or question.trained)
     keep = fixed and question.device.type == "cpu"
-    with torch.no_grad():
+    if (smoothing := smoothing_for(question)) is not None:
+        with torch.no_grad():
+            bands = bands_of(smoothing, question.basis, question.shape[2:], question.dtype) if keep else None
+        return partial(run_smoothed, smoothing=smoothing, kept=bands)
+    plan = plan_for(question)
+    with torch.set_grad_enabled(question.trained):
         if (fold := fold_for(question, plan)) is not None:
             return partial(run_folded, fold=fold)
         kept = profiles_of(plan, question.basis, question.grid, question.dtype) if keep else None

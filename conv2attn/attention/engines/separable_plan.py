@@ -73,7 +73,7 @@ def whole(grid: AttentionGrid, axis: int) -> Block:
 
 def in_slabs(plan: Plan, question: Question) -> Plan:
     """The plan in slabs of rows and blocks of columns that read only keys with weight, under the memory limit."""
-    grid, reading = question.grid, reading_of(question)
+    grid, reading = question.grid, reading_of(question, question.grid)
     weights, itemsize = question.basis.weights, torch.finfo(question.dtype).bits // 8
     mixed = weights.d_in * len(plan.prefixes) * math.prod(grid.keys[1:])
     ended = max(weights.d_out * len(plan.axes[-1].heads), weights.d_in * len(plan.prefix))
@@ -89,10 +89,10 @@ def in_slabs(plan: Plan, question: Question) -> Plan:
     return replace(plan, axes=tuple(axes), images=images if images < question.shape[0] else None)
 
 
-def reading_of(question: Question) -> Reading:
-    """Which keys are read: without numbers all, and all that weigh anything where positions are trained."""
+def reading_of(question: Question, grid: AttentionGrid) -> Reading:
+    """Which keys are read on a grid: without numbers all, and all that weigh anything where positions are trained."""
     numbers = None if question.free else question.known.numbers
-    return Reading(numbers, question.grid, question.dtype, every=question.trained)
+    return Reading(numbers, grid, question.dtype, every=question.trained)
 
 
 def longest_mean(plan: Plan, question: Question) -> int:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
-from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
-from conv2attn.attention.engines import folded, profiles, separable
+from conv2attn.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
+from conv2attn.attention.engines import folded, profiles, separable, smoothed
 from conv2attn.attention.recipe import Known
 from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
@@ -87,12 +87,18 @@ ORDERS = {
     "folded with a stride": (torch.nn.Conv2d(4, 8, (3, 2), padding=1, stride=(1, 2), groups=2), 60.0),
     "folded with strips": (torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), 5.0),
     "folded with a strip at one end": (torch.nn.Conv2d(4, 8, (3, 4), padding=(1, 0), stride=(2, 1), groups=2), 5.0),
+    "smoothed": (torch.nn.Conv2d(4, 6, 3, padding=1, groups=2), 5.0),
+    "smoothed with steps": (torch.nn.Conv2d(4, 6, (2, 3), stride=(2, 4), dilation=(3, 2), padding=(0, 9)), 1.0),
+    "smoothed by reflection": (torch.nn.Conv2d(4, 6, 3, padding=(2, 1), padding_mode="reflect"), 5.0),
 }
 
 
 @pytest.fixture
 def ordered(monkeypatch):
-    """A frozen layer in float64 whose recipe takes an order, and an image; its centres are `apart` from pixels."""
+    """A frozen layer in float64 whose recipe takes an order, and an image; its centres are `apart` from pixels.
+
+    Centres are unevenly spaced where the image is not to be smoothed.
+    """
     monkeypatch.setattr(folded, "CALL", 0)
 
     def build(name, apart=0.0):
@@ -100,6 +106,8 @@ def ordered(monkeypatch):
         layer = set_engine(attention_for(read_convolution(conv.double()), alpha=alpha), "separable").requires_grad_(
             False
         )
+        if not name.startswith("smoothed"):
+            layer.encoding.center += 0.1 * layer.encoding.center.square()
         layer.encoding.center += apart * torch.linspace(-1, 1, 2 * layer.heads).reshape(-1, 2)
         image = torch.randn(2, conv.in_channels, 40, 42, generator=torch.Generator().manual_seed(0)).double()
         return layer, image
@@ -120,9 +128,10 @@ def test_each_order_of_sums_is_the_sum_of_the_basis(ordered, name, apart):
     layer, image = ordered(name, apart)
     expected = evaluate(layer.basis(), image)
     assert_same(layer(image), expected, float(soft_allowed(layer, image)))
-    folds = "fold" in run_of(layer).keywords
-    assert folds == name.startswith("folded")
-    assert folds or apart or run_of(layer).keywords["plan"].between == (name == "between the axes")
+    decided = run_of(layer).keywords
+    assert ("smoothing" in decided) == (name.startswith("smoothed") and not apart)
+    assert name.startswith("smoothed") or ("fold" in decided) == name.startswith("folded")
+    assert apart or "plan" not in decided or decided["plan"].between == (name == "between the axes")
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -173,6 +182,20 @@ def heads_of_a_strip_exchanged(monkeypatch, layer):
     monkeypatch.setattr(folded, "of_strips", wrong)
 
 
+def heads_in_another_order(monkeypatch, layer):
+    right = recipe.taps_of_heads
+
+    def wrong(centers, alphas):
+        return replace(right(centers, alphas), order=tuple(range(layer.heads))[::-1], in_order=False)
+
+    monkeypatch.setattr(recipe, "taps_of_heads", wrong)
+
+
+def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
+    right = smoothed.within
+    monkeypatch.setattr(smoothed, "within", lambda *block: (right(*block)[0] + 1, right(*block)[1]))
+
+
 @pytest.mark.parametrize(
     ("name", "plant"),
     [
@@ -182,6 +205,10 @@ def heads_of_a_strip_exchanged(monkeypatch, layer):
         ("folded", a_kernel_one_pixel_off),
         ("folded with strips", strips_exchanged),
         ("folded with strips", heads_of_a_strip_exchanged),
+        ("smoothed", a_key_left_out),
+        ("smoothed", a_profile_kept),
+        ("smoothed", heads_in_another_order),
+        ("smoothed", a_pixel_beside_the_padding_left_out),
     ],
 )
 def test_planted_errors_of_the_orders_are_found(ordered, name, plant, monkeypatch):
@@ -225,10 +252,13 @@ def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
     assert most_left_out(torch.float32, 1.0, 0.0, 60, (20, 40)) > 1
 
 
-def test_heads_that_become_trained_have_gradients():
+@pytest.mark.parametrize("groups", [1, 4])
+def test_heads_that_become_trained_have_gradients(groups, monkeypatch):
     """A recipe of frozen heads, which keeps their profiles, does not serve them any more."""
-    layer = set_engine(attention_for(read_convolution(torch.nn.Conv2d(2, 3, 3, padding=1)), alpha=5.0), "separable")
-    image = torch.randn(1, 2, 9, 8)
+    monkeypatch.setattr(folded, "CALL", 0)
+    conv = torch.nn.Conv2d(4, 4, 3, padding=1, groups=groups)
+    layer = set_engine(attention_for(read_convolution(conv), alpha=5.0), "separable")
+    image = torch.randn(1, 4, 30, 31)
     layer(image)
     layer.encoding.learn()
     layer(image).square().sum().backward()
