@@ -102,7 +102,7 @@ def measure(channels: int, size: int, alpha: float, count: int, seed: int = 0) -
         layer = nn.Conv2d(channels, 8, size, padding=size // 2)
     generator = torch.Generator().manual_seed(seed)
     orders = [set_engine(convert(layer, alpha=alpha), "separable")]
-    orders += [set_engine(shuffled(convert(layer, alpha=alpha), generator), "separable") for _ in range(3)]
+    orders += [set_engine(shuffled(convert(layer, alpha=alpha), generator), "dense") for _ in range(3)]
     sides = (2 * size + 2, 2 * size + 3)
     bounds = difference_bounds(Pair(comparable_basis(layer), comparable_basis(orders[0])), 1.0, sides)
     assert bounds is not None
