@@ -126,10 +126,10 @@ def read_pieces(rows: AttentionRows, windows: Windows | None, fields: Sequence[t
 
 
 def hot_pieces(rows: AttentionRows, fields: Sequence[tuple[tuple[Offset, ...], Any]]) -> Any:
-    """The same of one-hot rows, each pattern of keys that are read or tapped once."""
+    """One-hot attention as `read_pieces` gives it, but with each pattern of keys that are read or tapped only once."""
     together = tuple(dict.fromkeys(offset for offsets, _ in fields for offset in offsets))
     targets = shifts(rows.grid, together)
-    for portion in portions(rows, targets, np.ones(rows.grid.shape[0], bool)):
+    for portion in portions(rows, targets, np.arange(rows.images * rows.grid.shape[0])):
         placed = []
         for offsets, _ in fields:
             places = portion.places[[together.index(offset) for offset in offsets]]

@@ -149,9 +149,11 @@ def test_random_attention_reaches_nothing_beyond_its_mean():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exact(size):
+@pytest.mark.parametrize("sharp", [False, True])
+def test_the_nearest_convolution_is_that_of_least_squares_and_its_norms_are_exact(sharp, size):
     rng = np.random.default_rng(1)
-    array = np.repeat(rng.dirichlet(np.ones(TOKENS), (1, 2, TOKENS)), 2, 0)
+    drawn = rng.dirichlet(np.ones(TOKENS), (1, 2, TOKENS))
+    array = np.repeat(np.eye(TOKENS)[drawn.argmax(-1)] if sharp else drawn, 2, 0)
     matrices = rng.standard_normal((2, 3, 2))
     rows = read_array("random", array, grid=SIDES, dimensions=2, memory_limit=10**6)
     found = next(c for c in nearest_convolutions(rows, sums_of(rows), matrices) if c.kernel_size == size)
