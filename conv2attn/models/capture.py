@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, renamed, running
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.position_attention import ATTENDS
-from conv2attn.models.positions.position_scores import Unread
+from conv2attn.models.positions.rules import Unread
 from conv2attn.models.recorder import Args, AttentionRecorder, Call, Captured, TokenEvidence, run_with
 from conv2attn.models.tokens import Tokens, Windows, windows_note
 

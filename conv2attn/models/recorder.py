@@ -13,11 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.models.axes import split_heads, with_one_query_axis
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
-from conv2attn.models.positions.module_places import is_kind, rule_for
-from conv2attn.models.positions.position_scores import Unread
+from conv2attn.models.positions.rules import Unread, is_kind, rule_for
 from conv2attn.models.tokens import Sources, Windows, windows_of
+from conv2attn.models.values import heads_of
 
 MIXED = {"convit.GPSA": "attn_drop"}
 """Kinds of layers whose attention is a mixture of softmaxes, and the child that it goes through."""
@@ -233,3 +232,29 @@ def mixture_hook(recorder: AttentionRecorder, layer: nn.Module) -> Callable[[nn.
             recorder.attention[name].append(args[0].detach().clone())
 
     return keep
+
+
+def with_one_query_axis(attention: Tensor) -> Tensor:
+    """Merges the query axes (rows, columns) of attention (..., rows, columns, ..., keys) into one."""
+    if attention.ndim < 5 or attention.shape[-1] == attention.shape[-2]:
+        return attention
+    sides = attention.shape
+    pairs = [at for at in range(1, attention.ndim - 2) if sides[at] * sides[at + 1] == sides[-1]]
+    return attention.flatten(pairs[0], pairs[0] + 1).movedim(pairs[0], -2) if len(pairs) == 1 else attention
+
+
+def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_argument: int | None) -> Tensor | Unread:
+    """Attention (..., queries, keys) as (images, heads, queries, keys); four axes are taken as they are.
+
+    The number of heads is `heads_argument`, or that of the module's attributes, or the first axis over the batch of its
+    input; images come before heads where they share an axis.
+    """
+    if attention.ndim == 4:
+        return attention
+    count = math.prod(attention.shape[:-2])
+    batch_heads = count // batch if batch and count % batch == 0 else None
+    for heads in (heads_argument, heads_of(module), batch_heads):
+        if heads and count % heads == 0:
+            return attention.reshape(-1, heads, *attention.shape[-2:])
+    shape = "x".join(map(str, attention.shape))
+    return Unread(f"nothing tells how many heads the {shape} numbers of its attention are of: pass heads= to capture")

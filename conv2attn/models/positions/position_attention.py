@@ -10,8 +10,16 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.positions.module_places import ModulePlace, forward_kind, module_places, rule_for
-from conv2attn.models.positions.position_scores import PositionAttention, Unread
+from conv2attn.models.positions.rules import (
+    ENCODERS,
+    RELATIVE,
+    ModulePlace,
+    PositionAttention,
+    Unread,
+    forward_kind,
+    module_places,
+    rule_for,
+)
 
 LayerAttention = MultiHeadSelfAttention | PositionAttention | Unread
 ATTENDS = re.compile("Attention|MHSA|SelfAttn")
@@ -30,8 +38,6 @@ def position_attention(network: nn.Module, grid: Sequence[int] | None = None) ->
     Raises:
         UsageError: nothing attends (C2A501), or a layer's grid is another, or is not known (C2A503).
     """
-    from conv2attn.models.frontends import ENCODERS, RELATIVE  # each family enters its rules when it is imported
-
     places = list(module_places(network, None if grid is None else tuple(grid)))
     names = {place.module: place.name for place in places}
     attentions: dict[str, LayerAttention] = {}

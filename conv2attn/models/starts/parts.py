@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Selection
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.axes import HEADS
 from conv2attn.models.recorder import call_network
-from conv2attn.models.values import OUTPUTS, first_linear, query_and_key
+from conv2attn.models.values import OUTPUTS, first_linear, heads_of, projections_of
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
@@ -83,16 +82,17 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
     """
     layers = {}
     for name, module in network.named_modules():
-        weights, biases = query_and_key(module)
-        if not weights:
+        maps = projections_of(module)
+        if "query" not in maps:
             continue
-        rows, width = len(weights[0]), getattr(module, "head_dim", None)
-        count = heads or next((value for key in HEADS if isinstance(value := getattr(module, key, None), int)), None)
-        count = count or (rows // width if isinstance(width, int) and width > 0 else 0)
+        query, key = (maps[kind].weight.detach() for kind in ("query", "key"))
+        biases = tuple(bias.detach() for kind in ("query", "key") if (bias := maps[kind].bias) is not None)
+        rows, width = len(query), getattr(module, "head_dim", None)
+        count = heads or heads_of(module) or (rows // width if isinstance(width, int) and width > 0 else 0)
         if not count or rows % count:
             reason = f"{name}: nothing tells how many heads its {rows} queries are of"
             raise UsageError("C2A502", reason, "Name it: parts=Parts(heads=...).")
-        layers[name] = StartLayer(name, module, weights[0], weights[1], tuple(biases), count)
+        layers[name] = StartLayer(name, module, query, key, biases, count)
     if not layers:
         raise UsageError(
             "C2A008",

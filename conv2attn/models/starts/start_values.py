@@ -7,7 +7,7 @@ from torch import nn
 
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.starts.parts import StartLayer
-from conv2attn.models.values import OUTPUTS, first_linear, value_of
+from conv2attn.models.values import value_and_output
 
 
 def check_convolution(convolution: nn.Module, content: int, axes: int) -> Sequence[int]:
@@ -51,14 +51,13 @@ def take_values(
     taps: torch.Tensor = convolution.weight.detach()  # type: ignore[operator]
     weight, rounding = taps.double().flatten(2), len(taps) * torch.finfo(taps.dtype).eps
     for name, layer in layers.items():
-        parent = network.get_submodule(name.rpartition(".")[0]) if "." in name else network
-        output, value = first_linear(layer.module, OUTPUTS) or first_linear(parent, OUTPUTS), value_of(layer.module)
-        if output is None or value is None:
+        if (known := value_and_output(network, name)) is None:
             raise UnsupportedError(
                 "C2A604",
                 f"{name}: its values and outputs are not linear layers that are known",
                 "Leave values out, or take another network.",
             )
+        value, output = known
         start = output.weight.shape[0] - weight.shape[0]
         for tap, offset in enumerate(offsets):
             heads = [head for head, head_offset in enumerate(head_offsets[name]) if head_offset == offset]
@@ -72,12 +71,12 @@ def take_values(
                 root = sizes[chosen].sqrt()
                 rows = slice(head * layer.width, (head + 1) * layer.width)
                 for matrix, factor in (
-                    (value[0].data[rows], root[:, None] * right[chosen]),
+                    (value.weight.data[rows], root[:, None] * right[chosen]),
                     (output.weight.data[:, rows].T, root[:, None] * left[:, chosen].T),
                 ):
                     matrix.zero_()
                     matrix[: len(factor), start:] = factor.to(matrix)
-        for bias in (value[1], output.bias):
+        for bias in (value.bias, output.bias):
             if bias is not None:
                 bias.data.zero_()
         if output.bias is not None and convolution.bias is not None:

@@ -8,8 +8,8 @@ from torch import nn
 
 import conv2attn
 from conv2attn.basis import AttentionGrid, Sites
-from conv2attn.models.frontends import RELATIVE
 from conv2attn.models.positions import PositionAttention, position_attention
+from conv2attn.models.positions.rules import RELATIVE
 from conv2attn.verdicts import Strength, Verdict
 
 
