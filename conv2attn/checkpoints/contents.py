@@ -10,10 +10,9 @@ from torch.serialization import safe_globals
 
 from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
-from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
 from conv2attn.checkpoints.onnx_models import read_onnx
 from conv2attn.checkpoints.pickled import DATA, RECORDS, code_in, read_module, run_pickle
-from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, open_file
 from conv2attn.checkpoints.programs import read_program
 from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
 from conv2attn.errors import CheckpointError

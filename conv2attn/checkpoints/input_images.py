@@ -1,6 +1,5 @@
 """Images in files: pictures, folders of them, and arrays, prepared as a network takes them."""
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,10 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.kinds import kind_of_path
+from conv2attn.checkpoints.arrays import arrays_in
 from conv2attn.checkpoints.pixels import Preparation, batch_of_pixels, normalise_pixels, preparation
-from conv2attn.checkpoints.torch_files import read_dict
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.report import counted
 
@@ -100,34 +97,16 @@ def as_pixels(array: Tensor) -> Tensor:
 
 def array_in(path: str) -> Tensor:
     """The entry named as images in a file of arrays or tensors, or the only one that could be."""
-    arrays = arrays_in(path)
+    arrays = {
+        name: torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+        for name, array in arrays_in(Path(path), NAMES[0], REMEDY).items()
+        if isinstance(array, Tensor) or array.dtype.kind in "fiubc"
+    }
     candidates = [arrays[name] for name in NAMES if name in arrays][:1]
     candidates = candidates or [
         each for each in arrays.values() if each.ndim > 2 or (each.dtype == torch.uint8 and each.ndim == 2)
     ]
     if len(candidates) != 1:
-        description = (
-            f"{len(candidates)} tensors that could be images, none of them called so"
-            if len(candidates) > 1
-            else "no images"
-        )
-        raise CheckpointError("C2A303", f"{path} holds {description}", REMEDY)
+        several = f"{len(candidates)} tensors that could be images, none of them called so"
+        raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", REMEDY)
     return candidates[0]
-
-
-def arrays_in(path: str) -> dict[str, Tensor]:
-    """The arrays or tensors of a file by name.
-
-    Raises:
-        CheckpointError: as `read_images`.
-    """
-    try:
-        if not Path(path).exists() or kind_of_path(Path(path)) is not kinds.ARRAYS:
-            return {name: each for name, each in read_dict(path).items() if isinstance(each, Tensor)}
-        content = np.load(path, allow_pickle=False)
-        arrays = dict(content) if isinstance(content, np.lib.npyio.NpzFile) else {"images": content}
-        return {name: torch.from_numpy(each) for name, each in arrays.items() if each.dtype.kind in "fiubc"}
-    except CheckpointError as error:
-        raise CheckpointError(error.code, error.found, REMEDY if error.code == "C2A303" else error.remedy) from error
-    except (OSError, ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-        raise CheckpointError("C2A303", f"{path} is not an array of images", REMEDY) from error

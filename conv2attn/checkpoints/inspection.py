@@ -2,23 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS, contents_of
 from conv2attn.checkpoints.folders import sha256
-from conv2attn.checkpoints.kinds import Kind
+from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
 from conv2attn.checkpoints.onnx_models import onnx_operators, onnx_tensors
 from conv2attn.checkpoints.pickled import DATA, code_in
 from conv2attn.checkpoints.plans import recognise_plan
-from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, open_file
 from conv2attn.checkpoints.programs import program_parts
-from conv2attn.checkpoints.registries import fitting_models, hinted_names
-from conv2attn.checkpoints.states import State, prefix_readings, state_in
+from conv2attn.checkpoints.registries import hinted_names, matches_of
+from conv2attn.checkpoints.states import State, state_in
 from conv2attn.errors import CheckpointError
-from conv2attn.models.zoo import published, resnet
 from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted
 
 SCHEMA = "conv2attn.inspection/1"
@@ -129,15 +127,12 @@ def architectures_of(state: State, path: Path, config: Any) -> tuple[tuple[str, 
     """The architectures that the tensors fit, those hinted by the file's name first, and the state as read."""
     if config is not None:
         return (str(config.get("model_type") or config.get("architecture")),), state
-    for reading in prefix_readings(state):
-        if published_plan := published.recognise_published(reading.tensors):
-            return (published_plan.name,), State(reading.tensors, (*reading.assumed, published.READ_AS))
-        if plan := resnet.recognise_resnet(reading.tensors):
-            names, assumption = (plan.name, *plan.twins), f"{plan.read_as}, from keys and shapes alone"
-            return ranked(names, path), State(reading.tensors, (*reading.assumed, assumption))
-    fitting, all_tried = fitting_models([each.tensors for each in prefix_readings(state)], path)
-    assumed = () if all_tried else ("the name of the file speaks for it, and no other model was tried",)
-    return ranked([each.name for each in fitting], path), State(state.tensors, (*state.assumed, *assumed))
+    matches, all_tried = matches_of(state, path)
+    assumption = "" if all_tried else "the name of the file speaks for it, and no other model was tried"
+    if matches and ":" not in matches[0].name:
+        state, assumption = matches[0].state, f"{matches[0].read_as}, from keys and shapes alone"
+    assumed = (*state.assumed, *filter(None, [assumption]))
+    return ranked([each.name for each in matches], path), replace(state, assumed=assumed)
 
 
 def ranked(names: Sequence[str], path: Path) -> tuple[str, ...]:

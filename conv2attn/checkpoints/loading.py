@@ -21,12 +21,11 @@ from conv2attn.checkpoints.fitting import (
     first_names,
     misfit,
 )
-from conv2attn.checkpoints.preflight import LARGEST_FILE
-from conv2attn.checkpoints.registries import fitting_models, hinted_names, installed_registries, own_name
+from conv2attn.checkpoints.kinds import LARGEST_FILE
+from conv2attn.checkpoints.registries import Match, hinted_names, installed_registries, matches_of, own_name
 from conv2attn.checkpoints.states import State, prefix_readings, state_in
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import Provenance, input_size_of, provenance_of, with_provenance
-from conv2attn.models.zoo import published, resnet
 from conv2attn.verdicts import Strength, Verdict
 
 MOST_TRIED = 3
@@ -117,65 +116,47 @@ def recognised_network(state: State, contents: Contents, arch: str | None) -> nn
         CheckpointError: there is none, or more than one that are different maps and between which the file's name does
             not decide, or not `arch` (C2A304).
     """
-    for reading in prefix_readings(state) if arch is None else ():
-        if published_plan := published.recognise_published(reading.tensors):
-            assumed = (*reading.assumed, f"{published.READ_AS}, from keys and shapes alone")
-            source = contents_provenance(contents, published_plan.name, assumed, input_size=published_plan.input_size)
-            return with_provenance(published.build_published(reading.tensors, published_plan), source)
-    plan = plain_resnet(state)
-    fitting, all_tried = (
-        ([], True) if plan else fitting_models([each.tensors for each in prefix_readings(state)], contents.path, arch)
-    )
-    fitting_by_name = {each.name: each for each in fitting}
-    names = [plan[0].name, *plan[0].twins] if plan else list(fitting_by_name)
-    if not names:
-        searched = " and ".join(
-            ["a ResNet with torchvision's keys", *(f"the models of {each}" for each in installed_registries())]
-        )
+    matches, all_tried = matches_of(state, contents.path, arch)
+    names = [each.name for each in matches]
+    if not matches:
+        registries = [f"the models of {each}" for each in installed_registries()]
+        searched = " and ".join(["a ResNet with torchvision's keys", *registries])
         keys = ", ".join(repr(key)[:60] for key in list(state.tensors)[:5])
-        raise CheckpointError(
-            "C2A304", f"{contents.path} begins with the keys {keys}, and is none of {searched}", NAME_IT
-        )
-    matching = [each for each in names if arch in (None, own_name(each))]
-    if not matching:
-        raise CheckpointError(
-            "C2A304", f"{contents.path} holds {' or '.join(names)}, not {arch}", f"Pass --arch {names[0]}."
-        )
-    chosen = matching if len(matching) == 1 else hinted_names(matching, contents.path)
-    one_map = (
-        len(chosen) != 1 and not plan and are_one_map([fitting_by_name[each] for each in matching], state, contents)
-    )
+        reason = f"{contents.path} begins with the keys {keys}, and is none of {searched}"
+        raise CheckpointError("C2A304", reason, NAME_IT)
+    wanted = [each for each in matches if arch in (None, own_name(each.name))]
+    if not wanted:
+        reason = f"{contents.path} holds {' or '.join(names)}, not {arch}"
+        raise CheckpointError("C2A304", reason, f"Pass --arch {names[0]}.")
+    hinted = hinted_names([each.name for each in wanted], contents.path)
+    chosen = wanted if len(wanted) == 1 else [each for each in wanted if each.name in hinted]
+    one_map = len(chosen) != 1 and are_one_map(wanted, contents)
     if one_map:
-        chosen = matching[:1]
+        chosen = wanted[:1]
     if len(chosen) != 1:
         fit = f"the weights in {contents.path} fit {len(names)} models: {', '.join(names)}"
         raise CheckpointError("C2A304", fit, f"Say which: --arch {names[0]}, for one; or name the file after it.")
-    others = [each for each in names if each != chosen[0]]
-    alternatives = (
-        f"{first_names(others)} {'fits' if len(others) == 1 else 'fit'} too" if others else "no other model was tried"
-    )
-    reason = f"--arch {arch}" if arch else "the file's name"
-    explanation = (
-        "from keys and shapes alone" if all_tried and (one_map or not others) else f"by {reason} ({alternatives})"
-    )
-    explanation += f" ({first_names(others)}: certified to be the same map)" if one_map else ""
-    if plan and chosen[0] == plan[0].name:
-        return resnet_with_state(*plan, contents, explanation)
-    assumption = f"architecture {chosen[0]} {explanation}"
-    return fitted_network(
-        fitting_by_name.get(chosen[0]) or architecture(chosen[0]),
-        replace(state, assumed=(*state.assumed, assumption)),
-        contents,
-    )
+    (match,) = chosen
+    others = [each for each in names if each != match.name]
+    if one_map:
+        explanation = f"from keys and shapes alone ({first_names(others)}: certified to be the same map)"
+    elif all_tried and not others:
+        explanation = "from keys and shapes alone"
+    else:
+        alternatives = f"{first_names(others)} {'fits' if len(others) == 1 else 'fit'} too"
+        reason = f"--arch {arch}" if arch else "the file's name"
+        explanation = f"by {reason} ({alternatives if others else 'no other model was tried'})"
+    assumed = (*match.state.assumed, f"{match.read_as}, {explanation}")
+    return fitted_network(match.build(), replace(match.state, assumed=assumed), contents)
 
 
-def are_one_map(architectures: Sequence[Architecture], state: State, contents: Contents) -> bool:
-    """Whether a few architectures are proved to compute the same map with these weights."""
+def are_one_map(matches: Sequence[Match], contents: Contents) -> bool:
+    """Whether a few architectures of registries are proved to compute the same map with these weights."""
     from conv2attn.equivalence import certify
 
-    if len(architectures) > MOST_TRIED:
+    if len(matches) > MOST_TRIED or not all(":" in each.name for each in matches):
         return False
-    first, *others = [fitted_network(each, state, contents) for each in architectures]
+    first, *others = [fitted_network(each.build(), each.state, contents) for each in matches]
     size = input_size_of(first)
     try:
         if size is not None and not all(agree_on_an_image(first, other, size) for other in others):
@@ -194,30 +175,6 @@ def agree_on_an_image(first: nn.Module, second: nn.Module, size: Sequence[int]) 
     if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
         return True
     return ours.shape == theirs.shape and bool((ours - theirs).abs().amax() <= 0.01 * ours.abs().amax())
-
-
-def plain_resnet(state: State) -> tuple[resnet.ResNetPlan, State] | None:
-    """The plan of a ResNet with torchvision's keys, and the state as it was read for it."""
-    for reading in prefix_readings(state):
-        if plan := resnet.recognise_resnet(reading.tensors):
-            return plan, reading
-    return None
-
-
-def resnet_with_state(plan: resnet.ResNetPlan, state: State, contents: Contents, explanation: str) -> nn.Module:
-    """The plan's network with the file's own tensors: same bits, same dtype, no memory shared with another."""
-    with torch.device("meta"):
-        network = resnet.build_resnet(plan)
-    for key, tensor in state.tensors.items():
-        if not tensor.is_floating_point() and not key.endswith(".num_batches_tracked"):
-            raise CheckpointError(
-                "C2A303",
-                f"{key!r} is {tensor.dtype}; weights are floating-point numbers",
-                "Save the weights as floating-point numbers.",
-            )
-    network.load_state_dict({key: tensor.clone() for key, tensor in state.tensors.items()}, strict=True, assign=True)
-    assumed = (*state.assumed, f"{plan.read_as}, {explanation}")
-    return with_provenance(network, contents_provenance(contents, plan.name, assumed, input_size=plan.input_size))
 
 
 def fitted_network(base: Architecture, state: State, contents: Contents) -> nn.Module:

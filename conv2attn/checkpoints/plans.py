@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.attention.plan import from_plan, to_plan
-from conv2attn.checkpoints import format2, kinds
+from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
 from conv2attn.checkpoints.contents import Contents
 from conv2attn.errors import CheckpointError, Conv2AttnError
@@ -115,19 +115,21 @@ def recognise_plan(contents: Contents) -> tuple[SavedPlan, dict[str, Tensor]] | 
     content: Mapping[Any, Any] = contents.content
     if contents.kind is kinds.SAFETENSORS and "conv2attn" in contents.metadata:
         content = metadata_of(contents)
-    if content.get("conv2attn") not in (FORMAT, format2.FORMAT):
+    mark = content.get("conv2attn")
+    if not isinstance(mark, str):
         return None
+    if mark != FORMAT:
+        reason = f"{contents.path} is a network of format {mark[:40]!r}, and this version reads {FORMAT!r}"
+        raise CheckpointError("C2A303", reason, "Convert the network again, and save it.")
     try:
         tensors = contents.content if contents.kind is kinds.SAFETENSORS else content["state_dict"]
         if not all(isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in tensors.items()):
             raise TypeError("not all of its state dict is a tensor with a name")
-        if content["conv2attn"] == format2.FORMAT:
-            content, tensors = format2.upgraded(content, tensors)
         return plan_of(content, len(tensors)), dict(tensors)
     except MISFITS as error:
         raise CheckpointError(
             "C2A303",
-            f"its {content['conv2attn']} plan is not whole ({error})",
+            f"its {FORMAT} plan is not whole ({error})",
             "Save the network again with conv2attn.save.",
         ) from error
 

@@ -1,19 +1,28 @@
-"""The models of torchvision and timm whose keys and shapes are those of a state dict, searched without any weights."""
+"""The architectures whose keys and shapes are those of a state dict: this project's, torchvision's and timm's."""
 
 import importlib
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from conv2attn.checkpoints.architectures import Architecture, timm_architecture, torchvision_architecture
+from conv2attn.checkpoints.architectures import (
+    Architecture,
+    architecture,
+    timm_architecture,
+    torchvision_architecture,
+)
 from conv2attn.checkpoints.fitting import differing_classes, misfit_of
+from conv2attn.checkpoints.states import State, prefix_readings
+from conv2attn.models.zoo import AttentionClassifier, published, resnet
 
 Maker = Callable[[str, dict[str, Any]], Architecture]
 LIBRARIES: dict[str, tuple[str, Maker]] = {
@@ -28,6 +37,56 @@ SPARE = 8
 
 SEARCHED: dict[tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]], list[Architecture]] = {}
 """Results for a name and shapes, kept in this process."""
+
+
+@final
+@dataclass(frozen=True)
+class Match:
+    """An architecture that a state dict fits.
+
+    Args:
+        name: of the architecture.
+        build: makes the architecture, which may import its library.
+        state: the tensors by the names that it has for them.
+        read_as: what is assumed where keys and shapes alone speak for it.
+    """
+
+    name: str
+    build: Callable[[], Architecture]
+    state: State
+    read_as: str
+
+
+def matches_of(state: State, path: Path, name: str | None = None) -> tuple[list[Match], bool]:
+    """The architectures that a state dict fits, this project's before those of registries; whether all were tried.
+
+    Args:
+        path: the file, whose name is a hint.
+        name: the only name that is asked for.
+    """
+    for reading in prefix_readings(state):
+        if plan := published.recognise_published(reading.tensors):
+            tensors = published.own_state(reading.tensors, plan)
+            return [own_match(plan, AttentionClassifier, replace(reading, tensors=tensors), published.READ_AS)], True
+        if resnet_plan := resnet.recognise_resnet(reading.tensors):
+            own = own_match(resnet_plan, resnet.build_resnet, reading, resnet_plan.read_as)
+            return [
+                own,
+                *(registry_match(twin, partial(architecture, twin), state) for twin in resnet_plan.twins),
+            ], True
+    fitting, all_tried = fitting_models([each.tensors for each in prefix_readings(state)], path, name)
+    return [registry_match(each.name, partial(replace, each), state) for each in fitting], all_tried
+
+
+def own_match(plan: Any, build: Callable[[Any], nn.Module], state: State, read_as: str) -> Match:
+    """The match of a network of this project, which is built from a plan."""
+    base = Architecture(plan.name, lambda: build(plan), describe=lambda network: {"input_size": plan.input_size})
+    return Match(plan.name, lambda: base, state, read_as)
+
+
+def registry_match(name: str, build: Callable[[], Architecture], state: State) -> Match:
+    """The match of a model of a registry."""
+    return Match(name, build, state, f"architecture {name}")
 
 
 class OtherModel(Exception):

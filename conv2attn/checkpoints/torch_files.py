@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.preflight import LARGEST_FILE, inspect, open_file
+from conv2attn.checkpoints.kinds import LARGEST_FILE, inspect, open_file
 from conv2attn.errors import CheckpointError
 
 

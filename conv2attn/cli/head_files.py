@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.checkpoints.arrays import arrays_in, holds_attention
 from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
-from conv2attn.checkpoints.attention_arrays import holds_attention, read_arrays
 from conv2attn.checkpoints.examples import example_image
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.errors import CheckpointError, UsageError
@@ -81,7 +81,7 @@ def arrays(path: str) -> dict[str, Any]:
 
     A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
     """
-    held = read_arrays(path)
+    held = arrays_in(Path(path))
     if len(held) == 1 and next(iter(held.values())).ndim == 4 and "layer 0" not in held:
         (name, whole), *_ = held.items()
         return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}

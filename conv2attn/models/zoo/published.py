@@ -140,12 +140,3 @@ def attention_tensors(remaining: dict[str, Tensor], plan: ClassifierPlan, heads:
     if remaining:
         raise KeyError(min(remaining))
     return tensors
-
-
-def build_published(state: Mapping[str, Tensor], plan: ClassifierPlan) -> AttentionClassifier:
-    """The classifier of `plan` with the authors' weights."""
-    with torch.device("meta"):
-        network = AttentionClassifier(plan)
-    tensors = {name: value.clone().contiguous() for name, value in own_state(state, plan).items()}
-    network.load_state_dict(tensors, strict=True, assign=True)
-    return network.requires_grad_()

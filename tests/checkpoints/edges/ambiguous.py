@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from torch import nn
 
 from conv2attn import convert
-from conv2attn.checkpoints import load, loading, save
+from conv2attn.checkpoints import load, loading, registries, save
 from conv2attn.checkpoints.architectures import Architecture
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
@@ -110,7 +110,7 @@ class Twin(nn.Module):
 @pytest.mark.parametrize("planted", ["twin", "tanh", "late"])
 def test_candidates_that_are_one_map_are_no_question(monkeypatch, planted):
     built = [Architecture("torchvision:net", Twin), Architecture("timm:net", lambda: Twin(planted))]
-    monkeypatch.setattr(loading, "fitting_models", lambda *given: (built, True))
+    monkeypatch.setattr(registries, "fitting_models", lambda *given: (built, True))
     monkeypatch.setattr(loading, "input_size_of", lambda network: (3, 9, 8))
     torch.save(Twin().state_dict(), "best.ckpt")
     if planted != "twin":

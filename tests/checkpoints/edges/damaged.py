@@ -105,6 +105,6 @@ def test_sizes_are_capped_before_reading(tmp_path, monkeypatch):
     path = saved(tmp_path / "file.pt", STATE)
     with pytest.raises(CheckpointError, match=f"C2A307 .* has {path.stat().st_size:,} bytes, more than 100"):
         read_dict(path, limit=100)
-    monkeypatch.setattr("conv2attn.checkpoints.preflight.LARGEST_PICKLE", 10)
+    monkeypatch.setattr("conv2attn.checkpoints.kinds.LARGEST_PICKLE", 10)
     with pytest.raises(CheckpointError, match=r"C2A307 .* data\.pkl has"):
         read_dict(path)

@@ -68,7 +68,7 @@ def test_an_unknown_architecture_is_named_by_its_keys(tmp_path):
 def test_integer_weights_are_refused(tmp_path):
     state = resnet_state()
     state["fc.weight"] = state["fc.weight"].to(torch.int8)
-    with pytest.raises(CheckpointError, match=r"C2A303 'fc\.weight' is torch\.int8"):
+    with pytest.raises(CheckpointError, match=r"C2A303 .*'fc\.weight' is torch\.int8"):
         load(saved(tmp_path / "file.pt", state))
 
 
