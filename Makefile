@@ -2,6 +2,7 @@
 #   make demo     convert and verify the ResNet-18 in examples/
 #   make test     lint, types and all tests          make proofs   the claims alone, the formal layer included
 #   make bench    the table of speeds                make mutants  the planted mistakes of the domain alone
+#   make mutation ROOM=bounds [COUNT=300] [SEED=0]   seeded mutants of a room of mutation.toml, and who survives
 #   make docs     the documentation site, in site/
 #   make attack   10,000 random statements put to the core that decides the claims
 #   make release VERSION=0.3.0   run everything, and build and check what a person then publishes
@@ -13,9 +14,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_WORKERS ?= 2
 CONSTRAINTS ?= constraints.txt
+COUNT ?= 300
+SEED ?= 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test docs proofs attack bench zoo mutants release clean
+.PHONY: demo test docs proofs attack bench zoo mutants mutation release clean
 
 demo: .venv/.installed
 	$(BIN)/conv2attn demo
@@ -39,6 +42,10 @@ attack: .venv/.installed-dev
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+mutation: .venv/.installed-dev .venv/mutation
+	@test -n "$(ROOM)" || { echo 'Say which: make mutation ROOM=bounds' >&2; exit 1; }
+	$(BIN)/python .ci/mutation.py $(ROOM) $(COUNT) $(SEED)
+
 mutants: .venv/.installed-dev
 	CONV2ATTN_MUTANTS=1 $(BIN)/pytest -q tests/test_domain_mutants.py tests/licences/laws.py -k "mutant or generated"
 
@@ -60,6 +67,11 @@ release: .venv/.installed-dev
 
 clean:
 	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Beside the installed packages and last on the path, so that tests run with what constraints.txt pins.
+.venv/mutation: .venv/.created
+	$(BIN)/pip install -q --target $@ -c $(CONSTRAINTS) cosmic-ray==8.7.0 coverage==7.17.4
+	touch $@
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -351,50 +351,63 @@ MUTANTS = {
 
 
 class MutatedLoader(SourceFileLoader):
-    """Loads the file of one mutant with its error in it."""
+    """Loads one file from another source."""
 
-    def __init__(self, name: str, mutant: Mutant):
-        super().__init__(name, str(mutant.path))
-        self.mutant = mutant
+    def __init__(self, name: str, path: str, source: str):
+        super().__init__(name, path)
+        self.source = source
 
     def get_code(self, fullname):
-        return compile(self.mutant.path.read_text().replace(self.mutant.old, self.mutant.new), self.path, "exec")
+        return compile(self.source, self.path, "exec")
 
 
 class Planted(MetaPathFinder):
-    """Finds modules as they are found without it, but the file of one mutant with its error in it."""
+    """Finds modules as they are found without it, but the file `path` with another source."""
 
-    def __init__(self, mutant: Mutant):
-        self.mutant = mutant
+    def __init__(self, path: Path, source: str):
+        self.path, self.source = str(path), source
 
     def find_spec(self, fullname, path, target=None):
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.origin == str(self.mutant.path):
-            spec.loader = MutatedLoader(fullname, self.mutant)
+        if spec is not None and spec.origin == self.path:
+            spec.loader = MutatedLoader(fullname, self.path, self.source)
         return spec
 
 
-def run(mutant: Mutant) -> None:
-    """Exits with the code of the mutant's test, in a process that has not imported the package yet."""
+QUIETLY = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+"""Options of pytest in a fork: the first failure decides, and libraries are imported already."""
+
+
+def run(path: Path, source: str, tests: list[str]) -> None:
+    """Exits with the code of the tests, in a process that has not imported the package yet."""
     if "conv2attn" in sys.modules:
         os._exit(70)  # too late to plant anything
     os.chdir(ROOT)
     os.environ["CONV2ATTN_PROFILE"] = "dev"
-    sys.meta_path.insert(0, Planted(mutant))
+    sys.meta_path.insert(0, Planted(path, source))
     with open(os.devnull, "w") as nowhere:
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
-    arguments = [mutant.test, "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
     code = 70
     try:
-        code = int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"]))
+        code = int(pytest.main([*tests, *QUIETLY]))
     finally:
         os._exit(code)
 
 
-def outcome(mutant: Mutant) -> int:
-    """The exit code of the mutant's test on the mutated package, in a fork of a process that has imported torch."""
-    process = FORKS.Process(target=run, args=(mutant,))
+def exit_code(path: Path, source: str, tests: list[str], seconds: float | None = None) -> int | None:
+    """The exit code of tests where the file has another source, in a fork of a process that has imported torch.
+
+    None if they take longer than `seconds`.
+    """
+    process = FORKS.Process(target=run, args=(path, source, tests))
     process.start()
-    process.join()
-    return process.exitcode
+    process.join(seconds)
+    code = process.exitcode
+    process.kill()
+    return code
+
+
+def outcome(mutant: Mutant) -> int | None:
+    """The exit code of the mutant's test on the mutated package."""
+    return exit_code(mutant.path, mutant.path.read_text().replace(mutant.old, mutant.new), [mutant.test])

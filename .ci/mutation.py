@@ -1,0 +1,193 @@
+"""Mutation testing of one room: seeded errors of cosmic-ray, each against the tests that execute its statement.
+
+Nothing is written but the results: a mutant is a source that an import hook hands to a forked process. A mutant is
+found if a test fails on it, or if its tests take ten times as long. Usage: python .ci/mutation.py ROOM COUNT SEED.
+"""
+
+import ast
+import datetime
+import difflib
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "CONTRIBUTING.md"
+LAST = "<!-- /mutation -->\n"
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.append(str(ROOT / ".venv" / "mutation"))
+
+from mutants import QUIETLY, exit_code  # noqa: E402
+
+FIRST_TESTS = 40
+"""So many of the quickest tests are tried before the others of their files."""
+
+
+class Change(NamedTuple):
+    """The source of a file with one error in `line`."""
+
+    path: Path
+    line: int
+    source: str
+
+    @property
+    def difference(self) -> str:
+        """The lines before and after."""
+        lines = difflib.unified_diff(self.path.read_text().splitlines(), self.source.splitlines(), lineterm="", n=0)
+        shown = [line for line in lines if line[:2] not in ("--", "++", "@@")]
+        return "\n".join([f"{self.path.relative_to(ROOT)}:{self.line}", *shown])
+
+
+class Coverage(NamedTuple):
+    """The tests that execute each line of each file ("" at import), and the seconds that each test takes."""
+
+    lines: dict[str, dict[str, list[str]]]
+    seconds: dict[str, float]
+
+    def tests(self, path: Path, line: int) -> list[str]:
+        """Tests that execute the statement at `line`, quickest first; any of its file if it is executed at import."""
+        lines = {int(number): tests for number, tests in self.lines.get(str(path), {}).items()}
+        statement = [tests for number, tests in lines.items() if number in statement_at(path, line)]
+        chosen = {test for tests in statement for test in tests}
+        if not chosen - {""}:
+            chosen = {test for tests in lines.values() for test in tests}
+        return sorted(chosen - {""}, key=self.seconds.__getitem__)
+
+
+def statement_at(path: Path, line: int) -> range:
+    """The lines of the innermost statement at `line`, without the body of a compound one."""
+    statements = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.stmt)]
+    spans = []
+    for node in statements:
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+        body = getattr(node, "body", None)
+        spans.append(range(first, body[0].lineno if body else node.end_lineno + 1))
+    return min((span for span in spans if line in span), key=len, default=range(line, line + 1))
+
+
+def changes(room: str, exclude: list[str]) -> list[tuple[Path, str, int, int]]:
+    """Every mutant of the room as (file, operator, occurrence, line), in a fixed order."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    names = [name for name in sorted(operator_names()) if not any(re.match(each, name) for each in exclude)]
+    operators = [(name, get_operator(name)) for name in names]
+    found = []
+    for path in sorted((ROOT / "conv2attn" / room).rglob("*.py")):
+        nodes = list(ast_nodes(get_ast(path.read_text())))
+        for name, operator in operators:
+            if operator.arguments():
+                continue
+            positions = (first for node in nodes for first, _ in operator().mutation_positions(node))
+            found += [(path, name, occurrence, line) for occurrence, (line, _) in enumerate(positions)]
+    return found
+
+
+def planted(path: Path, name: str, occurrence: int, line: int) -> Change:
+    """The source with that occurrence changed."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    return Change(path, line, mutate_code(path.read_text(), get_operator(name)(), occurrence))
+
+
+class Watch:
+    """A plugin of pytest that names each test to the coverage measurement and times it."""
+
+    def __init__(self, measurement):
+        self.measurement = measurement
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_protocol(self, item) -> None:
+        self.measurement.switch_context(item.nodeid)
+        self.seconds[item.nodeid] = time.perf_counter()
+
+    def pytest_runtest_logfinish(self, nodeid) -> None:
+        self.seconds[nodeid] = time.perf_counter() - self.seconds[nodeid]
+        self.measurement.switch_context("")
+
+
+def measure(room: str, tests: list[str], result: str) -> None:
+    """Writes the `Coverage` of a room by tests that all pass; runs in a process of its own."""
+    import coverage
+    import pytest
+
+    os.chdir(ROOT)
+    os.environ["CONV2ATTN_PROFILE"] = "dev"
+    measurement = coverage.Coverage(data_file=None, config_file=False, include=[f"{ROOT}/conv2attn/{room}/*"])
+    measurement.start()
+    watch = Watch(measurement)
+    code = pytest.main([*tests, *QUIETLY], plugins=[watch])
+    measurement.stop()
+    data = measurement.get_data()
+    lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
+    Path(result).write_text(json.dumps([int(code), lines, watch.seconds]))
+
+
+def coverage_of(room: str, tests: list[str]) -> Coverage:
+    """Which tests execute which lines, once for all mutants."""
+    from forks import FORKS
+
+    with tempfile.NamedTemporaryFile() as result:
+        process = FORKS.Process(target=measure, args=(room, tests, result.name))
+        process.start()
+        process.join()
+        content = Path(result.name).read_text()
+    code, lines, seconds = json.loads(content or "[70, {}, {}]")
+    if code != 0:
+        raise SystemExit(f"the tests of {room} end with code {code} without any mutant: pytest {' '.join(tests)}")
+    return Coverage(lines, seconds)
+
+
+def survives(change: Change, coverage: Coverage) -> bool:
+    """Whether the quickest tests, and then all tests in the files that execute the statement, pass."""
+    tests = coverage.tests(change.path, change.line)
+    files = sorted({test.partition("::")[0] for test in tests})
+    for stage in (tests[:FIRST_TESTS], files if len(tests) > FIRST_TESTS else []):
+        expected = sum(s for test, s in coverage.seconds.items() if test in stage or test.partition("::")[0] in stage)
+        if stage and exit_code(change.path, change.source, stage, 60 + 10 * expected) != 0:
+            return False
+    return True
+
+
+def record(room: str, count: int, found: int, seed: int) -> None:
+    """Puts the result of a room in the table of CONTRIBUTING.md, in place of an older one."""
+    row = f"| {room} | {datetime.date.today()} | {count} of seed {seed} | {found} | {found / count:.0%} |\n"
+    before, _, after = PAGE.read_text().partition(LAST)
+    kept = [line for line in before.splitlines(keepends=True) if not line.startswith(f"| {room} |")]
+    PAGE.write_text("".join([*kept, row, LAST, after]))
+
+
+def judged(room: str, count: int, seed: int) -> Iterator[tuple[Change, bool]]:
+    """Seeded mutants of a room, each with whether it survives."""
+    config = tomllib.loads((ROOT / "mutation.toml").read_text())
+    if room not in config["rooms"]:
+        raise SystemExit(f"ROOM is one of {', '.join(config['rooms'])} in mutation.toml")
+    coverage = coverage_of(room, config["rooms"][room])
+    every = changes(room, config["operators"]["exclude"])
+    print(f"{room}: {len(every)} mutants, {count} are tried against {len(coverage.seconds)} tests", flush=True)
+    for chosen in random.Random(seed).sample(every, min(count, len(every))):
+        change = planted(*chosen)
+        yield change, survives(change, coverage)
+
+
+def main() -> None:
+    room, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    tried = found = 0
+    for tried, (change, survived) in enumerate(judged(room, count, seed), 1):
+        found += not survived
+        print(f"{tried} survived: {change.difference}" if survived else f"{tried} found", flush=True)
+        record(room, tried, found, seed)
+    print(f"{room}: {found} of {tried} mutants are found")
+
+
+if __name__ == "__main__":
+    main()
