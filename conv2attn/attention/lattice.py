@@ -1,5 +1,6 @@
 """Offsets that fill a lattice are the taps of a kernel."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,13 @@ class Lattice:
     kernel_size: Offset
     order: tuple[int, ...]
     in_order: bool
+
+    @property
+    def offsets(self) -> tuple[Offset, ...]:
+        """The offset of each head."""
+        axes = zip(self.first, self.dilation, self.kernel_size, strict=True)
+        points = itertools.product(*([first + d * t for t in range(size)] for first, d, size in axes))
+        return tuple(point for _, point in sorted(zip(self.order, points, strict=True)))
 
 
 @lru_cache(maxsize=1024)

@@ -139,6 +139,18 @@ class Question:
         return torch.is_grad_enabled() and any(value.requires_grad for value in self.basis.operators.values)
 
     @property
+    def is_smoothed(self) -> bool:
+        """Whether all heads read pixels of one smoothed image: frozen ones of one alpha, with centres on a lattice."""
+        frozen = not (self.free or self.trained)
+        return frozen and self.known.taps is not None and self.basis.operators.is_stationary
+
+    @property
+    def keeps_profiles(self) -> bool:
+        """Whether a recipe may hold softmaxes of the heads: they are frozen, and lie where the image does."""
+        frozen = not (self.free or self.trained or self.traced)
+        return frozen and self.device.type == "cpu" and bool(self.basis.operators.values)
+
+    @property
     def score_dtype(self) -> torch.dtype:
         """Scores and softmax are computed in float64 for float64 images, otherwise in float32."""
         return score_dtype(self.dtype)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from conv2attn.attention.arithmetic import arithmetics
-from conv2attn.attention.engines.folded import folded_products
 from conv2attn.attention.features import score_error
 from conv2attn.attention.recipe import score_dtype
 from conv2attn.basis import Basis, Sides, Weights
@@ -46,8 +45,7 @@ def difference_bounds(pair: Pair, input_range: float, padded_sides: tuple[int, .
         settings = [arithmetics(engine, like.dtype, like.device.type) for engine in pair.engines]
         kind = settings[0][0].format
         counts = [len(side.weights.stored) for side in bases]
-        folds = [folded_products(side, padded_sides, like.dtype) for side in bases]
-        terms = [max(1, n * fan_in(side) + more) for n, side, more in zip(counts, bases, folds, strict=True)]
+        terms = [max(1, n * fan_in(side)) for n, side in zip(counts, bases, strict=True)]
         added = [count if scattered else 0 for count, scattered in zip(counts, pair.scattered, strict=True)]
         try:
             mixings = [mixing_bound(side, padded_sides, own) for side, own in zip(bases, settings, strict=True)]

@@ -21,19 +21,14 @@ def project(mixed: Tensor, weights: Weights, direct: bool) -> Tensor:
     if weights.value is not None and weights.output is not None and cheaper_in_turn(mixed, weights):
         mixed, weights = in_heads(mixed, weights), replace(weights, value=None)
     columns, matrix = mixed.flatten(1, 2).flatten(2), weights.taps().permute(1, 2, 0).flatten(1)
-    return multiply(columns, matrix, weights.bias, weights.groups, direct).unflatten(2, mixed.shape[3:])
-
-
-def multiply(columns: Tensor, matrix: Tensor, bias: Tensor | None, groups: int, direct: bool) -> Tensor:
-    """`matrix` (d_out, d_in / groups) times `columns` (batch, d_in, tokens), plus `bias`: (batch, d_out, tokens).
-
-    A convolution with groups would take one product after the other.
-    """
-    if direct and groups == 1:
+    if direct and weights.groups == 1:
         kernel, one, none = matrix[:, :, None], (1,), (0,)
-        return torch.convolution(columns, kernel, bias, one, none, one, False, none, 1)
-    grouped = matrix.unflatten(0, (groups, -1)) @ columns.unflatten(1, (groups, -1))
-    return grouped.flatten(1, 2) if bias is None else grouped.flatten(1, 2) + bias[:, None]
+        return torch.convolution(columns, kernel, weights.bias, one, none, one, False, none, 1).unflatten(
+            2, mixed.shape[3:]
+        )
+    grouped = matrix.unflatten(0, (weights.groups, -1)) @ columns.unflatten(1, (weights.groups, -1))
+    result = grouped.flatten(1, 2) if weights.bias is None else grouped.flatten(1, 2) + weights.bias[:, None]
+    return result.unflatten(2, mixed.shape[3:])
 
 
 def cheaper_in_turn(mixed: Tensor, weights: Weights) -> bool:
@@ -54,15 +49,6 @@ def in_heads(mixed: Tensor, weights: Weights) -> Tensor:
     assert weights.value is not None
     groups = weights.value.unflatten(1, (weights.groups, -1)), mixed.unflatten(1, (weights.groups, -1)).flatten(4)
     return torch.einsum("hgki,bgihn->bgkhn", *groups).flatten(1, 2).unflatten(3, mixed.shape[3:])
-
-
-def in_order(weights: Weights, order: tuple[int, ...]) -> Weights:
-    """The weights of the heads in this order."""
-    if order == tuple(range(len(order))):
-        return weights
-    heads = list(order)
-    value, output = (None if w is None else w[heads] for w in (weights.value, weights.output))
-    return replace(weights, value=value, output=output)
 
 
 def with_flat_positions(result: Tensor, operators: Operator) -> Tensor:

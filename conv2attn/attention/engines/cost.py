@@ -60,9 +60,9 @@ def dense_cost(question: Question) -> float:
 
 def separable_cost(question: Question) -> float:
     """Multiply-adds of mixing along one axis after the other, and passes over what is mixed."""
-    grid, heads = question.grid, question.basis.operators.heads
+    grid, images = question.grid, 1 if question.is_smoothed else question.basis.operators.heads
     done, total = 1.0, 0.0
     for axis, (queries, keys) in enumerate(zip(grid.queries, grid.keys, strict=True)):
         done *= queries
         total += done * math.prod(grid.keys[axis + 1 :]) * (keys + SEPARABLE_PASSES)
-    return heads * question.shape[0] * question.shape[1] * total
+    return images * question.shape[0] * question.shape[1] * total

@@ -8,12 +8,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from conv2attn.attention.recipe import score_dtype
+from conv2attn.attention.recipe import Question, score_dtype
 from conv2attn.basis import AttentionGrid, Numbers, Operator, cut_softmax
 from conv2attn.basis.operators.softmax import cut_depth
 
 Shape = tuple[int, int, int]
 """Of a block: the displacement of its first key from its first query, its queries, its keys."""
+ROWS, COLUMNS = 16, 32  # measured: queries of a slab of rows, and of a block of columns
+SLAB = 8 * 2**20  # chosen: bytes of mixed numbers at once, beyond which images come one after another
 LEFT_OUT = 2.0**-10  # chosen: what frozen heads leave out along an axis is far below the rounding of one product
 
 
@@ -32,39 +34,38 @@ class Block:
         site = grid.sites.before[axis] + self.start * grid.sites.stride[axis]
         return self.first - site, self.stop - self.start, self.last - self.first
 
+    def read(self, keys: Tensor, axis: int) -> Tensor:
+        """The keys that the block reads."""
+        count = self.last - self.first
+        return keys if count == keys.shape[axis] else keys.narrow(axis, self.first, count)
 
-@final
-@dataclass(frozen=True)
-class AxisPlan:
-    """The profiles along one axis: those of `heads`, one per block of queries; `profile[h]` is the one of head h.
 
-    `whole` says whether every block reads all keys.
-    """
+def whole(grid: AttentionGrid, axis: int) -> Block:
+    """All queries of an axis, which read all keys."""
+    return Block(0, grid.queries[axis], 0, grid.keys[axis])
 
-    heads: tuple[int, ...]
-    profile: tuple[int, ...]
-    blocks: tuple[Block, ...]
-    whole: bool = True
 
-    @property
-    def area(self) -> int:
-        """Weights of one profile: queries times the keys that they read."""
-        return sum((block.stop - block.start) * (block.last - block.first) for block in self.blocks)
-
-    def profiles(self, operators: Operator, grid: AttentionGrid, axis: int, dtype: torch.dtype) -> list[Tensor]:
-        """The profiles of each block, (profiles, queries, keys) in `dtype`; blocks of one shape share them."""
-        shapes = [block.shape(grid, axis) for block in self.blocks]
-        family = operators.on(grid)
-        if len(shapes) == 1:
-            return [weights_of(family, grid, axis, self.heads, shapes[0], dtype)]
-        found = {shape: weights_of(family, grid, axis, self.heads, shape, dtype) for shape in dict.fromkeys(shapes)}
-        return [found[shape] for shape in shapes]
+def profiles_of(
+    operators: Operator,
+    grid: AttentionGrid,
+    axis: int,
+    heads: Sequence[int],
+    blocks: Sequence[Block],
+    dtype: torch.dtype,
+) -> list[Tensor]:
+    """The profiles of `heads` for each block, (heads, queries, keys) in `dtype`; blocks of one shape share them."""
+    shapes = [block.shape(grid, axis) for block in blocks]
+    family = operators.on(grid)
+    if len(shapes) == 1:
+        return [weights_of(family, grid, axis, heads, shapes[0], dtype)]
+    found = {shape: weights_of(family, grid, axis, heads, shape, dtype) for shape in dict.fromkeys(shapes)}
+    return [found[shape] for shape in shapes]
 
 
 def weights_of(
     operators: Operator, grid: AttentionGrid, axis: int, heads: Sequence[int], shape: Shape, dtype: torch.dtype
 ) -> Tensor:
-    """The softmax of `heads` over the keys of a block, which hold all that they weigh: (heads, queries, keys)."""
+    """The softmax of `heads` over the keys of a block of this shape: (heads, queries, keys)."""
     first, queries, keys = shape
     sites = grid.sites.stride[axis] * torch.arange(queries, device=grid.device)
     displacement = first + torch.arange(keys, device=grid.device) - sites[:, None]
@@ -88,14 +89,17 @@ class Reading:
     dtype: torch.dtype
     every: bool
 
-    def blocks(
-        self, heads: Sequence[int], axis: int, size: int, within: tuple[int, int] | None = None
-    ) -> tuple[Block, ...]:
-        """Blocks of at most `size` queries `within` an axis, each with the keys that one of `heads` reads."""
+    @classmethod
+    def of(cls, question: Question, grid: AttentionGrid) -> "Reading":
+        """Without numbers all keys; all that weigh anything where positions are trained."""
+        numbers = None if question.free else question.known.numbers
+        return cls(numbers, grid, question.dtype, every=question.trained)
+
+    def blocks(self, heads: Sequence[int], axis: int, size: int) -> tuple[Block, ...]:
+        """Blocks of at most `size` queries of an axis, each with the keys that one of `heads` reads."""
         side, before, stride = self.grid.keys[axis], self.grid.sites.before[axis], self.grid.sites.stride[axis]
-        begin, end = within or (0, self.grid.queries[axis])
-        found = []
-        for start in range(begin, end, size):
+        end, found = self.grid.queries[axis], []
+        for start in range(0, end, size):
             stop = min(start + size, end)
             first, last = 0, side
             if self.numbers is not None and self.numbers.centers:

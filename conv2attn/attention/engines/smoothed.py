@@ -1,22 +1,23 @@
-"""Heads of one sharpness whose centres form a lattice: the image is smoothed once, and then convolved.
+"""Heads of one sharpness whose centres form a lattice: the image is smoothed once, and then the heads are one-hot.
 
 Head h of query q weighs keys by their distance from the point `q + center_h` alone, and all these points are pixels of
 one smoothed image v: `y = sum_h M_h v[q + center_h] + b` is a convolution of v, at every alpha and at the border.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
 
+from conv2attn.attention.engines import convolution, gather
 from conv2attn.attention.engines.convolution import plainly_stored
-from conv2attn.attention.engines.profiles import Block, weights_of
-from conv2attn.attention.engines.separable_plan import COLUMNS, ROWS, SLAB, reading_of, whole
-from conv2attn.attention.lattice import Lattice
-from conv2attn.attention.recipe import Question
-from conv2attn.basis import AttentionGrid, Basis, Sides, Sites
+from conv2attn.attention.engines.cost import writes_long_columns
+from conv2attn.attention.engines.profiles import COLUMNS, ROWS, SLAB, Block, Reading, profiles_of, whole
+from conv2attn.attention.recipe import Question, Run
+from conv2attn.basis import AttentionGrid, Basis, Padding, Sides, Sites
 
 Bands = list[list[tuple[int, Tensor]]]
 """For each axis and block of points, the first pixel that is read and the weights: (points, pixels), or (pixels,
@@ -26,58 +27,70 @@ points) for the last axis."""
 @final
 @dataclass(frozen=True)
 class Smoothing:
-    """The points at which the image is smoothed, and the convolution of the smoothed image.
+    """The points at which the image is smoothed, and the layer that reads them.
 
     Args:
-        taps: of the convolution, whose first is at the offset 0 from its head.
+        head: whose centre is the first of the lattice.
         points: the sites from which that head reads all points.
-        stride, dilation: in points.
+        queries: the sites on the grid of points.
         blocks: of points for each axis; one that reads all keys where nothing is known of the grid.
         crops: whether padding is left out: its zeros add nothing to a sum.
         images: how many at once; all where it is None.
     """
 
-    taps: Lattice
+    head: int
     points: Sites
-    stride: Sides
-    dilation: Sides
+    queries: Sites
     blocks: tuple[tuple[Block, ...], ...] | None
     crops: bool
     images: int | None
 
 
-def smoothing_for(question: Question) -> Smoothing | None:
-    """The smoothing for frozen heads that have one alpha and centres on a lattice, on a device with plain convolutions.
-
-    Not on three axes, where torch's convolution writes the pixels of all taps first, nor beyond the memory limit.
-    """
-    basis, known = question.basis, question.known
-    if question.free or question.trained or known.indirect is not None or len(basis.sites.stride) > 2:
+def decide_smoothed(question: Question) -> Run | None:
+    """The recipe for frozen heads that read one smoothed image, within the memory limit."""
+    basis, taps = question.basis, question.known.taps
+    if not question.is_smoothed or taps is None:
         return None
-    taps = known.taps
-    if taps is None or not basis.operators.is_stationary:
-        return None
-    steps = [
-        math.gcd(s, d) if k > 1 else s
-        for s, d, k in zip(basis.sites.stride, taps.dilation, taps.kernel_size, strict=True)
-    ]
+    axes, sites = len(basis.sites.stride), basis.sites
+    steps = tuple(
+        math.gcd(s, d) if k > 1 else s for s, d, k in zip(sites.stride, taps.dilation, taps.kernel_size, strict=True)
+    )
     spans = [d * (k - 1) for d, k in zip(taps.dilation, taps.kernel_size, strict=True)]
-    after = tuple(a - span for a, span in zip(basis.sites.after, spans, strict=True))
-    points = Sites(tuple(steps), basis.sites.before, after)
-    stride = tuple(s // step for s, step in zip(basis.sites.stride, steps, strict=True))
+    points = Sites(steps, sites.before, tuple(a - span for a, span in zip(sites.after, spans, strict=True)))
     dilation = tuple(max(1, d // step) for d, step in zip(taps.dilation, steps, strict=True))
+    behind = tuple(d * (k - 1) for d, k in zip(dilation, taps.kernel_size, strict=True))
+    stride = tuple(s // step for s, step in zip(sites.stride, steps, strict=True))
+    queries = Sites(stride, (0,) * axes, behind)
     crops = basis.padding.mode == "zeros" and min(basis.padding.before + basis.padding.after) >= 0
     crops = crops and max(basis.padding.spacing) == 1
-    if question.traced:
-        return Smoothing(taps, points, stride, dilation, None, crops, None)
     grid = AttentionGrid(question.grid.keys, points, question.device)
-    image = 3 * question.dtype.itemsize * question.shape[1] * math.prod(map(max, grid.keys, grid.queries))
-    if image > question.memory_limit:
-        return None
-    reading, last = reading_of(question, grid), len(steps) - 1
-    blocks = tuple(reading.blocks(taps.order[:1], axis, COLUMNS if axis == last else ROWS) for axis in range(last + 1))
-    images = max(1, min(SLAB, question.memory_limit) // image)
-    return Smoothing(taps, points, stride, dilation, blocks, crops, images if images < question.shape[0] else None)
+    blocks = images = None
+    if not question.traced:
+        image = 3 * question.dtype.itemsize * question.shape[1] * math.prod(map(max, grid.keys, grid.queries))
+        if image > question.memory_limit:
+            return None
+        sizes = [*[ROWS] * (axes - 1), COLUMNS]
+        reading = Reading.of(question, grid)
+        blocks = tuple(reading.blocks(taps.order[:1], axis, size) for axis, size in enumerate(sizes))
+        images = max(1, min(SLAB, question.memory_limit) // image)
+        images = images if images < question.shape[0] else None
+    smoothing = Smoothing(taps.order[0], points, queries, blocks, crops, images)
+    lattice = replace(taps, first=(0,) * axes, dilation=dilation)
+    known = replace(question.known, targets=lattice.offsets, lattice=lattice)
+    reader = replace(question, basis=read_by(smoothing, basis), known=known, shape=(*question.shape[:2], *grid.queries))
+    gathers = known.indirect is not None or writes_long_columns(reader)
+    read = (gather if gathers else convolution).decide(reader)
+    assert not isinstance(read, str), read
+    bands = None
+    if question.keeps_profiles:
+        with torch.no_grad():
+            bands = bands_of(smoothing, basis, question.shape[2:], question.dtype)
+    return partial(run_smoothed, smoothing=smoothing, kept=bands, read=read)
+
+
+def read_by(smoothing: Smoothing, basis: Basis) -> Basis:
+    """The layer on the grid of points."""
+    return Basis(basis.operators, basis.weights, Padding.none(len(smoothing.queries.stride)), smoothing.queries)
 
 
 def bands_of(
@@ -85,13 +98,14 @@ def bands_of(
 ) -> Bands:
     """The weights of all points for images with these `sides`."""
     keys = basis.padding.sides(tuple(sides))
-    grid = AttentionGrid(keys, smoothing.points, device)
-    operators, head, found = basis.operators.on(grid), smoothing.taps.order[:1], []
+    grid, found = AttentionGrid(keys, smoothing.points, device), []
     for axis, side in enumerate(sides if smoothing.crops else keys):
         begin = basis.padding.before[axis] if smoothing.crops else 0
+        blocks = (whole(grid, axis),) if smoothing.blocks is None else smoothing.blocks[axis]
         bands = []
-        for block in (whole(grid, axis),) if smoothing.blocks is None else smoothing.blocks[axis]:
-            (weights,) = weights_of(operators, grid, axis, head, block.shape(grid, axis), dtype)
+        for block, (weights,) in zip(
+            blocks, profiles_of(basis.operators, grid, axis, [smoothing.head], blocks, dtype), strict=True
+        ):
             first, last = (begin, begin + side) if smoothing.blocks is None else within(block, begin, begin + side)
             weights = weights.narrow(1, first - block.first, last - first)
             bands.append((first - begin, weights.mT if axis == len(keys) - 1 else weights))
@@ -105,32 +119,14 @@ def within(block: Block, begin: int, end: int) -> tuple[int, int]:
     return first, max(first, min(block.last, end))
 
 
-def run_smoothed(basis: Basis, image: Tensor, smoothing: Smoothing, kept: Bands | None) -> Tensor:
-    """The layer as a convolution of the smoothed image."""
+def run_smoothed(basis: Basis, image: Tensor, smoothing: Smoothing, kept: Bands | None, read: Run) -> Tensor:
+    """The layer as one-hot heads on the smoothed image."""
     bands = kept or bands_of(smoothing, basis, image.shape[2:], image.dtype, image.device)
     keys = image if smoothing.crops else basis.padding.pad(image)
-    kernel = plainly_stored(basis.weights.kernel(smoothing.taps.kernel_size, order_of(smoothing.taps)))
-    none = (0,) * len(bands)
-    parts = [
-        torch.convolution(
-            plainly_stored(smoothed(part, bands)),
-            kernel,
-            basis.weights.bias,
-            smoothing.stride,
-            none,
-            smoothing.dilation,
-            False,
-            none,
-            basis.weights.groups,
-        )
-        for part in ([keys] if smoothing.images is None else keys.split(smoothing.images))
-    ]
+    layer = read_by(smoothing, basis)
+    images = [keys] if smoothing.images is None else keys.split(smoothing.images)
+    parts = [read(layer, plainly_stored(smoothed(part, bands))) for part in images]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def order_of(taps: Lattice) -> tuple[int, ...] | None:
-    """The order of the heads, or None if they are in it."""
-    return None if taps.in_order else taps.order
 
 
 def smoothed(keys: Tensor, bands: Bands) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oracles import convolve, rounding_allowed, soft_allowed
 
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, recipe, set_engine
-from conv2attn.attention.engines import folded, profiles, separable, smoothed
+from conv2attn.attention.engines import profiles, separable, smoothed
 from conv2attn.attention.recipe import Known
 from conv2attn.basis import AttentionGrid, Numbers, Sites, evaluate
 from conv2attn.testing import assert_same, grids, paddings, sites_on, wide_tensors
@@ -80,63 +80,63 @@ def test_slabs_that_read_a_part_of_the_axis_are_the_dense_softmax(alpha, side):
     assert_same(set_engine(layer, "separable")(image), expected, soft_allowed(layer, image))
 
 
-ORDERS = {
-    "between the axes": (torch.nn.Conv2d(16, 4, 3, padding=1), 1.0),
-    "after both": (torch.nn.Conv2d(2, 8, 3, stride=2, padding=1), 1.0),
-    "folded": (torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), 60.0),
-    "folded with a stride": (torch.nn.Conv2d(4, 8, (3, 2), padding=1, stride=(1, 2), groups=2), 60.0),
-    "folded with strips": (torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), 5.0),
-    "folded with a strip at one end": (torch.nn.Conv2d(4, 8, (3, 4), padding=(1, 0), stride=(2, 1), groups=2), 5.0),
+WAYS = {
+    "apart": (torch.nn.Conv2d(16, 4, 3, padding=1), 1.0),
+    "apart with a stride": (torch.nn.Conv2d(4, 8, (3, 2), stride=(2, 1), padding=1, groups=2), 60.0),
+    "apart in one axis": (torch.nn.Conv1d(2, 3, 4, stride=2, padding=1), 5.0),
+    "apart in three axes": (torch.nn.Conv3d(2, 4, (2, 3, 2), stride=(1, 2, 1), padding=1), 5.0),
     "smoothed": (torch.nn.Conv2d(4, 6, 3, padding=1, groups=2), 5.0),
+    "smoothed, depthwise": (torch.nn.Conv2d(4, 8, (3, 4), padding=(1, 0), stride=(2, 1), groups=4), 46.0),
     "smoothed with steps": (torch.nn.Conv2d(4, 6, (2, 3), stride=(2, 4), dilation=(3, 2), padding=(0, 9)), 1.0),
     "smoothed by reflection": (torch.nn.Conv2d(4, 6, 3, padding=(2, 1), padding_mode="reflect"), 5.0),
+    "smoothed in one axis": (torch.nn.Conv1d(2, 3, 4, stride=2, padding=1), 5.0),
+    "smoothed in three axes": (torch.nn.Conv3d(2, 4, (2, 3, 2), stride=(1, 2, 1), padding=1), 5.0),
 }
+"""Heads whose centres are unevenly spaced mix the image each for itself; others read one smoothed image."""
 
 
-@pytest.fixture
-def ordered(monkeypatch):
-    """A frozen layer in float64 whose recipe takes an order, and an image; its centres are `apart` from pixels.
+@pytest.fixture(params=["plain", "Winograd"])
+def device_of(request, monkeypatch):
+    """A device that computes convolutions as plain sums, and one that does not."""
+    if request.param == "Winograd":
+        monkeypatch.setattr(recipe, "indirect_convolution", lambda image: "this device may choose Winograd's algorithm")
+    return request.param
 
-    Centres are unevenly spaced where the image is not to be smoothed.
-    """
-    monkeypatch.setattr(folded, "CALL", 0)
 
-    def build(name, apart=0.0):
-        conv, alpha = ORDERS[name]
-        layer = set_engine(attention_for(read_convolution(conv.double()), alpha=alpha), "separable").requires_grad_(
-            False
-        )
-        if not name.startswith("smoothed"):
-            layer.encoding.center += 0.1 * layer.encoding.center.square()
-        layer.encoding.center += apart * torch.linspace(-1, 1, 2 * layer.heads).reshape(-1, 2)
-        image = torch.randn(2, conv.in_channels, 40, 42, generator=torch.Generator().manual_seed(0)).double()
-        return layer, image
-
-    return build
+def build(name, apart=0.0):
+    """A frozen layer in float64, its centres all moved by `apart`, and an image."""
+    conv, alpha = WAYS[name]
+    layer = attention_for(read_convolution(conv.double()), alpha=alpha).requires_grad_(False)
+    center = set_engine(layer, "separable").encoding.center
+    if name.startswith("apart"):
+        center += 0.1 * center.square()
+    center += apart
+    sides = {1: (40,), 2: (40, 42), 3: (6, 9, 8)}[layer.dimensions]
+    return layer, torch.randn(2, conv.in_channels, *sides, generator=torch.Generator().manual_seed(0)).double()
 
 
 def run_of(layer):
-    """What the layer's only recipe runs."""
+    """The run of the layer's only recipe, and its settings."""
     (known,) = layer._known.values()
     (recipe,) = known.recipes.values()
-    return recipe.run
+    return recipe.run.func.__name__, recipe.run.keywords
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.3])
-@pytest.mark.parametrize("name", ORDERS)
-def test_each_order_of_sums_is_the_sum_of_the_basis(ordered, name, apart):
-    layer, image = ordered(name, apart)
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_to_evaluate_heads_is_the_sum_of_the_basis(name, apart, device_of):
+    layer, image = build(name, apart)
     expected = evaluate(layer.basis(), image)
     assert_same(layer(image), expected, float(soft_allowed(layer, image)))
-    decided = run_of(layer).keywords
-    assert ("smoothing" in decided) == (name.startswith("smoothed") and not apart)
-    assert name.startswith("smoothed") or ("fold" in decided) == name.startswith("folded")
-    assert apart or "plan" not in decided or decided["plan"].between == (name == "between the axes")
+    way, settings = run_of(layer)
+    assert way == ("run_slabs" if name.startswith("apart") else "run_smoothed")
+    if way == "run_smoothed":
+        assert settings["read"].func.__module__.endswith("gather" if device_of == "Winograd" else "convolution")
 
 
-@pytest.mark.parametrize("name", ORDERS)
-def test_each_order_takes_a_batch_without_images(ordered, name):
-    layer, image = ordered(name)
+@pytest.mark.parametrize("name", WAYS)
+def test_each_way_takes_a_batch_without_images(name):
+    layer, image = build(name)
     assert layer(image[:0]).shape == (0, *layer(image).shape[1:])
 
 
@@ -150,38 +150,6 @@ def a_profile_kept(monkeypatch, layer):
     monkeypatch.setattr(Known, "is_current", lambda self, operators: True)
 
 
-def coefficients_of_the_other_order(monkeypatch, layer):
-    right = separable.between_kernel
-
-    def turned(basis, plan):
-        return right(basis, replace(plan, order=tuple(sorted(plan.order, key=lambda head: head % 3))))
-
-    monkeypatch.setattr(separable, "between_kernel", turned)
-
-
-def a_kernel_one_pixel_off(monkeypatch, layer):
-    right = folded.of_inner
-    monkeypatch.setattr(folded, "of_inner", lambda basis, keys, fold: right(basis, keys.roll(1, 2), fold))
-
-
-def strips_exchanged(monkeypatch, layer):
-    right = folded.of_strips
-
-    def wrong(basis, keys, strips, taps, paired):
-        return right(basis, keys, strips, taps, paired).flip(2 + strips.axis)
-
-    monkeypatch.setattr(folded, "of_strips", wrong)
-
-
-def heads_of_a_strip_exchanged(monkeypatch, layer):
-    right = folded.of_strips
-
-    def wrong(basis, keys, strips, taps, paired):
-        return right(basis, keys, replace(strips, short=strips.short.flip(0)), taps, paired)
-
-    monkeypatch.setattr(folded, "of_strips", wrong)
-
-
 def heads_in_another_order(monkeypatch, layer):
     right = recipe.taps_of_heads
 
@@ -189,6 +157,16 @@ def heads_in_another_order(monkeypatch, layer):
         return replace(right(centers, alphas), order=tuple(range(layer.heads))[::-1], in_order=False)
 
     monkeypatch.setattr(recipe, "taps_of_heads", wrong)
+
+
+def columns_of_another_head(monkeypatch, layer):
+    right = separable.along_last
+    monkeypatch.setattr(separable, "along_last", lambda mixed, *args: right(mixed.roll(1, 2), *args))
+
+
+def a_smoothed_image_one_pixel_off(monkeypatch, layer):
+    right = smoothed.smoothed
+    monkeypatch.setattr(smoothed, "smoothed", lambda *args: right(*args).roll(1, 2))
 
 
 def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
@@ -199,20 +177,18 @@ def a_pixel_beside_the_padding_left_out(monkeypatch, layer):
 @pytest.mark.parametrize(
     ("name", "plant"),
     [
-        ("between the axes", a_key_left_out),
-        ("between the axes", a_profile_kept),
-        ("between the axes", coefficients_of_the_other_order),
-        ("folded", a_kernel_one_pixel_off),
-        ("folded with strips", strips_exchanged),
-        ("folded with strips", heads_of_a_strip_exchanged),
+        ("apart", a_key_left_out),
+        ("apart", a_profile_kept),
+        ("apart", columns_of_another_head),
         ("smoothed", a_key_left_out),
         ("smoothed", a_profile_kept),
         ("smoothed", heads_in_another_order),
+        ("smoothed", a_smoothed_image_one_pixel_off),
         ("smoothed", a_pixel_beside_the_padding_left_out),
     ],
 )
-def test_planted_errors_of_the_orders_are_found(ordered, name, plant, monkeypatch):
-    layer, image = ordered(name)
+def test_planted_errors_of_the_ways_are_found(name, plant, monkeypatch):
+    layer, image = build(name)
     layer(image)
     plant(monkeypatch, layer)
     if plant is not a_profile_kept:
@@ -226,10 +202,10 @@ def most_left_out(dtype, alpha, center, side, queries):
     """The largest sum of softmax weights, over some queries, of the keys that frozen heads do not read."""
     grid = AttentionGrid((side,), Sites.everywhere(1))
     reading = profiles.Reading(Numbers(((center,),), (alpha,)), grid, dtype, every=False)
-    (block,) = reading.blocks([0], 0, queries[1] - queries[0], queries)
+    first, last = reading.keys(alpha, center, (queries[0], queries[1] - 1), side)
     scores = [[-alpha * (key - query - center) ** 2 for key in range(side)] for query in range(*queries)]
     weights = torch.softmax(torch.tensor(scores, dtype=torch.float64), -1)
-    weights[:, block.first : block.last] = 0
+    weights[:, first:last] = 0
     return weights.sum(-1).max().item() / (profiles.LEFT_OUT * torch.finfo(dtype).eps)
 
 
@@ -253,9 +229,8 @@ def test_a_reading_that_is_too_narrow_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("groups", [1, 4])
-def test_heads_that_become_trained_have_gradients(groups, monkeypatch):
+def test_heads_that_become_trained_have_gradients(groups):
     """A recipe of frozen heads, which keeps their profiles, does not serve them any more."""
-    monkeypatch.setattr(folded, "CALL", 0)
     conv = torch.nn.Conv2d(4, 4, 3, padding=1, groups=groups)
     layer = set_engine(attention_for(read_convolution(conv), alpha=5.0), "separable")
     image = torch.randn(1, 4, 30, 31)
