@@ -93,45 +93,28 @@ def run_slabs(basis: Basis, image: Tensor, slabs: Slabs, kept: Profiles | None) 
 
 def output_of(basis: Basis, keys: Tensor, slabs: Slabs, profiles: Profiles) -> Tensor:
     """The output for some images, padded: (batch, d_out, *queries)."""
-    if len(profiles) == 1:
-        every = keys[:, :, None, None].expand(-1, -1, basis.operators.heads, -1, -1)
-        return project(along_last(every, slabs, profiles[-1]), basis.weights, slabs.direct).squeeze(2)
-    found = []
-    for block, weights in zip(slabs.blocks[0], profiles[0], strict=True):
-        mixed = along_rows(block.read(keys, 2), weights)
-        if len(profiles) == 3:
-            mixed = along_middle(slabs.blocks[1][0].read(mixed, 4), profiles[1][0])
-        found.append(project(along_last(mixed, slabs, profiles[-1]), basis.weights, slabs.direct))
+    *others, last = profiles
+    if not others:
+        mixed = keys[None, None].expand(basis.operators.heads, -1, -1, -1, -1)
+        return project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct).squeeze(2)
+    lines, found = keys.movedim(2, 0).contiguous(), []
+    for block, weights in zip(slabs.blocks[0], others[0], strict=True):
+        mixed = (weights.flatten(0, 1) @ block.read(lines, 0).flatten(1)).view(*weights.shape[:2], *lines.shape[1:])
+        for (middle,), (along,) in zip(slabs.blocks[1:-1], others[1:], strict=True):
+            mixed = torch.stack([weight @ each for weight, each in zip(along, middle.read(mixed, 4), strict=True)])
+        found.append(project(along_last(mixed, slabs.blocks[-1], last), basis.weights, slabs.direct))
     return joined(found, 2)
 
 
-def along_rows(keys: Tensor, weights: Tensor) -> Tensor:
-    """The first axis mixed by the profiles `weights` of a slab: (batch, d_in, heads, rows, *other sides)."""
-    batch, d_in, _, *others = keys.shape
-    if torch.compiler.is_compiling():  # one profile after another: a graph of all sizes cannot flatten profiles
-        return torch.stack([(weight @ keys.flatten(3)).unflatten(3, others) for weight in weights], 2)
-    lines = keys.reshape(batch * d_in, keys.shape[2], math.prod(others))
-    mixed = torch.bmm(weights.flatten(0, 1).expand(lines.shape[0], -1, -1), lines)
-    return mixed.view(batch, d_in, *weights.shape[:2], *others)
+def along_last(mixed: Tensor, blocks: tuple[Block, ...], profiles: list[Tensor]) -> Tensor:
+    """The last axis of `mixed`, (heads, rows, batch, d_in, *sides), mixed block after block.
 
-
-def along_middle(mixed: Tensor, weights: Tensor) -> Tensor:
-    """The axis between the first and the last mixed: (batch, d_in, heads, rows, queries, keys of the last axis)."""
-    return torch.stack([weight @ mixed[:, :, head] for head, weight in enumerate(weights)], 2)
-
-
-def along_last(mixed: Tensor, slabs: Slabs, profiles: list[Tensor]) -> Tensor:
-    """The last axis mixed block after block: (batch, d_in, heads, *other queries, queries)."""
-    batch, d_in, _, *rows, _ = mixed.shape
-    heads = []
-    for head, lines in enumerate(mixed.flatten(0, 1).unbind(1)):
-        lines = lines.flatten(1, -2)
-        parts = [
-            torch.bmm(block.read(lines, -1), weights[head].expand(lines.shape[0], -1, -1))
-            for block, weights in zip(slabs.blocks[-1], profiles, strict=True)
-        ]
-        heads.append(joined(parts, -1).unflatten(1, rows).unflatten(0, (batch, d_in)))
-    return torch.stack(heads, 2)
+    Returns:
+        (batch, d_in, heads, rows, *sides).
+    """
+    lines = mixed.flatten(1, -2)
+    parts = [torch.bmm(block.read(lines, 2), weights) for block, weights in zip(blocks, profiles, strict=True)]
+    return joined(parts, 2).unflatten(1, mixed.shape[1:-1]).movedim((2, 3), (0, 1))
 
 
 def joined(pieces: list[Tensor], dim: int) -> Tensor:
