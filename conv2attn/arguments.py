@@ -150,6 +150,13 @@ def running(network: nn.Module, inputs: Any) -> Iterator[None]:
         raise UsageError("C2A009", found, remedy_for(network, inputs)) from error
 
 
+def call_network(network: nn.Module, inputs: Any) -> Any:
+    """`network` called with one tensor, several positional arguments, or named ones."""
+    if isinstance(inputs, Mapping):
+        return network(**inputs)
+    return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
+
+
 def tensors_in(inputs: Any) -> list[Tensor]:
     """The tensors of a call."""
     each = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]

@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, renamed, running
+from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, renamed, running
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.position_attention import ATTENDS
 from conv2attn.models.positions.rules import Unread
-from conv2attn.models.recorder import Args, AttentionRecorder, Call, Captured, TokenEvidence, run_with
+from conv2attn.models.recorder import AttentionRecorder, Call, Captured, TokenEvidence, run_with
 from conv2attn.models.tokens import Tokens, Windows, windows_note
 
 
@@ -84,7 +85,8 @@ def capture(
     check_network(network)
     inputs = as_inputs(network, example_input)
     with running(network, inputs):
-        recorder = run_with(AttentionRecorder(network, inputs, heads, Selection.of(only, skip)), network, inputs)
+        recorder = AttentionRecorder(network, inputs, heads, Selection.of(only, skip))
+        run_with(recorder, network, lambda: call_network(network, inputs))
     attention = {name: concatenate_calls(pieces) for name, pieces in recorder.attention.items()}
     unobserved = unobserved_layers(network, attention)
     if recorder.deselected or attention or unobserved:
@@ -146,7 +148,8 @@ def mixes_channels(name: str, recorder: AttentionRecorder, network: nn.Module) -
     changed[:, 0] = torch.randn(changed[:, 0].shape, generator=torch.Generator().manual_seed(0)).to(changed)
     shares = []
     for tokens in (args[0], changed):
-        recorder_again = run_with(AttentionRecorder(module, tokens), module, Args((tokens, *args[1:]), kwargs))
+        call = partial(module, tokens, *args[1:], **kwargs)
+        recorder_again = run_with(AttentionRecorder(module, tokens), module, call)
         layer_attention = next(iter(recorder_again.attention.values()))[0]
         if isinstance(layer_attention, Unread):
             return False
@@ -175,9 +178,8 @@ def windows_in(
         return dict.fromkeys(cut)
     noise_image = torch.randn(image[:1].shape, generator=torch.Generator().manual_seed(0)).to(image)
     noise = noise_image if isinstance(inputs, Tensor) else (noise_image, *inputs[1:])
-    recorder_on_noise = run_with(
-        AttentionRecorder(network, noise, recorder.heads, recorder.selection, cuts=True), network, noise
-    )
+    recorder_on_noise = AttentionRecorder(network, noise, recorder.heads, recorder.selection, cuts=True)
+    run_with(recorder_on_noise, network, lambda: call_network(network, noise))
     return {name: recorder_on_noise.places[name].windows if name in recorder_on_noise.places else None for name in cut}
 
 

@@ -2,9 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,6 @@ NORMS = {F.layer_norm, torch.layer_norm}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
 Captured = Tensor | Unread
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-class Args(NamedTuple):
-    """Arguments of a call, positional and named."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 @dataclass
@@ -175,8 +168,8 @@ class AttentionRecorder(TorchFunctionMode):
         self.running.append(Running(module, 0, batch, first, (args, kwargs)))
 
 
-def run_with(recorder: AttentionRecorder, network: nn.Module, inputs: Any) -> AttentionRecorder:
-    """The recorder after one run of the network."""
+def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[], Any]) -> AttentionRecorder:
+    """The recorder after one `call` of the network in evaluation mode."""
     handles = []
     for module in network.modules():
         if isinstance(module, torch.jit.ScriptModule):
@@ -190,22 +183,14 @@ def run_with(recorder: AttentionRecorder, network: nn.Module, inputs: Any) -> At
     modes = {module: module.training for module in network.modules()}
     try:
         with recorder, watched_flex(network, recorder.keep), torch.no_grad():
-            call_network(network.eval(), inputs)
+            network.eval()
+            call()
     finally:
         for module, mode in modes.items():
             module.training = mode
         for handle in handles:
             handle.remove()
     return recorder
-
-
-def call_network(network: nn.Module, inputs: Any) -> Any:
-    """`network` called with one tensor, several positional arguments, or named ones."""
-    if isinstance(inputs, Args):
-        return network(*inputs.args, **inputs.kwargs)
-    if isinstance(inputs, Mapping):
-        return network(**inputs)
-    return network(*inputs) if isinstance(inputs, tuple) else network(inputs)
 
 
 def attention_hook(recorder: AttentionRecorder) -> Callable[[nn.Module, Any], None]:

@@ -15,14 +15,13 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Patterns, Selection, as_inputs, check_network, running
+from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import QuadraticSoftmax
 from conv2attn.bounds import convolution_bound, leaked_mass_diagonal, mixing_effect
 from conv2attn.bounds.directed import up
 from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers, encodings_of
-from conv2attn.models.recorder import call_network
 from conv2attn.report import Document, Report, Table, counted
 
 SCHEMA = "conv2attn.softening/1"

@@ -13,11 +13,12 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers import BertConfig, BertModel, SamVisionConfig, SamVisionModel, ViTConfig, ViTModel
 
+from conv2attn.arguments import call_network
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.models.capture import capture
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.models.recorder import SOFTMAXES, call_network
+from conv2attn.models.recorder import SOFTMAXES
 from conv2attn.span import check_span, head_offsets
 from conv2attn.verdicts import Strength, Verdict
 

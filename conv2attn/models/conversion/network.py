@@ -26,7 +26,7 @@ from conv2attn.models.conversion.outcomes import (
     row_of_call,
     unreadable_rows,
 )
-from conv2attn.models.conversion.patch_tokens import on_patches
+from conv2attn.models.conversion.patches import on_patches
 from conv2attn.models.conversion.recording import record
 from conv2attn.models.conversion.redirection import CHILD, redirect_calls
 from conv2attn.models.conversion.replacement import (
@@ -144,7 +144,8 @@ def convert(
     converted_calls = [call for call, all_names in call_names.items() if selection.wants(*all_names)]
     if "" in refused and not converted_calls:
         raise refused[""]
-    redirect_calls(network, converted_calls, settings, [call for call in call_names if call not in converted_calls])
+    if converted_calls:
+        redirect_calls(network, converted_calls, settings, [call for call in call_names if call not in converted_calls])
     for name, caller in (recorder.class_readers if recorder else {}).items():
         rows[name] = with_remark(rows[name], f"{caller} asks for its class, which is no convolution's")
     owners = {call.owner for call in call_names}

@@ -1,14 +1,13 @@
 """One recorded run of a network on an example: the convolutions that it calls as functions."""
 
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.arguments import running
+from conv2attn.arguments import call_network, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import Conv2AttnError, UnsupportedError
 from conv2attn.models.conversion.functional import (
@@ -110,19 +109,11 @@ def record(network: nn.Module, example: Any) -> CallRecorder:
     recorder = CallRecorder(network)
     with running(network, example):
         try:
-            with recorder:
-                run_on(network, example)
+            with recorder, torch.no_grad(), torch.random.fork_rng():
+                call_network(network, example)
         except AttributeError as error:
             if (name := layers.get(id(error.obj))) is None:
                 raise
             reason = f"{name}: the network's own code reads its {error.name}"
             raise UnsupportedError("C2A108", reason, "Leave that layer unconverted with skip.") from error
     return recorder
-
-
-def run_on(network: nn.Module, example: Any) -> Any:
-    """`network` called on `example` (a tensor, positional or named arguments), leaving random numbers as they were."""
-    with torch.no_grad(), torch.random.fork_rng():
-        if isinstance(example, Tensor):
-            return network(example)
-        return network(**example) if isinstance(example, Mapping) else network(*example)

@@ -10,9 +10,8 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from conv2attn.arguments import Selection
+from conv2attn.arguments import Selection, call_network
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.recorder import call_network
 from conv2attn.models.values import OUTPUTS, first_linear, heads_of, projections_of
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from conv2attn.arguments import call_network
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.capture import capture
-from conv2attn.models.recorder import call_network
 from conv2attn.models.starts import kernel
 from conv2attn.models.starts.parts import StartLayer, tokens_in
 from conv2attn.models.starts.start_report import StartedHead, started_heads

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import call_network
 from conv2attn.errors import UnsupportedError
 from conv2attn.models.capture import capture
-from conv2attn.models.recorder import call_network
 from conv2attn.models.starts import kernel
 from conv2attn.models.starts.parts import StartLayer
 from conv2attn.models.starts.position_channels import before_each

@@ -1,25 +1,28 @@
 """A chain of convolutions on patch tokens: space-to-depth, convolutions of tokens, and back (Li et al. 2021)."""
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
-from conv2attn.basis import Offset
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.errors import UnsupportedError, whole_number
 from conv2attn.models.conversion.replacement import current_convolution, hooked, weight_changes
-from conv2attn.theorem import Convolution, DepthToSpace, SpaceToDepth, as_patches
+from conv2attn.theorem import DepthToSpace, SpaceToDepth, as_patches, module_of
+from conv2attn.theorem.modules import PADS
 
 POINTWISE = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Tanh, nn.Sigmoid,
 )  # fmt: skip
-CONVOLUTIONS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-PADS: dict[str, tuple[Any, ...]] = {
-    "zeros": (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
-    "circular": (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d),
+STAGES: dict[str, type[nn.Module]] = {
+    kind.__name__: kind
+    for kind in (*POINTWISE, *PADS["zeros"].values(), *PADS["circular"].values(), SpaceToDepth, DepthToSpace)
 }
+"""The modules without weights that a chain has between its attention layers."""
+ATTENTION = "attention"
 
 
 def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
@@ -37,9 +40,7 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
         UsageError: the patch has other axes, or is not positive (C2A007).
     """
     stages = list(model) if type(model) is nn.Sequential else [model]
-    if altered_module := next(
-        (m for m in (model, *stages) if hooked(m) or weight_changes(m) or "forward" in vars(m)), None
-    ):
+    if altered_module := next((each for each in (model, *stages) if altered(each) or weight_changes(each)), None):
         raise UnsupportedError(
             "C2A106",
             f"{type(altered_module).__name__} does more than its class, so it has no patch tokens",
@@ -58,8 +59,9 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
                 sides = first = (patch_side,) * len(convolution.kernel_size)
             assert sides is not None
             on_tokens, sides = as_patches(convolution, sides)
-            requires_grad = isinstance(stage.weight, torch.Tensor) and stage.weight.requires_grad
-            modules += [part.requires_grad_(requires_grad) for part in modules_of(on_tokens)]
+            requires_grad = isinstance(stage.weight, Tensor) and stage.weight.requires_grad
+            layer = module_of(on_tokens).requires_grad_(requires_grad)
+            modules += [*layer] if isinstance(layer, nn.Sequential) else [layer]
     if first is None or sides is None:
         raise UnsupportedError(
             "C2A101",
@@ -70,29 +72,9 @@ def on_patches(model: nn.Module, patch: int | Sequence[int]) -> nn.Sequential:
     return nn.Sequential(SpaceToDepth(first), *modules, *inverse).train(model.training)
 
 
-def modules_of(convolution: Convolution) -> Iterator[nn.Module]:
-    """A convolution of stride and dilation 1 as a layer of torch, behind one that pads where the sides differ."""
-    axes, padding = len(convolution.kernel_size) - 1, convolution.padding
-    amounts: Offset = padding.before
-    mode = "zeros" if padding.is_identity else padding.mode
-    if padding.before != padding.after:
-        ends = [n for pair in zip(reversed(padding.before), reversed(padding.after), strict=True) for n in pair]
-        yield PADS[mode][axes](tuple(ends))
-        amounts, mode = (0,) * len(amounts), "zeros"
-    layer = CONVOLUTIONS[axes](
-        convolution.d_in,
-        convolution.d_out,
-        convolution.kernel_size,
-        padding=amounts,
-        padding_mode=mode,
-        groups=convolution.groups,
-        bias=convolution.bias is not None,
-        device="meta",
-    )
-    layer.weight = nn.Parameter(convolution.weight.detach())
-    if convolution.bias is not None:
-        layer.bias = nn.Parameter(convolution.bias.detach())
-    yield layer
+def altered(module: nn.Module) -> bool:
+    """Whether `module` does more than its class does."""
+    return hooked(module) or "forward" in vars(module)
 
 
 def on_tokens_of(original: nn.Module, network: nn.Module) -> nn.Module:
@@ -104,3 +86,54 @@ def on_tokens_of(original: nn.Module, network: nn.Module) -> nn.Module:
         return on_patches(original, first.patch)
     except UnsupportedError:
         return original
+
+
+@final
+@dataclass(frozen=True)
+class ChainPlan:
+    """A `Sequential` of attention layers and of modules without weights, each by the name and arguments of its class.
+
+    Its attention layers are described elsewhere: here they are named `attention`, and built as identities.
+    """
+
+    stages: tuple[tuple[str, dict[str, Any]], ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the architecture."""
+        return "chain"
+
+
+def chain_of(network: nn.Module) -> ChainPlan | None:
+    """The plan of `network`, or None where it is more than a chain."""
+    numbered = list(network._modules) == [str(place) for place in range(len(network._modules))]
+    tensors = (*network._parameters, *network._buffers)
+    if type(network) is not nn.Sequential or not numbered or tensors or any(map(altered, network.modules())):
+        return None
+    stages: list[tuple[str, dict[str, Any]]] = []
+    for stage in network:
+        if isinstance(stage, MultiHeadSelfAttention):
+            stages.append((ATTENTION, {}))
+        elif STAGES.get(type(stage).__name__) is type(stage):
+            names = () if type(stage) is nn.Identity else inspect.signature(type(stage)).parameters
+            stages.append((type(stage).__name__, {name: getattr(stage, name) for name in names}))
+        else:
+            return None
+    return ChainPlan(tuple(stages))
+
+
+def build_chain(plan: ChainPlan) -> nn.Sequential:
+    """The chain, with identities for its attention layers.
+
+    Raises:
+        KeyError: a stage is of no class that a chain has.
+        TypeError, ValueError: its arguments do not fit the class.
+    """
+    modules = []
+    for name, arguments in plan.stages:
+        if name != ATTENTION:
+            for number in arguments.get("patch", ()):
+                if type(number) is not int or number < 1:
+                    raise ValueError(f"{name} has a patch of {number!r}")
+        modules.append(nn.Identity() if name == ATTENTION else STAGES[name](**arguments))
+    return nn.Sequential(*modules)
