@@ -92,13 +92,14 @@ def test_a_chain_stays_on_tokens():
     network = chain()
     converted = conv2attn.convert(network, patch=4)
     assert [type(stage).__name__ for stage in converted] == [
-        *("SpaceToDepth", "ZeroPad2d", "MultiHeadSelfAttention", "ReLU"),
+        *("SpaceToDepth", "ConstantPad2d", "MultiHeadSelfAttention", "ReLU"),
         *["MultiHeadSelfAttention"] * 2,
     ]
     image = whole(1, 2, 16, 8)
     assert torch.equal(converted(image), network(image))
 
 
+@pytest.mark.filterwarnings("ignore:Using padding")
 def test_patch_tokens_are_proved_for_every_size():
     for network, patch in ((chain(), 4), (nn.Conv1d(1, 2, 2, padding="same"), 3)):
         converted = conv2attn.convert(network, patch=patch)
