@@ -1,5 +1,6 @@
 """Options, profiles and the names of what could not be run, for all tests."""
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 # One thread a test process: `pytest -n` already fills the cores. torch reads this when it is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Libraries and test modules stay to the end: the collector waits until they are imported, then leaves them alone.
+gc.disable()
 # Commands show their reports as wide as they are; tests/report and tests/golden are on narrow terminals.
 os.environ["COLUMNS"] = "240"
 
@@ -58,6 +61,11 @@ def pytest_collection_modifyitems(config, items):
     items[:] = sorted(
         (item for item in items if not needs[item] & absent), key=lambda item: item.get_closest_marker("slow") is None
     )
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from report.cases import report_of
 from torch import nn
 
-from conv2attn.experiments.tables import MODELS, reproduce_tables
+from conv2attn.experiments.tables import MODELS
 from conv2attn.experiments.tables.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.verdicts import Verdict
@@ -37,7 +38,7 @@ def test_parameters_are_the_exact_counts_of_the_architecture(name):
 
 @pytest.fixture(scope="module")
 def tables():
-    return reproduce_tables()
+    return report_of("tables")
 
 
 def test_every_number_that_the_paper_prints_is_found_again(tables):
