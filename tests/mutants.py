@@ -162,7 +162,7 @@ MUTANTS = {
         f"{SHOWN}[reflect replaced by replicate]",
     ),
     "stride not compared": Mutant(
-        "basis/form.py",
+        "basis/basis.py",
         "return Form(sites.stride,",
         "return Form((1,) * len(sites.stride),",
         f"{SHOWN}[stride that shows at some sizes only]",

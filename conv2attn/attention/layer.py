@@ -12,12 +12,11 @@ from torch import Tensor, fx, nn
 
 from conv2attn.attention.encoding import Encoding
 from conv2attn.attention.engines import ENGINES, EngineName, choose_engine, dense, explain_engines, recipe_for
-from conv2attn.attention.output_size import padding_for
 from conv2attn.attention.probes import backend_flags
-from conv2attn.attention.recipe import Known, Question, Recipe, look, readable, refuse_unread
-from conv2attn.attention.tracing import as_node, refuse_script, unstacked
+from conv2attn.attention.recipe import Known, Question, Recipe, look
+from conv2attn.attention.tracing import as_node, readable, refuse_script, refuse_unread, unstacked
 from conv2attn.basis import Basis, ContentSoftmax, Operator, Padding, Sides, Sites, Weights, as_basis, taps_of
-from conv2attn.errors import HeadSizeError, UsageError
+from conv2attn.errors import GeometryError, HeadSizeError, UsageError
 
 MEMORY_LIMIT = 512 * 2**20
 MATCH = "Pass image.to(next(layer.parameters()))."
@@ -432,6 +431,27 @@ def autocast_dtype(image: Tensor) -> torch.dtype | None:
     if device == "meta" or image.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
+
+
+def padding_for(padding: Padding, sites: Sites, sides: Sides, output_size: Sequence[int], name: str) -> Padding:
+    """The padding with which a transposed convolution's attention gives `output_size`; one stride leaves the choice."""
+    if len(output_size) not in (len(sides), len(sides) + 2):
+        raise GeometryError(
+            "C2A121",
+            f"{name}: output_size {tuple(output_size)} does not have {len(sides)} sides",
+            "Pass one number for each side.",
+        )
+    offered = [b - a for b, a in zip(padding.before, padding.after, strict=True)]
+    smallest = sites.count(padding.extended(offered).sides(sides))
+    extra = [want - least for want, least in zip(output_size[-len(sides) :], smallest, strict=True)]
+    if not all(0 <= e < s for e, s in zip(extra, padding.spacing, strict=True)):
+        largest = tuple(n + s - 1 for n, s in zip(smallest, padding.spacing, strict=True))
+        raise GeometryError(
+            "C2A121",
+            f"{name}: output_size {tuple(output_size)} is not between {smallest} and {largest}",
+            "Pass an output_size within these sizes.",
+        )
+    return padding.extended([o + e for o, e in zip(offered, extra, strict=True)])
 
 
 def plain_copy(tensor: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from conv2attn.attention.hardness import first_stray, targets, within_margins
 from conv2attn.attention.lattice import Lattice, lattice, taps_of_heads
 from conv2attn.attention.probes import backend_flags, indirect_convolution
 from conv2attn.basis import AttentionGrid, Basis, Numbers, Offset, Operator, Padding, Sites
-from conv2attn.errors import EngineError
 
 UNREAD = "its centres and sharpness are trained where they cannot be read without waiting"
 DEPENDS_ON_CONTENT = "its attention depends on the content"
@@ -176,17 +175,3 @@ class Question:
 def score_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of scores and softmax for images of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def readable(image: Tensor) -> bool:
-    """Whether values on the device of `image` can be read now: without a wait, and without fixing them in a graph."""
-    return image.is_cpu and not torch.compiler.is_compiling()
-
-
-def refuse_unread(name: str) -> EngineError:
-    """The error of a layer that is traced before its values were ever read."""
-    return EngineError(
-        "C2A203",
-        f"{name}: its centres and sharpness were not read before tracing, and a graph cannot read them",
-        "Call the layer once on an image of this dtype and device before you compile or export it.",
-    )

@@ -51,3 +51,17 @@ def first(value: Any, name: str) -> Any:
             raise EngineError("C2A203", found, "Run these networks one by one, or convert with trainable=False.")
         value = stack[0]
     return value
+
+
+def readable(image: Tensor) -> bool:
+    """Whether values on the device of `image` can be read now: without a wait, and without fixing them in a graph."""
+    return image.is_cpu and not torch.compiler.is_compiling()
+
+
+def refuse_unread(name: str) -> EngineError:
+    """The error of a layer that is traced before its values were ever read."""
+    return EngineError(
+        "C2A203",
+        f"{name}: its centres and sharpness were not read before tracing, and a graph cannot read them",
+        "Call the layer once on an image of this dtype and device before you compile or export it.",
+    )

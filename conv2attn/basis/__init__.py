@@ -1,10 +1,8 @@
 """Grids, families of token-mixing operators, and `Basis`: `y = sum_k P_k x M_k^T + b`, the description of a layer."""
 
-from conv2attn.basis.basis import Basis, as_affine_map, as_basis, basis_of
-from conv2attn.basis.composition import compose, merged
+from conv2attn.basis.basis import Basis, Form, as_affine_map, as_basis, basis_of
+from conv2attn.basis.composition import compose, compose_filters, merged
 from conv2attn.basis.evaluation import cheapest_order, evaluate, order_costs
-from conv2attn.basis.filters import compose_filters
-from conv2attn.basis.form import Form
 from conv2attn.basis.graphs import Graph, adjacency, chebyshev, disjoint, gcn, pattern_of, random_walks, relations
 from conv2attn.basis.grid import AttentionGrid, Offset, Sides, Sites
 from conv2attn.basis.numbers import Numbers

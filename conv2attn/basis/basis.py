@@ -10,13 +10,37 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from conv2attn.basis.form import Form
 from conv2attn.basis.grid import Offset, Sides, Sites
 from conv2attn.basis.operator import Operator
 from conv2attn.basis.operators import Composition, as_matrix, offsets, output_sides
 from conv2attn.basis.padding import Padding
 from conv2attn.basis.weights import Weights
 from conv2attn.errors import UnsupportedError
+
+
+@final
+@dataclass(frozen=True)
+class Form:
+    """Output o of a term copies pixel `start + o * stride` of the image, in units of 1 / spacing, at every size.
+
+    There are `floor((spacing * (side - 1) + room) / stride) + 1` outputs along an axis. Equal forms, and equal sums of
+    weights at equal starts, are equal maps at every size, except for what the padding puts beyond the pixels.
+    """
+
+    stride: Offset
+    room: Offset
+    spacing: Offset
+
+    @staticmethod
+    def of(padding: Padding, sites: Sites) -> "Form":
+        """The form of queries at `sites` of an image under `padding`."""
+        gained = [b + a for b, a in zip(padding.before, padding.after, strict=True)]
+        spent = [b + a for b, a in zip(sites.before, sites.after, strict=True)]
+        return Form(sites.stride, tuple(g - s for g, s in zip(gained, spent, strict=True)), padding.spacing)
+
+    def reaches_out(self, start: Offset) -> bool:
+        """Whether a term that starts here copies, at some size and for some output, what is beyond the pixels."""
+        return any(s < 0 or s + room > 0 for s, room in zip(start, self.room, strict=True))
 
 
 @final
