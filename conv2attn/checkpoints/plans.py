@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from conv2attn.checkpoints.architectures import Architecture, architecture, conf
 from conv2attn.checkpoints.contents import Contents
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
-from conv2attn.models.conversion.outcomes import Conversion, ConversionRow, remember
+from conv2attn.models.conversion.outcomes import Conversion, remember
 from conv2attn.models.conversion.patches import ChainPlan, build_chain
 from conv2attn.models.conversion.redirection import AttendingCalls, redirect_owners
 from conv2attn.models.conversion.replacement import Settings, become, evaluated_weight
@@ -26,7 +27,7 @@ from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet
 from conv2attn.theorem import STOCK
 
 FORMAT = "conv2attn.network/3"
-MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+MISFITS = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, msgspec.ValidationError)
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "resnet": (ResNetPlan, build_resnet),
     "classifier": (ClassifierPlan, AttentionClassifier),
@@ -87,9 +88,16 @@ class Foreign:
 @final
 @dataclass(frozen=True)
 class SavedPlan:
-    """The plan of a stored network: the architecture, its attention layers, and the record of the conversion."""
+    """The plan of a stored network: the architecture, its attention layers, and the record of the conversion.
 
-    architecture: ResNetPlan | ClassifierPlan | ChainPlan | Foreign | None
+    Args:
+        architecture: a plan of `ARCHITECTURES`, a `Foreign`, or None for a single layer.
+        tied: groups of names of one parameter.
+        frozen: names of the parameters that do not train.
+        calls: the attention of functional convolutions, by the name of the module that calls them.
+    """
+
+    architecture: Any
     layers: dict[str, dict[str, Any]]
     conversion: Conversion | None
     refuted: bool
@@ -147,25 +155,15 @@ def metadata_of(contents: Contents) -> Mapping[str, Any]:
 
 def plan_of(content: Mapping[Any, Any], tensors: int) -> SavedPlan:
     """The plan in a dict; one of more blocks than tensors is refused before anything is built."""
-    architecture_plan: Any = None
-    if content["architecture"] is not None:
-        kind, sizes = content["architecture"]
-        lists = {key: tuple(item) for key, item in sizes.items() if isinstance(item, list)}
-        blocks = sum(lists["depths"]) if "depths" in lists else sizes.get("layers", 0)
-        if blocks > tensors:
-            raise ValueError(f"{blocks} blocks of {tensors} tensors")
-        architecture_plan = Foreign(**sizes) if kind == "foreign" else ARCHITECTURES[kind][0](**{**sizes, **lists})
-    conversion_record = content["conversion"]
-    conversion = conversion_record and Conversion(
-        tuple(ConversionRow(**row) for row in conversion_record["rows"]), conversion_record["functional_calls"]
-    )
-    source = content["source"]
-    if source is not None:
-        fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in source.items()}
-        source = Provenance(**fields)
-    tied, frozen = tuple(tuple(map(str, names)) for names in content["tied"]), tuple(content["frozen"])
-    layers, calls = dict(content["layers"]), dict(content["calls"])
-    return SavedPlan(architecture_plan, layers, conversion, bool(content["refuted"]), tied, frozen, source, calls)
+    plan = msgspec.convert({**content, "architecture": None}, SavedPlan)
+    if content["architecture"] is None:
+        return plan
+    kind, entries = content["architecture"]
+    architecture_plan: Any = msgspec.convert(entries, Foreign if kind == "foreign" else ARCHITECTURES[kind][0])
+    blocks = sum(getattr(architecture_plan, "depths", (getattr(architecture_plan, "layers", 0),)))
+    if blocks > tensors:
+        raise ValueError(f"{blocks} blocks of {tensors} tensors")
+    return replace(plan, architecture=architecture_plan)
 
 
 def rebuild(
@@ -253,24 +251,19 @@ def weight_fits(convolution: nn.Module, weight: Tensor | None, transposed: bool)
 def calls_plan(attending: AttendingCalls) -> dict[str, Any]:
     """The attention of functional convolutions as plain data."""
     layers = [to_plan(layer) for layer in attention_layers(attending).values()]
-    settings = attending.settings.arguments()
-    return {
-        "settings": settings,
-        "untouched": attending.untouched,
-        "geometries": attending.geometries,
-        "layers": layers,
-    }
+    parts = {"untouched": attending.untouched, "geometries": attending.geometries}
+    return {"settings": attending.settings.arguments(), **parts, "layers": layers}
 
 
-def calls_of_plan(told: Mapping[str, Any]) -> AttendingCalls:
+def calls_of_plan(calls: Mapping[str, Any]) -> AttendingCalls:
     """The attention that `calls_plan` described; each call brings its weights.
 
     Raises:
         KeyError, TypeError, UsageError: it is no such data.
     """
-    attending = AttendingCalls(Settings(**told["settings"]), told["untouched"])
-    attending.geometries = [as_tuples(geometry) for geometry in told["geometries"]]
-    for plan in told["layers"]:
+    attending = AttendingCalls(Settings(**calls["settings"]), calls["untouched"])
+    attending.geometries = [as_tuples(geometry) for geometry in calls["geometries"]]
+    for plan in calls["layers"]:
         layer = from_plan({**plan, "value": True, "output": True, "kernel_size": None})
         layer.value = layer.output = None
         attending.layers.append(layer)
@@ -307,14 +300,6 @@ def with_tensors(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tens
 def plan_as_data(plan: SavedPlan) -> dict[str, Any]:
     """The plan as plain data, which `recognise_plan` reads."""
     kind = next((kind for kind, (plans, _) in ARCHITECTURES.items() if isinstance(plan.architecture, plans)), "foreign")
-    return {
-        "conv2attn": FORMAT,
-        "architecture": None if plan.architecture is None else [kind, asdict(plan.architecture)],
-        "layers": plan.layers,
-        "conversion": asdict(plan.conversion) if plan.conversion else None,
-        "refuted": plan.refuted,
-        "frozen": list(plan.frozen),
-        "tied": [list(names) for names in plan.tied],
-        "source": asdict(plan.source) if plan.source else None,
-        "calls": plan.calls,
-    }
+    architecture_data = None if plan.architecture is None else [kind, plan.architecture]
+    data = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return {"conv2attn": FORMAT, **msgspec.to_builtins({**data, "architecture": architecture_data})}

@@ -158,8 +158,18 @@ def rebuilding_architecture(plan: SavedPlan, network: nn.Module, state: Mapping[
     options = [recorded] if recorded.built_by_library else []
     if not recorded.name:
         options += [Foreign(recorded.kind, each.name, each.arguments) for each in models_of_class(type(network), state)]
+        options += configured(network, recorded.kind)
     rebuilding = (way for way in options if not rebuilt_difference(network, replace(plan, architecture=way), state))
     return next(rebuilding, Foreign(recorded.kind) if recorded.built_by_library else recorded)
+
+
+def configured(network: Any, kind: str) -> list[Foreign]:
+    """How transformers builds a network of one of its classes: from its configuration."""
+    if not kind.startswith("transformers.") or not hasattr(network, "config"):
+        return []
+    config = json.loads(network.config.to_json_string(use_diff=False))
+    entries = {**config, "architectures": [type(network).__name__]}
+    return [Foreign(kind, f"transformers:{network.config.model_type}", {}, entries)]
 
 
 def architecture_of(network: nn.Module) -> Any:

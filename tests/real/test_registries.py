@@ -187,15 +187,22 @@ def test_versions_of_modules_are_those_of_the_file(wrapped):
         assert torch.equal(load(path, "torchvision:mnasnet0_5")(image), model(image))
 
 
+def resnet_of_transformers():
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig(**sizes))
+
+
 @pytest.mark.parametrize(
     "build",
-    [torchvision.models.resnet18, partial(timm.create_model, "convnext_atto", num_classes=7)],
-    ids=["tv", "timm"],
+    [torchvision.models.resnet18, partial(timm.create_model, "convnext_atto", num_classes=7), resnet_of_transformers],
+    ids=["tv", "timm", "transformers"],
 )
 def test_a_converted_network_of_a_library_needs_no_model_to_be_loaded(build):
     network, image = conv2attn.convert(build().eval()), torch.randn(1, 3, 64, 64)
     save(network, "net.pt")
-    assert torch.equal(load("net.pt")(image), network(image))
+    for path in ("net.pt", "net.safetensors"):
+        save(network, path, force=True)
+        assert torch.equal(load(path)(image)[0], network(image)[0])
     network.changed = 3
     save(network, "changed.pt")
     with pytest.raises(CheckpointError, match="C2A304 the converted network is a t"):
