@@ -184,7 +184,7 @@ def configured_architecture(name: str, config: dict[str, Any], folder: Path | No
     """The model of a configuration of transformers: of the class that it names, else the base model."""
     transformers = architecture_library("transformers", name)
     kind = config.get("model_type")
-    if kind not in transformers.CONFIG_MAPPING:
+    if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         names = list(transformers.CONFIG_MAPPING)
         near = get_close_matches(str(kind), names, n=3, cutoff=0.5)
         reason = f"{name}: model_type {kind!r} is none of the {len(names)} that transformers knows"

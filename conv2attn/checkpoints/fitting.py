@@ -67,7 +67,8 @@ def misfit_of(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Ten
 def fill_network(network: nn.Module, state: State, path: str, name: str) -> tuple[str, ...]:
     """Copies the tensors into the network, each in the dtype of the file; returns the assumptions.
 
-    Tied parameters stay tied. Buffers that the file does not have take the dtype of the weights, if they have one.
+    Tied parameters stay tied. Buffers that the file does not have take the dtype of the weights, if they have one;
+    counters of batches keep that of the network.
     Versions of modules that the file does not have are those of the network.
 
     Raises:
@@ -80,6 +81,7 @@ def fill_network(network: nn.Module, state: State, path: str, name: str) -> tupl
         remedy = "Pass the --arch, and the --arch-args, that these weights are of; inspect lists the keys."
         raise CheckpointError("C2A304", f"{path} does not fit {name}: {difference.to_text()}", remedy)
     own_state = network.state_dict(keep_vars=True)
+    tensors = {key: each.to(own_state[key].dtype) if key.endswith(COUNTER) else each for key, each in tensors.items()}
     for key, tensor in tensors.items():
         if own_state[key].is_floating_point() != tensor.is_floating_point() or tensor.is_complex():
             raise CheckpointError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.checkpoints import kinds, plans
-from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture
+from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
 from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
 from conv2attn.checkpoints.fitting import (
     Misfit,
@@ -105,7 +105,11 @@ def folder_architecture(contents: Contents) -> Architecture:
     """The architecture that a folder's config.json names, for transformers or timm."""
     config = dict(contents.config or {})
     if "model_type" not in config and isinstance(config.get("architecture"), str):
-        return architecture(f"timm:{config['architecture']}", config.get("model_args"))
+        arguments = config.get("model_args") or {}
+        if not isinstance(arguments, Mapping):
+            reason = f"{contents.path}/config.json has model_args that are a {type(arguments).__name__}, not an object"
+            raise CheckpointError("C2A303", reason, "Download the whole folder again.")
+        return architecture(f"timm:{config['architecture']}", arguments)
     return configured_architecture(f"transformers:{contents.path}", config, contents.path)
 
 
@@ -191,7 +195,12 @@ def fitted_network(base: Architecture, state: State, contents: Contents) -> nn.M
         assumed, reading = (*assumed, *assumptions), state
     else:
         assumed = (*assumed, *fill_network(network, reading, str(contents.path), base.name))
-    source = {"arguments": base.arguments, "config": base.config, **base.describe(network)}
+    try:
+        description = base.describe(network)
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+        reason = f"{contents.path}: its configuration does not say what images are ({first_line(error)})"
+        raise CheckpointError("C2A303", reason, "Download the whole folder again.") from error
+    source = {"arguments": base.arguments, "config": base.config, **description}
     return with_provenance(network, contents_provenance(contents, base.name, (*reading.assumed, *assumed), **source))
 
 

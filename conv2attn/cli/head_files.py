@@ -50,9 +50,9 @@ def inputs_for(network: nn.Module, inputs: str, size: str | None, reading: Readi
         CheckpointError: the images cannot be read, or have numbers that are not finite (C2A303).
     """
     if inputs.endswith(".npy"):
-        held = np.load(inputs, allow_pickle=False, mmap_mode="r")
-        if held.dtype.kind in "iu" and held.dtype != np.uint8 and held.ndim == 2:
-            ids = torch.from_numpy(np.array(held, dtype=np.int64))
+        array = next(iter(arrays_in(Path(inputs)).values()), None)
+        if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype != np.uint8 and array.ndim == 2:
+            ids = torch.from_numpy(np.array(array, dtype=np.int64))
             return ids, f"{len(ids)} sequences of {ids.shape[1]} ids"
     images, told = reading.images(inputs, network, numbers(size, "--input-size", "3x224x224") if size else None)
     if not bool(images.isfinite().all()):

@@ -3,6 +3,7 @@
 import json
 from collections import OrderedDict
 from functools import cache, partial
+from pathlib import Path
 
 import onnxruntime
 import pytest
@@ -70,6 +71,26 @@ def test_models_that_share_keys_and_shapes_are_listed_unless_the_name_of_the_fil
 def test_near_names_are_offered(arch, near):
     with pytest.raises(UsageError, match=f"Did you mean .*{near}"):
         load("net.pt", arch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "preprocessor", "code"),
+    [
+        ({"model_type": ["vit"]}, {}, "C2A304"),
+        ({"architectures": 5}, {}, "C2A009"),
+        ({"model_type": None, "architecture": "resnet18", "model_args": "x"}, {}, "C2A303"),
+        ({}, {"image_mean": 5}, "C2A303"),
+        ({}, {"crop_size": {"height": 32}, "size": {"shortest_edge": 0}}, "C2A303"),
+    ],
+)
+def test_a_folder_whose_configuration_lies_is_refused_in_a_sentence(changes, preprocessor, code):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32)).save_pretrained("folder")
+    config = {**json.loads(Path("folder/config.json").read_text()), **changes}
+    Path("folder/config.json").write_text(json.dumps({k: value for k, value in config.items() if value is not None}))
+    Path("folder/preprocessor_config.json").write_text(json.dumps(preprocessor))
+    with pytest.raises((CheckpointError, UsageError), match=code):
+        load("folder")
 
 
 def test_a_folder_of_transformers_is_read():
@@ -149,7 +170,7 @@ def test_the_name_of_a_file_is_tried_before_all_models_and_that_is_said():
     model = timm.create_model("test_convnext")
     torch.save({f"module.{key}": each for key, each in model.state_dict().items()}, "test_convnext-best.pt")
     told = provenance_of(load("test_convnext-best.pt")).to_text()
-    assert "architecture timm:test_convnext by the file's name (no other model was tried)" in told
+    assert "architecture timm:test_convnext, by the file's name (no other model was tried)" in told
     with pytest.raises(CheckpointError, match=r"C2A304 .*is none of"):
         load("test_convnext-best.pt", "test_convnext2")
 

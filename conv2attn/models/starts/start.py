@@ -23,11 +23,20 @@ from conv2attn.models.starts.parts import (
     table_of,
     trace_run,
 )
-from conv2attn.models.starts.position_channels import SHARE, odds_of, silence, start_channels, write_positions
-from conv2attn.models.starts.start_on_table import start_on_table
+from conv2attn.models.starts.start_heads import (
+    SHARE,
+    check_convolution,
+    odds_of,
+    sides_of_table,
+    silence,
+    start_channels,
+    start_on_table,
+    start_tables,
+    tables_of,
+    take_values,
+    write_positions,
+)
 from conv2attn.models.starts.start_report import Start
-from conv2attn.models.starts.start_tables import sides_of_table, start_tables, tables_of
-from conv2attn.models.starts.start_values import check_convolution, take_values
 from conv2attn.models.tokens import MOST_LEADING
 
 HARDEST = 128.0

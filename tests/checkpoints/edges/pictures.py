@@ -142,6 +142,16 @@ def test_what_is_no_batch_of_pictures_is_refused(make, code):
         read_images(make())
 
 
+@pytest.mark.parametrize("content", [b"hello", b"\x93NUMPY\x01\x00", b""])
+def test_a_command_refuses_inputs_that_are_no_array(content):
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)), "net.pt")
+    Path("inputs.npy").write_bytes(content)
+    for command in ("heads", "check-span"):
+        result = CliRunner().invoke(main, [command, "net.pt", "--inputs", "inputs.npy"])
+        assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (2, "", 1), result.output
+        assert "inputs.npy" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

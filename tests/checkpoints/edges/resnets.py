@@ -37,6 +37,13 @@ def test_a_resnet_is_loaded_as_it_was_saved(tmp_path, dtype):
         assert torch.equal(tensor, state[key])
 
 
+def test_a_file_whose_counters_were_halved_with_its_weights_is_loaded(tmp_path):
+    state = {key: tensor.half() for key, tensor in resnet_state().items()}
+    network = load(saved(tmp_path / "file.pt", state))
+    assert network.fc.weight.dtype == torch.float16
+    assert network.bn1.num_batches_tracked.dtype == torch.int64
+
+
 def test_a_file_without_batch_counters_is_loaded(tmp_path):
     state = {key: tensor for key, tensor in resnet_state().items() if "num_batches" not in key}
     network = load(saved(tmp_path / "file.pt", state))
