@@ -1,8 +1,7 @@
 """A bound carried beside each value of a walk: how large its numbers are, and how far two networks are apart there.
 
 The graphs of both are equal, so that an error passes through each operator by a rule of its own, and each side rounds.
-For all inputs in a range this bounds the difference of the networks; on deep networks it says nothing. At given inputs,
-where sizes are those of the values, it encloses the rounding of the walk: the second network is then exact arithmetic.
+For all inputs in a range this bounds the difference of the networks; on deep networks it says nothing.
 """
 
 import math
@@ -19,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from conv2attn.attention.arithmetic import arithmetics, thread_flushes
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.bounds import format_of, gamma, worst
-from conv2attn.equivalence.graph import Graph, module_of, number_of
+from conv2attn.equivalence.graph import Graph, arguments_of, module_of, name_of, number_of, schema_of, written_by
 from conv2attn.equivalence.opaque import LAYER, Layer
 from conv2attn.equivalence.walk import Compute, Walk
 from conv2attn.errors import UsageError
@@ -144,17 +143,17 @@ class BoundWalk(Walk):
 
     Args:
         rule: how a layer carries a bound on, asked after it was computed; None where nothing is known.
-        reach: of the images; without one, sizes are those of the values.
+        reach: of the images.
     Attributes:
         bound: the largest error of all outputs; `stopped` says where the bounds end, and is empty where they do not.
     """
 
-    def __init__(self, graph: Graph, compute: Compute, rule: RuleOf, reach: float | None):
+    def __init__(self, graph: Graph, compute: Compute, rule: RuleOf, reach: float):
         super().__init__(graph, compute)
         self.rule, self.reach, self.bound, self.stopped = rule, reach, 0.0, ""
         self.bounds: dict[fx.Node, Any] = {}
         self.batch: Any = None
-        if reach is not None and not math.isfinite(reach):
+        if not math.isfinite(reach):
             self.stopped = "inputs that are not finite"
         if thread_flushes():
             self.stopped = "numbers that are flushed to zero"
@@ -188,9 +187,8 @@ class BoundWalk(Walk):
         if n.op == "placeholder":
             side = n.meta["val"].shape[0] if n.name == self.source.image else None
             self.batch = side.node.expr if isinstance(side, torch.SymInt) else self.batch
-            return Carried(self.reach or 0.0) if side is not None else NotImplemented
+            return Carried(self.reach) if side is not None else NotImplemented
         name, computed = name_of(n.target), [each for each in n.all_input_nodes if each in self.bounds]
-        schema: Any = getattr(n.target, "_schema", None)
         if n.target is getitem and computed:
             return self.bounds[computed[0]][n.args[1]]
         if not computed and torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
@@ -202,14 +200,11 @@ class BoundWalk(Walk):
         if any(self.bounds[each] is None for each in computed):
             raise Stop(f"{name} of numbers without a bound")
         if name not in RULES:
-            raise Stop("a graph inside the graph" if schema is None else name)
-        args, kwargs = fx.map_arg((n.args, n.kwargs), self.given)
-        arguments = {each.name: each.default_value for each in schema.arguments}
-        arguments |= dict(zip(arguments, args, strict=False)) | kwargs
+            raise Stop("a graph inside the graph" if schema_of(n) is None else name)
+        arguments = arguments_of(n, self.given)
         found = RULES[name](Step(name, arguments, value, self.batch))
-        for each in schema.arguments:
-            if each.alias_info is not None and each.alias_info.is_write:
-                self.change(arguments[each.name], found)
+        for each in written_by(n):
+            self.change(arguments[each], found)
         return found
 
     def through_layer(self, n: fx.Node) -> Carried:
@@ -233,8 +228,6 @@ class BoundWalk(Walk):
             return [self.checked(*pair) for pair in zip(value, bounds, strict=True)]
         if bounds is None or not isinstance(value, Tensor):
             return bounds
-        if self.reach is None:
-            bounds = Carried(value.detach().double().abs().max().item() if value.numel() else 0.0, bounds.error)
         if not math.isfinite(bounds.reach):
             raise Stop("an infinite bound")
         if value.dtype in FORMATS and bounds.reach > format_of(FORMATS[value.dtype]).largest:
@@ -268,14 +261,6 @@ class BoundWalk(Walk):
 def shares(tensor: Tensor, place: int) -> bool:
     """Whether a tensor is stored at this place."""
     return bool(tensor.numel()) and tensor.untyped_storage().data_ptr() == place
-
-
-def name_of(function: Any) -> str:
-    """The name of an operator of torch without its overload; with its namespace if it is somebody else's."""
-    schema = getattr(function, "_schema", None)
-    return (
-        str(schema.name).removeprefix("aten::") if schema is not None else str(getattr(function, "__name__", function))
-    )
 
 
 # The operators of convolutional networks. At others a bound stops.

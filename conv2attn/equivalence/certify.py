@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from conv2attn.arguments import is_size
+from conv2attn.arguments import check_network, first_weight, is_size
 from conv2attn.attention.arithmetic import CHOSEN, arithmetics
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.attention.probes import float32_precisions, indirect_convolution
@@ -78,21 +78,19 @@ def certify(
         if images is not None or input_size is not None:
             raise UsageError("C2A004", "example_input stands beside images or input_size", "Pass one of them.")
         images, input_size = (None, example_input) if is_size(example_input) else (example_input, None)
-    numbers = {"tolerance": tolerance, "input_range": input_range, "input_size": input_size, "seed": seed}
     with LOCK, uncompiled():
-        check_arguments(original, network, images=images, labels=labels, **numbers)
+        check_arguments(original, network, images, labels, tolerance, input_range, seed)
         input_range = real_number(input_range, "input_range")
         if images is None:
             images, described = random_images(original, input_size, input_range, seed)
         described = described or f"{len(images)} given images"
         if torch.is_autocast_enabled(images.device.type):
-            raise UsageError(
-                "C2A004", "autocast is on, under which layers compute in another dtype", "Cast the networks."
-            )
+            found = "autocast is on, under which layers compute in another dtype"
+            raise UsageError("C2A004", found, "Cast the networks.")
         read = "; ".join(dict.fromkeys(filter(None, map(assumed_of, (original, network)))))
         known = {**machine(original, images), **dict(circumstances), **({"read as": read} if read else {})}
-        if (found := compiled(original, network)) is not None:
-            return Certificate((), (found,), None, ASSUMPTIONS, circumstances=known)
+        if (unread := compiled(original, network)) is not None:
+            return Certificate((), (unread,), None, ASSUMPTIONS, circumstances=known)
         with undisturbed(original), undisturbed(network):
             on_tokens = on_tokens_of(original, network)
             if on_tokens is not original:
@@ -145,112 +143,80 @@ WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 SEEDS = range(-(1 << 63), 1 << 64)  # what a generator of torch takes
 
 
-def check_arguments(original: Any, network: Any, *, images: Any, labels: Any, **numbers: Any) -> None:
-    """Refuses what is no network, no number, no images or no classes of them.
+def check_arguments(
+    original: Any, network: Any, images: Any, labels: Any, tolerance: Any, input_range: Any, seed: Any
+) -> None:
+    """Refuses what is no network with numbers, no number of at least 0, no images or no classes of them.
 
-    Args:
-        original, network: modules.
-        images: None, or a dense tensor of floating-point numbers, the batch first.
-        labels: None, or one whole number for each image.
-        numbers: `tolerance`, `input_range`, `input_size` and `seed` as they were given.
     Raises:
-        UsageError: one of them is of another kind (C2A006).
+        UsageError: one of them is of another kind (C2A001, C2A006, C2A007).
     """
     for which, given in (("original", original), ("network", network)):
-        if not isinstance(given, nn.Module):
-            raise UsageError("C2A006", f"{which} is {a_kind(given)}, not an nn.Module", "Pass two networks or layers.")
+        check_network(given, which)
         if any(tensor.is_meta for tensor in (*given.parameters(), *given.buffers())):
             raise UsageError("C2A006", f"{which} is on the meta device, without numbers", "Load its numbers first.")
-    check_numbers(**numbers)
-    if images is not None:
-        check_images(images)
-    if labels is not None:
-        check_labels(labels, 1 if images is None else len(images))
-
-
-def check_numbers(tolerance: Any, input_range: Any, input_size: Any, seed: Any) -> None:
-    """Refuses a tolerance or a range that is no number, sides that are no sequence, and a seed that is not whole."""
-    if tolerance is not None and not (is_number(tolerance) and 0 <= tolerance < math.inf):
-        raise UsageError(
-            "C2A001",
-            f"tolerance={tolerance!r} is not a finite number of at least 0",
-            "Pass a finite --tolerance of at least 0.",
-        )
-    if not (is_number(input_range) and input_range >= 0):
-        raise UsageError(
-            "C2A001",
-            f"input_range={input_range!r} is not a number of at least 0",
-            "Pass a finite --input-range of at least 0.",
-        )
-    if input_size is not None and not isinstance(input_size, Sequence):
-        sentence = f"input_size={input_size!r} is not (channels, *sides)"
-        raise UsageError("C2A006", sentence, "Pass a tuple of whole numbers.")
+    check_extent(0.0 if tolerance is None else tolerance, "tolerance")
+    check_extent(input_range, "input_range")
     if type(seed) is not int or seed not in SEEDS:
         raise UsageError("C2A006", f"seed={seed!r} is not a whole number of 64 bits", "Pass an int.")
+    if images is not None:
+        check_images(images)
+    if labels is not None and (not is_dense(labels) or labels.dtype not in WHOLE):
+        kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
+        raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
+    count = 1 if images is None else len(images)
+    if labels is not None and labels.shape != (count,):
+        found = f"labels are {tuple(labels.shape)}, not one for each of {count} images"
+        raise UsageError("C2A007", found, "Pass a class an image.")
+
+
+def check_extent(given: Any, name: str) -> None:
+    """Refuses what is no finite real number of at least 0; truth values are none.
+
+    Raises:
+        UsageError: it is none (C2A001).
+    """
+    number: Any = given if isinstance(given, Real) and not isinstance(given, bool) else math.nan
+    if not 0 <= number < math.inf:
+        found = f"{name}={given!r} is not a finite number of at least 0"
+        raise UsageError("C2A001", found, "Pass a finite number of at least 0.")
 
 
 def check_images(images: Any) -> None:
-    """Refuses images that are no dense tensor of floating-point numbers with a batch."""
-    if isinstance(images, Tensor) and not is_dense(images):
-        sentence = "images are a sparse, quantised or nested tensor"
-        raise UsageError("C2A006", sentence, "Pass a dense one: images.to_dense(), or images.dequantize().")
-    if not isinstance(images, Tensor) or not images.numel():
-        raise UsageError(
-            "C2A006",
-            "images are not a tensor with numbers in it",
-            "Pass a tensor (batch, channels, *sides) of floating-point numbers.",
-        )
+    """Refuses images that are no dense tensor of floating-point numbers with a batch.
+
+    Raises:
+        UsageError: they are none (C2A006, C2A007).
+    """
+    if not is_dense(images) or not images.numel():
+        kind = "an empty, sparse, quantised or nested tensor" if isinstance(images, Tensor) else a_kind(images)
+        found = f"images are {kind}, not a dense tensor with numbers in it"
+        raise UsageError("C2A006", found, "Pass a tensor (batch, channels, *sides) of floating-point numbers.")
     if not images.is_floating_point():
-        sentence = f"images are {images.dtype}, and ranges are those of floating-point numbers"
-        raise UsageError("C2A006", sentence, "Pass images.float(), scaled as the network takes them.")
+        found = f"images are {images.dtype}, and ranges are those of floating-point numbers"
+        raise UsageError("C2A006", found, "Pass images.float(), scaled as the network takes them.")
     if not images.ndim:
         raise UsageError("C2A007", "images are a single number", "Pass (batch, channels, *sides).")
 
 
-def check_labels(labels: Any, count: int) -> None:
-    """Refuses labels that are not one class for each of `count` images."""
-    if not is_dense(labels) or labels.dtype not in WHOLE:
-        kind = f"a tensor of {labels.dtype}" if isinstance(labels, Tensor) else a_kind(labels)
-        raise UsageError("C2A006", f"labels are {kind}, not a tensor of whole numbers", "Pass the classes' numbers.")
-    if labels.shape != (count,):
-        shape = tuple(labels.shape)
-        raise UsageError("C2A007", f"labels are {shape}, not one for each of {count} images", "Pass a class an image.")
-
-
-def is_number(given: Any) -> bool:
-    """Whether something is a real number; truth values are none."""
-    return isinstance(given, Real) and not isinstance(given, bool)
-
-
-def random_images(
-    original: nn.Module, input_size: Sequence[int] | None, input_range: float, seed: int
-) -> tuple[Tensor, str]:
+def random_images(original: nn.Module, input_size: Any, input_range: float, seed: int) -> tuple[Tensor, str]:
     """One seeded random image of the size given, or of the architecture's own."""
-    size = input_size or input_size_of(original)
+    size = input_size_of(original) if input_size is None else input_size
     if size is None:
-        raise UsageError(
-            "C2A005",
-            "nothing says how large an image the networks take",
-            "Pass --input-size, such as 3x224x224, or --inputs.",
-        )
-    like = next((p for p in original.parameters() if p.is_floating_point()), torch.empty(0))
+        found = "nothing says how large an image the networks take"
+        raise UsageError("C2A005", found, "Pass --input-size, such as 3x224x224, or --inputs.")
+    if not isinstance(size, Sequence) or not all(isinstance(side, int) and side > 0 for side in size):
+        found = f"input_size={size!r} is not positive whole numbers (channels, *sides)"
+        raise UsageError("C2A001", found, "Pass --input-size as positive whole numbers, such as 3x224x224.")
     sides = "x".join(map(str, size))
-    if not all(isinstance(side, int) and side > 0 for side in size):
-        raise UsageError(
-            "C2A001",
-            f"an input size of {sides} is not positive whole numbers",
-            "Pass --input-size as positive whole numbers, such as 3x224x224.",
-        )
     if math.prod(size) > LARGEST_IMAGE:
         raise UsageError("C2A001", f"an image {sides} has more than 2^26 numbers", "Pass a smaller --input-size.")
+    like = first_weight(original)
     noise = torch.rand(1, *size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    images = (noise * input_range).to(like)
+    images = (noise * input_range).to(torch.empty(0) if like is None else like)
     if not images.isfinite().all():
-        raise UsageError(
-            "C2A001",
-            f"an input range of {input_range:g} is beyond {images.dtype}",
-            "Lower --input-range, or compute in a wider --dtype.",
-        )
+        found = f"an input range of {input_range:g} is beyond {images.dtype}"
+        raise UsageError("C2A001", found, "Lower --input-range, or compute in a wider --dtype.")
     whose = "" if input_size else published_size(original)
     return images, f"1 random image {sides} within +-{input_range:g} (seed {seed}){whose}"
 

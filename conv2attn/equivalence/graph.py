@@ -5,7 +5,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +75,7 @@ class Graph:
     @property
     def changes(self) -> bool:
         """Whether some operator may change a tensor in place."""
-        schemas = (getattr(node.target, "_schema", None) for node in self.nodes)
+        schemas = map(schema_of, self.nodes)
         return any(each is not None and (each.is_mutable or "norm" in each.name) for each in schemas)
 
     @property
@@ -101,6 +101,32 @@ def number_of(node: fx.Node) -> int:
     number = node.args[3]
     assert isinstance(number, int)
     return number
+
+
+def name_of(function: Any) -> str:
+    """The name of an operator of torch without its overload; with its namespace if it is somebody else's."""
+    schema = getattr(function, "_schema", None)
+    return (
+        str(schema.name).removeprefix("aten::") if schema is not None else str(getattr(function, "__name__", function))
+    )
+
+
+def arguments_of(node: fx.Node, value: Callable[[fx.Node], Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of its schema, defaults filled in, with the `value` of each node."""
+    args, kwargs = tuple[Any, Any](fx.map_arg((node.args, node.kwargs), value))
+    defaults = {each.name: each.default_value for each in schema_of(node).arguments}
+    return defaults | dict(zip(defaults, args, strict=False)) | kwargs
+
+
+def written_by(node: fx.Node) -> list[str]:
+    """The names of the arguments that an operator changes in place."""
+    arguments = schema_of(node).arguments
+    return [each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write]
+
+
+def schema_of(node: fx.Node) -> Any:
+    """The schema of an operator; None for what is no operator of torch."""
+    return getattr(node.target, "_schema", None)
 
 
 class Root(nn.Module):

@@ -26,6 +26,7 @@ from conv2attn.equivalence.bases import (
     taps_of,
     working_heads,
 )
+from conv2attn.equivalence.outputs import widest_gap
 from conv2attn.equivalence.results import Finding, holds, refuted, undecided, unsupported
 from conv2attn.models.conversion.outcomes import SURE_ALPHA
 from conv2attn.report import counted
@@ -153,13 +154,11 @@ def compare_weights(original: Basis, converted: Basis, places: tuple[Offset, ...
     biases = [zero if side.weights.bias is None else side.weights.bias.cpu() for side in (converted, original)]
     if biases[0].shape != biases[1].shape or biases[0].dtype != biases[1].dtype:
         return refuted("weights", "C2A402", f"the bias is {biases[0].dtype} {tuple(biases[0].shape)}")
-    unequal = ~(biases[0] == biases[1])
-    if unequal.any():
-        first, second = (bias.double() for bias in biases)
-        channel = int((first - second).abs().argmax())
-        pair = f"{biases[0][channel].item()!r}, not {biases[1][channel].item()!r}"
-        sentence = f"{counted(int(unequal.sum()), 'bias', 'biases')} off, the worst in output channel {channel}: {pair}"
-        return refuted("weights", "C2A402", sentence)
+    gap = widest_gap(biases[1], biases[0], 0.0)
+    if gap is not None and gap.count:
+        many = counted(gap.count, "bias", "biases")
+        pair = f"{gap.converted!r}, not {gap.original!r}"
+        return refuted("weights", "C2A402", f"{many} off, the worst in output channel {gap.place[0]}: {pair}")
     return holds("weights")
 
 

@@ -5,15 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
-import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules import module as hooks
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.equivalence.bound import name_of
-from conv2attn.equivalence.graph import Graph, Unexported, graph_of, module_of, own_line
+from conv2attn.equivalence.graph import Graph, Unexported, graph_of, module_of, name_of, own_line
 from conv2attn.equivalence.normal_form import NormalForm, Unnamed, normal_form
 from conv2attn.equivalence.opaque import Layer, layers_of
+from conv2attn.equivalence.outputs import other_kind, widest_gap
 from conv2attn.equivalence.rows import LayerPair
 from conv2attn.equivalence.terms import Term, Terms
 from conv2attn.errors import Conv2AttnError
@@ -66,12 +65,6 @@ class Matching:
         if self.graphs is None or any(self.programs):
             return False
         return set(self.graphs[0].guards) != set(self.graphs[1].guards)
-
-    def at(self, side: int) -> dict[fx.Node, list[LayerPair]]:
-        """The pairs at each opaque node of a graph."""
-        assert self.graphs is not None
-        members = [(pair, (pair.first, pair.second)[side]) for pair in self.pairs]
-        return {node: [pair for pair, member in members if member is layer] for node, layer in self.graphs[side].opaque}
 
 
 def match(original: nn.Module, network: nn.Module, images: Tensor) -> Matching:
@@ -204,11 +197,10 @@ def by_names(found: Matching, original: nn.Module, network: nn.Module, sides: Se
 
 
 class Difference(NamedTuple):
-    """Where two graphs differ first, in words, the two nodes where there are two, and whether by numbers alone."""
+    """Where two graphs differ first, in words, and the two nodes where there are two."""
 
     sentence: str
     nodes: tuple[fx.Node, fx.Node] | None = None
-    numbers: bool = False
 
 
 def first_difference(found: Matching) -> Difference:
@@ -229,7 +221,7 @@ def first_difference(found: Matching) -> Difference:
     if first.target is not second.target:
         return Difference(f"{label} stands in place of {label_of(first)}{own_line(first)}", (first, second))
     if moved := different_constants(found, first, second):
-        return Difference(f"{label} reads other numbers: {moved}", (first, second), only_constants_differ(found))
+        return Difference(f"{label} reads other numbers: {moved}", (first, second))
     return Difference(f"{label} has other arguments", (first, second))
 
 
@@ -276,35 +268,12 @@ def only_constants_differ(found: Matching) -> bool:
     return bare(found.forms[0]) == bare(found.forms[1]) and not found.other_guards
 
 
-def moved_constants(found: Matching) -> dict[str, tuple[Tensor, Tensor]]:
-    """The constants of the first that are other numbers in the second, where only numbers differ, by their nodes."""
-    assert found.graphs is not None
-    assert found.forms is not None
-    skeleton, other_form = found.terms.skeleton, found.forms[1]
-    places = {skeleton(term): node for node, term in other_form.terms.items() if term in other_form.counting}
-    moved = dict[str, tuple[Tensor, Tensor]]()
-    for node, term in found.forms[0].terms.items():
-        other = places.get(skeleton(term))
-        if other is not None and term is not found.forms[1].terms[other]:
-            pairs = zip(node.all_input_nodes, other.all_input_nodes, strict=False)
-            for ours, theirs in ((a.name, b.name) for a, b in pairs):
-                if ours in found.graphs[0].constants and theirs in found.graphs[1].constants:
-                    mine, its = found.graphs[0].constants[ours][0], found.graphs[1].constants[theirs][0]
-                    if mine.shape == its.shape and not torch.equal(mine, its):
-                        moved[ours] = mine, its
-    return moved
-
-
 def worst_number(name: str, ours: Tensor, theirs: Tensor) -> str:
     """Where two constants differ most, in words; empty where only the signs of zeros or the bits of NaN differ."""
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return f"{name} is {theirs.dtype} {tuple(theirs.shape)}, not {ours.dtype} {tuple(ours.shape)}"
-    wide = torch.complex128 if ours.is_complex() else torch.float64
-    first, second = (each.detach().cpu().to(wide) for each in (ours, theirs))
-    unequal = (first != second) & ~(first.isnan() & second.isnan())
-    if not unequal.any():
+    if kind := other_kind(ours, theirs):
+        return f"{name} {kind}"
+    gap = widest_gap(ours, theirs, 0.0)
+    if gap is None or not gap.count:
         return ""
-    away = (first - second).abs().nan_to_num(torch.inf).masked_fill(~unequal, -1.0)
-    place = tuple(int(i) for i in torch.unravel_index(away.argmax(), away.shape))
-    many = counted(int(unequal.sum()), "number")
-    return f"{name} differs in {many}, the worst at {place}: {theirs[place].item()!r}, not {ours[place].item()!r}"
+    many = counted(gap.count, "number")
+    return f"{name} differs in {many}, the worst at {gap.place}: {gap.converted!r}, not {gap.original!r}"

@@ -17,7 +17,7 @@ import sympy
 import torch
 from torch import Tensor, fx
 
-from conv2attn.equivalence.graph import Graph, number_of
+from conv2attn.equivalence.graph import Graph, arguments_of, number_of, schema_of, written_by
 from conv2attn.equivalence.opaque import LAYER, Layer
 from conv2attn.equivalence.rewrites import RULES
 from conv2attn.equivalence.terms import SIZES, Call, Term, Terms, Value, plain, replaced
@@ -240,21 +240,18 @@ class Namer:
         """The term of an operator, or one for each thing that it returns."""
         if node.target is LAYER:
             return self.of_layer(node)
-        given, named = tuple[Any, Any](fx.map_arg((node.args, node.kwargs), self.value_of))
-        schema = getattr(node.target, "_schema", None)
+        schema = schema_of(node)
         if schema is None:
+            given, named = tuple[Any, Any](fx.map_arg((node.args, node.kwargs), self.value_of))
             if node.target is getitem and isinstance(given[0], tuple):
                 return given[0][given[1]]
             call = Call(self.table, str(node.target), {}, node.meta.get("val"), self.size)
             return call.term(call.name, *given, *named.values())
-        defaults = {each.name: each.default_value for each in schema.arguments}
-        names = list(defaults)
-        arguments = defaults | dict(zip(names, given, strict=False)) | named
         if schema.name in CHECKS:
             return self.table("checked")
         if schema.name in MOVED:
             raise Unnamed(f"{schema.name} gives a tensor other memory")
-        written = [each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
+        arguments, written = arguments_of(node, self.value_of), written_by(node)
         if arguments.get("training") or arguments.get("use_input_stats"):
             written += [name for name in STATISTICS.get(schema.name, ()) if arguments[name] is not None]
         form = functional(schema.name, arguments, written)
@@ -265,7 +262,7 @@ class Namer:
         if not schema.returns:
             self.updates[term] += 1
         if written and schema.name != "aten::detach_":
-            nodes = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+            nodes = arguments_of(node, lambda each: each)
             self.change(node, term, [nodes[each] for each in written], alone=form != schema.name)
             if schema.name in STATISTICS:
                 return self.table("item", term, 0)

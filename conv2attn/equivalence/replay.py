@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from conv2attn.attention.hardness import FORMATS
 from conv2attn.equivalence.bases import comparable_basis
+from conv2attn.equivalence.certify import certify, check_extent
 from conv2attn.equivalence.counterexamples import compared_at
-from conv2attn.equivalence.difference import shown_difference
 from conv2attn.equivalence.matching import match
 from conv2attn.equivalence.opaque import LOCK, Layer
 from conv2attn.equivalence.results import NETWORK, ROOT, Counterexample
 from conv2attn.equivalence.rows import LayerPair
-from conv2attn.equivalence.verdicts import show
-from conv2attn.equivalence.walk import call, own, reason
+from conv2attn.equivalence.walk import own, reason
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import input_size_of
 from conv2attn.report import Document, Notes, Report, counted
@@ -77,12 +76,7 @@ def replay(
         UsageError: they are not for these networks (C2A008), or the tolerance is no number of at least 0 (C2A001).
         UnsupportedError: a layer is no convolution.
     """
-    if tolerance is not None and not 0 <= tolerance < math.inf:
-        raise UsageError(
-            "C2A001",
-            f"tolerance={tolerance!r} is not a finite number of at least 0",
-            "Pass a finite --tolerance of at least 0.",
-        )
+    check_extent(0.0 if tolerance is None else tolerance, "tolerance")
     saved = content.get("witnesses")
     if not isinstance(saved, Sequence) or not saved or not all(map(is_saved, saved)):
         raise CheckpointError("C2A303", f"{file} holds no saved witnesses", REMEDY)
@@ -158,10 +152,7 @@ def pair_of(name: str, original: nn.Module, network: nn.Module, image: Tensor) -
 def show_network(
     entry: Mapping[str, Any], file: str, original: nn.Module, network: nn.Module, tolerance: float | None
 ) -> Shown:
-    """The result for one saved image of the whole networks.
-
-    It refutes by what it does in a certificate, never by numbers that merely round differently.
-    """
+    """The result for one saved image of the whole networks: the judgement of their certificate on that image."""
     name, part, image = entry["layer"], entry["part"], entry["image"]
     if name != NETWORK:
         raise UsageError(
@@ -169,32 +160,14 @@ def show_network(
             f"{file} is of a part {name}, which these networks have not",
             "Pass the two networks that verify compared then.",
         )
-    image = image.to(next((each.device for each in original.parameters()), image.device))
-    try:
-        first = call(original, image[None])
-    except Exception as error:  # a network's own code may raise anything
-        sentence = f"the original does not run on the input in {file}: {reason(error)}"
-        raise UsageError("C2A009", sentence, "Pass the two networks that verify compared then.") from error
-    shown = show((original, network), image, first, tolerance)
-    found = shown.get(part, shown["outputs"])
-    label = f"{name} {part}"
-    if found.told:
-        return Shown(label, Verdict.REFUTED, found.fact)
-    if part == "outputs" and (more := differing(original, network, image, first)) is not None:
-        found = more
-    if not found.where:
-        return Shown(label, Verdict.UNDECIDED, "there is nothing to compare: this input shows nothing")
-    verdict = Verdict.REFUTED if found.shows else Verdict.UNDECIDED
-    return Shown(label, verdict, sentence_on(found, part != "tolerance"))
-
-
-def differing(original: nn.Module, network: nn.Module, image: Tensor, first: Any) -> Counterexample | None:
-    """Where the networks differ by more than rounding explains on an image, or None."""
-    matching = match(original, network, image[None])
-    if matching.same or matching.forms is None:
-        return None
-    computed = first, call(network, image[None])
-    return shown_difference(matching, image[None], computed, alike=all(pair.same for pair in matching.pairs))
+    image = image.to(next((each.device for each in original.parameters()), image.device))[None]
+    tolerance, told = tolerance if part == "tolerance" else None, f"the input in {file}"
+    found = certify(original, network, images=image, described=told, tolerance=tolerance)
+    shown = next((each for each in found.counterexamples if each.layer == NETWORK), None)
+    if shown is None:
+        return Shown(f"{name} {part}", Verdict.UNDECIDED, "this input shows no difference")
+    sentence = shown.fact if shown.told else sentence_on(shown, part != "tolerance")
+    return Shown(f"{name} {part}", Verdict.REFUTED, sentence)
 
 
 def sentence_on(found: Counterexample, by_rounding: bool) -> str:

@@ -169,10 +169,8 @@ class LayerPair:
 
     @property
     def placed(self) -> bool:
-        """Whether the geometry is the same, and the first a direct sum, so that there is a bound."""
-        return (
-            self.maps[0].part == "geometry" and self.maps[0].verdict is Verdict.HOLDS and not self.measured.spread > 0
-        )
+        """Whether the geometry is known to be the same, so that there can be a bound."""
+        return (self.maps[0].part, self.maps[0].verdict) == ("geometry", Verdict.HOLDS)
 
     def bound(self, reach: float) -> float | None:
         """The bound on all outputs for inputs within +-reach; None where there is none, or the first can overflow."""
@@ -241,19 +239,15 @@ class LayerPair:
         seen, maps = self.measured, self.maps
         findings = list(maps) if exactly else within_a_tolerance(maps)
         row = replace(row, grid=seen.grid or None, leak=self.leak, **self.numbers())
-        if seen.shapes and all(finding.part != "support" for finding in findings):
+        if seen.shapes and self.readable:
             self.find_spread()
             seen.refused = self.refusal()
             beyond = overflow(self.bases, 0, seen.input_range)
             if not beyond and math.isfinite(seen.max_error):
                 beyond = overflow(self.bases, 1, seen.input_range)
-            placed = self.maps[0].verdict is Verdict.HOLDS
-            bounds = (
-                difference_bounds(self.bases, seen.input_range, self.padded_sides) if placed and not beyond else None
-            )
-            bound = None if bounds is None else max(bounds, default=0.0)
-            findings.append(judge_measured(seen, bound, placed, beyond))
-            kept = None if seen.spread > 0 or not bounds else bound
+            bound = None if beyond else self.bound(seen.input_range)
+            findings.append(judge_measured(seen, bound, self.placed, beyond))
+            kept = None if seen.spread > 0 else bound
             row = replace(row, input_range=seen.input_range, max_error=seen.max_error, bound=kept)
         row = replace(row, findings=tuple(findings), strength=strength_of(findings))
         return self.refuted_by_an_input(row) if exactly else row

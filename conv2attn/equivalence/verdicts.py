@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.comparison import Comparison
-from conv2attn.equivalence.difference import both_in_double, seen_apart, shown_difference
+from conv2attn.equivalence.difference import double_walks, seen_apart, shown_difference
 from conv2attn.equivalence.matching import first_difference
 from conv2attn.equivalence.outputs import (
     compare_outputs,
     findings_returned,
     judge_outputs,
     most_different,
+    other_kind,
     widest_gap,
 )
 from conv2attn.equivalence.results import (
@@ -74,23 +75,20 @@ class Verdicts:
         if not self.comparison.failure:
             between += findings_returned(self.comparison.first, self.comparison.second)
         between += self.judge_bound()
-        shown = self.shown_by_layers
-        if self.tolerance is not None and self.bare:
-            found, shown = self.judge_layer(self.tolerance)
-            (row,) = rows.values()
-            rows = {ROOT: replace(row, findings=(*row.findings, found), strength=found.strength)}
-        elif self.tolerance is not None and not sampled:
-            between.append(self.judge_network(self.tolerance))
+        if self.tolerance is not None and not sampled:
+            between.append(self.judge_tolerance(self.tolerance))
             rows = {name: replace(row, strength=at_most_bounded(row.strength)) for name, row in rows.items()}
-        images, unshown = self.search([each.part for each in between if each.verdict is Verdict.REFUTED])
+        wrong = dict.fromkeys(each.part for each in between if each.verdict is Verdict.REFUTED)
+        parts = [part for part in wrong if not (part == "tolerance" and self.constructed)]
+        images = (self.shown,) if parts and self.shown is not None else ()
         return Certificate(
             tuple(rows.values()),
             tuple(between),
             self.outputs,
             () if sampled else ASSUMPTIONS,
             self.claim,
-            counterexamples=(*shown, *images),
-            unshown=unshown,
+            counterexamples=(*self.constructed, *images),
+            unshown=() if images else tuple(f"{part}: {self.unshown}" for part in parts),
             context=self.context,
         )
 
@@ -162,24 +160,53 @@ class Verdicts:
 
     @cached_property
     def shown(self) -> Counterexample | None:
-        """An image on which the outputs of both networks differ by more than rounding explains, where graphs differ."""
-        run, matching = self.comparison, self.comparison.matching
-        if matching.same or matching.forms is None or run.failure or run.strange or self.tolerance is not None:
-            return None
+        """The image on which the networks differ in kind, beyond the tolerance, or by more than rounding explains."""
+        run = self.comparison
         order = most_different(run.first, run.second, len(run.images))[:TRIED]
         tried = [(index, run.images[index : index + 1]) for index in order]
-        for index, image in [*tried, *((None, larger(image)) for _, image in tried[:1])]:
+        for index, image in [*tried, *((None, larger(image)) for _, image in tried[:1] if self.apart)]:
             try:
-                computed = call(run.networks[0], image), call(run.networks[1], image)
+                first = call(run.networks[0], image)
             except Exception:  # a network may refuse a single image, or one of another size
                 continue
-            told = judge_outputs(*computed, self.overflow)
-            if told.verdict is Verdict.REFUTED:
-                return Counterexample(NETWORK, image[0], part="outputs", told=told.sentence, index=index)
-            alike = all(pair.same for pair in self.pairs.values())
-            if (found := shown_difference(matching, image, computed, alike=alike)) is not None:
+            self.unshown = f"no output shows it on the {counted(len(tried), 'image')} tried"
+            if (found := self.show(image, first)) is not None:
                 return replace(found, index=index)
         return None
+
+    unshown: str = "the first takes no single image"
+
+    @property
+    def apart(self) -> bool:
+        """Whether the graphs differ, so that an image on which rounding does not explain the difference refutes."""
+        matching, run = self.comparison.matching, self.comparison
+        known = not matching.same and matching.forms is not None and not run.failure and not run.strange
+        return known and self.tolerance is None
+
+    def show(self, image: Tensor, first: Any) -> Counterexample | None:
+        """How the networks differ on one image, of which the first makes `first`; None where that shows nothing."""
+        run = self.comparison
+        try:
+            second = call(run.networks[1], image)
+        except Exception as error:  # its own code may raise anything
+            told = f"the second does not run where the first does: {type(error).__name__}: {reason(error)}"
+            other_size = image.shape[2:] != run.images.shape[2:]  # which it may refuse
+            return None if other_size or blame(error) else Counterexample(NETWORK, image[0], part="outputs", told=told)
+        judged = judge_outputs(first, second, self.overflow)
+        if judged.verdict is Verdict.REFUTED:
+            told, limit = judged.sentence, sys.float_info.max
+            found = Counterexample(NETWORK, image[0], part="outputs", told=told)
+        elif self.tolerance is not None:
+            limit = self.tolerance
+            found = Counterexample(NETWORK, image[0], part="tolerance", allowed=limit)
+        elif self.apart:
+            alike = all(pair.same for pair in self.pairs.values())
+            return shown_difference(run.matching, image, (first, second), alike=alike)
+        else:
+            return None
+        gap = widest_gap(first, second, limit)
+        found = found if gap is None else found.at(gap)
+        return found if found.shows else None
 
     @cached_property
     def structure(self) -> Finding:
@@ -189,44 +216,40 @@ class Verdicts:
             return undecided("structure", code, matching.trouble or self.comparison.strange)
         if matching.same:
             return holds("structure")
-        sentence, nodes, numbers = first_difference(matching)
-        if self.shown is not None:
+        sentence, nodes = first_difference(matching)
+        if self.apart and self.shown is not None:
             seen = self.shown.told or "no rounding explains what the outputs differ by"
             return refuted("structure", code, f"{sentence}; {seen}")
-        decides = self.tolerance is None and (self.converted or self.alike) and numbers
-        if decides and seen_apart(matching, self.comparison.images):
-            return refuted("structure", code, sentence)
         return undecided("structure", code, sentence + self.numbers_at(nodes))
 
     def numbers_at(self, nodes: Any) -> str:
         """The numbers of both graphs in float64 at the first nodes that differ; empty where there is none."""
         if nodes is None:
             return ""
-        passes = both_in_double(self.comparison.matching, self.comparison.images[:2], nodes)
-        if passes[0] is None or passes[1] is None:
-            return ""
-        first, second = passes[0].kept.get(nodes[0]), passes[1].kept.get(nodes[1])
+        walks = double_walks(self.comparison.matching, nodes)
+        for walk in walks:
+            walk.outputs(self.comparison.images[:2])
+        first, second = (walk.kept.get(node) for walk, node in zip(walks, nodes, strict=True))
         if not isinstance(first, Tensor) or not isinstance(second, Tensor):
             return ""
-        if first.shape != second.shape:
-            return f" (its shape is {tuple(second.shape)}, not {tuple(first.shape)})"
-        gap = (second - first).abs().nan_to_num(torch.inf)
-        if not gap.numel() or not gap.max():
+        if kind := other_kind(first, second):
+            return f" (its result {kind})"
+        gap = widest_gap(first, second, 0.0)
+        if gap is None or not gap.count:
             return " (both compute the same numbers here)"
-        place = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
-        return f" (at {place} it computes {second[place].item():.9g}, not {first[place].item():.9g})"
+        return f" (at {gap.place} it computes {gap.converted:.9g}, not {gap.original:.9g})"
 
     @cached_property
     def bound(self) -> tuple[float | None, str]:
         """The bound on the difference of the outputs, or None and where it stops."""
         if self.structure.verdict is not Verdict.HOLDS:
             return None, "graphs that are not known to be equal"
-        if self.comparison.matching.graphs is None:
+        if any(pair.measured.spread > 0 for pair in self.pairs.values()):
+            return None, "a layer without a bound"
+        if self.bare:
             (pair,) = self.pairs.values()
             bound = pair.bound(self.comparison.reach)
             return bound, "the layer" if bound is None else ""
-        if any(pair.measured.spread > 0 for pair in self.pairs.values()):
-            return None, "a layer without a bound"
         return self.comparison.bound
 
     @cached_property
@@ -272,22 +295,8 @@ class Verdicts:
         found = f"on {outputs.images} {sentence}: their code reads what no graph shows"
         return (undecided("outputs", "C2A404", found),)
 
-    def judge_layer(self, tolerance: float) -> tuple[Finding, tuple[Counterexample, ...]]:
-        """The finding on the tolerance of a single layer: the bound decides, or an input that exceeds it."""
-        (pair,) = self.pairs.values()
-        bound = pair.bound(self.input_range)
-        shown = pair.counterexample(self.input_range, tolerance) if pair.readable else None
-        if bound is not None and bound <= tolerance:
-            return holds("tolerance", Strength.BOUNDED), ()
-        if shown is not None and not shown.difference <= tolerance:
-            sentence = f"the difference is {shown.difference:.3g}: {shown.in_words()}"
-            return refuted("tolerance", "C2A409", sentence), (shown,)
-        known = "nothing is" if bound is None else f"{bound:.3g} is"
-        sentence = f"{known} proved; no input found shows more than {tolerance:g}"
-        return undecided("tolerance", "C2A409", sentence), ()
-
-    def judge_network(self, tolerance: float) -> Finding:
-        """The finding on the tolerance of a network: the bound decides, or images that exceed it."""
+    def judge_tolerance(self, tolerance: float) -> Finding:
+        """The finding on the tolerance: the bound decides, or an input that exceeds it."""
         outputs, (bound, stop) = self.outputs, self.bound
         if outputs is None:
             return undecided("tolerance", "C2A409", "the outputs cannot be compared")
@@ -296,38 +305,19 @@ class Verdicts:
             return refuted("tolerance", "C2A409", sentence)
         if bound is not None and bound <= tolerance:
             return holds("tolerance", Strength.BOUNDED)
+        for shown in self.constructed if self.bare else ():
+            return refuted("tolerance", "C2A409", f"they differ by {shown.difference:.3g}: {shown.in_words()}")
         known = f"the propagated bound is {bound:.3g}" if bound is not None else f"no bound passes {stop}"
-        return undecided("tolerance", "C2A409", f"{known}, and no difference above {tolerance:g} was measured")
+        return undecided("tolerance", "C2A409", f"{known}, and no difference above {tolerance:g} was found")
 
-    @property
-    def shown_by_layers(self) -> tuple[Counterexample, ...]:
-        """An input that shows it, for the first layers that are refuted."""
-        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED and name in self.pairs]
-        readable = [self.pairs[name] for name in wrong if self.pairs[name].readable]
-        found = (pair.counterexample(self.input_range) for pair in readable[:MOST_SHOWN])
-        return tuple(each for each in found if each is not None)
-
-    def search(self, parts: Sequence[str]) -> tuple[tuple[Counterexample, ...], tuple[str, ...]]:
-        """For each refuted part between the layers an image that shows it, or that none does."""
-        run, found, tried = self.comparison, dict[str, Counterexample](), 0
-        if self.shown is not None:
-            found["structure"] = self.shown
-        wanted = [
-            part for part in dict.fromkeys(parts) if part not in found and not (self.bare and part == "tolerance")
-        ]
-        for index in most_different(run.first, run.second, len(run.images))[:TRIED] if wanted else ():
-            try:
-                first = call(run.networks[0], run.images[index : index + 1])
-            except Exception:  # its own code may raise anything on a single image
-                continue
-            shown, tried = show(run.networks, run.images[index], first, self.tolerance, self.overflow), tried + 1
-            for part in (each for each in wanted if each not in found and each in shown and shown[each].shows):
-                found[part] = replace(shown[part], index=index)
-        why = (
-            f"no output shows it on the {counted(tried, 'image')} tried" if tried else "the first takes no single image"
-        )
-        unshown = tuple(f"{part}: {why}" for part in wanted if part not in found)
-        return tuple(dict.fromkeys(found.values())), unshown
+    @cached_property
+    def constructed(self) -> tuple[Counterexample, ...]:
+        """An input for each of the first layers that are refuted, or one beyond the tolerance of a single layer."""
+        asked = self.tolerance if self.bare else None
+        wrong = [name for name, row in self.rows.items() if row.verdict is Verdict.REFUTED or asked is not None]
+        readable = [self.pairs[name] for name in wrong if name in self.pairs and self.pairs[name].readable]
+        found = (pair.counterexample(self.input_range, asked) for pair in readable[:MOST_SHOWN])
+        return tuple(each for each in found if each is not None and each.shows)
 
     @property
     def claim(self) -> str:
@@ -371,28 +361,6 @@ def larger(image: Tensor) -> Tensor:
     for axis in range(2, image.ndim):
         image = torch.cat([image, image.narrow(axis, 0, 1)], axis)
     return image
-
-
-def show(
-    networks: tuple[nn.Module, nn.Module], image: Tensor, first: Any, tolerance: float | None, overflow: str = ""
-) -> dict[str, Counterexample]:
-    """What an image shows of the networks, by part; `first` is what the first makes of it by itself."""
-    try:
-        second = call(networks[1], image[None])
-    except Exception as error:  # its own code may raise anything
-        told = f"the second does not run where the first does: {type(error).__name__}: {reason(error)}"
-        return {"outputs": Counterexample(NETWORK, image, part="outputs", told="" if blame(error) else told)}
-    found = judge_outputs(first, second, overflow)
-    told = found.sentence if found.verdict is Verdict.REFUTED else ""
-    shown = {"outputs": Counterexample(NETWORK, image, part="outputs", told=told)}
-    limits = {"outputs": sys.float_info.max, **({} if tolerance is None else {"tolerance": tolerance})}
-    for part, limit in limits.items():
-        gap = widest_gap(first, second, limit)
-        if gap is not None:
-            numbers = gap.place, gap.original, gap.converted, tolerance if part == "tolerance" else None
-            more: Any = {"part": part, "output": gap.output, "told": told if part == "outputs" else ""}
-            shown[part] = Counterexample(NETWORK, image, *numbers, count=gap.count, **more)
-    return shown
 
 
 def unshown_row(row: Row) -> Row:

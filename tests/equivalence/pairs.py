@@ -1,28 +1,9 @@
-"""Many pairs of layers certified at once: an export of the graph costs more than all that is asked of a layer."""
-
-import copy
+"""Pairs of layers: a pair has nothing around it, so that no graph is exported, and its certificate is one row."""
 
 import torch
 from torch import nn
 
 from conv2attn.equivalence import certify
-
-
-class Side(nn.Module):
-    """Layers that run beside each other, each on an image of its own."""
-
-    def __init__(self, layers, images):
-        super().__init__()
-        self.layers, self.images = nn.ModuleList(layers), images
-
-    def forward(self, image):
-        pairs = zip(self.layers, self.images, strict=True)
-        return [layer(named(each, number)) for number, (layer, each) in enumerate(pairs)]
-
-
-def named(image, number):
-    """The image, as what no other layer reads."""
-    return image.roll(number, -1).roll(-number, -1)
 
 
 def images_for(layer, sides=(9, 8, 7)):
@@ -34,24 +15,15 @@ def images_for(layer, sides=(9, 8, 7)):
     return (torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1).to(next(layer.parameters()).dtype)
 
 
-def once(side):
-    """Layers, those that come again as copies, so that each has a row."""
-    return [each if each not in side[:place] else copy.deepcopy(each) for place, each in enumerate(side)]
-
-
 def rows_of(pairs):
     """The row of each pair, by the names of the pairs, which are (original, converted) or have an image as well."""
-    made = {name: pair if len(pair) == 3 else (*pair, images_for(pair[0])) for name, pair in pairs.items()}
-    first, second, images = zip(*made.values(), strict=True)
-    first, second = once(first), once(second)
-    report = certify(Side(first, images), Side(second, images), images=torch.zeros(1, 1, 4, 5))
-    found = {row.name: row for row in report.rows}
-    return {name: found[f"layers.{number}"] for number, name in enumerate(made)}
+    return {name: row_of(*pair) for name, pair in pairs.items()}
 
 
 def row_of(original, converted, image=None):
     """The row of one pair."""
-    return rows_of({"": (original, converted, images_for(original) if image is None else image)})[""]
+    (row,) = certify(original, converted, images=images_for(original) if image is None else image).rows
+    return row
 
 
 def convolution(kind=nn.Conv2d, channels=(4, 6), kernel=(2, 3), dtype=torch.float32, **options):

@@ -119,7 +119,7 @@ def test_numbers_below_the_smallest_normal_count_in_threads_that_flush(wrapped, 
     pair = [nn.Sequential(each, nn.ReLU()) if wrapped else each for each in (conv, other)]
     torch.set_flush_denormal(flushing)
     try:
-        assert certify(*pair, images=IMAGES).verdict is Verdict.REFUTED
+        assert certify(*pair, images=IMAGES).verdict is (Verdict.UNDECIDED if wrapped else Verdict.REFUTED)
     finally:
         torch.set_flush_denormal(False)
 
