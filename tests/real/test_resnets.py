@@ -1,12 +1,16 @@
 """Our ResNets are torchvision's: keys, shapes, arithmetic; and a state dict tells which one it is."""
 
+from functools import cache
+
 import pytest
+import timm
 import torch
 import torchvision
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from conv2attn.models.zoo.resnet import ResNetPlan, build_resnet, recognise_resnet
+from conv2attn.models.zoo.resnet import TWINS, ResNetPlan, build_resnet, recognise_resnet
 
 PLANS = {
     "resnet18": ResNetPlan("basic", (2, 2, 2, 2)),
@@ -52,3 +56,49 @@ def test_forward_is_torchvisions_bit_for_bit(name):
     expected = theirs(image)
     assert torch.isfinite(expected).all()
     assert torch.equal(ours(image), expected)
+
+
+PLAIN = ("resnet26", "resnet200")
+"""Plain ResNets of depths that torchvision does not have: they are what their keys say."""
+
+
+class OtherModel(Exception):
+    """A parameter was registered that no ResNet of torchvision has."""
+
+
+@cache
+def resnet_parameters():
+    """Last names and shapes of the parameters of torchvision's ResNets."""
+    named = [each for each in torchvision.models.list_models() if each.startswith(("resnet", "resnext", "wide_resnet"))]
+    with torch.device("meta"):
+        networks = [torchvision.models.get_model(each) for each in named]
+    return {(key.rpartition(".")[2], each.shape) for net in networks for key, each in net.named_parameters()}
+
+
+def state_of_a_resnet(name):
+    """The state dict of timm's model on the meta device; None as soon as a parameter is of no ResNet."""
+    known = resnet_parameters()
+
+    def check(module, own, parameter):
+        if parameter is not None and (own, parameter.shape) not in known:
+            raise OtherModel
+
+    handle = register_module_parameter_registration_hook(check)
+    try:
+        with torch.device("meta"):
+            return timm.create_model(name).state_dict()
+    except OtherModel:
+        return None
+    finally:
+        handle.remove()
+
+
+def test_every_model_of_timm_that_shares_keys_and_shapes_with_a_resnet_is_known():
+    named = [name for name in timm.list_models() if "resnet" in name or "resnext" in name]
+    found: dict[str, list[str]] = {}
+    for name in named:
+        state = state_of_a_resnet(name)
+        plan = recognise_resnet(state) if state else None
+        if plan is not None and plan.name != name and name not in PLAIN:
+            found.setdefault(plan.name, []).append(f"timm:{name}")
+    assert {name: sorted(each) for name, each in found.items()} == {name: sorted(each) for name, each in TWINS.items()}
