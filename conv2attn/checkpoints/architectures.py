@@ -13,6 +13,7 @@ from typing import Any, final
 
 from torch import nn
 
+from conv2attn.checkpoints.folders import read_json
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 
 FORMS = "Pass torchvision:NAME, timm:NAME, transformers:FOLDER, package.module:factory or file.py:factory."
@@ -173,8 +174,6 @@ def timm_architecture(name: str, arguments: dict[str, Any]) -> Architecture:
 
 def transformers_architecture(folder: str, arguments: dict[str, Any]) -> Architecture:
     """The model that the config.json in a folder describes; code in the folder is never run."""
-    from conv2attn.checkpoints.folders import read_json
-
     path = Path(folder)
     config = read_json(path / "config.json" if path.is_dir() else path)
     return configured_architecture(f"transformers:{folder}", {**config, **arguments}, path)
@@ -207,8 +206,6 @@ def configured_architecture(name: str, config: dict[str, Any], folder: Path | No
 
 def description_of_config(config: Any, folder: Path | None) -> dict[str, Any]:
     """Input size, mean and standard deviation, from a configuration and the preprocessor's configuration."""
-    from conv2attn.checkpoints.folders import read_json
-
     description: dict[str, Any] = {}
     side, channels = getattr(config, "image_size", None), getattr(config, "num_channels", 3)
     if isinstance(side, int):

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from conv2attn.checkpoints.kinds import open_file
 from conv2attn.errors import CheckpointError
 
 LARGEST_TEXT = 1 << 24
@@ -18,22 +19,14 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing (C2A301), too large (C2A307), or no such file (C2A303).
     """
-    try:
-        if path.stat().st_size > LARGEST_TEXT:
-            raise CheckpointError(
-                "C2A307",
-                f"{path} has {path.stat().st_size:,} bytes, more than {LARGEST_TEXT:,}",
-                "Pass the folder of a model, whose JSON files are small.",
-            )
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise CheckpointError("C2A301", f"{path} does not exist", "Check the path.") from None
-    except OSError as error:
-        raise CheckpointError(
-            "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the path, and the rights to read it."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError("C2A303", f"{path} is not JSON ({error})", "Download it again.") from error
+    with open_file(path) as file:
+        if (size := path.stat().st_size) > LARGEST_TEXT:
+            reason = f"{path} has {size:,} bytes, more than {LARGEST_TEXT:,}"
+            raise CheckpointError("C2A307", reason, "Pass the folder of a model, whose JSON files are small.")
+        try:
+            content = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError("C2A303", f"{path} is not JSON ({error})", "Download it again.") from error
     if not isinstance(content, dict):
         raise CheckpointError("C2A303", f"{path} holds a {type(content).__name__}, not an object", "Download it again.")
     return content

@@ -1,19 +1,25 @@
-"""Images in files: pictures, folders of them, and arrays, prepared as a network takes them."""
+"""Images in files: pictures, folders of them, and arrays, prepared as a network takes them, each step said in words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.checkpoints.arrays import arrays_in
-from conv2attn.checkpoints.pixels import Preparation, batch_of_pixels, normalise_pixels, preparation
 from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.models.provenance import input_size_of, provenance_of, published_size
 from conv2attn.report import counted
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 NAMES = ("images", "pixels")
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in grey (ITU-R BT.601)."""
 REMEDY = "Pass a PNG or JPEG file, a folder of them, an array (N, C, H, W) in .npy or .npz, or {'images': tensor}."
 
 
@@ -110,3 +116,127 @@ def array_in(path: str) -> Tensor:
         several = f"{len(candidates)} tensors that could be images, none of them called so"
         raise CheckpointError("C2A303", f"{path} holds {several if candidates else 'no images'}", REMEDY)
     return candidates[0]
+
+
+@final
+@dataclass(frozen=True)
+class Preparation:
+    """How pixels are prepared for a network, as far as it is known.
+
+    Args:
+        size: channels and sides; channels alone where no sides are known; empty where neither is.
+        mean, std: of pixels between 0 and 1, one number per channel or one for all; both or neither.
+        source: the origin of mean and std.
+        crop: the share of the sides of a resized picture that is kept, at its centre (timm's crop_pct).
+        whose: in words, whose the size is, where neither the user nor the network itself says it.
+    """
+
+    size: tuple[int, ...] = ()
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    source: str = ""
+    crop: float = 1.0
+    whose: str = ""
+
+    @staticmethod
+    def requested(mean: Sequence[float] | None, std: Sequence[float] | None) -> "Preparation":
+        """The normalisation requested by the user.
+
+        Raises:
+            UsageError: one of both is missing (C2A004), or a deviation is not positive (C2A001).
+        """
+        if (mean is None) != (std is None):
+            raise UsageError("C2A004", "a mean without a deviation, or the other way", "Pass --mean and --std.")
+        if mean is None or std is None:
+            return Preparation()
+        if not all(0 < each < float("inf") for each in std):
+            raise UsageError("C2A001", f"--std {std} is not positive", "Pass the deviation of pixels from 0 to 1.")
+        return Preparation((), tuple(mean), tuple(std), "--mean and --std")
+
+
+def preparation(network: nn.Module | None, size: Sequence[int] | None, requested: Preparation) -> Preparation:
+    """The preparation of images for a network: as requested, else as its provenance says."""
+    source = provenance_of(network) if network is not None else None
+    sizes = tuple(size or (size_in(network) if network is not None else ()))
+    whose = published_size(network) if network is not None and not size else ""
+    if requested.mean is None and source is not None and source.mean and source.std:
+        return Preparation(sizes, source.mean, source.std, source.architecture, source.crop or 1.0, whose)
+    return replace(requested, size=sizes, whose=whose, crop=source.crop or 1.0 if source is not None else 1.0)
+
+
+def size_in(network: nn.Module) -> tuple[int, ...]:
+    """Channels and sides of the images of a network, else the channels that its first layer reads."""
+    if size := input_size_of(network):
+        return size
+    plan: Any = getattr(network, "plan", None)
+    if hasattr(plan, "channels") and hasattr(plan, "side"):
+        return plan.channels, plan.side, plan.side
+    for each in network.modules():
+        if isinstance(each, (nn.Conv2d, MultiHeadSelfAttention)):
+            return (each.d_in if isinstance(each, MultiHeadSelfAttention) else each.in_channels,)
+    return ()
+
+
+def batch_of_pixels(pixels: Sequence[Tensor], name: str, how: Preparation) -> tuple[Tensor, str]:
+    """Bytes (channels, rows, columns) of each picture as one batch, and a description of the steps.
+
+    Raises:
+        UsageError: channels do not fit, or the pictures differ in size and `how` has no sides (C2A005).
+    """
+    sides = how.size[1:]
+    channels = how.size[0] if how.size else max(len(each) for each in pixels)
+    resized = [resize_to(with_channels(each / 255, channels, name), sides, how.crop) for each in pixels]
+    if other_sizes := {each.shape[1:] for each in resized} - {resized[0].shape[1:]}:
+        sizes = " and ".join("x".join(map(str, each)) for each in (resized[0].shape[1:], *other_sizes)[:2])
+        remedy = "Say which size is wanted with --input-size CHANNELSxHxW."
+        raise UsageError("C2A005", f"the pictures in {name} are {sizes}, and no size is known", remedy)
+    words = f"{counted(len(pixels), 'image')} of {name}"
+    if any(each.shape[1:] != resized[0].shape[1:] for each in pixels):
+        words += f" resized to {'x'.join(map(str, resized[0].shape[1:]))}{how.whose}"
+        words += f", the central {how.crop:.1%} of each kept" if how.crop != 1 else ""
+    batch, normalisation = normalise_pixels(torch.stack(resized), how)
+    return batch, words + (normalisation or ", values from 0 to 1")
+
+
+def with_channels(image: Tensor, channels: int, name: str) -> Tensor:
+    """A grey or coloured image (1 or 3, rows, columns) with so many channels.
+
+    Raises:
+        UsageError: the network takes neither one nor three (C2A007).
+    """
+    if len(image) == channels:
+        return image
+    if len(image) == 3 and channels == 1:
+        return (image * torch.tensor(LUMINANCE).reshape(3, 1, 1)).sum(0, keepdim=True)
+    if len(image) != 1 or channels != 3:
+        reason = f"the images in {name} have {counted(len(image), 'channel')}, and the network takes {channels}"
+        raise UsageError("C2A007", reason, "Pass a floating-point array (N, C, H, W).")
+    return image.expand(3, -1, -1)
+
+
+def resize_to(image: Tensor, sides: Sequence[int], crop: float = 1.0) -> Tensor:
+    """An image (channels, rows, columns) resized bilinearly to cover these sides over `crop`, and cropped at the centre
+    to them, as timm does."""
+    if len(sides) != 2 or tuple(image.shape[1:]) == tuple(sides):
+        return image
+    ratio = max(side / old for side, old in zip(sides, image.shape[1:], strict=True))
+    covering = [max(side, round(ratio * old / crop)) for side, old in zip(sides, image.shape[1:], strict=True)]
+    resized = interpolate(image[None], covering, mode="bilinear", antialias=True)[0]
+    top, left = ((big - side) // 2 for big, side in zip(covering, sides, strict=True))
+    return resized[:, top : top + sides[0], left : left + sides[1]]
+
+
+def normalise_pixels(batch: Tensor, how: Preparation) -> tuple[Tensor, str]:
+    """A batch minus the mean, over the deviation of its channels, and a description; unchanged without a mean.
+
+    Raises:
+        UsageError: there are more or fewer numbers than channels (C2A007).
+    """
+    if how.mean is None or how.std is None:
+        return batch, ""
+    if not all(len(each) in (1, batch.shape[1]) for each in (how.mean, how.std)):
+        reason = f"mean and deviation have {len(how.mean)} and {len(how.std)} numbers"
+        raise UsageError("C2A007", f"{reason}, the images {batch.shape[1]} channels", "Pass one number per channel.")
+    batch = batch if batch.is_floating_point() else batch.float()
+    mean, std = (torch.tensor(each).to(batch).reshape(1, -1, *[1] * (batch.ndim - 2)) for each in (how.mean, how.std))
+    return (batch - mean) / std, f", normalised as {how.source} {'say' if 'and' in how.source else 'says'}"

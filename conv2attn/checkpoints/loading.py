@@ -13,17 +13,19 @@ from torch import Tensor, nn
 from conv2attn.checkpoints import kinds, plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
 from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
-from conv2attn.checkpoints.fitting import (
+from conv2attn.checkpoints.kinds import LARGEST_FILE
+from conv2attn.checkpoints.registries import Match, hinted_names, installed_registries, matches_of, own_name
+from conv2attn.checkpoints.states import (
     Misfit,
+    State,
     differing_classes,
     fill_by_transformers,
     fill_network,
     first_names,
     misfit,
+    prefix_readings,
+    state_in,
 )
-from conv2attn.checkpoints.kinds import LARGEST_FILE
-from conv2attn.checkpoints.registries import Match, hinted_names, installed_registries, matches_of, own_name
-from conv2attn.checkpoints.states import State, prefix_readings, state_in
 from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models.provenance import Provenance, input_size_of, provenance_of, with_provenance
 from conv2attn.verdicts import Strength, Verdict

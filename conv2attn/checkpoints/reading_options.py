@@ -8,9 +8,8 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from conv2attn.checkpoints.architectures import parse_arguments
-from conv2attn.checkpoints.input_images import read_images
+from conv2attn.checkpoints.input_images import Preparation, read_images
 from conv2attn.checkpoints.loading import load
-from conv2attn.checkpoints.pixels import Preparation
 from conv2attn.errors import UsageError
 from conv2attn.models.provenance import provenance_of, with_provenance
 

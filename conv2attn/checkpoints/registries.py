@@ -20,8 +20,7 @@ from conv2attn.checkpoints.architectures import (
     timm_architecture,
     torchvision_architecture,
 )
-from conv2attn.checkpoints.fitting import differing_classes, misfit_of
-from conv2attn.checkpoints.states import State, prefix_readings
+from conv2attn.checkpoints.states import State, differing_classes, misfit_of, prefix_readings
 from conv2attn.models.zoo import AttentionClassifier, published, resnet
 
 Maker = Callable[[str, dict[str, Any]], Architecture]

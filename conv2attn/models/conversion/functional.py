@@ -1,15 +1,20 @@
-"""Functional convolutions of a network as `Convolution`s."""
+"""The convolutions that a network calls as functions, as one recorded run on an example shows them."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from torch import nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
+from conv2attn.arguments import call_network, running
+from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Padding
-from conv2attn.errors import UnsupportedError
-from conv2attn.theorem import Convolution
+from conv2attn.errors import Conv2AttnError, UnsupportedError
+from conv2attn.theorem import STOCK, Convolution, has_own_forward
 from conv2attn.theorem.convolution import DTYPES, check_plain, per_axis, resolve_padding, transposed_convolution
 
 FUNCTIONS: dict[Callable[..., Any], tuple[str, int]] = {
@@ -81,3 +86,102 @@ def unconverted(owner: str, function: str, reason: str) -> FunctionalCall:
         None,
         str(UnsupportedError("C2A107", f"{owner or 'the network'} {reason}", "Wrap the call in an nn.Conv layer.")),
     )
+
+
+class CallRecorder(TorchFunctionMode):
+    """Records each functional convolution of a network with the module whose forward is running.
+
+    It also records modules whose code reads the class of an attention layer. The recorder replaces the forward of each
+    module and the class of each attention layer, so the network must be a copy.
+    """
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.names = {module: name for name, module in network.named_modules()}
+        self.layers = {each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_stock(each)}
+        self.running: list[nn.Module] = []
+        self.calls: dict[tuple[str, str], FunctionalCall] = {}
+        self.class_readers: dict[str, str] = {}
+        for module in self.names:
+            if not isinstance(module, torch.jit.ScriptModule):
+                self.record_running(module)
+
+    def record_running(self, module: nn.Module) -> None:
+        """Replaces the forward of `module` by one that keeps `running` up to date."""
+        forward = module.forward
+
+        def recorded_forward(*args: Any, **kwargs: Any) -> Any:
+            self.running.append(module)
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                self.running.pop()
+
+        vars(module)["forward"] = recorded_forward
+        if isinstance(module, MultiHeadSelfAttention):
+            module.__class__ = type(type(module).__name__, (type(module),), {"__class__": property(self.class_of)})
+
+    def class_of(self, layer: nn.Module) -> type:
+        """The class of a layer; records the module whose code reads it."""
+        frame = inspect.currentframe()
+        calling_frame = frame and frame.f_back
+        caller = calling_frame and calling_frame.f_locals.get(
+            next(iter(calling_frame.f_code.co_varnames), "")
+        )  # a method's own object
+        if isinstance(caller, nn.Module) and caller in self.names and caller is not layer:
+            self.class_readers[self.names[layer]] = type(caller).__name__
+        return MultiHeadSelfAttention
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Computes `func`, and records it if it is a convolution called outside a convolution layer."""
+        owner = self.running[-1] if self.running else None
+        if owner not in self.layers:
+            if func in FUNCTIONS:
+                self.note(owner, func, args, kwargs or {})
+            elif func in OTHER_FUNCTIONS:
+                self.note_unconverted(owner, func.__name__, f"calls torch.{func.__name__}")
+        return func(*args, **(kwargs or {}))
+
+    def note(self, module: nn.Module | None, func: Any, args: Any, kwargs: Any) -> None:
+        """Keeps one record of the calls with the same owner and geometry."""
+        function = FUNCTIONS[func][0]
+        if module is None:
+            return self.note_unconverted(None, function, f"calls {function} in a hook")
+        reason, convolution = "", None
+        try:
+            convolution = convolution_of_call(func, args, kwargs)
+        except Conv2AttnError as error:
+            reason = str(error)
+        call = FunctionalCall(self.names[module], function, convolution, reason)
+        self.calls[call.owner, call.signature] = call
+
+    def note_unconverted(self, module: nn.Module | None, function: str, reason: str) -> None:
+        """Keeps one record of the calls of a function that is not converted."""
+        owner = "" if module is None else self.names[module]
+        self.calls[owner, function] = unconverted(owner, function, reason)
+
+
+def is_stock(module: nn.Module) -> bool:
+    """Whether `module` is a convolution layer that computes what its attributes say."""
+    return isinstance(module, STOCK) and not has_own_forward(module)
+
+
+def record(network: nn.Module, example: Any) -> CallRecorder:
+    """Records one run on `example` of `network`, a network with attention in it, made to be thrown away.
+
+    Raises:
+        UnsupportedError: its code asks an attention layer for what only a convolution has (C2A108).
+        UsageError: it does not run on the example (C2A009).
+    """
+    layers = {id(each): name for name, each in network.named_modules() if isinstance(each, MultiHeadSelfAttention)}
+    recorder = CallRecorder(network)
+    with running(network, example):
+        try:
+            with recorder, torch.no_grad(), torch.random.fork_rng():
+                call_network(network, example)
+        except AttributeError as error:
+            if (name := layers.get(id(error.obj))) is None:
+                raise
+            reason = f"{name}: the network's own code reads its {error.name}"
+            raise UnsupportedError("C2A108", reason, "Leave that layer unconverted with skip.") from error
+    return recorder

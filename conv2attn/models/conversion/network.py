@@ -12,6 +12,7 @@ from conv2attn.arguments import Patterns, Selection, as_inputs, check_network
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis.basis import READERS
 from conv2attn.errors import Conv2AttnError, Conv2AttnWarning, UnsupportedError
+from conv2attn.models.conversion.functional import record
 from conv2attn.models.conversion.outcomes import (
     CONVERTED,
     SKIPPED,
@@ -27,7 +28,6 @@ from conv2attn.models.conversion.outcomes import (
     unreadable_rows,
 )
 from conv2attn.models.conversion.patches import on_patches
-from conv2attn.models.conversion.recording import record
 from conv2attn.models.conversion.redirection import CHILD, redirect_calls
 from conv2attn.models.conversion.replacement import (
     Content,

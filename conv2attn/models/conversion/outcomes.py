@@ -11,7 +11,6 @@ from conv2attn.arguments import check_network
 from conv2attn.bounds import leaked_mass
 from conv2attn.errors import AlphaError, Conv2AttnError, Conv2AttnWarning, UnsupportedError, UsageError
 from conv2attn.models.conversion.functional import FunctionalCall
-from conv2attn.models.conversion.redirection import CHILD
 from conv2attn.models.conversion.replacement import Settings, class_name, current_convolution
 from conv2attn.theorem import STOCK
 
@@ -155,9 +154,3 @@ def unreadable_rows(network: nn.Module) -> list[ConversionRow]:
             )
             rows.append(ConversionRow(name, kind, UNSUPPORTED, text))
     return rows
-
-
-def convolution_layers(network: nn.Module) -> dict[str, nn.Module]:
-    """The unconverted convolution layers of `network`, by their first names."""
-    modules = network.named_modules()
-    return {name: module for name, module in modules if isinstance(module, STOCK) and CHILD not in module._modules}
