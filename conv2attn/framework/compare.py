@@ -16,7 +16,6 @@ from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
 from conv2attn.verdicts import Strength, Verdict
 
-
 UNIT_ROUNDOFF, SMALLEST = 2.0**-53, 2.0**-1074
 
 
@@ -84,24 +83,6 @@ def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -
             return Comparison(Verdict.REFUTED, Strength.BOUNDED, error, math.nextafter(as_float(exact), 0.0), sides)
         error = tolerance
     return Comparison(Verdict.HOLDS, Strength.BOUNDED if error else Strength.PROVED, error, floor, sides)
-
-
-def row_bounds(gap: Difference) -> tuple[Tensor, Tensor]:
-    """Bounds from below and above on the sum of absolute entries in each row of the map, (d_out, queries)."""
-    operators, taps, bias = gap.operators, gap.in_float(), (gap.biases[0] - gap.biases[1]).abs()
-    count = taps.shape[0] + taps.shape[2] * operators.shape[2]
-    slack = gamma(count + 6, UNIT_ROUNDOFF)
-    underflow = SMALLEST * count * (1 + operators.abs().sum().item())
-    ends = []
-    for channel, shift in zip(taps.movedim(1, 0), bias, strict=True):
-        row_sum = torch.einsum("tqk,ti->qik", operators, channel).abs().sum((1, 2)) + shift
-        uncertainty = (
-            torch.einsum("tqk,ti->qik", operators.abs(), channel.abs()).sum((1, 2)) + shift
-        ) * slack + underflow
-        ends.append(torch.stack([row_sum - uncertainty, row_sum + uncertainty]))
-    least, most = torch.stack(ends, 1)
-    infinity = torch.tensor(math.inf).double()
-    return torch.nextafter(least, -infinity).nan_to_num(-math.inf), torch.nextafter(most, infinity).nan_to_num(math.inf)
 
 
 @final
@@ -182,3 +163,21 @@ def as_float(number: Fraction | int, divisor: int = 1) -> float:
         return float(number / divisor)
     except OverflowError:
         return math.inf
+
+
+def row_bounds(gap: Difference) -> tuple[Tensor, Tensor]:
+    """Bounds from below and above on the sum of absolute entries in each row of the map, (d_out, queries)."""
+    operators, taps, bias = gap.operators, gap.in_float(), (gap.biases[0] - gap.biases[1]).abs()
+    count = taps.shape[0] + taps.shape[2] * operators.shape[2]
+    slack = gamma(count + 6, UNIT_ROUNDOFF)
+    underflow = SMALLEST * count * (1 + operators.abs().sum().item())
+    ends = []
+    for channel, shift in zip(taps.movedim(1, 0), bias, strict=True):
+        row_sum = torch.einsum("tqk,ti->qik", operators, channel).abs().sum((1, 2)) + shift
+        uncertainty = (
+            torch.einsum("tqk,ti->qik", operators.abs(), channel.abs()).sum((1, 2)) + shift
+        ) * slack + underflow
+        ends.append(torch.stack([row_sum - uncertainty, row_sum + uncertainty]))
+    least, most = torch.stack(ends, 1)
+    infinity = torch.tensor(math.inf).double()
+    return torch.nextafter(least, -infinity).nan_to_num(-math.inf), torch.nextafter(most, infinity).nan_to_num(math.inf)
