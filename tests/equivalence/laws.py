@@ -56,12 +56,6 @@ def test_a_changed_context_never_holds(name):
     assert all(finding.sentence for finding in report.between if finding.verdict is not Verdict.HOLDS)
 
 
-def test_code_that_sees_whether_it_is_exported_is_undecided():
-    report = certify(*pair_of(ERRORS["an attribute of a parameter"]), images=IMAGES)
-    found = report.between[0]
-    assert (found.verdict, found.part, found.code) == (Verdict.UNDECIDED, "structure", "C2A405")
-
-
 def test_what_dropout_reads_in_evaluation_is_part_of_its_graph():
     report = certify(*pair_of(ERRORS["what dropout reads"]), images=IMAGES)
     assert report.verdict is Verdict.REFUTED

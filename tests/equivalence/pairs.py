@@ -1,9 +1,24 @@
 """Pairs of layers: a pair has nothing around it, so that no graph is exported, and its certificate is one row."""
 
+from contextlib import contextmanager
+
+import pytest
 import torch
 from torch import nn
 
-from conv2attn.equivalence import certify
+from conv2attn.equivalence import certify, graph, matching
+
+
+@contextmanager
+def without_graphs():
+    """While active, no network has a graph: for what is asked of layers and outputs, which exports take longer than."""
+
+    def graph_of(network, images, **options):
+        raise graph.Unexported("not asked for")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "graph_of", graph_of)
+        yield
 
 
 def images_for(layer, sides=(9, 8, 7)):

@@ -179,47 +179,6 @@ def test_where_no_image_can_be_looked_at_by_itself_none_shows_it():
     assert "outputs" in {line.partition(":")[0] for line in report.unshown}
 
 
-class Shared(nn.Module):
-    """Two layers, or one in the place of both."""
-
-    def __init__(self, once):
-        super().__init__()
-        torch.manual_seed(0)
-        self.one, self.two, self.scale = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), 1.0
-        self.two.load_state_dict(self.one.state_dict())
-        if once:
-            self.two = self.one
-
-    def forward(self, images):
-        return self.two(self.one(images)) * self.scale
-
-
-class Noisy(nn.Module):
-    """A network that computes other numbers each time."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.scale, self.calls = nn.Conv2d(4, 4, 1), 1.0, []
-
-    def forward(self, images):
-        self.calls.append(1)
-        NOISE.append(1)
-        return self.layer(images) * self.scale + len(NOISE)
-
-
-NOISE: list[int] = []
-
-
-@pytest.mark.parametrize("networks", [lambda: (Shared(False), Shared(True)), lambda: (Noisy(), Noisy())])
-def test_where_layers_cannot_be_exchanged_no_image_shows_a_difference_between_them(networks):
-    original, converted = networks()
-    converted.scale = 2.0
-    report = certify(original, converted, images=image())
-    assert report.verdict is not Verdict.HOLDS
-    assert not [each for each in report.counterexamples if each.part == "structure"]
-
-
 # A tolerance.
 
 

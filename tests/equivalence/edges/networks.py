@@ -150,13 +150,6 @@ def test_the_order_of_modules_that_run_one_after_another_counts():
     assert (report.verdict, report.between[0].part) == (REFUTED, "structure")
 
 
-def test_a_single_layer_of_one_axis():
-    original = nn.Conv1d(3, 5, 4, stride=2, padding=1, padding_mode="circular")
-    report = certify(original, conv2attn.convert(original), input_size=(3, 17), input_range=2.0)
-    assert outcome(report) == PROVED
-    assert 0 < report.rows[0].input_range <= 2
-
-
 def test_a_row_has_all_its_numbers():
     original = layer(2, 3, stride=(2, 1))
     converted = conv2attn.convert(original, alpha=60)
