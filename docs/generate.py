@@ -21,7 +21,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS
+from conv2attn.checkpoints.contents import READERS
 from conv2attn.checkpoints.kinds import FOLDER, KINDS
 from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.equivalence import Certificate
@@ -144,7 +144,7 @@ def tables() -> dict[str, str]:
 
 def refused_files() -> str:
     """The kinds of files that are not read as a network, and what to do with one."""
-    refused = [each for each in KINDS if each not in (*WEIGHTS, *PROGRAM_READERS, FOLDER)]
+    refused = [each for each in KINDS if each not in (*READERS, FOLDER)]
     return "\n".join(
         ["| no network | what to do |", "| --- | --- |", *(f"| {k.words} | {k.way_out} |" for k in refused)]
     )

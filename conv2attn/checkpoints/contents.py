@@ -1,6 +1,6 @@
 """The contents of a file or folder of weights, by one reader for all kinds, and nothing executed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, final
@@ -11,14 +11,12 @@ from torch.serialization import safe_globals
 from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.folders import read_json, sha256, weight_files
 from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
-from conv2attn.checkpoints.onnx_models import read_onnx
+from conv2attn.checkpoints.onnx_models import onnx_parts, read_onnx
 from conv2attn.checkpoints.pickled import DATA, RECORDS, code_in, read_module, run_pickle
-from conv2attn.checkpoints.programs import read_program
+from conv2attn.checkpoints.programs import program_parts, read_program
 from conv2attn.checkpoints.torch_files import check_tensors, read_safetensors, unpickle_dict
 from conv2attn.errors import CheckpointError
 
-WEIGHTS = (kinds.TORCH, kinds.LEGACY, kinds.SAFETENSORS)
-PROGRAM_READERS = {kinds.EXPORT: read_program, kinds.ONNX: read_onnx}
 UNGUARDED = "of its guards on sizes, ranges of symbols are read and no others"
 
 
@@ -59,13 +57,19 @@ def contents_of(
         return contents_of_folder(path, limit)
     with open_file(path) as file:
         kind = inspect(path, file, limit)
-        if kind in PROGRAM_READERS:
-            assumed = (UNGUARDED,) if kind is kinds.EXPORT else ()
-            return Contents(path, kind, {}, network=PROGRAM_READERS[kind](path), assumed=assumed)
-        if kind not in WEIGHTS:
+        if kind not in READERS:
             raise CheckpointError("C2A303", f"{path} is {kind.article}", kind.way_out)
-        if kind is not kinds.SAFETENSORS:
-            return contents_of_pickle(path, kind, file, allow, trust_pickle)
+        return READERS[kind](path, kind, file, allow, trust_pickle)
+
+
+def contents_of_program(path: Path, kind: Kind, *_: Any) -> Contents:
+    """Reads a program, which is a network by itself."""
+    assumed = (UNGUARDED,) if kind is kinds.EXPORT else ()
+    return Contents(path, kind, {}, network=PROGRAM_KINDS[kind].read(path), assumed=assumed)
+
+
+def contents_of_safetensors(path: Path, kind: Kind, *_: Any) -> Contents:
+    """Reads the tensors and the metadata of a file of safetensors."""
     tensors, metadata = read_safetensors(path)
     check_tensors(path, tensors)
     return Contents(path, kind, tensors, metadata)
@@ -114,3 +118,25 @@ def contents_of_folder(folder: Path, limit: int) -> Contents:
             )
         tensors |= part.content
     return Contents(folder, kinds.FOLDER, tensors, {}, config)
+
+
+@final
+@dataclass(frozen=True)
+class Program:
+    """How a kind of program is read: as a network, or as the names of its operators and its tensors."""
+
+    read: Callable[[Path], nn.Module]
+    parts: Callable[[Path], tuple[list[str], dict[str, Tensor]]]
+
+
+PROGRAM_KINDS = {
+    kinds.EXPORT: Program(read_program, lambda path: program_parts(path)[1:]),
+    kinds.ONNX: Program(read_onnx, onnx_parts),
+}
+READERS: dict[Kind, Callable[[Path, Kind, IO[bytes], Sequence[str], bool], Contents]] = {
+    kinds.TORCH: contents_of_pickle,
+    kinds.LEGACY: contents_of_pickle,
+    kinds.SAFETENSORS: contents_of_safetensors,
+    **dict.fromkeys(PROGRAM_KINDS, contents_of_program),
+}
+"""How each kind of file is read that holds a network or its weights; other kinds are refused with their advice."""

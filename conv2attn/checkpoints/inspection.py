@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any, final
 
 from conv2attn.checkpoints import kinds
-from conv2attn.checkpoints.contents import PROGRAM_READERS, WEIGHTS, contents_of
+from conv2attn.checkpoints.contents import PROGRAM_KINDS, READERS, contents_of
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import LARGEST_FILE, Kind, inspect, open_file
-from conv2attn.checkpoints.onnx_models import onnx_operators, onnx_tensors
 from conv2attn.checkpoints.pickled import DATA, code_in
 from conv2attn.checkpoints.plans import recognise_plan
-from conv2attn.checkpoints.programs import program_parts
 from conv2attn.checkpoints.registries import hinted_names, matches_of
 from conv2attn.checkpoints.states import State, state_in
 from conv2attn.errors import CheckpointError
@@ -43,7 +41,7 @@ class Inspection(Report):
         dtypes = ", ".join(sorted(Counter(dtype for *_, dtype in self.tensors)))
         lines = [f"{self.path}: {self.kind}, {bytes_for_people(self.size)}, sha256 {self.sha256}"]
         if self.tensors:
-            program = self.kind in [each.words for each in PROGRAM_READERS]
+            program = self.kind in [each.words for each in PROGRAM_KINDS]
             unknown = "the program itself" if program else "not recognised; name it with --arch"
             names = " or ".join(self.architectures) or unknown
             lines += [
@@ -88,9 +86,9 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
         with open_file(path) as file:
             kind, size = inspect(path, file, limit), path.stat().st_size
     facts = (str(path), kind.words, size, sha256(path))
-    if kind in PROGRAM_READERS:
+    if kind in PROGRAM_KINDS:
         return Inspection(*facts, (), (), *program_findings(path, kind))
-    if kind not in (*WEIGHTS, kinds.FOLDER):
+    if kind not in (*READERS, kinds.FOLDER):
         return Inspection(*facts, (), (), (f"not read as a network. {kind.way_out}",), ())
     if kind is kinds.TORCH and (code := [name for name in code_in(path) if name not in DATA]):
         finding = f"its pickle names {counted(len(code), 'global')} of code, and nothing was run: {', '.join(code)}"
@@ -115,10 +113,7 @@ def inspection_of(path: Path, limit: int = LARGEST_FILE) -> Inspection:
 
 def program_findings(path: Path, kind: Kind) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...], str], ...]]:
     """The operators of a program, most frequent first, in one finding, and its tensors; nothing of it runs."""
-    if kind is kinds.ONNX:
-        names, tensors = onnx_operators(path), onnx_tensors(path)
-    else:
-        _, names, tensors = program_parts(path)
+    names, tensors = PROGRAM_KINDS[kind].parts(path)
     listing = ", ".join(f"{count} {name}" for name, count in Counter(names).most_common())
     return (f"computes {counted(len(names), 'operation')}: {listing}",), tensor_rows(State(tensors))
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.checkpoints import kinds, plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
-from conv2attn.checkpoints.contents import WEIGHTS, Contents, contents_of
+from conv2attn.checkpoints.contents import PROGRAM_KINDS, Contents, contents_of
 from conv2attn.checkpoints.kinds import LARGEST_FILE
 from conv2attn.checkpoints.registries import Match, hinted_names, installed_registries, matches_of, own_name
 from conv2attn.checkpoints.states import (
@@ -78,8 +78,8 @@ def load(
         raise UsageError("C2A004", "arguments are given without an architecture that takes them", NAME_IT)
     architecture_argument = architecture(arch, arch_args) if arch is not None and ":" in arch else None
     contents = contents_of(Path(path), max_size, allow, trust_pickle)
-    if contents.network is not None and (contents.kind not in WEIGHTS or (arch, model) == (None, None)):
-        name = type(contents.network).__name__ if contents.kind in WEIGHTS else f"the {contents.kind.words}"
+    if contents.network is not None and (contents.kind in PROGRAM_KINDS or (arch, model) == (None, None)):
+        name = f"the {contents.kind.words}" if contents.kind in PROGRAM_KINDS else type(contents.network).__name__
         return with_provenance(contents.network, contents_provenance(contents, name, contents.assumed)).eval()
     if saved_plan := plans.recognise_plan(contents):
         return plans.rebuild(*saved_plan, contents.path, architecture_argument, model, arch).eval()

@@ -81,17 +81,13 @@ def read_onnx(path: Path) -> OnnxNetwork:
         raise CheckpointError("C2A303", refusal, "Export the network again.") from error
 
 
-def onnx_tensors(path: Path) -> dict[str, Tensor]:
-    """The weights of an .onnx file by name."""
-    arrays: Mapping[str, np.ndarray[Any, Any]] = {
-        each.name: optional_library("onnx.numpy_helper").to_array(each) for each in parse_model(path).graph.initializer
-    }
-    return {name: torch.from_numpy(np.array(each)) for name, each in arrays.items() if each.dtype.kind in "fiub"}
-
-
-def onnx_operators(path: Path) -> list[str]:
-    """The operators of an .onnx file, one for each node."""
-    return [node.op_type for node in parse_model(path).graph.node]
+def onnx_parts(path: Path) -> tuple[list[str], dict[str, Tensor]]:
+    """The operators of an .onnx file, one for each node, and its weights by name."""
+    graph = parse_model(path).graph
+    to_array = optional_library("onnx.numpy_helper").to_array
+    arrays: Mapping[str, np.ndarray[Any, Any]] = {each.name: to_array(each) for each in graph.initializer}
+    tensors = {name: torch.from_numpy(np.array(each)) for name, each in arrays.items() if each.dtype.kind in "fiub"}
+    return [node.op_type for node in graph.node], tensors
 
 
 def parse_model(path: Path) -> Any:

@@ -15,13 +15,12 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from conv2attn.arguments import Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints import kinds, load, save
+from conv2attn.checkpoints import load, save
 from conv2attn.checkpoints.atomic_files import write_atomically
+from conv2attn.checkpoints.contents import PROGRAM_KINDS
 from conv2attn.checkpoints.examples import demo_files
 from conv2attn.checkpoints.folders import sha256
 from conv2attn.checkpoints.kinds import kind_of_path
-from conv2attn.checkpoints.onnx_models import onnx_operators
-from conv2attn.checkpoints.programs import program_parts
 from conv2attn.checkpoints.reading_options import Reading
 from conv2attn.checkpoints.saving import PROGRAMS
 from conv2attn.checkpoints.torch_files import read_dict
@@ -88,12 +87,9 @@ def nothing_to_convert(path: str, network: nn.Module) -> UsageError:
 def convolutions_of_program(path: str) -> int:
     """The number of convolutions in a .pt2 or .onnx file; 0 for other files."""
     file = Path(path)
-    match None if file.is_dir() else kind_of_path(file):
-        case kinds.EXPORT:
-            return sum(".conv" in name or "convolution" in name for name in program_parts(file)[1])
-        case kinds.ONNX:
-            return sum(name.startswith("Conv") for name in onnx_operators(file))
-    return 0
+    kind = kind_of_path(file)
+    operators = PROGRAM_KINDS[kind].parts(file)[0] if kind in PROGRAM_KINDS else []
+    return sum("conv" in name.lower() for name in operators)
 
 
 def program_options(
