@@ -7,24 +7,24 @@ files that it measured, so that a page older than the code is known.
 import hashlib
 import os
 import platform
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import click
 import torch
 
+from benchmarks.processes import output_of
+
 ROOT = Path(__file__).parent
 PAGES = {
-    "engines": "the engines beside the convolution: networks, layers, steps, compiled",
-    "training": "training steps of the paper's network, generalised heads, silent content, patches",
+    "engines": "Attention beside the convolution that it is: networks, layers, steps, compiled, memory",
+    "training": "Training steps of the paper's network, generalised heads, silent content, patches",
     "spans": "check-span against the grid",
-    "tightness": "bounds beside the worst differences found",
-    "graphs": "graph layers beside torch_geometric",
-    "certificates": "certificates",
+    "tightness": "Bounds beside the worst differences found",
+    "graphs": "Graph layers beside torch_geometric, and the order that `auto` takes",
+    "certificates": "Certificates of networks: time and memory",
 }
-ALONE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""The title of each page."""
 
 
 def processor() -> str:
@@ -44,19 +44,15 @@ def code_hash(page: str) -> str:
 def measured(page: str, quick: bool) -> str:
     """The page, with the machine and the hash."""
     load, start = os.getloadavg()[0], time.monotonic()
-    command = [sys.executable, "-m", f"benchmarks.{page}", *(["--quick"] if quick else [])]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **ALONE})
+    text = output_of(page, *(["--quick"] if quick else []))
     machine = f"{processor()}, torch {torch.__version__}, one thread, load {load:.1f} when measuring began"
-    title, _, rest = (
-        done.stdout.partition("\n") if done.stdout.startswith("#") else (f"# {page.title()}", "", done.stdout)
-    )
     note = f"Written by `python -m benchmarks {page}` in {time.monotonic() - start:.0f} s: {machine}."
-    return f"{title}\n\n{note} Code measured: `{code_hash(page)}`.\n\n{rest.strip()}\n"
+    return f"# {PAGES[page]}\n\n{note} Code measured: `{code_hash(page)}`.\n\n{text.strip()}\n"
 
 
 def index() -> str:
     """README.md of this folder."""
-    rows = "\n".join(f"| [{page}]({page}.md) | {text} |" for page, text in PAGES.items())
+    rows = "\n".join(f"| [{page}]({page}.md) | {title} |" for page, title in PAGES.items())
     return f"""# Speed, memory and tightness
 
 `python -m benchmarks` measures everything and writes every page again; `python -m benchmarks PAGE` writes one.

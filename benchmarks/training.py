@@ -4,9 +4,6 @@ Every time is of the processor, since other programs share the machine; each is 
 """
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import conv2attn
-from benchmarks.memory import MIB, peak_bytes
+from benchmarks.processes import MIB, apart, peak_bytes
 from conv2attn.attention import Encoding, MultiHeadSelfAttention, set_engine
 from conv2attn.basis import cut_softmax
 from conv2attn.models.zoo import ClassifierPlan
@@ -125,20 +122,13 @@ def growth(kind: str, side: int) -> dict[str, Any]:
     return {"ms": 1e3 * elapsed, "mebibytes": (peak_bytes() - before) / MIB, "engine": engine}
 
 
-def measured_alone(kind: str, side: int) -> dict[str, Any]:
-    """`growth` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.training", "--growth", kind, str(side)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
-
-
 def generalised(sides: tuple[int, ...]) -> str:
     """Generalised heads beside quadratic ones by dense, each in a process of its own."""
     rows = []
     for side in sides:
         row: list[str | int] = [side**2]
         for kind in ("quadratic", "generalised"):
-            found = measured_alone(kind, side)
+            found = apart("training", "--growth", kind, side)
             row += [f"{found['ms']:.0f}", f"{found['mebibytes']:.0f}"]
         rows.append([*row, found["engine"]])
     return markdown_table(("tokens", "quadratic, ms", "MiB", "generalised, ms", "MiB", "engine"), rows)
@@ -174,10 +164,7 @@ def silent(rounds: int, cases: tuple[tuple[int, int], ...]) -> str:
     return markdown_table(("channels", "batch", "without, ms", "with, ms", "longer"), rows)
 
 
-TEXT = """# Training steps
-
-Written by `python -m benchmarks.training`: forward and backward, float32, one thread, milliseconds of the processor,
-since the machine was shared (load {load:.1f}); torch {torch}.
+TEXT = """Forward and backward, float32, milliseconds of the processor.
 
 ## The paper's network
 
@@ -224,12 +211,9 @@ def main(quick: bool, asked: tuple[str, str] | None) -> None:
     if asked:
         click.echo(json.dumps(growth(asked[0], int(asked[1]))))
         return
-    load = os.getloadavg()[0]
     torch.set_num_threads(1)
     rounds, side = (1, 8) if quick else (3, 56)
     text = TEXT.format(
-        load=load,
-        torch=torch.__version__,
         side=side,
         networks=networks(rounds, {4: 1} if quick else {16: 20, 32: 4, 64: 1}),
         generalised=generalised(SIDES[:1] if quick else SIDES),

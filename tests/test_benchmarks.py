@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from click.testing import CliRunner
 
 import benchmarks.__main__ as everything
 from benchmarks import certificates, engines, spans, training
-from benchmarks.memory import MIB, peak
-from benchmarks.processes import apart
+from benchmarks.processes import MIB, apart
 from benchmarks.timing import interleave
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +27,7 @@ def threads():
 def test_every_engine_has_its_price_and_what_to_take_instead(capsys):
     engines.main(quick=True)
     printed = capsys.readouterr().out
-    assert len(tables_in(printed)) == 3
+    assert len(tables_in(printed)) == 5
     for way in ("conv", "gather", "separable, one-hot", "alpha 46", "trained centres"):
         assert f"| {way} |" in printed
     for work in ("MobileNetV2", "ConvNeXt-Tiny", "a step: the paper's block at 16, with a 3x3 convolution"):
@@ -38,12 +36,11 @@ def test_every_engine_has_its_price_and_what_to_take_instead(capsys):
 
 def test_one_command_writes_pages_that_name_the_code_they_measured(tmp_path, monkeypatch):
     """A page whose program changes has another hash."""
-    printed = subprocess.CompletedProcess([], 0, stdout="# Title\n\n| a |\n| --- |\n")
-    monkeypatch.setattr(everything.subprocess, "run", lambda *_, **__: printed)
+    monkeypatch.setattr(everything, "output_of", lambda *_: "| a |\n| --- |\n")
     done = CliRunner().invoke(everything.main, ["spans", "--output", str(tmp_path)], catch_exceptions=False)
     assert done.exit_code == 0
     text = (tmp_path / "spans.md").read_text()
-    assert text.startswith("# Title")
+    assert text.startswith(f"# {everything.PAGES['spans']}\n")
     assert everything.code_hash("spans") in text
     assert everything.code_hash("spans") != everything.code_hash("graphs")
     assert str(ROOT) not in text + (tmp_path / "README.md").read_text()
@@ -60,9 +57,9 @@ def test_functions_take_turns():
 
 def test_peak_is_at_least_the_attention_however_large_the_parent():
     ballast = b"x" * 400 * MIB
-    measured = peak("3x3", "dense unchunked", 28, 1)
-    assert measured.mebibytes >= 9 * 28**2 * 30**2 * 4 / MIB
-    assert measured.mebibytes < len(ballast) / MIB
+    measured = apart("engines", "dense", 28)
+    assert measured["mebibytes"] >= 9 * 28**2 * 30**2 * 4 / MIB
+    assert measured["mebibytes"] < len(ballast) / MIB
 
 
 def test_spans_are_measured_in_processes_of_their_own():
@@ -93,12 +90,12 @@ def tables_in(text):
 def test_training_steps_are_measured(monkeypatch):
     asked = []
 
-    def alone(kind, side):
-        asked.append(kind)
-        done = CliRunner().invoke(training.main, ["--growth", kind, str(side)], catch_exceptions=False)
+    def alone(_, *arguments):
+        asked.append(arguments[1])
+        done = CliRunner().invoke(training.main, list(map(str, arguments)), catch_exceptions=False)
         return json.loads(done.stdout)
 
-    monkeypatch.setattr(training, "measured_alone", alone)
+    monkeypatch.setattr(training, "apart", alone)
     done = CliRunner().invoke(training.main, ["--quick"], catch_exceptions=False)
     assert len(tables_in(done.stdout)) == 4
     assert asked == ["quadratic", "generalised"]
