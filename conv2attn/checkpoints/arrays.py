@@ -52,7 +52,7 @@ def holds_attention(path: str) -> bool:
     try:
         kind = kinds.kind_of_path(file)
         arrays = arrays_in(file) if kind in (kinds.SAFETENSORS, kinds.TORCH, kinds.LEGACY) else {}
-    except (OSError, zipfile.BadZipFile, CheckpointError):
+    except (zipfile.BadZipFile, CheckpointError):
         return file.suffix in (".npz", ".npy")
     return kind is kinds.ARRAYS or (bool(arrays) and all(map(is_distribution, arrays.values())))
 

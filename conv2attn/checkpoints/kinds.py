@@ -134,18 +134,6 @@ def kind_of_archive(names: Collection[str]) -> Kind:
     return ZIP
 
 
-def kind_of_path(path: Path) -> Kind:
-    """The kind of a file or folder.
-
-    Raises:
-        OSError, zipfile.BadZipFile: it cannot be read.
-    """
-    if path.is_dir():
-        return FOLDER
-    with path.open("rb") as file:
-        return kind_of_file(file, path.stat().st_size)
-
-
 @contextmanager
 def open_file(path: Path) -> Iterator[IO[bytes]]:
     """An open regular file.
@@ -165,6 +153,19 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         raise CheckpointError(
             "C2A301", f"{path} cannot be read: {error.strerror or error}", "Check the path, and the rights to read it."
         ) from error
+
+
+def kind_of_path(path: Path) -> Kind:
+    """The kind of a file or folder.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read (C2A301).
+        zipfile.BadZipFile: it begins like a zip archive and is none.
+    """
+    if path.is_dir():
+        return FOLDER
+    with open_file(path) as file:
+        return kind_of_file(file, path.stat().st_size)
 
 
 def inspect(path: Path, file: IO[bytes], limit: int = LARGEST_FILE) -> Kind:

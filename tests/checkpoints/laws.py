@@ -72,6 +72,16 @@ def test_commands_refuse_bad_files_in_one_line_and_write_nothing(bad, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("command", ["convert", "heads", "check-span", "inspect"])
+def test_commands_do_not_wait_for_a_pipe(command):
+    """Once `heads` opened a named pipe to see what is in it, and waited forever."""
+    os.mkfifo("net.pt")
+    result = CliRunner().invoke(main, [command, "net.pt"])
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert "is not a regular file" in result.stderr
+
+
 def test_the_file_itself_is_taken_so_that_refusals_mean_something(tmp_path):
     (tmp_path / "net.pt").write_bytes(good_bytes())
     assert torch.equal(load(tmp_path / "net.pt", model=NETWORK).weight, STATE["weight"])
