@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 from flint import arb, ctx
+from numpy.typing import NDArray
 
 from conv2attn.bounds.directed import BALL_PRECISION, down, up
 from conv2attn.bounds.leak import leaked_mass
@@ -81,7 +82,7 @@ def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
     )
 
 
-def is_positive_definite(array: np.ndarray, shift: float = 0.0) -> bool:
+def is_positive_definite(array: NDArray[np.float64], shift: float = 0.0) -> bool:
     """Whether the symmetric part of `array`, less shift I, has only positive pivots: exact elimination."""
     size = len(array)
     rows = [[(Fraction(array[i, j]) + Fraction(array[j, i])) / 2 for j in range(size)] for i in range(size)]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class HeadsAround:
     alpha: NDArray[np.float64] | None = None
 
 
-def heads_around(name: str, attention: Any, grid: Sides | None, extra_tokens: int = 0) -> HeadsAround:
+def heads_around(name: str, attention: object, grid: Sides | None, extra_tokens: int = 0) -> HeadsAround:
     """The attention of a layer or an array, as check_span takes it, at the query in the middle of the grid.
 
     Raises:
