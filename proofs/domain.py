@@ -132,7 +132,7 @@ KERNEL, STRIDE, DILATION = (Many(Integers(1, most), 1, 3) for most in (7, 5, 4))
 SPARE = Many(Integers(0, 6), 1, 3)
 """Keys an axis beyond those of one kernel."""
 
-GRID = {"kernel": Many(Integers(1, 3), 1, 3), "stride": Many(Integers(1, 3), 1, 3)}
+GRID: dict[str, Part] = {"kernel": Many(Integers(1, 3), 1, 3), "stride": Many(Integers(1, 3), 1, 3)}
 GRID |= {"dilation": Many(Integers(1, 2), 1, 3), "keys to spare": Many(Integers(0, 2), 1, 3)}
 HEADS_ON_GRIDS = Domain(
     {
