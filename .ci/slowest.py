@@ -1,6 +1,7 @@
-"""Writes the slowest tests of a run with --durations into CONTRIBUTING.md: pytest --durations=20 | .ci/slowest.py."""
+"""Runs all tests on two workers and writes the slowest 20 into CONTRIBUTING.md."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,16 +17,28 @@ def table(output: str) -> str:
     slowest = [found.groups() for line in lines if (found := DURATION.match(line))]
     runs = [found.groups() for line in lines if (found := SUMMARY.search(line))]
     if not slowest or not runs:
-        raise SystemExit("no durations of a whole run on standard input: pytest -n 2 --durations=20 | .ci/slowest.py")
+        raise SystemExit("pytest printed no durations of a run")
     count, seconds = runs[-1]
     rows = [f"| {float(took):.0f} | `{test}` in `{file}` |" for took, file, test in slowest]
     run = f"{count}, {float(seconds) / 60:.1f} minutes."
     return "\n".join([run, "", "| seconds | test |", "| ---: | --- |", *rows])
 
 
+def run_of_all_tests() -> str:
+    """What pytest printed, which is shown as it comes."""
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--durations=20"]
+    lines = []
+    with subprocess.Popen(command, cwd=PAGE.parent, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return "".join(lines)
+
+
 def main() -> None:
+    output = run_of_all_tests()
     before, _, rest = PAGE.read_text().partition(FIRST)
-    PAGE.write_text(f"{before}{FIRST}{table(sys.stdin.read())}\n{LAST}{rest.partition(LAST)[2]}")
+    PAGE.write_text(f"{before}{FIRST}{table(output)}\n{LAST}{rest.partition(LAST)[2]}")
 
 
 if __name__ == "__main__":
