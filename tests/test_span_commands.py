@@ -1,4 +1,4 @@
-"""check-span from the command line: our own files, arrays, and models that the user builds."""
+"""check-span from the command line: our own files, arrays, models that the user builds, and positions alone."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import torch
 from attentions import OFFSETS, hard
 from commands import call, refused
-from safetensors.numpy import save_file
+from safetensors.torch import save_file
 from torch import nn
 
 import conv2attn
@@ -24,6 +24,24 @@ def folder(tmp_path, monkeypatch):
 
 HEADS = hard((5, 6), OFFSETS)
 """Nine heads that read their target where it is on the grid, else the nearest pixel."""
+ARCH = f"{__name__}:gated"
+
+
+class GPSA(nn.Module):
+    """Four gated heads whose positions are their parameters, as far as they are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.pos_proj, self.gating_param = nn.Linear(3, 4), nn.Parameter(torch.zeros(4))
+
+    def forward(self, tokens):
+        return tokens
+
+
+def gated():
+    """The network that --arch builds: a layer that can be read, and one that cannot."""
+    GPSA.__module__ = "convit"
+    return nn.Sequential(GPSA(), nn.MultiheadAttention(4, 2))
 
 
 def test_the_trained_example_is_read_with_its_own_grid():
@@ -49,7 +67,7 @@ def test_arrays(folder, form):
         case "npz":
             np.savez("heads.npz", whatever=HEADS)
         case "safetensors":
-            save_file({"heads": HEADS}, "heads.safetensors")
+            save_file({"heads": torch.from_numpy(HEADS)}, "heads.safetensors")
     path = f"heads.{form}"
     assert call("check-span", path, "--grid", "5x6").exit_code == 0
     assert call("check-span", path, "--grid", "5x6", "--condition", "joint").exit_code == 1
@@ -70,6 +88,31 @@ def test_layers_in_one_array(folder):
     assert len(report["layers"]) == 2
 
 
+@pytest.mark.parametrize("file", ["gated.pt", "gated.safetensors"])
+def test_a_model_of_the_user_s_is_read_and_what_cannot_be_read_is_named(file):
+    torch.save(gated().state_dict(), "gated.pt")
+    save_file(gated().state_dict(), "gated.safetensors")
+    asked = [file, "--arch", ARCH, "--position-only", "--grid", "4x4"]
+    report = json.loads(call("check-span", *asked, "--format", "json", "--plot", "heads.png").stdout)
+    assert [(layer["name"], layer["conditions"][0]["verdict"]) for layer in report["layers"]] == [
+        ("0", "refuted"),
+        ("1", "unsupported"),
+    ]
+    assert report["layers"][0]["notes"][0] == "from parameters, positions alone: gated positional attention"
+    assert Path("heads.png").read_bytes().startswith(b"\x89PNG")
+    text = call("check-span", *asked, "--offsets", "0,0").stdout
+    assert "sampled" not in text
+    assert "1, interior: not read: there is no rule that reads positions alone off a torch.nn" in text
+
+
+def test_our_own_files_say_that_parameters_were_read():
+    result = call("check-span", EXAMPLES / "attention-quadratic.pt", "--position-only")
+    assert (result.exit_code, "all: from parameters, positions alone" in result.stdout) == (1, True)
+    conv2attn.save(conv2attn.convert(nn.Conv2d(2, 3, 3, padding=1)), "layer.pt")
+    assert call("check-span", "layer.pt", "--position-only", "--grid", "5x6").exit_code == 0
+    assert call("check-span", "layer.pt", "--position-only").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -88,6 +131,18 @@ def test_layers_in_one_array(folder):
         ([EXAMPLES / "attention-quadratic.pt", "--kernel-size", "0"], "C2A006"),
         ([EXAMPLES / "resnet18.pt"], "C2A501 ResNet has no layer that is known to attend"),
         (["array.npy", "--inputs", "odd.npy"], "C2A004 --inputs"),
+        (["heads.npy", "--position-only"], "C2A004 --position-only reads parameters, and an array has none"),
+        (["gated.pt", "--arch", ARCH, "--inputs", "images.npy", "--position-only"], "C2A004 --position-only"),
+        (["gated.pt", "--arch", ARCH, "--position-only"], "C2A503 0: it attends on every square grid"),
+        (
+            ["gated.pt", "--arch", ARCH, "--grid", "4x5", "--position-only"],
+            "C2A503 0: its positions are those of a square",
+        ),
+        (
+            ["gated.pt", "--arch", ARCH, "--grid", "4x4", "--extra-tokens", "1", "--position-only"],
+            "C2A004 0 attends to",
+        ),
+        ([EXAMPLES / "resnet18.pt", "--position-only"], "C2A501 ResNet has no layer"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(folder, arguments, match):
@@ -95,6 +150,9 @@ def test_what_cannot_be_read_is_one_sentence(folder, arguments, match):
         (folder / name).write_bytes(b"not what it says")
     torch.save({"weight": torch.zeros(2, 2)}, "some.pt")
     np.save("array.npy", HEADS)
+    np.save("heads.npy", np.eye(4)[None])
+    np.save("images.npy", np.zeros((1, 3, 8, 8), np.float32))
+    torch.save(gated().state_dict(), "gated.pt")
     np.save("odd.npy", np.zeros((1, 1, 9, 9), dtype=np.float32))
     refused("check-span", *arguments, match=match)
 
