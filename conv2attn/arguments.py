@@ -95,6 +95,16 @@ def check_network(given: Any, name: str = "network") -> None:
     raise UsageError("C2A006", found, "Pass the network itself.")
 
 
+def check_kind(argument: Any, name: str, kinds: Any, remedy: str) -> None:
+    """Refuses an argument of another class.
+
+    Raises:
+        UsageError: it is of none of `kinds` (C2A006).
+    """
+    if not isinstance(argument, kinds) or isinstance(argument, bool):
+        raise UsageError("C2A006", f"{name} is {str(argument)[:60]!r}, of class {type(argument).__name__}", remedy)
+
+
 def as_inputs(network: nn.Module, example_input: Any) -> Any:
     """What a network is called with: a tensor, positional or named arguments; of a size, seeded noise in [-1, 1].
 

@@ -40,6 +40,26 @@ def test_the_name_of_a_file_is_to_be_loaded_first():
         conv2attn.convert("resnet18.pt")
 
 
+FILES = {
+    "a path": lambda: conv2attn.load(5),
+    "no path": lambda: conv2attn.load(None),
+    "bytes": lambda: conv2attn.load(b"net.pt"),
+    "an architecture": lambda: conv2attn.load("net.pt", arch=5),
+    "arguments": lambda: conv2attn.load("net.pt", arch="torchvision:resnet18", arch_args=[1]),
+    "a model": lambda: conv2attn.load("net.pt", model=nn.Linear),
+    "a size": lambda: conv2attn.load("net.pt", max_size="1"),
+    "classes": lambda: conv2attn.load("net.pt", allow=5),
+    "a path to save to": lambda: conv2attn.save(conv2attn.convert(NETWORK), 5),
+    "a network to save": lambda: conv2attn.save("net.pt", "net.attn.pt"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_arguments_of_files_of_another_kind_are_refused(name):
+    with pytest.raises(UsageError, match="C2A006"):
+        FILES[name]()
+
+
 CONVOLUTIONS = nn.Sequential(OrderedDict(layer1=nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1))))
 ENCODERS = nn.Sequential(OrderedDict(layer1=nn.Sequential(ENCODER, ENCODER)))
 TOKENS = torch.ones(1, 4, 8)

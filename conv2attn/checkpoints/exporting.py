@@ -18,7 +18,7 @@ from conv2attn.checkpoints.architectures import first_line
 from conv2attn.checkpoints.atomic_files import open_for_torch
 from conv2attn.checkpoints.onnx_attention import OPERATOR, attention_nodes, with_whole_layers
 from conv2attn.checkpoints.onnx_models import open_session, optional_library
-from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.errors import CheckpointError, Conv2AttnError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.provenance import input_size_of, provenance_of
 
@@ -76,12 +76,27 @@ def export(
             metadata = {**program_metadata(network), **(notes or {})}
             run_file = {".pt2": write_program, ".onnx": write_onnx}[suffix](program, path, metadata)
         for image, expected_output in zip(images, expected, strict=True):
-            compare_exported(path, image, expected_output, run_file(image), bound)
+            compare_exported(path, image, expected_output, output_of_file(run_file, image), bound)
     sizes = " and ".join("x".join(map(str, image.shape)) for image in images)
     return (
         f"free sizes: {free_sizes(program)}",
         f"run from the file on {sizes}: within {allowed_difference(expected, bound):.2g}",
     )
+
+
+def output_of_file(run_file: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
+    """The output of a file on an image.
+
+    Raises:
+        CheckpointError: it does not run (C2A309).
+    """
+    try:
+        return run_file(image)
+    except Conv2AttnError:
+        raise
+    except Exception as error:
+        reason = f"the file does not run on {'x'.join(map(str, image.shape))} ({first_line(error)[:120]})"
+        raise CheckpointError("C2A309", reason, "Pass another --input-size, or save it as .pt.") from error
 
 
 def size_of(network: nn.Module, input_size: Sequence[int] | None) -> tuple[int, ...]:

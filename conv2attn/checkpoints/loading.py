@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from conv2attn.arguments import check_kind, check_network
 from conv2attn.checkpoints import kinds, plans
 from conv2attn.checkpoints.architectures import Architecture, architecture, configured_architecture, first_line
 from conv2attn.checkpoints.contents import PROGRAM_KINDS, Contents, contents_of
@@ -65,13 +66,22 @@ def load(
         trust_pickle: run the code that a pickle names. Only for files whose author you trust.
     Raises:
         CheckpointError: C2A304 where the weights fit no network, or not the one named; those of `contents_of`.
-        UsageError: `arch` names nothing, or does not go with `model` (C2A004).
+        UsageError: `arch` names nothing, or does not go with `model` (C2A004), or an argument is of another kind
+            (C2A006).
     Examples:
         >>> import conv2attn
         >>> from conv2attn.checkpoints.examples import demo_files
         >>> type(conv2attn.load(demo_files().model)).__name__
         'ResNet'
     """
+    check_kind(path, "path", str | PathLike, "Pass the name of a file or folder.")
+    check_kind(arch, "arch", str | None, NAME_IT)
+    check_kind(arch_args, "arch_args", Mapping | None, "Pass the keyword arguments of the architecture by name.")
+    check_kind(max_size, "max_size", int | float, "Pass a number of bytes.")
+    check_kind(allow, "allow", Sequence, "Pass the full names of classes, such as ['package.Class'].")
+    if model is not None:
+        check_network(model, "model")
+    allow = [allow] if isinstance(allow, str) else allow
     if arch is not None and model is not None:
         raise UsageError("C2A004", "arch and model both say what network the weights are of", "Pass one.")
     if arch_args and (arch is None or ":" not in arch):

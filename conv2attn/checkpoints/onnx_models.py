@@ -49,9 +49,20 @@ class OnnxNetwork(nn.Module):
         self.session = open_session(model)
 
     def forward(self, image: Tensor) -> Tensor:
-        """The first output on an image (batch, channels, *sides)."""
+        """The first output on an image (batch, channels, *sides).
+
+        Raises:
+            UsageError: onnxruntime refuses the image (C2A120).
+        """
         (input_node, *_), (output_node, *_) = self.session.get_inputs(), self.session.get_outputs()
-        (output,) = self.session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
+        try:
+            (output,) = self.session.run([output_node.name], {input_node.name: image.detach().cpu().numpy()})
+        except Exception as error:
+            reason = f"the ONNX model does not take images {'x'.join(map(str, image.shape))} of {image.dtype}"
+            sizes = "x".join(map(str, input_node.shape))
+            raise UsageError(
+                "C2A120", reason, f"Pass --input-size or --inputs of {sizes}, {input_node.type}."
+            ) from error
         return torch.from_numpy(output).to(image.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "OnnxNetwork":

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.arguments import is_size, renamed
+from conv2attn.arguments import check_kind, check_network, is_size, renamed
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import to_plan
 from conv2attn.checkpoints.atomic_files import replacing, write_torch
@@ -80,10 +80,10 @@ def save(
         >>> torch.equal(again(image), layer(image))
         True
     """
+    check_network(network)
+    check_kind(path, "path", str | PathLike, "Pass the name of a file.")
     path = Path(path)
     check_network_suffix(path)
-    if not isinstance(network, nn.Module):
-        raise UsageError("C2A006", f"{type(network).__name__} is not a torch.nn.Module", "Pass a converted network.")
     options: dict[str, Any] = {"engine": engine, "example_input": example_input, "bound": bound, "notes": notes}
     if path.suffix in PROGRAMS:
         example = options.pop("example_input")

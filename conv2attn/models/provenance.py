@@ -62,8 +62,8 @@ def input_size_of(network: nn.Module) -> tuple[int, ...] | None:
 
 def published_size(network: nn.Module) -> str:
     """Whose the size of images is, where a registry or a configuration says it: `, the size of timm:resnet18`."""
-    known = provenance_of(network)
-    return f", the size of {known.architecture}" if known and known.input_size else ""
+    source = provenance_of(network)
+    return f", the size of {source.architecture}" if source and source.input_size else ""
 
 
 def with_provenance(network: nn.Module, provenance: Provenance) -> nn.Module:

@@ -128,13 +128,7 @@ def soften(
             "Pass a positive finite number.",
         )
     softened = copy.deepcopy(network)
-    layers = attention_layers(softened)
-    if not layers:
-        raise UsageError(
-            "C2A008",
-            f"{type(network).__name__} has no attention layer to soften",
-            "Convert the network first: conv2attn convert FILE.",
-        )
+    layers = layers_to_soften(softened)
     selection = Selection.of(only, skip)
     selection.check([name or "(root)" for name in layers], "attention layer")
     chosen = {name: layer for name, layer in layers.items() if selection.wants(name or "(root)")}
@@ -142,9 +136,25 @@ def soften(
         raise UsageError("C2A008", "every attention layer is skipped", "Leave one in.")
     rows = tuple(softened_layer(name, layer, alpha, max_difference) for name, layer in chosen.items())
     if example_input is not None:
-        found = measured(network, softened, as_inputs(network, example_input))
-        rows = tuple(replace(row, measured=found.get(name)) for name, row in zip(chosen, rows, strict=True))
+        changes = measured(network, softened, as_inputs(network, example_input))
+        rows = tuple(replace(row, measured=changes.get(name)) for name, row in zip(chosen, rows, strict=True))
     return Softening(softened, rows)
+
+
+def layers_to_soften(network: nn.Module) -> dict[str, MultiHeadSelfAttention]:
+    """The attention layers of a network by name.
+
+    Raises:
+        UsageError: there is none (C2A008).
+    """
+    layers = attention_layers(network)
+    if not layers:
+        raise UsageError(
+            "C2A008",
+            f"{type(network).__name__} has no attention layer to soften",
+            "Convert the network first: conv2attn convert FILE.",
+        )
+    return layers
 
 
 @torch.no_grad()
@@ -154,14 +164,14 @@ def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
     A layer is left out where that is not finite.
     """
     soft = copy.deepcopy(soft).eval()
-    before, found = attention_layers(hard), defaultdict[str, list[float]](list)
+    before, shares = attention_layers(hard), defaultdict[str, list[float]](list)
     names = {layer: name for name, layer in attention_layers(soft).items()}
 
-    def compare(layer: nn.Module, given: Any, options: Any, output: Tensor) -> None:
+    def compare(layer: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         assert isinstance(layer, MultiHeadSelfAttention)
         name = names[layer]
-        change, largest = (each.abs().max() for each in (before[name](*given, **options) - output, given[0]))
-        found[name].append((change / largest).item() if change else 0.0)
+        change, largest = (each.abs().max() for each in (before[name](*args, **kwargs) - output, args[0]))
+        shares[name].append((change / largest).item() if change else 0.0)
 
     hooks = [layer.register_forward_hook(compare, with_kwargs=True) for layer in names]
     try:
@@ -170,7 +180,7 @@ def measured(hard: nn.Module, soft: nn.Module, inputs: Any) -> dict[str, float]:
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: max(shares) for name, shares in found.items() if all(map(math.isfinite, shares))}
+    return {name: max(changes) for name, changes in shares.items() if all(map(math.isfinite, changes))}
 
 
 def is_positive(number: Any) -> bool:
@@ -304,13 +314,7 @@ def softened(network: Network, alpha: float) -> Iterator[Network]:
     """
     check_network(network)
     check_sharpness(alpha)
-    layers = attention_layers(network)
-    if not layers:
-        raise UsageError(
-            "C2A008",
-            f"{type(network).__name__} has no attention layer to soften",
-            "Convert the network first: conv2attn convert FILE.",
-        )
+    layers = layers_to_soften(network)
     for name, layer in layers.items():
         sharp_heads(name, layer)
     encodings = {layer.encoding for layer in layers.values()}

@@ -87,10 +87,10 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     if isinstance(module, MultiHeadSelfAttention):
         bias = None if module.bias is None else module.bias.detach().double().cpu()
         return module.weights.dense().detach().double().cpu(), bias
-    heads, known = heads_of(module), value_and_output(network, name)
-    if not heads or known is None:
+    heads, layers = heads_of(module), value_and_output(network, name)
+    if not heads or layers is None:
         return None
-    (weight, bias), output = known
+    (weight, bias), output = layers
     weight, outer = (each.detach().double().cpu() for each in (weight, output.weight))
     if weight.shape[0] % heads or outer.shape[1] != weight.shape[0]:
         return None

@@ -25,10 +25,10 @@ def as_convolution(convolution: nn.Module | Convolution) -> Convolution:
         UnsupportedError: it is no convolution (C2A101).
         UsageError: its weights are not finite (C2A408).
     """
-    found = convolution if isinstance(convolution, Convolution) else read_convolution(convolution)
-    if not bool(found.weight.isfinite().all()):
+    layer = convolution if isinstance(convolution, Convolution) else read_convolution(convolution)
+    if not bool(layer.weight.isfinite().all()):
         raise UsageError("C2A408", "the weights of the convolution are not finite", "Train or load it again.")
-    return found
+    return layer
 
 
 def tap_matrix(convolution: Convolution) -> Array:
@@ -82,10 +82,10 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
 
     Source: claim HEADS of proofs/.
     """
-    given = as_convolution(convolution)
-    matrix = tap_matrix(given)
+    layer = as_convolution(convolution)
+    matrix = tap_matrix(layer)
     used = np.flatnonzero(np.abs(matrix).max(1) > 0)
-    columns = combinations(matrix[used], torch.finfo(given.weight.dtype).eps / 2)
+    columns = combinations(matrix[used], torch.finfo(layer.weight.dtype).eps / 2)
     rank = columns.shape[1]
     exact = [[Fraction(float(x)) for x in row] for row in columns]
     ray = positive_combination(exact) if rank else []
@@ -97,8 +97,8 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
     rows = tuple(spread(pattern, used.tolist(), len(matrix)) for pattern in scaled)
     floats = np.array([[float(x) for x in row] for row in rows]).reshape(len(rows), len(matrix))
     matrices = np.linalg.lstsq(floats.T, matrix, rcond=None)[0] if rank else np.zeros((0, matrix.shape[1]))
-    shape = (len(rows), given.d_out, given.d_in // given.groups)
-    return FewestHeads(len(used), len(rows), given.offsets, rows, matrices.reshape(shape))
+    shape = (len(rows), layer.d_out, layer.d_in // layer.groups)
+    return FewestHeads(len(used), len(rows), layer.offsets, rows, matrices.reshape(shape))
 
 
 def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] | None:
@@ -113,9 +113,9 @@ def positive_combination(rows: Sequence[Sequence[Fraction]]) -> list[Fraction] |
     from scipy.optimize import linprog
 
     floats = np.array([[float(x) for x in row] for row in rows])
-    found = linprog(np.zeros(floats.shape[1]), A_ub=-floats, b_ub=-np.ones(len(floats)), bounds=(None, None))
-    if found.status == 0:
-        x = [Fraction(float(each)) for each in found.x]
+    primal = linprog(np.zeros(floats.shape[1]), A_ub=-floats, b_ub=-np.ones(len(floats)), bounds=(None, None))
+    if primal.status == 0:
+        x = [Fraction(float(each)) for each in primal.x]
         if all(sum((a * b for a, b in zip(row, x, strict=True)), Fraction(0)) > 0 for row in rows):
             return x
     count = len(rows)

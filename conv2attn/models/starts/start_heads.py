@@ -324,13 +324,13 @@ def take_values(
     taps: torch.Tensor = convolution.weight.detach()  # type: ignore[operator]
     weight, rounding = taps.double().flatten(2), len(taps) * torch.finfo(taps.dtype).eps
     for name, layer in layers.items():
-        if (known := value_and_output(network, name)) is None:
+        if (parts := value_and_output(network, name)) is None:
             raise UnsupportedError(
                 "C2A604",
                 f"{name}: its values and outputs are not linear layers that are known",
                 "Leave values out, or take another network.",
             )
-        value, output = known
+        value, output = parts
         start = output.weight.shape[0] - weight.shape[0]
         for tap, offset in enumerate(offsets):
             heads = [head for head, head_offset in enumerate(head_offsets[name]) if head_offset == offset]
@@ -339,8 +339,8 @@ def take_values(
             if rank > len(heads) * layer.width:
                 reason = f"{name}: the tap at {offset} has rank {rank}, and {len(heads)} heads of {layer.width} numbers"
                 raise UnsupportedError("C2A604", reason, "Take a convolution of lower rank, or wider or more heads.")
-            for part, head in enumerate(heads):
-                chosen = slice(part * layer.width, (part + 1) * layer.width)
+            for place, head in enumerate(heads):
+                chosen = slice(place * layer.width, (place + 1) * layer.width)
                 root = sizes[chosen].sqrt()
                 rows = slice(head * layer.width, (head + 1) * layer.width)
                 for matrix, factor in (

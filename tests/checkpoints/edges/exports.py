@@ -193,5 +193,13 @@ def test_options_of_programs_are_not_ignored_in_other_files(tmp_path):
     layer = conv2attn.convert(nn.Conv2d(3, 4, 3))
     with pytest.raises(UsageError, match=r"C2A004 example_input is of \.pt2 and \.onnx, not of \.pt"):
         save(layer, tmp_path / "layer.pt", example_input=(3, 8, 8))
-    with pytest.raises(UsageError, match="C2A006 str is not a torch"):
-        save("layer", tmp_path / "layer.pt")
+
+
+def test_a_program_that_does_not_run_on_the_size_it_was_traced_for_is_not_kept(tmp_path):
+    """Once an AssertionError of torch's guards: sides of 1 are traced as sides of 9."""
+    network = conv2attn.convert(
+        nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.MaxPool2d(3, 2, 1)).eval()
+    )
+    with pytest.raises(CheckpointError, match=r"C2A309 the file does not run on 2x3x1x1 \(Guard failed"):
+        save(network, tmp_path / "net.pt2", example_input=(3, 1, 1))
+    assert not list(tmp_path.iterdir())

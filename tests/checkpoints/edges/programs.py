@@ -213,6 +213,12 @@ def test_an_onnx_model_that_is_not_one_map_by_itself_is_refused(change, match):
         load("bad.onnx")
 
 
+def test_an_onnx_model_refuses_images_of_another_size_in_a_sentence():
+    save(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3))), "net.onnx", example_input=(3, 9, 8))
+    with pytest.raises(UsageError, match="C2A120 the ONNX model does not take images 1x4x9x8"):
+        load("net.onnx")(torch.zeros(1, 4, 9, 8))
+
+
 def test_a_torn_onnx_file_is_damaged():
     onnx_model(lambda model: None)
     assert load("bad.onnx")(torch.tensor([-1.0, 1.0]).expand(1, 3, 4, 2).repeat(1, 1, 1, 2)).min() == 0
