@@ -100,7 +100,7 @@ Qed.
 End Threshold.
 
 Theorem thresholds : A46.
-Proof. by move=> alpha; split; [|split; [|split]]; apply: threshold. Qed.
+Proof. by split=> alpha; apply: threshold. Qed.
 
 Theorem remark : A46_remark.
 Proof.
@@ -135,8 +135,8 @@ move=> K s target order perm top low k; rewrite /float_softmax.
 pose w j := float32 (exp (s j)).
 have w1 : w target = 1 by rewrite /w top exp_0; exact: float32_int.
 have w0 j : j != target -> w j = 0.
-  move=> ne; rewrite /w -[s j]Ropp_involutive; have [_ [[_ zero] _]] := thresholds (- s j).
-  by apply: zero; have := low j ne; lra.
+  move=> ne; rewrite /w -[s j]Ropp_involutive; have [_ of_float32 _ _] := thresholds.
+  by apply/of_float32; have := low j ne; lra.
 rewrite (float_sum_zero K w target) ?(perm_uniq perm) ?enum_uniq //
   (perm_mem perm) mem_enum inE -/(w k) /one_hot.
 case: (eqVneq k target) => [->|ne]; first by rewrite w1 /Rdiv Rinv_1 Rmult_1_r; exact: float32_int.
@@ -162,7 +162,27 @@ split; last by rewrite (exactly_one_hot bool_finType _ true _ perm erefl low).
 by rewrite (exactly_one_hot bool_finType _ true _ perm erefl low).
 Qed.
 
-(** ** Mutant: alpha = 46 suffices, as the paper says *)
+(** ** Mutants
+
+    alpha = 46 suffices, as the paper says; thresholds that are a binary digit too low *)
 Definition mutant := forall alpha, 46 <= alpha -> float32 (exp (- alpha)) = 0.
 Theorem mutant_refuted : ~ mutant.
 Proof. by have [_ nonzero] := remark => /(_ 46 (Rle_refl _)). Qed.
+Lemma smallest_stays emin p (k : positive) : (0 < p)%Z -> (emin = - Z.pos k)%Z ->
+  ~ zero_from (rounded emin p) (IZR (Z.pos k)).
+Proof.
+move=> p0 E /(_ (IZR (Z.pos k) * ln 2)) [_ /(_ (Rle_refl _))].
+have -> : exp (- (IZR (Z.pos k) * ln 2)) = bpow radix2 emin.
+  by rewrite E bpow_exp opp_IZR; congr exp; rewrite /=; ring.
+have P : Prec_gt_0 p := p0; rewrite /rounded round_generic.
+  by have := bpow_gt_0 radix2 emin; lra.
+by apply: generic_format_bpow; rewrite /FLT_exp; lia.
+Qed.
+Definition mutant_float64 := zero_from float64 1074.
+Definition mutant_float32 := zero_from float32 149.
+Definition mutant_bfloat16 := zero_from bfloat16 133.
+Definition mutant_float16 := zero_from float16 24.
+Theorem mutant_float64_refuted : ~ mutant_float64. Proof. exact: smallest_stays. Qed.
+Theorem mutant_float32_refuted : ~ mutant_float32. Proof. exact: smallest_stays. Qed.
+Theorem mutant_bfloat16_refuted : ~ mutant_bfloat16. Proof. exact: smallest_stays. Qed.
+Theorem mutant_float16_refuted : ~ mutant_float16. Proof. exact: smallest_stays. Qed.

@@ -81,13 +81,31 @@ have : (1 <= (5 * d1 + d2 - 3) * (5 * d1 + d2 - 3))%Z by nia.
 move/IZR_le; rewrite mult_IZR !minus_IZR; move: (IZR (5 * d1 + d2)) => x; nra.
 Qed.
 
-(** ** Mutant: a number that is not injective, [d_1 + d_2], serves too *)
-Definition mutant := forall alpha, 0 < alpha -> forall target d : Z * Z, d <> target ->
-  let t (d : Z * Z) := IZR (d.1 + d.2) in
-  enumerated_score alpha (t target) (t d) < enumerated_score alpha (t target) (t target).
+(** ** Mutants
+
+    Numbers that are not injective; no sharpness; the wrong sign; the centre halved, the factor 2 of
+    [v] forgotten; a base of the mixed radix that is 1 too small *)
+Definition bit (k : bool) : R := if k then 1 else 0.
+Lemma bit_injective : injective bit. Proof. by case; case=> //; rewrite /bit; lra. Qed.
+Ltac on_bits := rewrite /enumerated_score /bit /id /=; lra.
+Definition mutant := peaks_if (fun D t => True) (Rlt 0) id Rlt.
 Theorem mutant_refuted : ~ mutant.
+Proof. by move=> /(_ _ (fun _ : bool => 0) I 1 Rlt_0_1 true false isT); on_bits. Qed.
+Definition mutant_no_sharpness := peaks_if (fun D t => injective t) (fun alpha => True) id Rlt.
+Theorem mutant_no_sharpness_refuted : ~ mutant_no_sharpness.
+Proof. by move=> /(_ _ _ bit_injective 0 I true false isT); on_bits. Qed.
+Definition mutant_sign := peaks_if (fun D t => injective t) (Rlt 0) id Rgt.
+Theorem mutant_sign_refuted : ~ mutant_sign.
+Proof. by move=> /(_ _ _ bit_injective 1 Rlt_0_1 true false isT); on_bits. Qed.
+Definition mutant_linear := peaks_if (fun D t => injective t) (Rlt 0) (fun t => t / 2) Rlt.
+Theorem mutant_linear_refuted : ~ mutant_linear.
+Proof. by move=> /(_ _ _ bit_injective 1 Rlt_0_1 true false isT); on_bits. Qed.
+Definition mutant_narrow := numbers_apart (fun W => 2 * W - 2)%Z.
+Theorem mutant_narrow_refuted : ~ mutant_narrow.
 Proof.
-move=> H; have one0 : 0 < 1 by lra.
-have ne : (0, 1)%Z <> (1, 0)%Z by [].
-by have := H 1 one0 _ _ ne; rewrite /enumerated_score /=; lra.
+pose d (k : nat) : Z := if k is 1%N then 1%Z else 0%Z.
+pose d' (k : nat) : Z := if k is 1%N then (-1)%Z else 1%Z.
+move=> /(_ (fun _ => 2%Z) (fun _ => 2%Z) 2%N (fun _ => Z.le_refl 2) d d').
+have small a : (Z.abs (d a) < 2 /\ Z.abs (d' a) < 2)%Z by case: a => [|[|a]].
+by move=> /(_ small erefl 0%N isT).
 Qed.

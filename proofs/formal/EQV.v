@@ -13,13 +13,17 @@ From C2A Require Import Statements Sums.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
+Theorem attention_shuffled : EQV_attention.
+Proof.
+move=> H K Cin s shuffle bij X h q k; rewrite /token_attention /softmax; congr (_ / _).
+by rewrite [RHS](reindex shuffle) //=; exact: onW_bij.
+Qed.
 Theorem equivariant : EQV.
 Proof.
 move=> H K D Cin Cout s Wval Wout b shuffle bij X q o Y.
 rewrite /mhsa; congr Rplus; apply: eq_bigr => h _; apply: eq_bigr => e _; congr Rmult.
 apply: eq_bigr => c _; congr Rmult; rewrite [RHS](reindex shuffle) /=; last exact: onW_bij.
-apply: eq_bigr => k _; congr Rmult; rewrite /token_attention /softmax /Y; congr (_ / _).
-by rewrite [RHS](reindex shuffle) //=; exact: onW_bij.
+by apply: eq_bigr => k _; congr Rmult; exact: attention_shuffled.
 Qed.
 
 (** ** Instance
@@ -33,11 +37,9 @@ Definition ones (_ _ _ : unit) : reals := 1.
 Definition output (X : bool -> unit -> reals) (q : bool) : R :=
   mhsa (D := [finType of unit]) (token_attention own_score X) ones ones
     (fun _ : unit => 0 : reals) X q tt.
-Lemma unit_sum (F : unit -> R) : \big[Rplus/0]_(i : unit) F i = F tt.
-Proof. by rewrite (bigD1 tt) //= big1 ?Rplus_0_r // => -[]. Qed.
 Lemma outputE X q : output X q = softmax (fun k => own_score tt (X q) (X k)) true * X true tt
   + softmax (fun k => own_score tt (X q) (X k)) false * X false tt.
-Proof. by rewrite /output /mhsa /= !unit_sum big_bool /ones /token_attention /=; ring. Qed.
+Proof. by rewrite /output /mhsa /= !rsum_unit big_bool /ones /token_attention /=; ring. Qed.
 Lemma bij_negb : bijective negb. Proof. by exists negb; case. Qed.
 Lemma first_output : output tokens false = 1 / 3.
 Proof.
@@ -61,16 +63,34 @@ move=> one_head Y H; have : output (fun k => tokens (negb k)) true = output toke
 by have [-> _] := instance; rewrite second_output; lra.
 Qed.
 
-(** ** Mutant: the same output, as the words after "that is" have it *)
-Definition mutant := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
-  (Wval : H -> Cin -> D -> reals)
-    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle ->
-      forall (X : K -> Cin -> reals) q o,
-  let Y k := X (shuffle k) in
-  mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X q o.
+(** ** Mutants
+
+    The same output, as the words after "that is" have it; attention that does not move, or moves by
+    queries or by keys alone; a map of tokens that is no reordering *)
+Definition mutant := outputs_move (fun K shuffle q => q).
 Theorem mutant_refuted : ~ mutant.
 Proof.
 move=> H; have : output (fun k => tokens (negb k)) true = output tokens true.
   exact: (H _ _ _ _ _ own_score ones ones (fun _ => 0) _ bij_negb tokens true tt).
 by have [-> _] := instance; rewrite second_output; lra.
 Qed.
+Definition reads_key (_ : unit) (_ y : unit -> R) : R := ln 2 * y tt.
+Definition reads_both (_ : unit) (x y : unit -> R) : R := ln 2 * (x tt * y tt).
+Ltac on_tokens := rewrite /token_attention /reads_key /reads_both /softmax !rsum_bool /tokens /=
+  ?Rmult_0_l ?Rmult_0_r ?Rmult_1_l ?Rmult_1_r ?Rmult_0_r ?exp_0 ?(proj1 halves); lra.
+Definition mutant_fixed :=
+  attention_moves (fun K => @bijective K K) (fun K shuffle q => q) (fun K shuffle k => k).
+Theorem mutant_fixed_refuted : ~ mutant_fixed.
+Proof. by move=> /(_ _ _ _ reads_key _ bij_negb tokens tt true true); on_tokens. Qed.
+Definition mutant_queries :=
+  attention_moves (fun K => @bijective K K) (fun K shuffle => shuffle) (fun K shuffle k => k).
+Theorem mutant_queries_refuted : ~ mutant_queries.
+Proof. by move=> /(_ _ _ _ reads_key _ bij_negb tokens tt true true); on_tokens. Qed.
+Definition mutant_keys :=
+  attention_moves (fun K => @bijective K K) (fun K shuffle q => q) (fun K shuffle => shuffle).
+Theorem mutant_keys_refuted : ~ mutant_keys.
+Proof. by move=> /(_ _ _ _ reads_both _ bij_negb tokens tt true true); on_tokens. Qed.
+Definition mutant_any_map :=
+  attention_moves (fun K f => True) (fun K shuffle => shuffle) (fun K shuffle => shuffle).
+Theorem mutant_any_map_refuted : ~ mutant_any_map.
+Proof. by move=> /(_ _ _ _ reads_key (fun _ => true) I tokens tt true true); on_tokens. Qed.

@@ -767,12 +767,9 @@ Qed.
 
 (** ** Mutants
 
-    Nothing is lost by underflow; and weights are one-hot as soon as the target's weight rounds to
-    1 *)
-Definition mutant := forall A T kappa k n c m, limits A T kappa n ->
-  forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
-  Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
-    <= (growth A T kappa n c - 1) * magnitude w x b.
+    Nothing is lost by underflow; weights are one-hot as soon as the target's weight rounds to 1;
+    scores that fall by 2 alpha, at the target too, for any alpha *)
+Definition mutant := sums_lose (fun A T k n m => 0).
 Theorem mutant_refuted : ~ mutant.
 Proof.
 have s32 : sound (gradual (-149) 24) by exact: gradual_sound.
@@ -795,12 +792,7 @@ have -> : gamma 1 (/ IZR (Z.pow_pos 2 24)) = / 16777215.
   by change (gamma 1 (/ 16777216) = / 16777215); rewrite /gamma /=; field.
 by move: (power (-200)) p200 => y; lra.
 Qed.
-Definition mutant_one_hot := forall emin p : Z, (1 < p)%Z -> (emin <= - p)%Z ->
-  forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal,
-  each_once (fun _ => 1) e 0 t -> (forall k, in_format emin p (e k)) -> e target = 1 ->
-    (forall k, k != target -> 0 <= e k) ->
-  INR #|K| * power (- p) <= / 2 -> 2 * \big[Rplus/0]_(k | k != target) e k <= power (- p) ->
-  forall k, computed_softmax (gradual emin p) (gradual emin p) reciprocal e t k = one_hot target k.
+Definition mutant_one_hot := one_hot_if (fun emin' x => True).
 Theorem mutant_one_hot_refuted : ~ mutant_one_hot.
 Proof.
 pose e (k : bool) := if k then 1 else power (-30).
@@ -816,7 +808,9 @@ have tiny : 2 * \big[Rplus/0]_(k | k != true) e k <= power (- (24)).
   by rewrite rest; change (2 * (/ 1073741824) <= / 16777216); lra.
 have ge0 k : k != true -> 0 <= e k by case: k => // _; exact: Rlt_le.
 have p1 : (1 < 24)%Z by []. have r : (-149 <= - (24))%Z by [].
-move=> /(_ (-149)%Z 24%Z p1 r _ e true (pair_order true) false once fe erefl ge0 few tiny false).
+have pp : (1 < 24 <= 24)%Z by []. have rr : (-149 <= -149 <= - (24))%Z by [].
+move=> /(_ _ _ _ _ pp rr r _ e true (pair_order true) false once fe erefl
+  (fun k ne => conj (ge0 k ne) I) few tiny false).
 have sum1 : evaluate (gradual (-149) 24) (gradual (-149) 24) id (fun _ => 1) e 0 (pair_order true)
   = 1.
   have few1 : INR 1 * power (- (24)) < 1 by change (1 * / 16777216 < 1); lra.
@@ -828,3 +822,28 @@ have sum1 : evaluate (gradual (-149) 24) (gradual (-149) 24) id (fun _ => 1) e 0
 rewrite /computed_softmax /quotient sum1 /= /Rdiv Rinv_1 Rmult_1_r /one_hot /= -/(power (-30)).
 by rewrite !rounded_id //; try exact: (fe false); lra.
 Qed.
+Lemma small_integer z : (Z.abs z <= 2)%Z -> in_format 0 2 (IZR z).
+Proof.
+move=> small; apply: generic_format_FLT; exists (Flocq.Core.Defs.Float radix2 z 0).
+- by rewrite /F2R /= Rmult_1_r.
+- by rewrite /=; lia.
+- by [].
+Qed.
+Lemma fall_by sharp first most : scores_fall sharp first most -> forall alpha d : Z,
+  (Z.abs alpha <=? 2)%Z -> (Z.abs d <=? 2)%Z -> (Z.abs (- alpha * d) <=? 2)%Z ->
+  sharp (IZR alpha) -> (first <=? d)%Z -> IZR (- alpha * d) <= most (IZR alpha).
+Proof.
+move=> fall alpha d /Z.leb_spec0 a2 /Z.leb_spec0 d2 /Z.leb_spec0 ad2 ok /Z.leb_spec0 le.
+have p1 : (1 < 2)%Z by []. have e0 : (0 <= 0)%Z by [].
+have := fall 0%Z 2%Z p1 e0 _ (small_integer a2) ok d le.
+by rewrite (rounded_id (small_integer d2)) -opp_IZR -mult_IZR (rounded_id (small_integer ad2)).
+Qed.
+Definition mutant_far := scores_fall (Rle 0) 1 (fun alpha => - (2 * alpha)).
+Theorem mutant_far_refuted : ~ mutant_far.
+Proof. by move=> /fall_by /(_ 1%Z 1%Z isT isT isT Rle_0_1 isT) /=; lra. Qed.
+Definition mutant_target := scores_fall (Rle 0) 0 Ropp.
+Theorem mutant_target_refuted : ~ mutant_target.
+Proof. by move=> /fall_by /(_ 1%Z 0%Z isT isT isT Rle_0_1 isT) /=; lra. Qed.
+Definition mutant_negative := scores_fall (fun alpha => True) 1 Ropp.
+Theorem mutant_negative_refuted : ~ mutant_negative.
+Proof. by move=> /fall_by /(_ (-1)%Z 2%Z isT isT isT I isT) /=; lra. Qed.

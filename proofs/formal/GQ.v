@@ -27,7 +27,7 @@ move=> sym; rewrite /bilinear exchange_big /=; apply: eq_bigr => i _; apply: eq_
   rewrite sym; ring.
 Qed.
 (** The sum over all pairs is that over [i <= j], the others taken twice. *)
-Lemma halves (F : 'I_n -> 'I_n -> R) : (forall i j, F i j = F j i) ->
+Lemma over_pairs (F : 'I_n -> 'I_n -> R) : (forall i j, F i j = F j i) ->
   \sum_i \sum_j F i j = \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
     ((if i == j then 1 else 2) * F i j).
 Proof.
@@ -51,12 +51,12 @@ End Form.
 
 Theorem inner_product : GQ.
 Proof.
-move=> n M sym offset delta; rewrite /generalised_score bilinearD.
+move=> n M sym offset delta; rewrite /linear_part /pairs_part /generalised_score bilinearD.
 rewrite ![bilinear M _ (fun a => delta a - offset a)](bilinearC _ _ sym) !bilinearD
   (bilinearC delta offset sym).
 have -> : bilinear M delta delta = \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
     ((if i == j then 1 else 2) * (M i j * (delta i * delta j))).
-  by apply: halves => i j; rewrite sym; ring.
+  by apply: over_pairs => i j; rewrite sym; ring.
 have -> : bilinear M offset delta = \sum_i (\sum_j M i j * offset j) * delta i.
   rewrite (bilinearC _ _ sym) /bilinear; apply: eq_bigr => i _; rewrite big_distrl;
     apply: eq_bigr => j _ /=; ring.
@@ -108,18 +108,41 @@ Proof. by under eq_bigr do rewrite big_mkcond; rewrite !big_ord_recl !big_ord0 /
 Theorem instance : generalised_score correlated (fun _ => 0) (fun _ => 1) = -3.
 Proof.
 rewrite inner_product => [|i j]; last by rewrite /correlated eq_sym.
-by rewrite triangle /bilinear !big_ord_recl !big_ord0 /correlated -!val_eqE /=; lra.
+by rewrite /linear_part /pairs_part triangle /bilinear !big_ord_recl !big_ord0 /correlated -!val_eqE /=; lra.
 Qed.
 
-(** ** Mutant: the cross terms taken once more, [i] and [j] in both orders *)
-Definition mutant := forall n (M : 'I_n -> 'I_n -> R), symmetric M -> forall offset delta,
-  generalised_score M offset delta
-  = \sum_i (\sum_j M i j * offset j) * delta i
-    + \sum_i (\sum_j ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j)))
-    - / 2 * bilinear M offset offset.
+(** ** Mutants
+
+    The cross terms taken once more, [i] and [j] in both orders; the sign, the half of the diagonal,
+    or the constant forgotten; a form that is only symmetric has a peak *)
+Lemma correlated_symmetric : symmetric correlated.
+Proof. by move=> i j; rewrite /correlated eq_sym. Qed.
+Ltac on_correlated := rewrite /generalised_score /linear_part /pairs_part ?triangle /bilinear
+  !big_ord_recl !big_ord0 /correlated -!val_eqE /=; lra.
+Definition mutant := generalised_as (fun n M offset delta => linear_part M offset delta
+  + \sum_i (\sum_j ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j)))
+  - / 2 * bilinear M offset offset).
 Theorem mutant_refuted : ~ mutant.
+Proof. by move=> /(_ _ _ correlated_symmetric (fun _ => 0) (fun _ => 1)); on_correlated. Qed.
+Definition mutant_sign := generalised_as (fun n M offset delta =>
+  / 2 * bilinear M (fun a => delta a - offset a) (fun a => delta a - offset a)).
+Theorem mutant_sign_refuted : ~ mutant_sign.
+Proof. by move=> /(_ _ _ correlated_symmetric (fun _ => 0) (fun _ => 1)); on_correlated. Qed.
+Definition mutant_half := generalised_as (fun n M offset delta =>
+  linear_part M offset delta + pairs_part 1 M delta - / 2 * bilinear M offset offset).
+Theorem mutant_half_refuted : ~ mutant_half.
+Proof. by move=> /(_ _ _ correlated_symmetric (fun _ => 0) (fun _ => 1)); on_correlated. Qed.
+Definition mutant_constant := generalised_as (fun n M offset delta =>
+  linear_part M offset delta + pairs_part (/ 2) M delta).
+Theorem mutant_constant_refuted : ~ mutant_constant.
+Proof. by move=> /(_ _ _ correlated_symmetric (fun _ => 1) (fun _ => 0)); on_correlated. Qed.
+Definition mutant_flat := forall n (M : 'I_n -> 'I_n -> R), symmetric M ->
+  forall (K : finType) (pos : K -> point n), grid pos -> forall target k, k != target ->
+  let s k := generalised_score M (fun a => IZR (pos target a)) (fun a => IZR (pos k a)) in
+  s k < s target.
+Theorem mutant_flat_refuted : ~ mutant_flat.
 Proof.
-have sym : symmetric correlated by move=> i j; rewrite /correlated eq_sym.
-move=> /(_ 2%N correlated sym (fun _ => 0) (fun _ => 1));
-  rewrite instance /bilinear !big_ord_recl !big_ord0 /correlated -!val_eqE /=; lra.
+have no_form : symmetric (fun _ _ : 'I_1 => 0) by [].
+move=> /(_ _ _ no_form _ _ ends_grid None (Some true) isT).
+by rewrite /generalised_score /bilinear !big_ord_recl !big_ord0 /=; lra.
 Qed.

@@ -215,50 +215,37 @@ apply/matrixP => i j; rewrite !mxE !big_ord_recl big_ord0 !mxE /=.
 by case: i => [[|[|[|//]]] lt]; apply/eqP; vm_compute.
 Qed.
 
-(** ** Mutant: as many heads as the rank are always enough *)
-Definition mutant := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
-  exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
-Theorem mutant_refuted : ~ mutant.
+(** ** Mutants
+
+    As many heads as the rank are always enough; a pattern that is only not negative, only not zero,
+    another one for each tap; and a rank below the heads *)
+Lemma no_head (pattern : forall (F : realFieldType) t p, 'M[F]_(t, p) -> Prop) :
+  pattern [realFieldType of rat] 3%N 1%N edge -> ~ rank_serves_iff pattern.
 Proof.
-have [rank1 no] := one_is_not_enough => /(_ _ _ _ edge); rewrite rank1 => -[B [att [M E]]].
-exact: no att E.
-Qed.
-
-(** ** More mutants
-
-    A pattern that is only not negative, only not zero, another one for each tap; and a rank below
-    the heads *)
-Definition mutant_not_negative := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p))
-  (x : 'cV[F]_p),
-  (forall i, row i W != 0 -> 0 <= (W *m x) i ord0) -> exists B : 'M[F]_(\rank W, t), attends B /\
-    exists M, W = B^T *m M.
-Definition mutant_not_zero := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p))
-  (x : 'cV[F]_p),
-  (forall i, row i W != 0 -> (W *m x) i ord0 != 0) -> exists B : 'M[F]_(\rank W, t), attends B /\
-    exists M, W = B^T *m M.
-Definition mutant_each_tap := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
-  (forall i, row i W != 0 -> exists x : 'cV[F]_p, 0 < (W *m x) i ord0) ->
-    exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M.
-Definition mutant_strict := forall (F : realFieldType) (h t p : nat) (B : 'M[F]_(h, t))
-  (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
-  attends B -> W = B^T *m M -> (\rank W < h)%N.
-Lemma no_head : ~ exists B : 'M[rat]_(\rank edge, 3), attends B /\ exists M, edge = B^T *m M.
-Proof. by have [rank1 no] := one_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E.
+move=> serves /(_ _ _ _ edge) [_ /(_ serves)].
+by have [rank1 no] := one_is_not_enough; rewrite rank1 => -[B [att [M E]]]; exact: no att E.
 Qed.
 Lemma edge_row i : row i edge != 0 -> edge i ord0 != 0.
 Proof. by apply: contraNN => /eqP e; apply/eqP/rowP => j; rewrite (ord1 j) mxE e mxE. Qed.
+Definition mutant := rank_serves_iff (fun F t p W => True).
+Theorem mutant_refuted : ~ mutant. Proof. exact: no_head. Qed.
+Definition mutant_not_negative := rank_serves_iff (one_pattern (fun F y => 0 <= y)).
 Theorem mutant_not_negative_refuted : ~ mutant_not_negative.
-Proof. by move=> H; apply/no_head/(H _ _ _ _ 0) => i _; rewrite mulmx0 mxE. Qed.
+Proof. by apply: no_head; exists 0 => i _; rewrite mulmx0 mxE. Qed.
+Definition mutant_not_zero := rank_serves_iff (one_pattern (fun F y => y != 0)).
 Theorem mutant_not_zero_refuted : ~ mutant_not_zero.
-Proof. by move=> H; apply/no_head/(H _ _ _ _ 1%:M) => i ne; rewrite mulmx1; exact: edge_row. Qed.
+Proof. by apply: no_head; exists 1%:M => i ne; rewrite mulmx1; exact: edge_row. Qed.
+Definition mutant_each_tap := rank_serves_iff (fun F t p W =>
+  forall i, row i W != 0 -> exists x : 'cV[F]_p, 0 < (W *m x) i ord0).
 Theorem mutant_each_tap_refuted : ~ mutant_each_tap.
 Proof.
-move=> H; apply/no_head/H => i /edge_row ne; exists (edge i ord0)%:M.
+apply: no_head => i /edge_row ne; exists (edge i ord0)%:M.
 by rewrite mul_mx_scalar mxE -expr2 exprn_even_gt0.
 Qed.
+Definition mutant_strict := rank_is ltn.
 Theorem mutant_strict_refuted : ~ mutant_strict.
 Proof.
-move=> /(_ _ 0%N 0%N 0%N (0 : 'M[rat]_(0, 0)) 0 0) H;
-  suff : (\rank (0%R : 'M[rat]_(0, 0)) < 0)%N by rewrite ltn0.
-by apply: H; [split; case | rewrite mulmx0].
+move=> /(_ _ 0%N 0%N 0%N (0 : 'M[rat]_(0, 0)) 0 0) H.
+suff : (\rank (0%R : 'M[rat]_(0, 0)) < 0)%N by rewrite ltn0.
+by apply: H; rewrite mulmx0.
 Qed.

@@ -284,19 +284,15 @@ have id_bij : bijective (@id (taps (small 1))) by exists id.
 exact: (lemma1 (@small_fits 1 isT) small_bias id_bij (fun h q k => erefl) small_merged).
 Qed.
 
-(** ** Mutant
+(** ** Mutants
 
-    The heads in the order of the paper's sign, [f h = q - k] (E4): each reads the reversed tap *)
+    The heads in the order of the paper's sign, [f h = q - k] (E4): each reads the reversed tap;
+    that sign of an offset; a tap for each key; modes that pad any amount, or map any
+    coordinate *)
 Definition reversed n (g : geometry n) (t : taps g) : taps g := [ffun a => rev_ord (t a)].
 Lemma reversedK n (g : geometry n) : involutive (@reversed n g).
 Proof. by move=> t; apply/ffunP => a; rewrite !ffunE rev_ordK. Qed.
-Definition mutant := forall (S : numbers) n (g : geometry n), fits g ->
-  forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
-    (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
-    (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
-  bijective f -> hard (fun h => reversed (f h)) P ->
-    (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
-  forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+Definition mutant := convolves reversed.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 pose g := small 1; pose P (h : taps g) q k : integers :=
@@ -312,4 +308,35 @@ move=> /(_ integers 1 g ok 1 1 1 _ _ id P _ _ _ small_bias id_bij (fun h q k => 
 move=> /(_ (@small_query 1 0 isT) ord0);
   rewrite (lemma1 ok small_bias rev_bij (fun h q k => erefl) W').
 by rewrite !small_value ffunE.
+Qed.
+Definition axis (side kernel : nat) : geometry 1 :=
+  Geometry (fun _ => side) (fun _ => kernel) (fun _ => 1) (fun _ => 1) (fun _ => 0) (fun _ => 0).
+Definition mutant_offset_sign := offset_is (fun key query => query - key)%Z.
+Theorem mutant_offset_sign_refuted : ~ mutant_offset_sign.
+Proof.
+move=> /(_ 1 (axis 2 2) [ffun _ => Ordinal (isT : 0 < 1)] [ffun _ => Ordinal (isT : 1 < 2)]
+  [ffun _ => Ordinal (isT : 1 < 2)]) [H _].
+have /H /(_ ord0) : reads (g := axis 2 2) [ffun _ => Ordinal (isT : 0 < 1)]
+  [ffun _ => Ordinal (isT : 1 < 2)] [ffun _ => Ordinal (isT : 1 < 2)].
+  by apply/forallP => a; rewrite !ffunE.
+by rewrite /site /position /offset !ffunE.
+Qed.
+Definition mutant_one_tap := forall n (g : geometry n), fits g ->
+  forall (q : queries g) (k : keys g), exists! t, reads q t k.
+Theorem mutant_one_tap_refuted : ~ mutant_one_tap.
+Proof.
+have ok : fits (axis 2 1) by [].
+move=> /(_ _ _ ok [ffun _ => Ordinal (isT : 0 < 2)] [ffun _ => Ordinal (isT : 1 < 2)])
+  [t [/forallP /(_ ord0)]].
+by rewrite !ffunE /=; case: (t ord0) => [[|[]]].
+Qed.
+Definition mutant_little_padding := forall mode side before after,
+  may_pad mode side before after -> before <= side /\ after <= side.
+Theorem mutant_little_padding_refuted : ~ mutant_little_padding.
+Proof. by move=> /(_ replicated 1 2 0 (conj isT (or_introl erefl))) []. Qed.
+Definition mutant_any_key := forall mode side before after, may_pad mode side before after ->
+  forall z, (0 <= mode (Z.of_nat side) z < Z.of_nat side)%Z.
+Theorem mutant_any_key_refuted : ~ mutant_any_key.
+Proof.
+by move=> /(_ wrapped 1 0 0 (conj isT (or_intror (or_intror (conj erefl (conj isT isT))))) 5%Z) [].
 Qed.

@@ -6,7 +6,7 @@
     Source: Cordonnier et al. 2020, Lemma 2, Eqs. (9), (14); n dimensions: slides of Lau 2021.
     Does not show: Anything about floats: the expanded form loses the peak in low precision, so the
     code computes the squared distance from integers. *)
-From Coq Require Import ZArith Ring Ring_theory.
+From Coq Require Import ZArith Lia Ring Ring_theory.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
@@ -31,10 +31,9 @@ have third : \sum_(e : Dp) 0 * (\sum_c xk c * 0) = 0 by apply: big1 => e _; rewr
 by rewrite first second third !add0l.
 Qed.
 Lemma quadratic_scoreE n (Cin : finType) alpha (offset delta : 'I_n -> S) (xq xk : Cin -> S) :
-  quadratic_score alpha offset xq xk delta
-  = - alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset).
+  quadratic_score alpha offset xq xk delta = centred_square alpha offset delta.
 Proof.
-rewrite /quadratic_score position_only sum_option /=.
+rewrite /centred_square /quadratic_score position_only sum_option /=.
 transitivity (\sum_a (- alpha * (delta a * delta a) + alpha * ((1 + 1) * offset a) * delta a)).
   by rewrite big_split -big_distrr.
 transitivity
@@ -47,7 +46,9 @@ Qed.
 End Score.
 
 Theorem quadratic : L2a.
-Proof. by move=> S n Cin alpha offset delta xq xk; rewrite quadratic_scoreE card_option card_ord.
+Proof.
+split=> [S n Cin alpha offset delta xq xk|n]; first exact: quadratic_scoreE.
+by rewrite card_option card_ord.
 Qed.
 
 Theorem wider_key_space : L2a_wide.
@@ -70,20 +71,44 @@ Qed.
 (** ** Instance
 
     Alpha = 3, Delta = (1, -2), delta = (2, 1): - 3 (1 + 9 - 5) = -15, whatever the tokens *)
-Definition two (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
+Definition pair_of (x y : Z) (a : 'I_2) : integers := if a == ord0 then x else y.
 Theorem instance (Cin : finType) (xq xk : Cin -> integers) :
-  quadratic_score (3%Z : integers) (two 1 (-2)) xq xk (two 2 1) = (-15)%Z.
+  quadratic_score (3%Z : integers) (pair_of 1 (-2)) xq xk (pair_of 2 1) = (-15)%Z.
 Proof.
-have [-> _] := @quadratic integers 2 Cin 3%Z (two 1 (-2)) (two 2 1) xq xk.
-by rewrite /squared_norm !big_ord_recl !big_ord0.
+have [E _] := quadratic; rewrite [LHS](E integers 2 Cin 3%Z (pair_of 1 (-2)) (pair_of 2 1)).
+by rewrite /centred_square /squared_norm !big_ord_recl !big_ord0.
 Qed.
 
-(** ** Mutant: [v = - alpha (1, - Delta)], the factor 2 forgotten *)
-Definition mutant := forall (S : numbers) n (alpha : S) (offset delta : 'I_n -> S),
-  (\sum_p (if p is Some a then alpha * offset a else - alpha) * encoding delta p
-  = - alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
-Theorem mutant_refuted : ~ mutant.
+(** ** Mutants
+
+    The factor 2 of [v] forgotten; the sign of alpha, the sign of the centre or the constant wrong;
+    alpha squared *)
+Lemma at_one v expected : scores_as v expected -> forall alpha,
+  (v integers 1%N alpha (fun _ => 1) None + v integers 1%N alpha (fun _ => 1) (Some ord0)
+    = expected integers 1%N alpha (fun _ => 1) (fun _ => 1))%Z.
 Proof.
-move=> /(_ integers 1 1%Z (fun _ => 1%Z) (fun _ => 1%Z)).
-by rewrite sum_option /= /squared_norm !big_ord_recl !big_ord0.
+move=> /(_ integers 1%N [finType of unit] _ (fun _ => 1%Z) (fun _ => 1%Z) (fun _ => 0%Z)
+  (fun _ => 0%Z)) E alpha.
+by rewrite -E position_only sum_option /= /squared_norm !big_ord_recl !big_ord0 /=; lia.
 Qed.
+Ltac on_integers := rewrite /= /centred_square /squared_norm !big_ord_recl !big_ord0.
+Definition mutant := scores_as
+  (fun S n alpha offset p => if p is Some a then alpha * offset a else - alpha)%num centred_square.
+Theorem mutant_refuted : ~ mutant.
+Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Definition mutant_sign := scores_as direction (fun S n alpha offset delta =>
+  alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
+Theorem mutant_sign_refuted : ~ mutant_sign.
+Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Definition mutant_offset := scores_as direction (fun S n alpha offset delta =>
+  - alpha * (squared_norm (fun a => delta a + offset a) - squared_norm offset))%num.
+Theorem mutant_offset_refuted : ~ mutant_offset.
+Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Definition mutant_constant := scores_as direction (fun S n alpha offset delta =>
+  - alpha * squared_norm (fun a => delta a - offset a))%num.
+Theorem mutant_constant_refuted : ~ mutant_constant.
+Proof. by move=> /at_one /(_ 1%Z); on_integers. Qed.
+Definition mutant_square := scores_as direction (fun S n alpha offset delta =>
+  - (alpha * alpha) * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
+Theorem mutant_square_refuted : ~ mutant_square.
+Proof. by move=> /at_one /(_ 2%Z); on_integers. Qed.

@@ -145,15 +145,49 @@ have := H alpha lt true; rewrite /one_hot eqxx => /Rabs_le_between [ge _].
 by apply: Rle_ge; move: ge; set x := softmax _ _; lra.
 Qed.
 
-(** ** Mutant: the maximum need not be unique *)
-Definition mutant := forall (K : finType) (s : K -> R) (target : K), (forall k, s k <= s target) ->
-  forall eps : R, 0 < eps -> exists alpha0 : R, forall alpha, alpha0 < alpha ->
-  forall k, Rabs (softmax (fun j => alpha * s j) k - one_hot target k) <= eps.
+(** ** Mutants
+
+    A maximum that need not be unique; one alpha for all [eps], or for all scores; the rate of one
+    side *)
+Definition mutant := sharpens_if Rle.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 have e0 : 0 < 1 / 4 by lra.
-move=> /(_ _ (fun _ : bool => 0) true (fun _ => Rle_refl 0) _ e0) [alpha0 /(_ (alpha0 + 1))].
+move=> /(_ _ (fun _ : bool => 0) true (fun _ _ => Rle_refl 0) _ e0) [alpha0 /(_ (alpha0 + 1))].
 have lt : alpha0 < alpha0 + 1 by lra.
 move=> /(_ lt true); rewrite /softmax /one_hot eqxx big_bool Rmult_0_r exp_0.
 by move=> /Rabs_le_between [] /=; lra.
+Qed.
+Lemma slope_max x : x < 0 -> maximum Rlt (slope x) true. Proof. by move=> x0 []. Qed.
+Definition mutant_order := forall (K : finType) (s : K -> R) (target : K), maximum Rlt s target ->
+  exists alpha0 : R, forall eps, 0 < eps -> forall alpha, alpha0 < alpha ->
+  near_one_hot s target alpha eps.
+Theorem mutant_order_refuted : ~ mutant_order.
+Proof.
+have neg : -1 < 0 by lra.
+move=> /(_ _ _ _ (slope_max neg)) [a H]; set s := (fun j : bool => (a + 1) * slope (-1) j).
+have p := softmax_gt0 s false; have lt : a < a + 1 by lra.
+have := H _ (Rdiv_lt_0_compat _ 2 p Rlt_0_2) _ lt false.
+by rewrite -/s /one_hot /= Rminus_0_r Rabs_pos_eq; lra.
+Qed.
+Definition mutant_uniform := forall eps : R, 0 < eps -> exists alpha0 : R, forall alpha,
+  alpha0 < alpha -> forall (K : finType) (s : K -> R) (target : K), maximum Rlt s target ->
+  near_one_hot s target alpha eps.
+Theorem mutant_uniform_refuted : ~ mutant_uniform.
+Proof.
+have e0 : 0 < / 4 by lra.
+move=> /(_ _ e0) [a0 H]; pose a := Rmax a0 0 + 1.
+have [a1 a2] := (Rmax_l a0 0, Rmax_r a0 0); have ap : 0 < a by rewrite /a; lra.
+have l2 : 0 < ln 2 by apply: ln_gt0; lra.
+have ia := Rinv_0_lt_compat _ ap; have neg : - ln 2 / a < 0 by rewrite /Rdiv; nra.
+have := H a ltac:(rewrite /a; lra) _ _ _ (slope_max neg) true.
+rewrite (softmax_ext (t := slope (- ln 2))) => [|[]]; rewrite /slope; [|lra | field; lra].
+by rewrite -/(slope _) slope_share (proj2 halves) /one_hot eqxx Rabs_left; lra.
+Qed.
+Definition mutant_one_side := rate_is (fun n eps => 1 + INR n / eps).
+Theorem mutant_one_side_refuted : ~ mutant_one_side.
+Proof.
+have e0 : 0 < / 4 by lra. have l5 : 0 < ln 5 by apply: ln_gt0; lra.
+move=> /(_ 1%N _ (ln 5) e0 l5); have -> : 1 + INR 1 / / 4 = 5 by rewrite /=; field.
+by move=> /(_ (Rle_refl _) _ _ ends_grid None); rewrite ends_share; lra.
 Qed.

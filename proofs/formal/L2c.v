@@ -355,15 +355,16 @@ have := share ln3 inj target; rewrite /theta_bound exp_ln; last lra.
 by have -> : (1 + 2 / (3 - 1)) ^ 2 = 4 by field.
 Qed.
 
-(** ** Mutant: the bound without its power, as if more axes cost nothing *)
-Definition mutant := forall n (alpha : R), 0 < alpha -> forall (K : finType) (pos : K -> point n),
-  grid pos ->
-  forall target, / theta_bound alpha <= quadratic_head pos alpha (pos target) target.
-Definition cross (k : option 'I_3) : point 3 := fun a => if k is Some i then
-  (if a == i then 1 else 0)%Z else 0%Z.
+(** ** Mutants
+
+    The bound without its power, as if more axes cost nothing; neighbours on one side; keys that
+    share a place; a strict bound; any key *)
+Lemma ln4 : 0 < ln 4. Proof. by apply: ln_gt0; lra. Qed.
+Definition mutant := shares grid Rle (fun n alpha => theta_bound alpha).
+Definition cross (k : option 'I_3) : point 3 :=
+  fun a => if k is Some i then if a == i then 1%Z else 0%Z else 0%Z.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-have ln4 : 0 < ln 4 by rewrite -ln_1; apply: ln_increasing; lra.
 have inj : grid cross.
   by case=> [i|] [j|] //; [move/(_ i) | move/(_ i) | move/(_ j)]; rewrite /cross ?eqxx // ;
     case: eqP => // ->.
@@ -372,9 +373,33 @@ have D (i : 'I_3) : distance (cross (Some i)) (cross None) = 1%Z.
   rewrite /distance (bigD1 i) //= eqxx big1 // => j /negbTE ->; lia.
 have D0 : distance (cross None) (cross None) = 0%Z by rewrite /distance big1.
 have -> : \sum_k exp (- ln 4 * IZR (distance (cross k) (cross None))) = 7 / 4.
-  rewrite (bigD1 None) //= D0 Rmult_0_r exp_0 (reindex_omap Some id) /=; last by case.
-  rewrite (eq_big xpredT (fun=> / 4)) => [|i|i _]; rewrite ?eqxx ?D ?Rmult_1_r ?exp_Ropp ?exp_ln //;
-    try lra.
-  by rewrite !big_ord_recl big_ord0; field.
+  rewrite (@sum_option reals) /= D0 Rmult_0_r exp_0.
+  by rewrite !big_ord_recl big_ord0 !D Rmult_1_r exp_Ropp exp_ln; [field | lra].
 by rewrite D0 Rmult_0_r exp_0; lra.
+Qed.
+Definition mutant_one_side := shares grid Rle (fun n alpha => (1 + 1 / (exp alpha - 1)) ^ n).
+Theorem mutant_one_side_refuted : ~ mutant_one_side.
+Proof. by move=> /(_ 1%N _ ln4 _ _ ends_grid None); rewrite ends_share ?exp_ln /=; lra. Qed.
+Definition mutant_no_grid :=
+  shares (fun K n pos => True) Rle (fun n alpha => theta_bound alpha ^ n).
+Theorem mutant_no_grid_refuted : ~ mutant_no_grid.
+Proof.
+move=> /(_ 0%N _ Rlt_0_1 _ (fun (_ : bool) (_ : 'I_0) => 0%Z) I true).
+by rewrite /quadratic_head /softmax rsum_bool !distance0 Rmult_0_r exp_0 /=; lra.
+Qed.
+Definition mutant_strict := shares grid Rlt (fun n alpha => theta_bound alpha ^ n).
+Theorem mutant_strict_refuted : ~ mutant_strict.
+Proof.
+have one : grid (fun (_ : unit) (_ : 'I_0) => 0%Z) by case=> -[].
+move=> /(_ 0%N _ Rlt_0_1 _ _ one tt).
+by rewrite /quadratic_head /softmax rsum_unit distance0 Rmult_0_r exp_0 /=; lra.
+Qed.
+Definition mutant_any_key := forall n (alpha : R), 0 < alpha ->
+  forall (K : finType) (pos : K -> point n), grid pos ->
+  forall target key, / theta_bound alpha ^ n <= quadratic_head pos alpha (pos target) key.
+Theorem mutant_any_key_refuted : ~ mutant_any_key.
+Proof.
+move=> /(_ 1%N _ ln4 _ _ ends_grid None (Some true)); rewrite /theta_bound exp_ln; last lra.
+rewrite /quadratic_head /softmax rsum_three !distance1 /= Rmult_0_r exp_0 !Rmult_1_r exp_Ropp.
+by rewrite exp_ln; lra.
 Qed.

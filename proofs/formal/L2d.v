@@ -89,16 +89,39 @@ have := separable (size := sides) (fun _ _ => 0) k => ->.
 rewrite !big_ord_recl big_ord0 /softmax /sides /= !big_ord_recl !big_ord0 exp_0; field.
 Qed.
 
-(** ** Mutant: any score over two axes, as a full covariance has it *)
+(** ** Mutants
+
+    Any score over two axes, as a full covariance has it; scores multiplied or subtracted; weights
+    of an axis that are not divided, or missing *)
 Definition mutant := forall s : bool * bool -> R, exists f g : bool -> R, forall k,
   softmax s k = f k.1 * g k.2.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 move=> /(_ (fun k => if k.1 && k.2 then ln 2 else 0)) [f [g E]].
 have := E (true, true); have := E (true, false); have := E (false, true); have := E (false, false).
-rewrite /softmax -(pair_bigA _ (fun i j => exp (if i && j then ln 2 else 0))) /= !big_bool /= !exp_0
-  exp_ln; last lra.
+rewrite /softmax -(pair_bigA _ (fun i j => exp (if i && j then ln 2 else 0))) /= !big_bool /=.
+rewrite !exp_0 (proj1 halves).
 move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false)
   = (f true * g false) * (f false * g true) by ring.
 by rewrite -H1 -H2 -H3 -H4; lra.
+Qed.
+Definition last_key (k : unit * bool) : R := if k.2 then 1 else 0.
+Ltac on_two_axes := rewrite rsum_pair rsum_bool !rsum_unit /softmax !rsum_bool ?rsum_pair ?rsum_unit /last_key /= ?Rplus_0_l
+  ?Rplus_0_r ?Rminus_0_r ?Rminus_0_l ?Rmult_0_l ?(proj1 halves) ?(proj2 halves) ?exp_0; lra.
+Definition mutant_product := mixes_apart Rmult softmax.
+Theorem mutant_product_refuted : ~ mutant_product.
+Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_key); on_two_axes. Qed.
+Definition mutant_difference := mixes_apart Rminus softmax.
+Theorem mutant_difference_refuted : ~ mutant_difference.
+Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_key); on_two_axes. Qed.
+Definition mutant_unnormalised := mixes_apart Rplus (fun K s k => exp (s k)).
+Theorem mutant_unnormalised_refuted : ~ mutant_unnormalised.
+Proof. by move=> /(_ _ _ (fun _ => ln 2) (slope 0) (fun _ : unit * bool => 1)); on_two_axes. Qed.
+Definition mutant_one_axis := mixes_apart Rplus (fun K s k => 1).
+Theorem mutant_one_axis_refuted : ~ mutant_one_axis.
+Proof.
+move=> /(_ _ _ (fun _ => ln 2) (slope 0) (fun k : bool * bool => if k.1 then 1 else 0)).
+rewrite -(pair_bigA _ (fun i j => softmax _ (i, j) * (if i then 1 else 0))) /= !rsum_bool.
+by rewrite /softmax -(pair_bigA _ (fun i j => exp (ln 2 + slope 0 j))) /= !rsum_bool /= Rplus_0_r
+  (proj1 halves) exp_0; lra.
 Qed.

@@ -212,9 +212,7 @@ by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pick.
 Qed.
 
 (** ** Mutant: heads of any dimension, even 0, do *)
-Definition mutant := forall (S : numbers) n (g : geometry n) (H : finType)
-  (P : H -> queries g -> pixels g -> S) (ci co d : nat),
-  0 < ci -> 0 < co -> spans_jointly P -> expresses_all P ci co d.
+Definition mutant := expresses_iff (fun ci co d => true) spans_jointly.
 Theorem mutant_refuted : ~ mutant.
 Proof.
 pose g : geometry 0 := Geometry (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0) (fun _ => 0)
@@ -223,8 +221,8 @@ have joint : spans_jointly (@shift integers 0 g).
   by exists (fun t h => if h == t then one else zero) => t q i; rewrite sum_pick.
 pose x : box (fun _ : 'I_0 => 0) := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
 pose q : queries g := [ffun a : 'I_0 => False_rect _ (notF (ltn_ord a))].
-move=> /(_ integers 0 g _ _ 1 1 0 isT isT joint (fun _ _ _ => 1%Z) (fun _ => 0%Z))
-  [Wval [Wout [b' E]]].
+move=> /(_ integers 0 g _ (@shift integers 0 g) 1 1 0 isT isT isT)
+  [_ /(_ joint (fun _ _ _ => 1%Z) (fun _ => 0%Z))] [Wval [Wout [b' E]]].
 have zero_layer X : mhsa (@shift integers 0 g) Wval Wout b' X q ord0 = b' ord0.
   by rewrite mhsaE sum0 ?add0l // => h _; apply: sum0 => c _; rewrite /merged big_ord0 mul0r.
 have all_see (t : taps g) (i : pixels g) : sees (g := g) q t i by apply/forallP; case.

@@ -16,10 +16,6 @@ From C2A Require Import Statements Sums L1 L3.
 Set Implicit Arguments. Unset Strict Implicit. Unset Printing Implicit Defensive.
 Local Open Scope R_scope.
 
-Lemma rsum_bool (F : bool -> R) : \sum_h F h = F true + F false. Proof. exact: big_bool. Qed.
-Lemma rsum_unit (F : unit -> R) : \sum_h F h = F tt.
-Proof. by rewrite (bigD1 tt) //= big1 ?Rplus_0_r // => -[]. Qed.
-
 (** ** (a) Two pixels, alpha = ln 2: the weights are 2/3, 1/3; 1/3, 2/3 and 1/3, 2/3; 1/9, 8/9 *)
 Lemma exp_ln2 (z : Z) : exp (- ln 2 * IZR z) = / powerRZ 2 z.
 Proof.
@@ -263,13 +259,10 @@ Definition mutant := forall P : bool -> bool -> bool -> reals,
 Theorem mutant_refuted : ~ mutant.
 Proof. by have [each joint] := quadratic_pair => /(_ _ each). Qed.
 (** Mutant of L3: the condition at each query, in place of the joint one. *)
-Definition mutant_each := forall (S : numbers) n (g : geometry n) (H : finType)
-  (P : H -> queries g -> pixels g -> S) (ci co d : nat),
-  (0 < ci)%N -> (0 < co)%N -> (minn ci co <= d)%N -> (forall q, spans_at P q) ->
-    expresses_all P ci co d.
+Definition mutant_each := expresses_iff (fun ci co d => minn ci co <= d)%N
+  (fun S n g H P => forall q, spans_at P q).
 Theorem mutant_each_refuted : ~ mutant_each.
 Proof.
-move=> enough; apply: printed_is_false => W He K _ g Nh A Din Dout Dh P i o _ le; split;
-  first exact: (@only_if _ _ _ _ _ _ _ _ i o).
+move=> enough; apply: printed_is_false => W He K _ g Nh A Din Dout Dh P i o _ le.
 by apply: enough => //; exact: leq_trans (geq_minr _ _) le.
 Qed.

@@ -31,3 +31,38 @@ rewrite /masked_softmax /weight /rectified E; apply: Rgt_not_eq; apply: Rdiv_lt_
   first exact: exp_pos.
 by apply: (rsum_gt0 k) => j; exact: exp_pos.
 Qed.
+
+(** ** Mutants
+
+    A factor; a term for each key; a term before a ReLU; a masked input that weighs nothing after
+    one *)
+Definition mutant_factor := cancels_in softmax Rmult.
+Theorem mutant_factor_refuted : ~ mutant_factor.
+Proof.
+move=> /(_ _ (slope (ln 2)) 0 true).
+by rewrite slope_share /softmax rsum_bool /= !Rmult_0_r exp_0 (proj1 halves); lra.
+Qed.
+Definition mutant_each_key := forall (K : finType) (s xi : K -> R),
+  softmax (fun k => s k + xi k) =1 softmax s.
+Theorem mutant_each_key_refuted : ~ mutant_each_key.
+Proof.
+move=> /(_ _ (slope 0) (slope (ln 2)) true).
+by rewrite slope_share /softmax rsum_bool /= !Rplus_0_l exp_0 (proj1 halves); lra.
+Qed.
+Definition mutant_rectified :=
+  cancels_in (fun K s => masked_softmax (fun k => rectified (Some (s k)))) Rplus.
+Theorem mutant_rectified_refuted : ~ mutant_rectified.
+Proof.
+have l := proj1 halves; have l2 : 0 < ln 2 by apply: ln_gt0; lra.
+move=> /(_ _ (slope (ln 2)) (- ln 2) true).
+rewrite /masked_softmax !rsum_bool /= Rplus_0_l Rplus_opp_r.
+rewrite (Rmax_left 0 0) ?(Rmax_left 0 (- ln 2)) ?(Rmax_right 0 (ln 2)); try lra.
+by rewrite exp_0 l; lra.
+Qed.
+Definition mutant_masked := forall (K : finType) (s : K -> option R) k, s k = None ->
+  masked_softmax (fun k => rectified (s k)) k = 0.
+Theorem mutant_masked_refuted : ~ mutant_masked.
+Proof.
+move=> /(_ _ (fun _ : unit => None) tt erefl).
+by rewrite /masked_softmax rsum_unit /= exp_0; lra.
+Qed.

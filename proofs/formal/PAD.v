@@ -45,10 +45,10 @@ End Clamp.
 
 Theorem nearest : PAD.
 Proof.
-move=> n lo hi lohi x; split=> [|y Hy]; first exact: clamp_inside.
-have gap := clamp_gap lohi (x := x) Hy; have ge0 := @distance_ge0 n y (clamp lo hi x).
-split=> [|le i]; first lia.
-by case: (Z.eq_dec (y i) (clamp lo hi x i)) => // ne; have := distance_gt0 ne; lia.
+split=> [n lo hi lohi x|n lo hi lohi x y Hy|n lo hi lohi x y Hy le i]; first exact: clamp_inside.
+  by have := clamp_gap lohi (x := x) Hy; have := @distance_ge0 n y (clamp lo hi x); lia.
+case: (Z.eq_dec (y i) (clamp lo hi x i)) => // ne.
+by have := clamp_gap lohi (x := x) Hy; have := distance_gt0 ne; lia.
 Qed.
 
 Theorem axis_aligned : PAD_axes.
@@ -134,38 +134,61 @@ Qed.
 (** ** Instance
 
     A 2 x 3 box, the target (-4, 7): the clamp is (0, 2), at squared distance 41; (1, 2) is at 50 *)
-Definition two (x y : Z) : point 2 := fun a => if a == ord0 then x else y.
-Theorem instance : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 /\
-  distance (two 0 2) (two (-4) 7) = 41
-  /\ distance (two 1 2) (two (-4) 7) = 50 /\ forall y, inside (two 0 0) (two 1 2) y ->
-    41 <= distance y (two (-4) 7).
+Definition pair_of (x y : Z) : point 2 := fun a => if a == ord0 then x else y.
+Theorem instance : clamp (pair_of 0 0) (pair_of 1 2) (pair_of (-4) 7) =1 pair_of 0 2 /\
+  distance (pair_of 0 2) (pair_of (-4) 7) = 41
+  /\ distance (pair_of 1 2) (pair_of (-4) 7) = 50
+  /\ forall y, inside (pair_of 0 0) (pair_of 1 2) y -> 41 <= distance y (pair_of (-4) 7).
 Proof.
-have E : clamp (two 0 0) (two 1 2) (two (-4) 7) =1 two 0 2 by move=> a; rewrite /clamp /two;
-  case: eqP.
-have d : distance (two 0 2) (two (-4) 7) = 41 by rewrite /distance !big_ord_recl !big_ord0.
+have E : clamp (pair_of 0 0) (pair_of 1 2) (pair_of (-4) 7) =1 pair_of 0 2.
+  by move=> a; rewrite /clamp /pair_of; case: eqP.
+have d : distance (pair_of 0 2) (pair_of (-4) 7) = 41 by rewrite /distance !big_ord_recl !big_ord0.
 split=> //; split=> //; split; first by rewrite /distance !big_ord_recl !big_ord0.
-have lohi a : two 0 0 a <= two 1 2 a by rewrite /two; case: eqP.
-by move=> y /(proj2 (nearest lohi (two (-4) 7))) [+ _]; rewrite (distance_ext E (fun _ => erefl)) d.
+have lohi a : pair_of 0 0 a <= pair_of 1 2 a by rewrite /pair_of; case: eqP.
+have [_ near _] := nearest; move=> y /(near _ _ _ lohi (pair_of (-4) 7)).
+by rewrite (distance_ext E (fun _ => erefl)) d.
 Qed.
 
-(** ** Mutant: the nearest key also for a key set with a hole, the clamp removed *)
+(** ** Mutants
+
+    The nearest key also for a key set with a hole, the clamp removed; a strict bound, also for the
+    clamp; keys outside; an empty box; weights of 0 *)
 Definition mutant := forall n (lo hi : point n) (visible : point n -> Prop) x,
   (forall a, lo a <= hi a) ->
   (exists y, inside lo hi y /\ visible y) ->
   exists y, visible y /\ inside lo hi y /\ forall z, visible z -> inside lo hi z ->
     distance z x <= distance y x -> z =1 y.
+Definition on (x : Z) : point 1 := fun _ => x.
 Theorem mutant_refuted : ~ mutant.
 Proof.
-pose line (x : Z) : point 1 := fun _ => x.
-have some : exists y, inside (line (-1)) (line 1) y /\ y ord0 <> 0 by exists (line 1).
-have lohi a : line (-1) a <= line 1 a by [].
-move=> /(_ 1%N (line (-1)) (line 1) (fun y => y ord0 <> 0) (line 0) lohi some)
-  [y [vis [ins unique]]].
-have Hy := ins ord0; have one : y ord0 = 1 \/ y ord0 = -1 by rewrite /line in Hy; lia.
+have some : exists y, inside (on (-1)) (on 1) y /\ y ord0 <> 0 by exists (on 1).
+have lohi a : on (-1) a <= on 1 a by [].
+move=> /(_ 1%N (on (-1)) (on 1) (fun y => y ord0 <> 0) (on 0) lohi some) [y [vis [ins unique]]].
+have Hy := ins ord0; have one : y ord0 = 1 \/ y ord0 = -1 by rewrite /on in Hy; lia.
 have tie : forall z, z = 1 \/ z = -1 -> z = y ord0.
-  move=> z Hz; apply: (unique (line z) _ _ _ ord0); rewrite /line.
+  move=> z Hz; apply: (unique (on z) _ _ _ ord0); rewrite /on.
   - lia.
   - by move=> a; lia.
-  - by rewrite /distance !big_ord_recl !big_ord0; case: Hz => ->; case: one => ->.
+  - by rewrite !distance1; case: Hz => ->; case: one => ->.
 by have := tie 1 (or_introl erefl); have := tie (-1) (or_intror erefl); lia.
+Qed.
+Lemma sole_key : not_empty (on 0) (on 0). Proof. by []. Qed.
+Definition mutant_strict := clamp_is_nearest inside Z.lt.
+Theorem mutant_strict_refuted : ~ mutant_strict.
+Proof.
+have ins : inside (on 0) (on 0) (on 0) by [].
+by move=> /(_ _ _ _ sole_key (on 0) (on 0) ins); rewrite !distance1.
+Qed.
+Definition mutant_outside := clamp_is_nearest (fun n lo hi y => True) Z.le.
+Theorem mutant_outside_refuted : ~ mutant_outside.
+Proof. by move=> /(_ _ _ _ sole_key (on 1) (on 1) I); rewrite !distance1; apply. Qed.
+Definition mutant_empty := clamps_inside (fun n lo hi => True).
+Theorem mutant_empty_refuted : ~ mutant_empty.
+Proof. by move=> /(_ _ (on 1) (on 0) I (on 0) ord0) [_]; apply. Qed.
+Definition mutant_flat := clamps_axes (Rle 0).
+Theorem mutant_flat_refuted : ~ mutant_flat.
+Proof.
+have lohi : not_empty (on 0) (on 1) by []. have ins : inside (on 0) (on 1) (on 1) by [].
+move=> /(_ _ (fun _ => 0%R) _ _ (fun _ => Rle_refl 0) lohi (on 0) (on 1) ins) [_].
+by rewrite /weighted !big_ord_recl !big_ord0 !Rmult_0_l => /(_ (Rle_refl _) ord0).
 Qed.

@@ -98,7 +98,7 @@ Qed.
 End Dual.
 Theorem any_features : POS_features.
 Proof.
-move=> K I D position content scale free s0 E f g; have [B dual] := dual_basis free.
+move=> K I D position content scale [free s0] E f g; have [B dual] := dual_basis free.
 pose weights (h : K -> E -> R) d e := \sum_k B (inl k) d * h k e.
 have read (h : K -> E -> R) a q e : \sum_d token position content a q d * weights h d e = h q e.
   have at_k k : \sum_d token position content a q d * B (inl k) d = if k == q then 1 else 0.
@@ -124,7 +124,7 @@ Qed.
 Theorem quadratic_head : POS.
 Proof.
 move=> n K I D position content free place alpha scale offset s0.
-have [Wqry [Wkey E]] := any_features free s0 (fun q => query_feature alpha (place q) offset)
+have [Wqry [Wkey E]] := any_features (conj free s0) (fun q => query_feature alpha (place q) offset)
   (fun k => key_feature (place k)).
 exists Wqry, Wkey => a q away k; rewrite (softmax_ext (E a q)).
 exact: absolute.
@@ -191,45 +191,40 @@ Qed.
 
     Positions that are not independent, content in their space, no scale; and content that moves the
     leak less *)
-Lemma one_unit : xpredT =1 pred1 tt. Proof. by case. Qed.
 Definition differ (k : bool) (e : unit) : R := if k then 1 else 0.
-Definition mutant := forall (K I D : finType) (position : K -> D -> R)
-  (content : I -> D -> R) scale,
-  scale <> 0 -> gives_features position content scale.
+Definition mutant := features_if (fun K I D position content scale => scale <> 0).
 Theorem mutant_refuted : ~ mutant.
 Proof.
 move=> /(_ _ void_finType _ (fun (_ : bool) (_ : unit) => 1)
   (fun _ _ => 0) 1 R1_neq_R0 unit_finType differ (fun _ _ => 1)).
 move=> [Wqry [Wkey E]]; have := E (fun _ _ => 0) true true; have := E (fun _ _ => 0) false true.
-rewrite /stock_score /token /differ !(big_pred1 tt one_unit); lra.
+rewrite /stock_score /token /differ !rsum_unit; lra.
 Qed.
-Definition mutant_content := forall (K I D : finType) (position : K -> D -> R)
-  (content : I -> D -> R) scale,
-  linearly_independent position -> scale <> 0 -> gives_features position content scale.
+Definition mutant_content := features_if (fun K I D position content scale =>
+  linearly_independent position /\ scale <> 0).
 Definition one_token (_ _ : unit) : R := 1.
 Theorem mutant_content_refuted : ~ mutant_content.
 Proof.
 have free1 : linearly_independent one_token.
-  by move=> a E [] ; have := E tt; rewrite (big_pred1 tt one_unit) /one_token; lra.
-move=> /(_ _ _ _ _ one_token 1 free1 R1_neq_R0 unit_finType (fun _ _ => 1) (fun _ _ => 1))
+  by move=> a E [] ; have := E tt; rewrite rsum_unit /one_token; lra.
+move=> /(_ _ _ _ _ one_token 1 (conj free1 R1_neq_R0) unit_finType (fun _ _ => 1) (fun _ _ => 1))
   [Wqry [Wkey E]].
-have := E (fun _ _ => -1) tt tt; rewrite /stock_score /token !(big_pred1 tt one_unit) /one_token;
+have := E (fun _ _ => -1) tt tt; rewrite /stock_score /token !rsum_unit /one_token;
   lra.
 Qed.
-Definition mutant_scale := forall (K I D : finType) (position : K -> D -> R)
-  (content : I -> D -> R) scale,
-  linearly_independent (either position content) -> gives_features position content scale.
+Definition mutant_scale := features_if (fun K I D position content scale =>
+  linearly_independent (either position content)).
 Theorem mutant_scale_refuted : ~ mutant_scale.
 Proof.
 move=> /(_ _ _ _ _ _ 0 free unit_finType (fun _ _ => 1) (fun _ _ => 1)) [Wqry [Wkey E]].
-have := E (fun _ _ => 0) true true; rewrite (big_pred1 tt one_unit).
+have := E (fun _ _ => 0) true true; rewrite rsum_unit.
 by rewrite /stock_score /Rdiv Rinv_0 Rmult_0_r; lra.
 Qed.
 Definition mutant_leak := leaks_at_most exp.
 Definition mutant_unmoved := leaks_at_most (fun _ => 1).
 Lemma leaks (factor : R -> R) : leaks_at_most factor -> 17 / 5 <= factor (ln 2).
 Proof.
-have l2 : 0 < ln 2 by rewrite -ln_1; apply: ln_increasing; lra.
+have l2 : 0 < ln 2 by apply: ln_gt0; lra.
 move=> /(_ _ (fun k : bool => if k then ln 16 else 0) (fun k => if k then - ln 2 else ln 2)
   (ln 2) true).
 have small (k : bool) : Rabs (if k then - ln 2 else ln 2) <= ln 2.

@@ -761,7 +761,7 @@ by apply: Rmult_le_compat_r => //; apply/le_INR/leP.
 Qed.
 Theorem lattice : SOFT_lattice.
 Proof.
-move=> n K pos inj target; split=> [alpha theta total|r].
+split=> [n K pos inj target alpha theta total|n K pos inj target r]; last rewrite /another.
   have := partition_le (fun N => axis_le_total N total) inj (pos target);
     rewrite (bigD1 target) //= weight_diag // /L2c.weight; lra.
 pose near := [pred k | (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z].
@@ -1258,31 +1258,35 @@ Qed.
 
     Exponentials 1 and 2^-30 in float32: the target's weight is exactly 1, though the other is not
     0 *)
-Definition two (k : bool) : R := if k then 1 else power (-30).
+Definition two_weights (k : bool) : R := if k then 1 else power (-30).
 Lemma summed_pair (e : bool -> R) : summed e (pair_order true).
 Proof. by split=> //; split=> // -[[]|]. Qed.
-Theorem instance : computed_softmax (gradual (-149) 24) (gradual (-149) 24) false two
+Theorem instance : computed_softmax (gradual (-149) 24) (gradual (-149) 24) false two_weights
   (pair_order true) true = 1.
 Proof.
 have p1 : (1 < 24 <= 24)%Z by []. have r1 : (-149 <= -149 <= - 24)%Z by [].
 have r2 : (-149 <= - 24)%Z by [].
 have one : power 0 = 1 by [].
-have fe k : in_format (-149) 24 (two k) /\ 0 <= two k.
-  by rewrite /two -one; case: k; split; try exact/Rlt_le/power_gt0; exact: format_power.
+have fe k : in_format (-149) 24 (two_weights k) /\ 0 <= two_weights k.
+  by rewrite /two_weights -one; case: k; split; try exact/Rlt_le/power_gt0; exact: format_power.
 have cnt : (#|[pred k in predT | k != true]| <= 1)%N
   by rewrite (eq_card (B := pred1 false)) ?card1 // => -[].
 have few : INR 2 * power (- (24)) < 1 by change ((1 + 1) * / 16777216 < 1); lra.
-have all (k : bool) : k \notin predT -> two k = 0 by [].
-have done := target_is_one p1 r1 r2 false (summed_pair two) fe (erefl : two true = 1) all cnt few;
-  apply: done; left.
-have -> : \big[Rplus/0]_(k | k != true) two k = power (-30)
+have all (k : bool) : k \notin predT -> two_weights k = 0 by [].
+have done := target_is_one p1 r1 r2 false (summed_pair two_weights) fe
+  (erefl : two_weights true = 1) all cnt few.
+apply: done; left.
+have -> : \big[Rplus/0]_(k | k != true) two_weights k = power (-30)
   by rewrite big_mkcond big_bool /= Rplus_0_l.
 have -> : gamma 1 (power (- (24))) = / 16777215.
   by change (gamma 1 (/ 16777216) = / 16777215); rewrite /gamma /=; field.
 by change ((1 + / 16777215) * / 1073741824 <= / 16777216); lra.
 Qed.
 
-(** ** Mutant: the target's weight is 1 whatever the others weigh *)
+(** ** Mutants
+
+    The target's weight is 1 whatever the others weigh; keys within a distance on one side, counted
+    with the target, or sharing a place *)
 Definition mutant := forall (K : finType) (e : K -> R) (target : K) (t : order K), summed e t ->
   (forall k, in_format (-149) 24 (e k) /\ 0 <= e k) -> e target = 1 ->
   computed_softmax (gradual (-149) 24) (gradual (-149) 24) false e t target = 1.
@@ -1299,4 +1303,23 @@ have r2 : rounded (-149) 24 (power 1) = power 1 by rewrite rounded_id //; exact:
 have rh : rounded (-149) 24 (power (-1)) = power (-1) by rewrite rounded_id //; exact: format_power.
 rewrite r2 half !rh.
 by change (/ 2 = 1 -> False); lra.
+Qed.
+Definition mutant_one_side := counts grid another S.
+Theorem mutant_one_side_refuted : ~ mutant_one_side.
+Proof.
+move=> /(_ _ _ _ ends_grid None 1%N).
+rewrite (eq_card (B := [pred k | k != None])) => [|[[]|]]; rewrite ?inE /= ?distance1 //.
+by rewrite (cardD1 (Some true)) (cardD1 (Some false)) !inE.
+Qed.
+Definition mutant_target_too := counts grid (fun K target => xpredT) (fun r => (r + r).+1).
+Theorem mutant_target_too_refuted : ~ mutant_target_too.
+Proof.
+have inj : grid (fun (_ : unit) (_ : 'I_0) => 0%Z) by case=> -[].
+by move=> /(_ _ _ _ inj tt 0%N); rewrite (cardD1 tt) !inE distance0.
+Qed.
+Definition mutant_no_grid := counts (fun K n pos => True) another (fun r => (r + r).+1).
+Theorem mutant_no_grid_refuted : ~ mutant_no_grid.
+Proof.
+move=> /(_ _ _ (fun (_ : bool) (_ : 'I_0) => 0%Z) I true 0%N).
+by rewrite (cardD1 false) !inE distance0.
 Qed.

@@ -326,26 +326,69 @@ Qed.
 
 (** ** Mutants
 
-    Denominators of any sign; and a dual that meets no head refutes whatever counts as nothing *)
+    Denominators of any sign; weights that leave nothing but exceed their bound; and refutations, by
+    a dual that meets no head, of whatever counts as nothing, with an inequality that is not strict,
+    with no regard to the rate, and by a dual that meets a head. One query, one head, one key *)
+Ltac on_span := rewrite /span_left /span_entry /span_norm /= !big_ord_recl !big_ord0 /=.
 Definition mutant := forall c, (if refutes c then check_refuted c else check_holds c) = true ->
   if refutes c then ~ spanned c else spanned c.
 Definition blind (f : bool) (p : Z) := Certificate f 1 1 1 0 0 (-1) 1 p [:: 1]%Z
   [:: Query [:: 1]%Z [:: [:: 0]%Z] [:: 1]%Z].
 Theorem mutant_refuted : ~ mutant.
 Proof.
-move=> /(_ (blind false 0) erefl) [phi [_ /(_ _ (or_introl erefl))]].
-rewrite /span_left /span_entry /span_norm /= !big_ord_recl !big_ord0 /=.
+move=> /(_ (blind false 0) erefl) [phi [_ /(_ _ (or_introl erefl))]]; on_span.
 have -> : 1 / 1 - (phi ord0 * (0 / 1) + 0) = 1 by field.
 by rewrite Rabs_R1; lra.
 Qed.
-Definition mutant_eps := forall c, sensible c = true -> refutes c = true -> largest (met c) = 0%Z ->
-  (0 < gain c)%Z -> ~ spanned c.
-Definition lenient := Certificate true 1 1 1 1 0 (-1) 1 0 nil
-  [:: Query [:: 1]%Z [:: [:: 0]%Z] [:: 1]%Z].
+Definition mutant_no_bound := forall c, sensible c = true -> refutes c = false ->
+  List.forallb (leaves_nothing c (size1 (weights c))) (queries c) = true -> spanned c.
+Definition too_large := Certificate false 1 1 1 0 0 1 1 1 [:: 2]%Z
+  [:: Query [:: 2]%Z [:: [:: 1]%Z] nil].
+Theorem mutant_no_bound_refuted : ~ mutant_no_bound.
+Proof.
+move=> /(_ too_large erefl erefl erefl) [phi [small /(_ _ (or_introl erefl))]].
+have := small (Z.le_0_1); on_span.
+have -> : 2 / 1 - (phi ord0 * (1 / 1) + 0) = 2 - phi ord0 by field.
+by have := Rle_abs (phi ord0); have := Rle_abs (2 - phi ord0); lra.
+Qed.
+Definition refuted_if (enough : certificate -> Prop) := forall c, sensible c = true ->
+  refutes c = true -> (bound c < 0)%Z -> enough c -> ~ spanned c.
+Definition single (eps rate row : Z) := Certificate true 1 1 1 eps rate (-1) 1 0 nil
+  [:: Query [:: 1]%Z [:: [:: row]%Z] [:: 1]%Z].
+Definition exceeds (less : Z -> Z -> Prop) c :=
+  less (scale c * (eps c * peak c))%Z (gain c * limit_scale c)%Z.
+(** Weight [phi] of the head leaves [1 - phi row]. *)
+Lemma not_refuted enough eps rate row (phi : R) : refuted_if enough ->
+  enough (single eps rate row) -> sensible (single eps rate row) = true ->
+  Rabs (1 - phi * IZR row) <= IZR eps + IZR rate * Rabs phi -> False.
+Proof.
+move=> H ok sane le; apply: (H _ sane erefl erefl ok); exists (fun _ => phi).
+split=> // q [<-|//]; on_span.
+have -> : 1 / 1 - (phi * (IZR row / 1) + 0) = 1 - phi * IZR row by field.
+by rewrite /Rdiv Rinv_1 !Rplus_0_r Rmult_1_r.
+Qed.
+Definition mutant_eps := refuted_if (fun c => largest (met c) = 0 /\ 0 < gain c)%Z.
 Theorem mutant_eps_refuted : ~ mutant_eps.
 Proof.
-move=> /(_ lenient erefl erefl erefl erefl); apply; exists (fun _ => 0); split=> // q [<-|//].
-rewrite /span_left /span_entry /span_norm /= !big_ord_recl !big_ord0 /=.
-have -> : 1 / 1 - (0 * (0 / 1) + 0) = 1 by field.
-by rewrite Rabs_R1 Rabs_R0; lra.
+move=> H; apply: (@not_refuted _ 1 0 0 0 H) => //.
+by rewrite Rmult_0_l Rminus_0_r Rabs_R1 Rabs_R0; lra.
+Qed.
+Definition mutant_not_strict :=
+  refuted_if (fun c => [/\ largest (met c) = 0, per_norm c = 0 & exceeds Z.le c])%Z.
+Theorem mutant_not_strict_refuted : ~ mutant_not_strict.
+Proof.
+move=> H; apply: (@not_refuted _ 1 0 0 0 H) => //.
+by rewrite Rmult_0_l Rminus_0_r Rabs_R1 Rabs_R0; lra.
+Qed.
+Definition mutant_no_rate := refuted_if (fun c => largest (met c) = 0 /\ exceeds Z.lt c)%Z.
+Theorem mutant_no_rate_refuted : ~ mutant_no_rate.
+Proof.
+move=> H; apply: (@not_refuted _ 0 1 0 1 H) => //.
+by rewrite Rmult_0_r Rminus_0_r Rabs_R1; lra.
+Qed.
+Definition mutant_no_reach := refuted_if (fun c => per_norm c = 0 /\ exceeds Z.lt c)%Z.
+Theorem mutant_no_reach_refuted : ~ mutant_no_reach.
+Proof.
+move=> H; apply: (@not_refuted _ 0 0 1 1 H) => //.
+by rewrite Rmult_1_l Rminus_eq_0 Rabs_R0 Rmult_0_l; lra.
 Qed.

@@ -69,7 +69,10 @@ have [q1 [E same]] := strided_convolution integers (@small_fits 2 isT) (@small_q
 by exists q1; split; [rewrite E ffunE | exact: same].
 Qed.
 
-(** ** Mutant: the query of the same number, its stride forgotten *)
+(** ** Mutants
+
+    The query of the same number, its stride forgotten; the queries' selection left out, or made of
+    the keys; pooling by any weights, or by weights that sum to 1 over the outputs *)
 Definition mutant := forall (S : numbers) n (g : geometry n), fits g ->
   forall (q : queries g) (q1 : queries (unstrided g)),
   (forall a, q1 a = q a :> nat) ->
@@ -83,4 +86,48 @@ move=> /(_ integers 1 (small 2) (@small_fits 2 isT) (@small_query 2 1 isT) (@sma
 have same a : @small_query 1 1 isT a = @small_query 2 1 isT a :> nat by rewrite !ffunE.
 have := H same 1 1 1 (@small_weight 2 1 10) small_bias (@small_image 2) ord0.
 by rewrite small_value (@small_value 1 1 10) !ffunE.
+Qed.
+Definition one_layer (Q K : finType) (P : unit -> Q -> K -> integers) (b : Z) (q : Q) : integers :=
+  mhsa P (fun _ _ _ : unit => 1%Z : integers) (fun _ _ _ : unit => 1%Z : integers) (fun _ => b)
+    (fun _ _ => 1%Z) q tt.
+Ltac on_layer := rewrite /one_layer /mhsa !sum_unit ?sum_bool /=.
+Definition mutant_queries := forall (S : numbers) (Q K H D Cin Cout : finType) (select : Q -> Q)
+    (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q o,
+  mhsa (fun h q => P h (select q)) Wval Wout b X q o = mhsa P Wval Wout b X q o.
+Theorem mutant_queries_refuted : ~ mutant_queries.
+Proof.
+move=> H; have : one_layer (fun _ q (_ : unit) => if ~~ q then 1%Z else 0%Z) 0 true
+  = one_layer (fun _ (q : bool) (_ : unit) => if q then 1%Z else 0%Z) 0 true.
+  exact: (H integers _ _ _ _ _ _ negb (fun _ q _ => if q then 1%Z else 0%Z)).
+by on_layer.
+Qed.
+Definition mutant_keys := forall (S : numbers) (Q K H D Cin Cout : finType) (select : K -> K)
+    (P : H -> Q -> K -> S) (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q o,
+  mhsa (fun h q k => P h q (select k)) Wval Wout b X q o
+    = mhsa P Wval Wout b (fun k => X (select k)) q o.
+Theorem mutant_keys_refuted : ~ mutant_keys.
+Proof.
+move=> H; have : one_layer (fun _ (_ : unit) (_ : bool) => 1%Z) 0 tt
+  = one_layer (fun _ (_ : unit) (k : bool) => if k then 1%Z else 0%Z) 0 tt.
+  exact: (H integers _ _ _ _ _ _ (fun _ => true) (fun _ _ (k : bool) => if k then 1%Z else 0%Z)).
+by on_layer.
+Qed.
+Lemma pools_zero allowed (Q Q' : finType) (w : Q' -> Q -> integers) q' : pools allowed ->
+  allowed integers Q Q' w q' -> (forall q, w q' q = 0%Z) -> False.
+Proof.
+pose zeros (_ _ _ : unit) : integers := 0%Z.
+move=> H ok w0; have := H integers Q Q' [finType of unit] [finType of unit] [finType of unit]
+  [finType of unit] [finType of unit] w (fun _ _ _ => 0%Z) zeros zeros (fun _ => 1%Z)
+  (fun _ _ => 0%Z) q' tt ok.
+by rewrite sum0 => [|q _]; rewrite ?w0 // /mhsa !sum_unit /zeros /= !Z.mul_0_r.
+Qed.
+Definition mutant_any_weights := pools (fun S Q Q' w q' => True).
+Theorem mutant_any_weights_refuted : ~ mutant_any_weights.
+Proof. by move=> /(@pools_zero _ unit_finType unit_finType (fun _ _ => 0%Z) tt); apply. Qed.
+Definition mutant_transposed := pools (fun S Q Q' w q' => forall q, (\sum_q' w q' q = one)%num).
+Theorem mutant_transposed_refuted : ~ mutant_transposed.
+Proof.
+move=> H; apply: (@pools_zero _ _ _ (fun q' (_ : unit) => if q' then 1 else 0)%Z false H).
+  by move=> q; rewrite sum_bool.
+by [].
 Qed.

@@ -4,7 +4,9 @@
     Checker.v and Rows.v, the programs that SPAN and ROW are about: every theorem has as its type
     one of the names below, and [check.py] asks Coq which axioms it rests on. The order is that of
     the paper (Cordonnier, Loukas, Jaggi, ICLR 2020; its equations are cited by number): numbers,
-    the layer, the convolution, the softmax, and then one group of statements a claim.
+    the layer, the convolution, the softmax, and then one group of statements a claim. Where a
+    statement is an instance of a predicate, its mutants are others: false variants, refuted in the
+    file of the claim.
 
     Index sets are finite types, so a tensor is a function: [X k c] is channel [c] of the token at
     key [k], and each statement holds for all sizes at once. Always offset = key - query, as in
@@ -171,12 +173,16 @@ Definition rectified (s : option R) : option R := Some (if s is Some x then Rmax
 Definition theta_bound (alpha : R) : R := (1 + 2 / (exp alpha - 1))%R.
 
 (** * L1: hard heads are a convolution *)
-Definition L1 := forall (S : numbers) n (g : geometry n), fits g ->
+(** Heads in bijection with the taps: that of tap [t] attends to the key of tap [looks t]. *)
+Definition convolves (looks : forall n (g : geometry n), taps g -> taps g) :=
+  forall (S : numbers) n (g : geometry n), fits g ->
   forall (G ci co : nat) (H D : finType) (f : H -> taps g) (P : H -> queries g -> keys g -> S)
     (Wval : H -> 'I_(G * ci) -> D -> S) (Wout : H -> D -> 'I_(G * co) -> S)
     (weight : 'I_(G * co) -> nat -> taps g -> S) (b : 'I_(G * co) -> S),
-  bijective f -> hard f P -> (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
+  bijective f -> hard (fun h => looks n g (f h)) P ->
+  (forall h c o, merged Wval Wout h c o = tap weight (f h) c o) ->
   forall X q o, mhsa P Wval Wout b (zero_pad X) q o = torch_conv weight b X q o.
+Definition L1 := convolves (fun n g t => t).
 (** Zero padding was one map in front of the keys; Lemma 1 holds for any other, so for tokens [Z] of
     any origin ... *)
 Definition L1_any := forall (S : numbers) n (g : geometry n), fits g ->
@@ -260,9 +266,11 @@ Definition L1_transposed := forall (S : numbers) n
 (** Every tap of every output reads exactly one key of the padded grid ... *)
 Definition L1_total := forall n (g : geometry n), fits g -> forall (q : queries g) (t : taps g),
   exists! k, reads q t k.
-(** ... the one at the tap's offset from the query's site. *)
-Definition L1_offset := forall n (g : geometry n) (q : queries g) (t : taps g) (k : keys g),
-  reads q t k <-> forall a, (position k a - site q a = offset t a)%Z.
+(** ... the one at the tap's offset from the query's site: key - query. *)
+Definition offset_is (from_key_and_query : Z -> Z -> Z) :=
+  forall n (g : geometry n) (q : queries g) (t : taps g) (k : keys g),
+  reads q t k <-> forall a, from_key_and_query (position k a) (site q a) = offset t a.
+Definition L1_offset := offset_is Z.sub.
 
 (** * STR: a stride is a selection of queries *)
 Definition STR := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select : Q' -> Q)
@@ -270,11 +278,12 @@ Definition STR := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (select :
     (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o,
   mhsa (fun h q => P h (select q)) Wval Wout b X q' o = mhsa P Wval Wout b X (select q') o.
 (** Any linear pooling of the queries whose weights sum to 1 is a layer with pooled attention. *)
-Definition STR_pooling := forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S)
-  (P : H -> Q -> K -> S)
-    (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o, (\sum_q w q' q = 1)%num ->
+Definition pools (allowed : forall (S : numbers) (Q Q' : finType), (Q' -> Q -> S) -> Q' -> Prop) :=
+  forall (S : numbers) (Q Q' K H D Cin Cout : finType) (w : Q' -> Q -> S) (P : H -> Q -> K -> S)
+    (Wval : H -> Cin -> D -> S) (Wout : H -> D -> Cout -> S) b X q' o, allowed S Q Q' w q' ->
   (\sum_q w q' q * mhsa P Wval Wout b X q o
     = mhsa (fun h q' k => \sum_q w q' q * P h q k) Wval Wout b X q' o)%num.
+Definition STR_pooling := pools (fun S Q Q' w q' => (\sum_q w q' q = 1)%num).
 Definition unstrided n (g : geometry n) :=
   Geometry (side g) (kernel g) (fun _ => 1) (dilation g) (before g) (after g).
 (** The strided convolution at [q] is the convolution with stride 1 at [q * stride], which
@@ -287,12 +296,16 @@ Definition STR_conv := forall (S : numbers) n (g : geometry n), fits g ->
     torch_conv weight b X q o = @torch_conv n (unstrided g) S G ci co weight b X q1 o.
 
 (** * L2: the quadratic encoding *)
-(** L2a, Eq. (14): for every [X]; and the encoding has [D_p = n + 1] dimensions. *)
-Definition L2a := forall (S : numbers) n (Cin : finType) (alpha : S) (offset delta : 'I_n -> S)
-  (xq xk : Cin -> S),
-  quadratic_score alpha offset xq xk delta
-  = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num
-  /\ #|{: option 'I_n}| = n.+1.
+(** L2a, Eq. (14): [quadratic_score], which is the score with this [v], for every [X]; and the
+    encoding has [D_p = n + 1] dimensions. *)
+Definition scores_as (v : forall (S : numbers) n, S -> ('I_n -> S) -> option 'I_n -> S)
+    (expected : forall (S : numbers) n, S -> ('I_n -> S) -> ('I_n -> S) -> S) :=
+  forall (S : numbers) n (Cin : finType) (alpha : S) (offset delta : 'I_n -> S) (xq xk : Cin -> S),
+  score (fun _ _ => zero) (fun _ _ => zero) (@identity _ _) (fun _ => zero) (v S n alpha offset)
+    xq xk (encoding delta) = expected S n alpha offset delta.
+Definition centred_square (S : numbers) n (alpha : S) (offset delta : 'I_n -> S) : S :=
+  (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
+Definition L2a := scores_as direction centred_square /\ forall n, #|{: option 'I_n}| = n.+1.
 
 (** The key space may be wider than the encoding: its weights put component [p] at [place p], and
     [v] is anything elsewhere. *)
@@ -302,8 +315,7 @@ Definition L2a_wide := forall (S : numbers) n (Cin D : finType) (place : option 
     (forall p, v (place p) = direction alpha offset p) ->
   forall xq xk : Cin -> S,
   score (fun _ _ => zero) (fun _ _ => zero) (fun p e => identity (place p) e)
-    (fun _ => zero) v xq xk (encoding delta)
-  = (- alpha * (squared_norm (fun a => delta a - offset a) - squared_norm offset))%num.
+    (fun _ => zero) v xq xk (encoding delta) = centred_square alpha offset delta.
 
 (** L2b: the limit, uniformly over all finite grids that contain the target ... *)
 Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall alpha,
@@ -311,21 +323,30 @@ Definition L2b := forall n (eps : R), (0 < eps)%R -> exists alpha0 : R, forall a
   forall (K : finType) (pos : K -> point n), grid pos -> forall target k,
   (Rabs (quadratic_head pos alpha (pos target) k - one_hot target k) <= eps)%R.
 (** ... and for any scores with a strict, hence unique, maximum. *)
-Definition L2b_scores := forall (K : finType) (s : K -> R) (target : K),
-  (forall k, k != target -> (s k < s target)%R) ->
-  forall eps : R, (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+Definition maximum (below : R -> R -> Prop) (K : finType) (s : K -> R) (target : K) :=
+  forall k, k != target -> below (s k) (s target).
+Definition near_one_hot (K : finType) (s : K -> R) (target : K) (alpha eps : R) :=
   forall k, (Rabs (softmax (fun j => alpha * s j) k - one_hot target k) <= eps)%R.
+Definition sharpens_if (below : R -> R -> Prop) :=
+  forall (K : finType) (s : K -> R) (target : K), maximum below s target ->
+  forall eps : R, (0 < eps)%R -> exists alpha0 : R, forall alpha, (alpha0 < alpha)%R ->
+  near_one_hot s target alpha eps.
+Definition L2b_scores := sharpens_if Rlt.
 
 (** The rate: this alpha leaves at most [eps] off the target, whatever the size of the grid. *)
-Definition L2b_rate := forall n (eps alpha : R), (0 < eps)%R -> (0 < alpha)%R ->
-  (ln (1 + 2 * INR n / eps) <= alpha)%R ->
+Definition rate_is (exp_alpha : nat -> R -> R) :=
+  forall n (eps alpha : R), (0 < eps)%R -> (0 < alpha)%R -> (ln (exp_alpha n eps) <= alpha)%R ->
   forall (K : finType) (pos : K -> point n), grid pos -> forall target,
   (1 - quadratic_head pos alpha (pos target) target <= eps)%R.
+Definition L2b_rate := rate_is (fun n eps => 1 + 2 * INR n / eps)%R.
 
-(** L2c: the target's share at a finite alpha. *)
-Definition L2c := forall n (alpha : R), (0 < alpha)%R ->
-  forall (K : finType) (pos : K -> point n), grid pos -> forall target,
-  (/ theta_bound alpha ^ n <= quadratic_head pos alpha (pos target) target)%R.
+(** L2c: the target's share at a finite alpha, and that its inverse is at most this. *)
+Definition shares (allowed : forall (K : finType) n, (K -> point n) -> Prop)
+    (at_most : R -> R -> Prop) (inverse : nat -> R -> R) :=
+  forall n (alpha : R), (0 < alpha)%R ->
+  forall (K : finType) (pos : K -> point n), allowed K n pos -> forall target,
+  at_most (/ inverse n alpha)%R (quadratic_head pos alpha (pos target) target).
+Definition L2c := shares grid Rle (fun n alpha => theta_bound alpha ^ n)%R.
 
 (** The nearest point of the box [lo, hi], axis by axis. *)
 Definition clamp n (lo hi x : point n) : point n := fun a => Z.max (lo a) (Z.min (hi a) (x a)).
@@ -387,9 +408,11 @@ Definition L2d := forall n (size : 'I_n -> nat) (s : forall a, 'I_(size a) -> R)
   softmax (fun j : box size => \sum_a s a (j a))%R k = (\prod_a softmax (s a) (k a))%R.
 
 (** Mixing by it is mixing axis after axis: [K1] holds the axes before, [K2] the next one. *)
-Definition L2d_mixing := forall (K1 K2 : finType) (s1 : K1 -> R) (s2 : K2 -> R) (X : K1 * K2 -> R),
-  (\sum_k softmax (fun k => s1 k.1 + s2 k.2) k * X k = \sum_k2 softmax s2 k2 *
-    (\sum_k1 softmax s1 k1 * X (k1, k2)))%R.
+Definition mixes_apart (joined : R -> R -> R) (weigh : forall K : finType, (K -> R) -> K -> R) :=
+  forall (K1 K2 : finType) (s1 : K1 -> R) (s2 : K2 -> R) (X : K1 * K2 -> R),
+  (\sum_k softmax (fun k => joined (s1 k.1) (s2 k.2)) k * X k
+    = \sum_k2 softmax s2 k2 * (\sum_k1 weigh K1 s1 k1 * X (k1, k2)))%R.
+Definition L2d_mixing := mixes_apart Rplus softmax.
 
 (** L2e: the same attention from inner products of absolute features [(2 alpha (q + Delta), -
     alpha)], [(k, |k|^2)]. *)
@@ -400,16 +423,22 @@ Definition query_feature n (alpha : R) (q offset : 'I_n -> R) (p : option 'I_n) 
   if p is Some a then 2 * alpha * (q a + offset a) else - alpha.
 Definition key_feature n (k : 'I_n -> R) (p : option 'I_n) : R :=
   if p is Some a then k a else dot k k.
-Definition L2e := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
-  softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p)
-  =1 softmax (fun k => - alpha * dot (fun a => pos k a - q a - offset a)
-    (fun a => pos k a - q a - offset a)).
+Definition features_give (attend : forall K : finType, (K -> R) -> K -> R)
+    (query : forall n, R -> ('I_n -> R) -> ('I_n -> R) -> option 'I_n -> R)
+    (expected : forall n, R -> ('I_n -> R) -> ('I_n -> R) -> ('I_n -> R) -> R) :=
+  forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset : 'I_n -> R),
+  attend K (fun k => \sum_p query n alpha q offset p * key_feature (pos k) p)
+  =1 attend K (fun k => expected n alpha q offset (pos k)).
+Definition square_score n (alpha : R) (q offset k : 'I_n -> R) : R :=
+  - alpha * dot (fun a => k a - q a - offset a) (fun a => k a - q a - offset a).
+Definition L2e := features_give softmax query_feature square_score.
 (** Centring the coordinates at any [m] changes nothing. *)
-Definition L2e_centred := forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R)
-  (q offset m : 'I_n -> R),
-  softmax (fun k => \sum_p query_feature alpha (fun a => q a - m a) offset p * key_feature
-    (fun a => pos k a - m a) p)
+Definition centring (of_queries : R -> R) :=
+  forall n (K : finType) (pos : K -> 'I_n -> R) (alpha : R) (q offset m : 'I_n -> R),
+  softmax (fun k => \sum_p query_feature alpha (fun a => q a - of_queries (m a)) offset p
+    * key_feature (fun a => pos k a - m a) p)
   =1 softmax (fun k => \sum_p query_feature alpha q offset p * key_feature (pos k) p).
+Definition L2e_centred := centring id.
 End Absolute.
 
 (** * GQ: the generalised quadratic encoding *)
@@ -424,12 +453,17 @@ Definition generalised_score n (M : 'I_n -> 'I_n -> R) (offset delta : 'I_n -> R
   - (/ 2 * bilinear M (fun a => delta a - offset a) (fun a => delta a - offset a)).
 (** It is an inner product of the numbers [delta_i] and [delta_i delta_j], [i <= j], but for a
     constant of the head. *)
-Definition GQ := forall n (M : 'I_n -> 'I_n -> R), symmetric M -> forall offset delta,
-  generalised_score M offset delta
-  = \sum_i (\sum_j M i j * offset j) * delta i
-    + \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
-      ((if i == j then - (/ 2 * M i i) else - M i j) * (delta i * delta j))
-    - / 2 * bilinear M offset offset.
+Definition generalised_as
+    (expected : forall n, ('I_n -> 'I_n -> R) -> ('I_n -> R) -> ('I_n -> R) -> R) :=
+  forall n (M : 'I_n -> 'I_n -> R), symmetric M -> forall offset delta,
+  generalised_score M offset delta = expected n M offset delta.
+Definition linear_part n (M : 'I_n -> 'I_n -> R) (offset delta : 'I_n -> R) : R :=
+  \sum_i (\sum_j M i j * offset j) * delta i.
+Definition pairs_part (diagonal : R) n (M : 'I_n -> 'I_n -> R) (delta : 'I_n -> R) : R :=
+  \big[Rplus/0]_(i : 'I_n) \big[Rplus/0]_(j : 'I_n | (i <= j)%N)
+    ((if i == j then - (diagonal * M i i) else - M i j) * (delta i * delta j)).
+Definition GQ := generalised_as (fun n M offset delta =>
+  linear_part M offset delta + pairs_part (/ 2) M delta - / 2 * bilinear M offset offset).
 Definition definite n (M : 'I_n -> 'I_n -> R) (lambda : R) := 0 < lambda /\ forall x,
   lambda * (\sum_i x i * x i) <= bilinear M x x.
 (** If it is at least [lambda] times the identity and the centre is a key, that key is the only
@@ -449,13 +483,21 @@ Local Open Scope R_scope.
 Definition token_attention (H K Cin : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
   (X : K -> Cin -> R) (h : H) (q k : K) : reals :=
   softmax (fun k => s h (X q) (X k)) k.
-Definition EQV := forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
-  (Wval : H -> Cin -> D -> reals)
-    (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K), bijective shuffle ->
-      forall (X : K -> Cin -> reals) q o,
-  let Y k := X (shuffle k) in
-  mhsa (token_attention s Y) Wval Wout b Y q o = mhsa (token_attention s X) Wval Wout b X
-    (shuffle q) o.
+Definition attention_moves (allowed : forall K : finType, (K -> K) -> Prop)
+    (query key : forall K : finType, (K -> K) -> K -> K) :=
+  forall (H K Cin : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R) (shuffle : K -> K),
+  allowed K shuffle -> forall (X : K -> Cin -> R) h q k,
+  token_attention s (fun k => X (shuffle k)) h q k
+    = token_attention s X h (query K shuffle q) (key K shuffle k).
+Definition EQV_attention :=
+  attention_moves (fun K => @bijective K K) (fun K shuffle => shuffle) (fun K shuffle => shuffle).
+Definition outputs_move (query : forall K : finType, (K -> K) -> K -> K) :=
+  forall (H K D Cin Cout : finType) (s : H -> (Cin -> R) -> (Cin -> R) -> R)
+    (Wval : H -> Cin -> D -> reals) (Wout : H -> D -> Cout -> reals) b (shuffle : K -> K),
+  bijective shuffle -> forall (X : K -> Cin -> reals) q o, let Y k := X (shuffle k) in
+  mhsa (token_attention s Y) Wval Wout b Y q o
+    = mhsa (token_attention s X) Wval Wout b X (query K shuffle q) o.
+Definition EQV := outputs_move (fun K shuffle => shuffle).
 (** Which is not to give the same output: E16. *)
 Definition EQV_not_invariant := exists (s : unit -> (unit -> R) -> (unit -> R) -> R)
   (X : bool -> unit -> reals) (shuffle : bool -> bool),
@@ -489,10 +531,12 @@ Definition gives_features (K I D : finType) (position : K -> D -> R) (content : 
   forall (E : finType) (f g : K -> E -> R), exists Wqry Wkey : D -> E -> R,
     forall (a : K -> I -> R) q k,
   stock_score Wqry Wkey scale (token position content a) q k = \sum_e f q e * g k e.
-Definition POS_features := forall (K I D : finType) (position : K -> D -> R)
-  (content : I -> D -> R) scale,
-  linearly_independent (either position content) -> scale <> 0 ->
-    gives_features position content scale.
+Definition features_if
+    (allowed : forall K I D : finType, (K -> D -> R) -> (I -> D -> R) -> R -> Prop) :=
+  forall (K I D : finType) (position : K -> D -> R) (content : I -> D -> R) scale,
+  allowed K I D position content scale -> gives_features position content scale.
+Definition POS_features := features_if (fun K I D position content scale =>
+  linearly_independent (either position content) /\ scale <> 0).
 (** ... so weights of width [n + 1] give a quadratic head with any centre and sharpness, exactly, at
     all tokens. *)
 Definition POS := forall n (K I D : finType) (position : K -> D -> R) (content : I -> D -> R),
@@ -572,9 +616,12 @@ Definition spans_jointly :=
 End Lemma3.
 Arguments shift {S n g}.
 
-Definition L3 := forall (S : numbers) n (g : geometry n) (H : finType)
-  (P : H -> queries g -> pixels g -> S) (ci co d : nat),
-  0 < ci -> 0 < co -> minn ci co <= d -> expresses_all P ci co d <-> spans_jointly P.
+Definition expresses_iff (wide : nat -> nat -> nat -> bool) (spans : forall (S : numbers) n
+    (g : geometry n) (H : finType), (H -> queries g -> pixels g -> S) -> Prop) :=
+  forall (S : numbers) n (g : geometry n) (H : finType) (P : H -> queries g -> pixels g -> S)
+    (ci co d : nat),
+  0 < ci -> 0 < co -> wide ci co d -> expresses_all P ci co d <-> spans S n g H P.
+Definition L3 := expresses_iff (fun ci co d => minn ci co <= d) spans_jointly.
 (** What remains of the printed lemma: its "only if". *)
 Definition L3_only_if := forall (S : numbers) n (g : geometry n) (H : finType)
   (P : H -> queries g -> pixels g -> S)
@@ -684,12 +731,14 @@ Definition L3p_content := content_spans (image 1 (-1)) /\ content_spans (image 2
 
 (** * LIT: Lemma 2 and Theorem 1 read as exact equalities (E14) *)
 (** No finite scores over two keys give Eq. (10): the target's share is below 1 ... *)
-Definition LIT := forall (K : finType) (s : K -> R) (target other : K), other != target ->
-  (softmax s target < 1)%R.
+Definition below (share : R) := forall (K : finType) (s : K -> R) (target other : K),
+  other != target -> (softmax s target < share)%R.
+Definition LIT := below 1%R.
 (** ... and one head on two pixels is never the 1 x 1 identity convolution, whatever its scores,
     content included. *)
-Definition LIT_identity := forall (score : (bool -> R) -> bool -> bool -> R) (w : R),
+Definition no_identity_on (K : finType) := forall (score : (K -> R) -> K -> K -> R) (w : R),
   ~ forall X q, ((\sum_k softmax (score X q) k * X k) * w = X q)%R.
+Definition LIT_identity := no_identity_on bool_finType.
 
 (** So no finite alpha gives Eq. (10) on a grid of two keys or more; and no layer of one head is the
     identity on two pixels. *)
@@ -704,8 +753,9 @@ Definition LIT_layer := forall (score : (bool -> R) -> bool -> bool -> R) (D : f
 
 (** * AND, its softmax: Andreoli's Eq. (11) and masks; the rest of AND speaks of matrices, below *)
 (** What does not depend on the input cancels ... *)
-Definition AND11 := forall (K : finType) (s : K -> R) (xi : R),
-  softmax (fun k => s k + xi)%R =1 softmax s.
+Definition cancels_in (attend : forall K : finType, (K -> R) -> K -> R) (with_it : R -> R -> R) :=
+  forall (K : finType) (s : K -> R) (xi : R), attend K (fun k => with_it (s k) xi) =1 attend K s.
+Definition AND11 := cancels_in softmax Rplus.
 (** ... but not before a leaky ReLU. *)
 Definition AND11_leaky := exists (s : bool -> R) (xi : R),
   masked_softmax (fun k => leaky (/ 2) (Some (s k + xi)%R)) true <> masked_softmax
@@ -739,17 +789,24 @@ Section Padding.
 Local Open Scope Z_scope.
 (** The key of a box nearest to any lattice point is its clamp, which is in the box; every other is
     farther. *)
-Definition PAD := forall n (lo hi : point n), (forall a, lo a <= hi a) -> forall x,
-  inside lo hi (clamp lo hi x) /\
-  forall y, inside lo hi y -> distance (clamp lo hi x) x <= distance y x /\
-    (distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x).
+Definition not_empty n (lo hi : point n) := forall a, lo a <= hi a.
+Definition clamps_inside (boxes : forall n, point n -> point n -> Prop) :=
+  forall n (lo hi : point n), boxes n lo hi -> forall x, inside lo hi (clamp lo hi x).
+Definition clamp_is_nearest (keys : forall n, point n -> point n -> point n -> Prop)
+    (at_most : Z -> Z -> Prop) :=
+  forall n (lo hi : point n), not_empty lo hi -> forall x y, keys n lo hi y ->
+  at_most (distance (clamp lo hi x) x) (distance y x).
+Definition PAD := [/\ clamps_inside not_empty, clamp_is_nearest inside Z.le
+  & forall n (lo hi : point n), not_empty lo hi -> forall x y, inside lo hi y ->
+    distance y x <= distance (clamp lo hi x) x -> y =1 clamp lo hi x].
 (** The same with a positive weight for each axis: what "axis-aligned" says. *)
 Definition weighted n (w : 'I_n -> R) (x y : point n) : R :=
   (\sum_a w a * IZR ((x a - y a) * (x a - y a)))%R.
-Definition PAD_axes := forall n (w : 'I_n -> R) (lo hi : point n), (forall a, (0 < w a)%R) ->
-  (forall a, lo a <= hi a) ->
+Definition clamps_axes (weights : R -> Prop) := forall n (w : 'I_n -> R) (lo hi : point n),
+  (forall a, weights (w a)) -> not_empty lo hi ->
   forall x y, inside lo hi y -> (weighted w (clamp lo hi x) x <= weighted w y x)%R /\
     ((weighted w y x <= weighted w (clamp lo hi x) x)%R -> y =1 clamp lo hi x).
+Definition PAD_axes := clamps_axes (Rlt 0).
 (** So the layer: unpadded hard heads, each of which reads the pixel nearest to where its tap looks,
     are the convolution of the replicate-padded image. *)
 Definition replicate_pad n (g : geometry n) (S : numbers) (C : finType) (X : pixels g -> C -> S)
@@ -798,9 +855,12 @@ Local Open Scope R_scope.
     -1)]. *)
 Definition enumerated_score (alpha t_target t : R) := alpha * (2 * t_target) * t - alpha * (t * t).
 (** For any injective number [t] of the displacement, it has its strict maximum at [Delta]. *)
-Definition D2 := forall (D : eqType) (t : D -> R), injective t -> forall alpha, 0 < alpha ->
-  forall target d, d != target ->
-  enumerated_score alpha (t target) (t d) < enumerated_score alpha (t target) (t target).
+Definition peaks_if (numbers : forall D : eqType, (D -> R) -> Prop) (sharp : R -> Prop)
+    (centre : R -> R) (less : R -> R -> Prop) :=
+  forall (D : eqType) (t : D -> R), numbers D t -> forall alpha, sharp alpha ->
+  forall target d, d != target -> let s d := enumerated_score alpha (centre (t target)) (t d) in
+  less (s d) (s target).
+Definition D2 := peaks_if (fun D t => injective t) (Rlt 0) id Rlt.
 (** The score is [- alpha (t - t_Delta)^2] up to a constant. *)
 Definition D2_score := forall alpha t_target t,
   enumerated_score alpha t_target t = - alpha * ((t - t_target) * (t - t_target))
@@ -812,11 +872,12 @@ Definition D2_number := forall W M : Z, (2 * W - 1 <= M)%Z -> forall d1 d2 d1' d
 (** In any number of axes, each with [|d a| < W a]: the number of mixed radix, axis after axis. *)
 Fixpoint mixed_radix (M : nat -> Z) (d : nat -> Z) (n : nat) : Z :=
   if n is n.+1 then (mixed_radix M d n * M n + d n)%Z else 0%Z.
-Definition D2_axes := forall (W M : nat -> Z) n, (forall a, (2 * W a - 1 <= M a)%Z) ->
-  forall d d' : nat -> Z,
+Definition numbers_apart (least : Z -> Z) :=
+  forall (W M : nat -> Z) n, (forall a, (least (W a) <= M a)%Z) -> forall d d' : nat -> Z,
   (forall a, (Z.abs (d a) < W a /\ Z.abs (d' a) < W a)%Z) ->
     mixed_radix M d n = mixed_radix M d' n ->
   forall a, (a < n)%N -> d a = d' a.
+Definition D2_axes := numbers_apart (fun W => 2 * W - 1)%Z.
 (** One dimension cannot serve three displacements that are keys at one query, each to be the strict
     maximum of a head. *)
 Definition D2_minimum := forall r v : 'I_3 -> R, ~ forall h k, k != h -> v h * r k < v h * r h.
@@ -841,11 +902,10 @@ Definition bfloat16 := rounded (-133) 8.
 Definition float16 := rounded (-24) 11.
 (** The weight [e^-alpha] of a neighbour is zero from [k ln 2] on, the tie included, and not
     before. *)
-Definition A46 := forall alpha,
-  (float64 (exp (- alpha)) = 0 <-> 1075 * ln 2 <= alpha) /\
-    (float32 (exp (- alpha)) = 0 <-> 150 * ln 2 <= alpha) /\
-  (bfloat16 (exp (- alpha)) = 0 <-> 134 * ln 2 <= alpha) /\
-    (float16 (exp (- alpha)) = 0 <-> 25 * ln 2 <= alpha).
+Definition zero_from (rounding : R -> R) (k : R) :=
+  forall alpha, rounding (exp (- alpha)) = 0 <-> k * ln 2 <= alpha.
+Definition A46 := [/\ zero_from float64 1075, zero_from float32 150, zero_from bfloat16 134
+  & zero_from float16 25].
 (** So E1: e^-46 is far above the smallest positive float32, 2^-149; the integers around each
     threshold. *)
 Definition A46_remark := 1 < exp (-46) * IZR (2 ^ 149) /\ float32 (exp (-46)) <> 0.
@@ -967,10 +1027,12 @@ Definition limits (A T : arithmetic) (kappa : R) (n : nat) :=
     INR n * roundoff A < 1].
 Definition magnitude (I : finType) (w x : I -> R) (b : R) : R :=
   \sum_i Rabs (w i) * Rabs (x i) + Rabs b.
-Definition FLOAT_sum := forall A T kappa k n c m, limits A T kappa n ->
+Definition sums_lose (lose : arithmetic -> arithmetic -> nat -> nat -> nat -> R) :=
+  forall A T kappa k n c m, limits A T kappa n ->
   forall cut (I : finType) (w x : I -> R) b t, evaluation A T cut kappa k n c m w x b t ->
   Rabs (evaluate A T cut w x b t - (\sum_i w i * x i + b))
-  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * underflow A T k n m.
+  <= (growth A T kappa n c - 1) * magnitude w x b + growth A T kappa n c * lose A T k n m.
+Definition FLOAT_sum := sums_lose underflow.
 
 (** ** Heads that are exactly one-hot *)
 (** A softmax as computed: weights [e k] of an exponential, their sum in any order, the quotient or
@@ -983,19 +1045,22 @@ Definition computed_softmax (A T : arithmetic) (reciprocal : bool) (K : finType)
 (** In a format [A] of [p] bits, stored in [T] of smallest subnormal [2^emin']: the target's
     exponential is 1, the others are at most half of [2^emin'] and all in all too small to move a
     sum of 1, then the weights are exactly one-hot. *)
-Definition FLOAT_one_hot := forall emin p emin' p' : Z, (1 < p' <= p)%Z ->
+Definition one_hot_if (small : Z -> R -> Prop) := forall emin p emin' p' : Z, (1 < p' <= p)%Z ->
   (emin <= emin' <= - p')%Z -> (emin <= - p)%Z ->
   forall (K : finType) (e : K -> R) (target : K) (t : order K) reciprocal,
   each_once (fun _ => 1) e 0 t -> (forall k, in_format emin p (e k)) ->
-  e target = 1 -> (forall k, k != target -> 0 <= e k <= power (emin' - 1)) ->
+  e target = 1 -> (forall k, k != target -> 0 <= e k /\ small emin' (e k)) ->
   INR #|K| * power (- p) <= / 2 -> 2 * \big[Rplus/0]_(k | k != target) e k <= power (- p) ->
   forall k, computed_softmax (gradual emin p) (gradual emin' p') reciprocal e t k
     = one_hot target k.
+Definition FLOAT_one_hot := one_hot_if (fun emin' x => x <= power (emin' - 1)).
 (** The scores: [- alpha] times an integer [d >= 1] rounds to at most [- alpha], in any sound
     arithmetic that rounds monotonically; here the three above. *)
-Definition FLOAT_scores := forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z -> forall alpha,
-  in_format emin p alpha -> 0 <= alpha ->
-  forall d : Z, (1 <= d)%Z -> rounded emin p (- alpha * rounded emin p (IZR d)) <= - alpha.
+Definition scores_fall (sharp : R -> Prop) (first : Z) (most : R -> R) :=
+  forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z -> forall alpha, in_format emin p alpha ->
+  sharp alpha -> forall d : Z, (first <= d)%Z ->
+  rounded emin p (- alpha * rounded emin p (IZR d)) <= most alpha.
+Definition FLOAT_scores := scores_fall (Rle 0) 1 Ropp.
 (** The mean with one-hot weights, in any order and stored, is the target's value, exactly; cut once
     where operands are. *)
 Definition FLOAT_mixing := forall A T cut, sound A -> sound T -> cut 0 = 0 -> cut 1 = 1 ->
@@ -1184,16 +1249,17 @@ Definition off_by_key (K : finType) (near : K) (s e : K -> R) (c c0 d eta : R) :
     weigh [far']. *)
 Definition key_error (N c0 d eta M leak far' : R) : R :=
   ((1 + d) * (exp c0 * M - 1) + d * leak) * (1 + far') + N * eta.
-Definition SOFT_by_key := forall (K : finType) (few : pred K) near
+Definition off_by_keys (cost : R -> R) := forall (K : finType) (few : pred K) near
   (s e : K -> R) c c0 d eta M leak far',
   [/\ 0 <= c, 0 <= c0, 0 <= d & 0 <= eta] -> few near -> s near = 0 -> (forall k, s k <= 0) ->
   off_by_key near s e c c0 d eta ->
   \sum_k softmax s k * exp (c * Rabs (s k)) <= M -> 1 - softmax s near <= leak ->
   \big[Rplus/0]_(k | ~~ few k) exp (s k) <= far' ->
   \big[Rplus/0]_(k | few k) Rabs (e k - exp (s k))
-    <= key_error (INR #|few|) c0 d eta M leak far' * \big[Rplus/0]_(k | few k) exp (s k) /\
+    <= key_error (INR #|few|) (cost c0) d eta M leak far' * \big[Rplus/0]_(k | few k) exp (s k) /\
   \big[Rplus/0]_(k | ~~ few k) e k
     <= (1 + d) * exp c0 * \big[Rplus/0]_(k | ~~ few k) exp ((1 - c) * s k) + INR #|K| * eta.
+Definition SOFT_by_key := off_by_keys id.
 (** The keys within [r] of the nearest along each axis, how many they are, and what the others
     weigh. *)
 Definition cube n (size : 'I_n -> nat) (near : box size) (r : nat) : pred (box size) := fun k =>
@@ -1262,13 +1328,14 @@ Definition SOFT_integer_scores := forall emin p : Z, (1 < p)%Z -> (emin <= 0)%Z 
   Rabs (evaluate A A id (fun _ => 1) term 0 t - - alpha * d)
   <= integer_error n (roundoff A) * (alpha * d) + (1 + gamma n (roundoff A)) * (INR n * loss A).
 (** The largest subtracted: scores [s <= 0] of which the largest is that of [top]. *)
-Definition SOFT_subtracted := forall A, sound A ->
+Definition subtracted_within (off : R -> R -> R -> R) := forall A, sound A ->
   forall (K : finType) (s s' : K -> R) c c0 top first,
   0 <= c <= 1 -> 0 <= c0 -> (forall k, s k <= s top <= 0) -> (forall k, s' k <= s' first) ->
   (forall k, Rabs (s' k - s k) <= c * Rabs (s k) + c0) -> forall k,
   Rabs (fl A (s' k - s' first) - (s k - s top))
-  <= ((1 + roundoff A) * (1 + c) - 1) * Rabs (s k - s top) + (1 + roundoff A) *
-    (2 * c * Rabs (s top) + 2 * c0) + loss A.
+  <= ((1 + roundoff A) * (1 + c) - 1) * Rabs (s k - s top)
+    + (1 + roundoff A) * off c c0 (Rabs (s top)) + loss A.
+Definition SOFT_subtracted := subtracted_within (fun c c0 top => 2 * c * top + 2 * c0).
 (** Absolute features (L2e), each off by a fraction [phi], multiplied and added up in any order. *)
 Definition SOFT_features := forall s (I : finType) (x y x' y' : I -> R) (t : order I) phi,
   0 <= phi ->
@@ -1338,13 +1405,18 @@ Definition SOFT_hard_mixing := forall s (K : finType) (w x : K -> R) target t, a
 (** On the lattice: with scores of [- alpha] times squared distances what leaks weighs at most
     [theta^n - 1] of the target, theta the series of L2c, and at most [(2 r + 1)^n - 1] keys are
     within [r]. *)
-Definition SOFT_lattice := forall n (K : finType) (pos : K -> point n), grid pos -> forall target,
-  (forall alpha theta, over_integers (fun z => - alpha * IZR (z * z)) theta ->
-     \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target)))
-       <= theta ^ n - 1) /\
-  forall r : nat,
-    (#|[pred k | (k != target) && (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z]| <=
-    (r + r).+1 ^ n - 1)%N.
+Definition counts (allowed : forall (K : finType) n, (K -> point n) -> Prop)
+    (counted : forall K : finType, K -> pred K) (side : nat -> nat) :=
+  forall n (K : finType) (pos : K -> point n), allowed K n pos -> forall target (r : nat),
+  (#|[pred k | counted K target k && (distance (pos k) (pos target) <=? Z.of_nat (r * r))%Z]| <=
+    side r ^ n - 1)%N.
+Definition another (K : finType) (target : K) : pred K := fun k => k != target.
+Definition SOFT_lattice :=
+  (forall n (K : finType) (pos : K -> point n), grid pos -> forall target alpha theta,
+   over_integers (fun z => - alpha * IZR (z * z)) theta ->
+   \big[Rplus/0]_(k | k != target) exp (- alpha * IZR (distance (pos k) (pos target)))
+     <= theta ^ n - 1) /\
+  counts grid another (fun r => (r + r).+1).
 (** The target's weight is exactly 1, in any order of summation, where the others, of which at most
     [N] are not 0, do not move a sum of 1; and also where the quotient rounds to 1 as it is
     stored. *)
@@ -1698,18 +1770,23 @@ Definition AND_attention := forall (R : comRingType) (Q K H D Cin Cout : finType
     taps. *)
 Definition attends (F : realFieldType) (h t : nat) (B : 'M[F]_(h, t)) := (forall i j, 0 <= B i j) /\
   forall i, \sum_j B i j = 1.
-Definition HEADS_lower := forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p))
-  (W : 'M[F]_(t, p)),
-  W = B^T *m M -> (\rank W <= h)%N.
+Definition rank_is (at_most : nat -> nat -> bool) :=
+  forall (F : fieldType) (h t p : nat) (B : 'M[F]_(h, t)) (M : 'M[F]_(h, p)) (W : 'M[F]_(t, p)),
+  W = B^T *m M -> at_most (\rank W) h.
+Definition HEADS_lower := rank_is leq.
 (** One more than the rank always serves, with heads positive everywhere, so softmaxes. *)
 Definition HEADS_upper := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t.+1, p)),
   exists B : 'M[F]_(1 + \rank W, t.+1), attends B /\ (forall i j, 0 < B i j) /\ exists M,
     W = B^T *m M.
 (** As many as the rank serve if and only if the tap patterns hold one that is positive on every tap
     that is not zero. *)
-Definition HEADS_iff := forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
-  (exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M)
-  <-> exists x : 'cV[F]_p, forall i, row i W != 0 -> 0 < (W *m x) i ord0.
+Definition rank_serves_iff (pattern : forall (F : realFieldType) t p, 'M[F]_(t, p) -> Prop) :=
+  forall (F : realFieldType) (t p : nat) (W : 'M[F]_(t, p)),
+  (exists B : 'M[F]_(\rank W, t), attends B /\ exists M, W = B^T *m M) <-> pattern F t p W.
+Definition one_pattern (positive : forall F : realFieldType, F -> bool) (F : realFieldType) t p
+    (W : 'M[F]_(t, p)) :=
+  exists x : 'cV[F]_p, forall i, row i W != 0 -> positive F ((W *m x) i ord0).
+Definition HEADS_iff := rank_serves_iff (one_pattern (fun F y => 0 < y)).
 (** And may be needed: [-1, 0, 1] has rank 1, and one head never gives it. *)
 Definition edge : 'M[rat]_(3, 1) := \col_i (i%:R - 1).
 Definition HEADS_edge := \rank edge = 1%N /\ forall (B : 'M[rat]_(1, 3)) M, attends B ->

@@ -170,3 +170,39 @@ have rest : 0 <= \big[Rplus/0]_(i | (i != target) && (i != k)) softmax s i.
 have pos := softmax_gt0 s k; set r := bigop _ _ _ in sum1 rest; rewrite Rminus_0_r Rabs_pos_eq; lra.
 Qed.
 End Softmax.
+
+(** ** Small instances, by which mutants are refuted: two keys, and three on a line *)
+Lemma rsum_unit (F : unit -> R) : \sum_k F k = F tt.
+Proof. by rewrite (big_pred1 tt) // => -[]. Qed.
+Lemma rsum_bool (F : bool -> R) : \sum_k F k = F true + F false. Proof. exact: big_bool. Qed.
+Lemma rsum_option (I : finType) (F : option I -> R) : \sum_p F p = F None + \sum_i F (Some i).
+Proof. exact: (@sum_option reals). Qed.
+Lemma rsum_three (F : option bool -> R) : \sum_k F k = F None + (F (Some true) + F (Some false)).
+Proof. by rewrite rsum_option rsum_bool. Qed.
+Lemma rsum_pair (F : unit * bool -> R) : \sum_k F k = F (tt, true) + F (tt, false).
+Proof.
+by rewrite (reindex (fun b : bool => (tt, b))) ?rsum_bool //; exists snd => [b|[[] b]] _.
+Qed.
+Lemma sum_unit (S : numbers) (F : unit -> S) : (\sum_k F k = F tt)%num.
+Proof. by rewrite (big_pred1 tt) // => -[]. Qed.
+Lemma sum_bool (S : numbers) (F : bool -> S) : (\sum_k F k = F true + F false)%num.
+Proof. exact: big_bool. Qed.
+Lemma ln_gt0 x : 1 < x -> 0 < ln x.
+Proof. by move=> x1; rewrite -ln_1; apply: ln_increasing; lra. Qed.
+Lemma halves : exp (ln 2) = 2 /\ exp (- ln 2) = / 2.
+Proof. have E : exp (ln 2) = 2 by apply: exp_ln; lra. by rewrite exp_Ropp E. Qed.
+(** Scores [x] and 0, and the share of the second. *)
+Definition slope (x : R) (k : bool) : R := if k then 0 else x.
+Lemma slope_share x : softmax (slope x) true = / (1 + exp x).
+Proof. by rewrite /softmax rsum_bool /= exp_0; field; have := exp_pos x; lra. Qed.
+Definition ends (k : option bool) : point 1 :=
+  fun _ => if k is Some b then if b then 1%Z else (-1)%Z else 0%Z.
+Lemma ends_grid : grid ends. Proof. by move=> [[]|] [[]|] // /(_ ord0). Qed.
+Lemma distance1 (x y : point 1) : distance x y = ((x ord0 - y ord0) * (x ord0 - y ord0))%Z.
+Proof. by rewrite /distance big_ord_recl big_ord0 Z.add_0_r. Qed.
+Lemma distance0 (x y : point 0) : distance x y = 0%Z. Proof. by rewrite /distance big_ord0. Qed.
+Lemma ends_share (x : R) : 0 < x -> quadratic_head ends (ln x) (ends None) None = / (1 + 2 / x).
+Proof.
+move=> x0; rewrite /quadratic_head /softmax rsum_three !distance1 /= Rmult_0_r exp_0 !Rmult_1_r.
+by rewrite exp_Ropp exp_ln //; field; lra.
+Qed.

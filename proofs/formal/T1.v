@@ -56,7 +56,7 @@ Proof.
 move=> k; rewrite /converted /quadratic_head.
 set off := fun a => IZR (offset (f h) a).
 rewrite -[RHS](softmax_shift _ (alpha * @squared_norm reals n off)); apply: softmax_ext => j.
-rewrite quadratic_scoreE /squared_norm /distance IZR_sum.
+rewrite quadratic_scoreE /centred_square /squared_norm /distance IZR_sum.
 have split (u v : R) : - alpha * (u - v) = - alpha * u + alpha * v by ring.
 rewrite [LHS]split; congr (_ * _ + _).
 have target a : position (key ok q (f h)) a = (site q a + offset (f h) a)%Z.

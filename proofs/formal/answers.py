@@ -38,8 +38,9 @@ class FormalClaim:
     def question(self) -> str:
         """Coq source that prints for each name if its type is right and the term that tells of it; then the axioms.
 
-        That term is the statement of a theorem, the definition of a mutant, the proof of an instance. The axioms are
-        asked for once, of a tuple of all names: Coq walks through the libraries for each such question anew.
+        That term is the statement of a theorem or a mutant, as it is defined and with its first predicate unfolded, or
+        the proof of an instance. The axioms are asked for once, of a tuple of all names: Coq walks through the
+        libraries for each such question anew.
         """
         told = {name: f"Statements.{wanted}" for name, wanted in self.theorems.items()}
         told |= {name: name.removesuffix("_refuted") for name in self.mutants}
@@ -50,6 +51,7 @@ class FormalClaim:
             lines += [f'Goal True. idtac "BEGIN {self.name}:{name}". let t := type of C2A.{name} in']
             lines += [f'first [{test}; idtac "TYPED" | idtac "UNTYPED" t]; idtac "TERM". Abort.']
             lines += [f"Print C2A.{told.get(name, name)}."]
+            lines += [f"Eval hnf in C2A.{told[name]}."] if name in told else []
         everything = ", ".join(f"C2A.{name}" for name in self.names())
         lines += [f"Definition everything_of_{self.name} := ({everything}).", f'Goal True. idtac "BEGIN {self.name}:".']
         lines += [f"Abort. Print Assumptions everything_of_{self.name}."]
