@@ -38,11 +38,11 @@ CLAIM = Claim(
         "learned as S = B'B it is positive semi-definite for every B, definite if and only if B is invertible",
     ),
     source="Cordonnier et al. 2020, Appendix E, Eqs. (18), (19)",
-    not_shown="A lower bound lambda of the eigenvalues of given floats: it is certified where it is used.",
+    not_shown="A lower bound lambda of the eigenvalues of given floats: exact elimination certifies it.",
     licenses={
-        "conv2attn.bounds.leaked_mass_covariance": Domain(
+        "conv2attn.bounds.smallest_eigenvalue_at_least": Domain(
             {"axes": Integers(1, 3), "B": Array(Integers(1, 32)), "skew": Integers(0, 64, 4), "isotropic": FLAG},
-            ("of B'B/4 + I/4, or a multiple of I, and a part that is not symmetric; shifts are not licensed", anything),
+            ("of B'B/4 + I/4, or a multiple of I, and a part that is not symmetric", anything),
         ),
     },
     formal="part: the features of keys; and a definite form is one with a lambda > 0",

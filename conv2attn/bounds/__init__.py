@@ -3,23 +3,22 @@
 Nothing here knows what a tensor is. Formats are named as torch names its dtypes, plus tf32 and bf32.
 """
 
-from conv2attn.bounds.alpha import auto_alpha, one_hot_threshold
+from conv2attn.bounds.absolute_scores import absolute_score_error, exact_absolute_features
 from conv2attn.bounds.arithmetic import Arithmetic, worst
-from conv2attn.bounds.by_key import Head, soft_mixing_bound, soft_reading
-from conv2attn.bounds.centre import sharpness_on_a_pixel
-from conv2attn.bounds.covariance import leaked_mass_covariance, smallest_eigenvalue_at_least
+from conv2attn.bounds.by_key import Head, sharpness_on_a_pixel, soft_mixing_bound, soft_reading
+from conv2attn.bounds.covariance import smallest_eigenvalue_at_least
 from conv2attn.bounds.difference import difference_bound, mixing_effect
 from conv2attn.bounds.directed import down, up
 from conv2attn.bounds.formats import EXP_ULPS, FORMATS, Format, format_of, integer_budget
-from conv2attn.bounds.hard import computed_leak, hard_mixing_bound, target_rounds_to_one_threshold
-from conv2attn.bounds.leak import leak_at_least, leak_reached, leaked_mass, leaked_mass_diagonal
-from conv2attn.bounds.rounding import RoundingBound, convolution_bound, dot_product_terms, gamma
-from conv2attn.bounds.separation import (
-    absolute_score_error,
-    exact_absolute_features,
-    largest_exact_side,
-    largest_separating_side,
+from conv2attn.bounds.hard import (
+    auto_alpha,
+    computed_leak,
+    hard_mixing_bound,
+    one_hot_threshold,
+    target_rounds_to_one_threshold,
 )
+from conv2attn.bounds.leak import leak_reached, leaked_mass, leaked_mass_diagonal
+from conv2attn.bounds.rounding import RoundingBound, convolution_bound, gamma
 from conv2attn.bounds.softmax import cut_mass, softmax_error
 
 __all__ = [
@@ -35,19 +34,14 @@ __all__ = [
     "convolution_bound",
     "cut_mass",
     "difference_bound",
-    "dot_product_terms",
     "down",
     "exact_absolute_features",
     "format_of",
     "gamma",
     "hard_mixing_bound",
     "integer_budget",
-    "largest_exact_side",
-    "largest_separating_side",
-    "leak_at_least",
     "leak_reached",
     "leaked_mass",
-    "leaked_mass_covariance",
     "leaked_mass_diagonal",
     "mixing_effect",
     "one_hot_threshold",

@@ -1,64 +1,22 @@
-"""The leak of a quadratic head with a full covariance."""
+"""A certified lower bound on the eigenvalues of the inverse covariance of a head."""
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from flint import arb, ctx
 from numpy.typing import NDArray
 
-from conv2attn.bounds.directed import BALL_PRECISION, down, up
-from conv2attn.bounds.leak import leaked_mass
-from conv2attn.errors import AlphaError, UsageError
-
-
-def leaked_mass_covariance(precision: Sequence[Sequence[float]], shift: Sequence[float] | None = None) -> float:
-    """Upper bound on the off-target weight for scores `-(displacement - centre)^T A (displacement - centre)`.
-
-    The target is the integer vector that is `shift` = s away from the centre. A key n pixels from it scores less by
-    n^T A n - 2 n^T A s >= (lambda - 2 |A s|) |n|^2, as A >= lambda I and |n| <= |n|^2, so the bound is `leaked_mass` of
-    lambda - 2 |A s|. It holds when the target is a key. It is silent about targets outside the grid: there a full
-    covariance does not pick the nearest key (E8 in the errata).
-
-    Args:
-        precision: A, the inverse covariance, in inverse squared pixels; only its symmetric part matters.
-        shift: s, in pixels; zero when absent.
-    Returns:
-        The bound, rounded up; 1 where another key may weigh as much.
-    Raises:
-        AlphaError: no positive lower bound on the eigenvalues of A could be certified.
-        UsageError: the shift is not one finite number for each axis.
-    Source: Cordonnier et al. 2020, App. E.
-    """
-    least, axes = Fraction(smallest_eigenvalue_at_least(precision)), len(precision)
-    if shift is not None:
-        if len(shift) != axes or not all(map(math.isfinite, shift)):
-            raise UsageError(
-                "C2A007",
-                f"shift {list(shift)} is not one finite number for each of {axes} axes",
-                "Pass one finite number for each axis.",
-            )
-        least -= 2 * Fraction(_length_at_most(precision, shift))
-    return leaked_mass(down(least), axes) if down(least) > 0 else 1.0
-
-
-def _length_at_most(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> float:
-    """|A s| for the symmetric part A of `matrix`, rounded up."""
-    axes = range(len(vector))
-    entries = [
-        sum((Fraction(matrix[i][j]) + Fraction(matrix[j][i])) / 2 * Fraction(vector[j]) for j in axes) for i in axes
-    ]
-    square = sum(entry * entry for entry in entries)
-    with ctx.workprec(BALL_PRECISION):
-        return up((arb(square.numerator) / arb(square.denominator)).sqrt()) if square else 0.0
+from conv2attn.errors import AlphaError
 
 
 def smallest_eigenvalue_at_least(matrix: Sequence[Sequence[float]]) -> float:
     """A certified lower bound on the smallest eigenvalue of the symmetric part of `matrix`.
 
     A floating-point guess is lowered until `matrix - guess I` has positive pivots in rational arithmetic (Sylvester).
+    A head with scores `-(displacement - centre)^T A (displacement - centre)` whose centre is a key leaks no more than
+    an isotropic one with this eigenvalue of A as its alpha.
 
+    Source: proved as claim GQ of proofs/; Cordonnier et al. 2020, App. E.
     Raises:
         AlphaError: `matrix` is not square, finite and positive definite, or too nearly singular to tell.
     """

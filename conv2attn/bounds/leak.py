@@ -10,7 +10,6 @@ from conv2attn.bounds.directed import BALL_PRECISION, down, up
 from conv2attn.errors import AlphaError, UsageError
 
 SERIES_TERMS = 8  # the ninth term of either theta series below is under 2^-300 of the first
-LONGEST_SUM = 4096  # terms of a finite sum; leaving out the rest keeps a lower bound a lower bound
 
 
 def leaked_mass(alpha: float, dimensions: int = 2) -> float:
@@ -64,28 +63,6 @@ def leaked_mass_diagonal(alphas: Sequence[float], centre: Sequence[float] | None
             for alpha, c in zip(alphas, centre, strict=True)
         ]
         return min(1.0, up(_leak(rivals)))
-
-
-def leak_at_least(alpha: float, sides: Sequence[int]) -> float:
-    """Lower bound on the off-target weight of an isotropic quadratic head, wherever on the grid its target is.
-
-    A target in the corner has the fewest close rivals: sum over n = 1 .. side - 1 of exp(-alpha n^2) on each axis.
-    It refutes a claim of a smaller leak.
-
-    Args:
-        sides: sides of the grid of keys, of which the target is one.
-    Returns:
-        The bound, rounded down; 0 on a grid of one pixel.
-    Raises:
-        AlphaError: `alpha` is not positive and finite.
-    """
-    with ctx.workprec(BALL_PRECISION):
-        sharpness = positive_ball(alpha)
-        longest = min(LONGEST_SUM, 1 + math.isqrt(1 + int(BALL_PRECISION / alpha)))
-        rivals = [
-            sum(((-sharpness * (n * n)).exp() for n in range(1, min(side, longest + 1))), arb(0)) for side in sides
-        ]
-        return max(0.0, down(_leak(rivals)))
 
 
 def leak_reached(alpha: float, shifts: Sequence[float]) -> float:

@@ -6,8 +6,8 @@
     is the only peak; with S >= lambda I the leak is that of an isotropic head with alpha =
     lambda/2. As features of keys it needs n (n + 3)/2 absolute numbers.
     Source: Cordonnier et al. 2020, Appendix E, Eqs. (18), (19).
-    Does not show: A lower bound lambda of the eigenvalues of given floats: it is certified where it
-    is used. *)
+    Does not show: A lower bound lambda of the eigenvalues of given floats: exact elimination
+    certifies it. *)
 From Coq Require Import Reals Lra Lia ZArith.
 From mathcomp Require Import all_ssreflect.
 From C2A Require Import Statements Sums L1 L2c.
@@ -108,7 +108,8 @@ Proof. by under eq_bigr do rewrite big_mkcond; rewrite !big_ord_recl !big_ord0 /
 Theorem instance : generalised_score correlated (fun _ => 0) (fun _ => 1) = -3.
 Proof.
 rewrite inner_product => [|i j]; last by rewrite /correlated eq_sym.
-by rewrite /linear_part /pairs_part triangle /bilinear !big_ord_recl !big_ord0 /correlated -!val_eqE /=; lra.
+rewrite /linear_part /pairs_part triangle /bilinear !big_ord_recl !big_ord0 /correlated.
+by rewrite -!val_eqE /=; lra.
 Qed.
 
 (** ** Mutants

@@ -106,8 +106,10 @@ move=> H1 H2 H3 H4; have : (f true * g true) * (f false * g false)
 by rewrite -H1 -H2 -H3 -H4; lra.
 Qed.
 Definition last_key (k : unit * bool) : R := if k.2 then 1 else 0.
-Ltac on_two_axes := rewrite rsum_pair rsum_bool !rsum_unit /softmax !rsum_bool ?rsum_pair ?rsum_unit /last_key /= ?Rplus_0_l
-  ?Rplus_0_r ?Rminus_0_r ?Rminus_0_l ?Rmult_0_l ?(proj1 halves) ?(proj2 halves) ?exp_0; lra.
+Ltac on_two_axes :=
+  rewrite rsum_pair rsum_bool !rsum_unit /softmax !rsum_bool ?rsum_pair ?rsum_unit /last_key /=
+  ?Rplus_0_l ?Rplus_0_r ?Rminus_0_r ?Rminus_0_l ?Rmult_0_l ?(proj1 halves) ?(proj2 halves) ?exp_0;
+  lra.
 Definition mutant_product := mixes_apart Rmult softmax.
 Theorem mutant_product_refuted : ~ mutant_product.
 Proof. by move=> /(_ _ _ (fun _ => 0) (slope (ln 2)) last_key); on_two_axes. Qed.

@@ -14,7 +14,6 @@ from conv2attn.bounds import (
     RoundingBound,
     convolution_bound,
     difference_bound,
-    dot_product_terms,
     gamma,
     hard_mixing_bound,
     leaked_mass,
@@ -56,14 +55,6 @@ def test_gamma_is_rounded_up_once(operations):
             assert bound == 0 or math.nextafter(bound, 0) < exact
 
 
-def test_parts_of_a_bound():
-    assert dot_product_terms(3, (7, 7)) == 147
-    assert dot_product_terms(8, (3,), groups=8) == 3
-    first, second = RoundingBound(2.0**-3, 2.0**-5), RoundingBound(2.0**-2, 2.0**-4)
-    assert first.then(second) == RoundingBound(1.125 * 1.25 - 1, 2.0**-5 * 1.25 + 2.0**-4)
-    assert convolution_bound(20, "float32").factor == gamma(21, 2.0**-24)  # a bias is one more addition
-
-
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("decades", [0, 12])
 def test_convolutions_of_torch_stay_within_the_bound(name, decades):
@@ -76,7 +67,7 @@ def test_convolutions_of_torch_stay_within_the_bound(name, decades):
 
     image, weight, bias = draw(1, 5, 6, 5), draw(4, 5, 3, 2), draw(4)
     computed = torch.nn.functional.conv2d(image, weight, bias)
-    bound = convolution_bound(dot_product_terms(5, (3, 2)), name, casts=2)
+    bound = convolution_bound(5 * 3 * 2, name, casts=2)
     for o, i, j in np.ndindex(4, 4, 4):
         exact, size = exact_dot(weight[o].flatten(), image[0, :, i : i + 3, j : j + 2].flatten(), bias[o])
         assert within(bound, computed[0, o, i, j], exact, size)

@@ -1,4 +1,4 @@
-"""Where the scores of the sdpa engine still separate neighbouring keys: how large a grid may be.
+"""Rounding of scores that are inner products of absolute features, as the sdpa engine computes them.
 
 The engine's score is the dot product of the features (2 alpha c, -alpha) of a query, c = its site plus the head's
 offset, with (k, |k|^2) of a key k, that is `-alpha |k - c|^2 + alpha |c|^2`. Both positions are integers, at most L in
@@ -6,15 +6,12 @@ each coordinate, counted from the middle of the grid.
 """
 
 import math
-from bisect import bisect_left
 
 from flint import arb, ctx
 
 from conv2attn.bounds.directed import BALL_PRECISION, up
 from conv2attn.bounds.formats import accumulator_of, format_of
 from conv2attn.bounds.rounding import gamma
-
-LARGEST_COORDINATE = 1 << 30  # sides are searched up to this; no tensor has as many pixels along an axis
 
 
 def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: int, format_name: str) -> bool:
@@ -40,16 +37,6 @@ def exact_absolute_features(alpha: float, largest_coordinate: int, dimensions: i
     )
 
 
-def largest_exact_side(alpha: float, dimensions: int, format_name: str) -> int:
-    """The largest odd side 2 L + 1 of a centred grid on which `exact_absolute_features` holds; 0 if there is none."""
-    fails = bisect_left(
-        range(LARGEST_COORDINATE),
-        True,
-        key=lambda coordinate: not exact_absolute_features(alpha, coordinate, dimensions, format_name),
-    )
-    return max(0, 2 * fails - 1)
-
-
 def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: int, format_name: str) -> float:
     """Upper bound on |computed score - score| for any alpha of the format and any real centre with |c_i| <= L.
 
@@ -62,23 +49,6 @@ def absolute_score_error(alpha: float, largest_coordinate: float, dimensions: in
     Holds without overflow or underflow. Source: Higham 2002, Lemma 3.1 and Eq. 3.5.
     """
     with ctx.workprec(BALL_PRECISION):
-        return up(3 * dimensions * _relative_error(dimensions, format_name) * arb(alpha) * arb(largest_coordinate) ** 2)
-
-
-def largest_separating_side(dimensions: int, format_name: str) -> int:
-    """The largest odd side on which the target provably has the largest score, whatever alpha and integer offset.
-
-    The runner-up's score is lower by at least alpha, so twice `absolute_score_error` must be less: alpha cancels.
-    """
-    with ctx.workprec(BALL_PRECISION):
-        slack = 6 * dimensions * _relative_error(dimensions, format_name)
-        fails = bisect_left(
-            range(LARGEST_COORDINATE), True, key=lambda coordinate: not (slack * (coordinate * coordinate) < 1)
-        )
-    return 2 * fails - 1
-
-
-def _relative_error(dimensions: int, format_name: str) -> arb:
-    """(1 + gamma_5) (1 + gamma_(n+1)) - 1: features in the format, then sums in the accumulator."""
-    features = arb(1) + arb(gamma(5, format_of(format_name).unit_roundoff))
-    return features * (1 + arb(gamma(dimensions + 1, accumulator_of(format_name).unit_roundoff))) - 1
+        features = 1 + arb(gamma(5, format_of(format_name).unit_roundoff))
+        relative = features * (1 + arb(gamma(dimensions + 1, accumulator_of(format_name).unit_roundoff))) - 1
+        return up(3 * dimensions * relative * arb(alpha) * arb(largest_coordinate) ** 2)
