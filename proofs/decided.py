@@ -9,6 +9,7 @@ from conv2attn.verdicts import Verdict, worst_verdict
 
 from . import rendering
 from .claim import Claim, Step
+from .formal.answers import FormalRow
 
 
 @final
@@ -73,18 +74,6 @@ class DecidedClaim:
 
 @final
 @dataclass(frozen=True)
-class FormalRow:
-    """Coq's answer on one claim."""
-
-    claim: str
-    theorems: tuple[str, ...]
-    axioms: tuple[str, ...]
-    problems: tuple[str, ...]
-    holds: bool
-
-
-@final
-@dataclass(frozen=True)
 class FormalLayer:
     """The formal layer: checked, failed, not checked here, or not asked for."""
 
@@ -128,7 +117,7 @@ class ProofReport(Report):
             "schema": "conv2attn.proofs/2",
             "verdict": self.verdict,
             "exit_code": self.exit_code,
-            "formal": asdict(self.formal),
+            "formal": asdict(self.formal) | {"rows": [asdict(row) | {"holds": row.holds} for row in self.formal.rows]},
             "claims": [claim.content() for claim in self.claims],
             "not_licensed": self.not_licensed,
         }

@@ -10,7 +10,7 @@ from conv2attn.errors import UsageError
 from conv2attn.verdicts import Verdict
 
 from .claim import Claim
-from .decided import DecidedClaim, DecidedStep, FormalLayer, FormalRow, ProofReport
+from .decided import DecidedClaim, DecidedStep, FormalLayer, ProofReport
 
 NO_BOUND = {"format_of"}  # a public function of bounds that looks up a row of a table
 
@@ -57,9 +57,7 @@ def formal_layer(claims: Iterable[Claim]) -> FormalLayer:
     if not shutil.which("coqc"):
         return FormalLayer("not checked here", Verdict.UNSUPPORTED, "coqc not found")
     stated = frozenset(claim.name for claim in claims if not claim.formal.startswith("none"))
-    rows = tuple(
-        FormalRow(row.claim, row.theorems, row.axioms, row.problems, row.holds) for row in check.check(formal=stated)
-    )
+    rows = tuple(check.check(formal=stated))
     if rows and all(row.holds for row in rows):
         return FormalLayer("checked", Verdict.HOLDS, rows=rows)
     return FormalLayer("failed", Verdict.REFUTED, rows=rows)

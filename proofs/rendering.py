@@ -11,7 +11,8 @@ from conv2attn.report.markup import markdown_table
 
 if TYPE_CHECKING:
     from .claim import Claim
-    from .decided import DecidedClaim, FormalRow, ProofReport
+    from .decided import DecidedClaim, ProofReport
+    from .formal.answers import FormalRow
 
 
 def short(name: str) -> str:

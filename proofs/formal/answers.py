@@ -101,6 +101,21 @@ class Answers:
         return axioms, [f"rests on {axiom}" for axiom in sorted(axioms - ALLOWED)]
 
 
+@final
+@dataclass(frozen=True)
+class FormalRow:
+    """Coq's answer on one claim, or on the files as a whole; it holds if there are no problems."""
+
+    claim: str
+    theorems: tuple[str, ...]
+    axioms: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems and bool(self.theorems)
+
+
 def answers(build: Path, label: str, claims: list[FormalClaim]) -> tuple[dict[str, Answers], str]:
     """The output of Coq on each claim by name, and its error message if it stopped."""
     (build / f"{label}.v").write_text("".join(claim.question() for claim in claims))

@@ -14,39 +14,22 @@ import sys
 import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
-from .answers import Answer, Answers, FormalClaim, answers
+from .answers import Answer, Answers, FormalClaim, FormalRow, answers
 from .sources import HERE, compiled, problems_of_sources
 
 KINDS = ("theorems", "instances", "mutants")
-
-
-@final
-@dataclass(frozen=True)
-class Row:
-    """Coq's answer on one claim, or on the files as a whole; it holds if there are no problems."""
-
-    claim: str
-    theorems: tuple[str, ...]
-    axioms: tuple[str, ...]
-    problems: tuple[str, ...]
-
-    @property
-    def holds(self) -> bool:
-        return not self.problems and bool(self.theorems)
 
 
 class CoqMissingError(RuntimeError):
     """`coqc` is not on the path."""
 
 
-def row(claim: FormalClaim, printed: Answers, error: str) -> Row:
+def row(claim: FormalClaim, printed: Answers, error: str) -> FormalRow:
     """One claim's row: every name typed as it must be, on allowed axioms, and concerning this claim."""
     if error:
-        return Row(claim.name, tuple(claim.theorems), (), (error,))
+        return FormalRow(claim.name, tuple(claim.theorems), (), (error,))
     of = {name: printed.of.get(name, Answer(name, "nothing was printed", "")) for name in claim.names()}
     axioms, unsound = printed.axioms()
     problems = [problem for answer in of.values() for problem in answer.problems()] + unsound
@@ -57,15 +40,15 @@ def row(claim: FormalClaim, printed: Answers, error: str) -> Row:
     for name in claim.instances:
         if not any(map(of[name].uses, claim.theorems)):
             problems += [f"{name}: the instance does not use a theorem of {claim.name}"]
-    return Row(claim.name, tuple(claim.theorems), tuple(sorted(axioms)), tuple(problems))
+    return FormalRow(claim.name, tuple(claim.theorems), tuple(sorted(axioms)), tuple(problems))
 
 
-def rows_of(claims: list[FormalClaim], build: Path) -> list[Row]:
+def rows_of(claims: list[FormalClaim], build: Path) -> list[FormalRow]:
     """The claims in as many questions as there are cores; one by one where a question fails, to tell which."""
     cores = os.cpu_count() or 1
     shares = [share for share in (claims[start::cores] for start in range(cores)) if share]
 
-    def ask(share: list[FormalClaim]) -> list[Row]:
+    def ask(share: list[FormalClaim]) -> list[FormalRow]:
         printed, error = answers(build, f"Question_{share[0].name}", share)
         if not error:
             return [row(claim, printed[claim.name], "") for claim in share]
@@ -76,7 +59,7 @@ def rows_of(claims: list[FormalClaim], build: Path) -> list[Row]:
         return [each for rows in pool.map(ask, shares) for each in rows]
 
 
-def check(folder: Path = HERE, formal: frozenset[str] = frozenset(), build: Path | None = None) -> list[Row]:
+def check(folder: Path = HERE, formal: frozenset[str] = frozenset(), build: Path | None = None) -> list[FormalRow]:
     """One row a claim of `folder`, and one named `sources` if the files themselves are in disorder.
 
     Args:
@@ -98,10 +81,12 @@ def check(folder: Path = HERE, formal: frozenset[str] = frozenset(), build: Path
     with tempfile.TemporaryDirectory() as temporary:
         disorder += compiled(folder, build or Path(temporary))
         rows = [] if disorder else rows_of(complete, build or Path(temporary))
-    rows += [Row(name, (), (), tuple(problems)) for name, problems in missing.items() if problems]
-    rows += [Row(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - sections.keys())]
+    rows += [FormalRow(name, (), (), tuple(problems)) for name, problems in missing.items() if problems]
+    rows += [
+        FormalRow(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - sections.keys())
+    ]
     return sorted(rows, key=lambda r: [*sections, r.claim].index(r.claim)) + [
-        Row("sources", (), (), tuple(disorder))
+        FormalRow("sources", (), (), tuple(disorder))
     ] * bool(disorder)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,7 @@ from proofs import CLAIMS as NAMES
 from proofs import decide, report
 from proofs.decided import FormalLayer, ProofReport
 from proofs.deciding import decide_claim, load
+from proofs.formal.answers import FormalRow
 
 
 @pytest.mark.parametrize("claim", ["L9", "", "core", "l1.py"])
@@ -38,8 +38,7 @@ def test_the_formal_layer_asked_for_without_coqc_is_unsupported(monkeypatch):
 )
 def test_the_formal_layer_is_asked_about_the_claims_that_it_must_hold(holds, status, exit_code, monkeypatch):
     def answer(formal):
-        row = {"claim": str(sorted(formal)), "theorems": ("T",), "axioms": (), "problems": ("an axiom",)}
-        return [SimpleNamespace(**row, holds=each) for each in holds]
+        return [FormalRow(str(sorted(formal)), ("T",), (), () if each else ("an axiom",)) for each in holds]
 
     monkeypatch.setattr("proofs.formal.check.check", answer)
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
