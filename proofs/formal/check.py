@@ -81,10 +81,8 @@ def check(folder: Path = HERE, formal: frozenset[str] = frozenset(), build: Path
     with tempfile.TemporaryDirectory() as temporary:
         disorder += compiled(folder, build or Path(temporary))
         rows = [] if disorder else rows_of(complete, build or Path(temporary))
+    missing |= {name: ["a formal claim without a theorem"] for name in sorted(formal - sections.keys())}
     rows += [FormalRow(name, (), (), tuple(problems)) for name, problems in missing.items() if problems]
-    rows += [
-        FormalRow(name, (), (), ("a formal claim without a theorem",)) for name in sorted(formal - sections.keys())
-    ]
     return sorted(rows, key=lambda r: [*sections, r.claim].index(r.claim)) + [
         FormalRow("sources", (), (), tuple(disorder))
     ] * bool(disorder)
