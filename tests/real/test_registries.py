@@ -126,24 +126,19 @@ def test_the_name_of_a_file_is_tried_before_all_models_and_that_is_said():
 
 
 @pytest.mark.slow
-def test_a_timm_checkpoint_becomes_attention_with_a_certificate_and_onnx(tmp_path):
+def test_a_timm_checkpoint_becomes_attention_in_onnx_with_a_certificate(tmp_path):
     model = timm.create_model("test_convnext2").eval()
     torch.save(model.state_dict(), "test_convnext2.pt")
-    size = ["--input-size", "3x32x32"]
-    for command in (
-        ["convert", "test_convnext2.pt", *size, "--report", "certificate.json"],
-        ["convert", "test_convnext2.pt", "-o", "test_convnext2.onnx", "--engine", "conv", *size],
-    ):
-        done = CliRunner().invoke(main, command)
-        assert done.exit_code == 0, done.output
-        assert "read as timm:test_convnext2" in " ".join(done.stdout.partition("\n\n")[0].split())
+    written = ["-o", "net.onnx", "--engine", "conv", "--report", "certificate.json"]
+    done = CliRunner().invoke(main, ["convert", "test_convnext2.pt", *written, "--input-size", "3x32x32"])
+    assert done.exit_code == 0, done.output
+    assert "read as timm:test_convnext2" in " ".join(done.stdout.partition("\n\n")[0].split())
     assert json.loads((tmp_path / "certificate.json").read_text())["verdict"] == "holds"
     image = torch.randn(2, 3, 32, 32)
-    session = onnxruntime.InferenceSession("test_convnext2.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: image.numpy()})
     right = model(image).detach()
     assert (torch.from_numpy(found) - right).abs().max() < 1e-3 * right.abs().max()
-    assert (load("test_convnext2.attn.pt")(image) - right).abs().max() < 1e-3 * right.abs().max()
 
 
 @pytest.mark.parametrize("wrapped", ["model.", ""])
