@@ -81,10 +81,14 @@ class CheckpointError(UsageError):
 @final
 @dataclass(frozen=True)
 class Rule:
-    """The meaning of a code, for `conv2attn explain CODE`."""
+    """The meaning of a code, for `conv2attn explain CODE`.
+
+    `example` is a call that gives it: `>>>` is Python, where torch, nn and conv2attn are imported; `$` is a command.
+    """
 
     title: str
     why: str
+    example: str
     remedy: str
 
 
@@ -92,137 +96,181 @@ RULES: dict[str, Rule] = {
     "C2A001": Rule(
         "argument out of range",
         "A number is smaller, larger or less exact than the call allows.",
+        "$ conv2attn convert resnet18.pt --input-range -1",
         "Pass a number within these limits.",
     ),
     "C2A002": Rule(
         "unknown name",
         "The call knows a fixed set of names, of engines, encodings or architectures for instance, and this is none.",
+        '>>> conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="sine")',
         "Pass one of the names that are known.",
     ),
     "C2A003": Rule(
         "package not installed",
         "Some calls use a package that does not come with conv2attn.",
+        "$ conv2attn convert resnet18.pt --arch monai:unet",
         "Install it with pip.",
     ),
     "C2A004": Rule(
         "arguments contradict each other",
         "Two arguments exclude each other, or one has no effect without the other.",
+        ">>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3)), alpha=5, max_difference=0.1)",
         "Pass one of them, or both where one needs the other.",
     ),
     "C2A005": Rule(
         "image size unknown",
         "Neither the call nor the network says how large the images are.",
+        ">>> conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))",
         "Pass --input-size, such as 3x224x224, or --inputs.",
     ),
     "C2A006": Rule(
         "argument not understood",
         "A text cannot be read as what the option takes, or an object is of another type.",
+        "$ conv2attn verify resnet18.pt resnet18.pt --input-size 3,224,224",
         "Pass it in the form that is named here.",
     ),
     "C2A007": Rule(
         "sizes do not agree",
         "Two sizes must fit each other: one number for each axis or channel, groups that divide channels.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=(2, 2, 2))",
         "Pass as many numbers as there are axes or channels, and sizes that divide each other.",
     ),
     "C2A008": Rule(
         "nothing to work on",
         "No layer of the network is what the call is for, or none has such a name.",
+        '>>> conv2attn.set_engine(nn.Linear(3, 4), "conv")',
         "List the layers with conv2attn inspect, and pass a network that has one.",
     ),
     "C2A009": Rule(
         "network fails",
         "The network, or the function that builds it, raises an error on what it is given.",
+        "$ conv2attn verify resnet18.pt resnet18.pt --input-size 5x224x224",
         "Pass images that the network takes, and arguments that its class takes.",
     ),
     "C2A010": Rule(
         "torch is compiling",
         "torch.export and torch.compile keep state in the process. While it is set, networks run in another way, and "
         "what they compute then says nothing about later calls.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "conv.register_forward_hook(lambda *_: conv2attn.certify(conv, conv, input_size=(3, 9, 9))); "
+            "torch.export.export(conv, (torch.zeros(1, 3, 9, 9),), strict=False)"
+        ),
         "Call it outside torch.compile and torch.export, or in a new process.",
     ),
     "C2A101": Rule(
         "not a convolution",
         "Only layers of torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms are read, and only with "
         "torch's own forward.",
+        "$ conv2attn convert layer.pt -o twice.pt",
         "Pass such a layer, or a whole model with an example_input, so that the convolutions in its forward are seen.",
     ),
     "C2A102": Rule(
         "dtype without a softmax",
         "Attention needs exp and an order: complex, quantised and integer weights have neither.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3, dtype=torch.complex64))",
         "Dequantise or cast the layer to float64, float32, bfloat16 or float16 first.",
     ),
     "C2A103": Rule(
         "lazy layer not initialised",
         "A lazy layer has no weights, hence no taps, until it has seen an input.",
+        ">>> conv2attn.convert(nn.LazyConv2d(4, 3))",
         "Run the model once on an input, then convert.",
     ),
     "C2A104": Rule(
         "unknown padding mode",
         "Padding must be a linear map in front of the keys. Four modes are known: zeros, reflect, replicate "
         "and circular.",
+        '>>> conv = nn.Conv2d(3, 4, 3); conv.padding_mode = "mirror"; conv2attn.convert(conv)',
         "Set padding_mode to zeros, reflect, replicate or circular, or leave the layer unconverted with --skip.",
     ),
     "C2A105": Rule(
         "head size too small",
         "Theorem 1 expresses min(D_h, D_out) output channels; for independent heads d_head >= rank of every tap is "
         "necessary and sufficient, so min(d_in, d_out) always serves.",
+        ">>> conv2attn.convert(nn.Conv2d(8, 8, 3), d_head=2)",
         "Leave d_head unset, or raise it.",
     ),
     "C2A106": Rule(
         "forward of its own",
         "A subclass with its own forward may pad, standardise or mask, so its attributes do not say what it computes; "
         "and what has a name that attention needs, or computes a weight that would have to go, stays a convolution.",
+        (
+            '>>> scaled = type("Scaled", (nn.Conv2d,), {"forward": lambda self, x: 2 * x}); '
+            "conv2attn.convert(scaled(3, 4, 3))"
+        ),
         "Pass example_input, so that the convolution that its forward really performs is seen and converted.",
     ),
     "C2A107": Rule(
         "functional convolution not converted",
         "torch.nn.functional.conv*d was called outside a convolution layer and could not be replaced.",
+        (
+            ">>> net = nn.Identity(); "
+            "net.register_forward_hook(lambda net, args, y: nn.functional.conv2d(y, torch.ones(1, 3, 1, 1))); "
+            "print(conv2attn.conversion_of(conv2attn.convert(net, torch.ones(1, 3, 9, 9))).rows)"
+        ),
         "Wrap the call in an nn.Conv layer.",
     ),
     "C2A108": Rule(
         "network needs the convolution itself",
         "The network's own code asks a layer that is attention now for what only torch's convolutions have.",
+        (
+            '>>> net = type("Net", (nn.Sequential,), '
+            '{"forward": lambda self, x: self[0]._conv_forward(x, self[0].weight, None)})(nn.Conv2d(3, 3, 1)); '
+            "conv2attn.convert(net, torch.ones(1, 3, 9, 9))"
+        ),
         "Leave that layer unconverted with skip.",
     ),
     "C2A109": Rule(
         "no convolution",
         "Nothing was replaced: the module has no torch.nn.Conv layer, and calls no convolution that could be seen.",
+        ">>> conv2attn.convert(nn.Linear(3, 4))",
         "Pass a model with convolutions, and example_input if it calls them as functions.",
     ),
     "C2A110": Rule(
         "no rule for this operator",
         "The operation has no rule for operators of this type.",
+        ">>> from conv2attn.basis import as_matrix; as_matrix(nn.ReLU(), (5, 5))",
         "Register a rule, or pass the operator as Dense.",
     ),
     "C2A111": Rule(
         "not a convolution of whole patches",
         "On patch tokens a convolution must map whole patches to whole patches at every size, padding included.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), patch=2)",
         "Choose a patch that is a multiple of the stride, pad to keep the size, or convert without patch.",
     ),
     "C2A120": Rule(
         "input does not fit the layer",
         "The input has another number of channels or axes than the layer.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3))(torch.ones(1, 5, 9, 9))",
         "Pass (batch, channels, *sides), or (channels, *sides) for a single image.",
     ),
     "C2A121": Rule(
         "grid too small",
         "The padded grid is smaller than the dilated kernel, or a padding needs more pixels than there are.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 7))(torch.ones(1, 3, 5, 5))",
         "Pass a larger input or less padding.",
     ),
     "C2A122": Rule(
         "structure does not fit",
         "The tokens, terms or edges of a structure are not those that the operation needs.",
+        (
+            ">>> from conv2attn.basis import Shift; "
+            "conv2attn.BasisConvolution(3, 4, terms=2)(torch.ones(1, 3, 9, 9), Shift(((0, 0),)))"
+        ),
         "Count the nodes, edges and terms of the structure; node indices start at 0.",
     ),
     "C2A130": Rule(
         "alpha out of range",
         "alpha is the sharpness of a head in inverse squared pixels: positive and finite.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=-1)",
         'Pass a positive number, or "auto".',
     ),
     "C2A131": Rule(
         "alpha leaks",
         "At a small alpha a head leaks: a part of its attention falls on other keys than its target. The "
         "warning comes below 46, the value in the paper.",
+        ">>> print(conv2attn.conversion_of(conv2attn.convert(nn.Sequential(nn.Conv2d(3, 4, 3)), alpha=20)).rows)",
         'Pass alpha="auto" for exactly one-hot attention.',
     ),
     "C2A132": Rule(
@@ -230,167 +278,238 @@ RULES: dict[str, Rule] = {
         "A head's centre and sharpness get their gradients through the attention that leaks, which is about "
         "exp(-alpha). The gradients are exactly 0 at alpha=128, 1e-20 at 46, 1e-9 at 20, 1e-5 at 10 and 7e-4 "
         "at 5.",
+        ">>> conv2attn.convert(nn.Conv2d(3, 4, 3), trainable=True)",
         "Pass a smaller alpha, such as alpha=5, at which they move; the attention leaks then.",
     ),
     "C2A201": Rule(
         "engine not exact for this layer",
         "An engine is an order of evaluation. Each is exact for some layers only, which is decided from the "
         "present parameters.",
+        ('>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "conv")(torch.ones(1, 3, 9, 9))'),
         'Use set_engine(layer, "auto"), or "dense", which is exact for all.',
     ),
     "C2A202": Rule(
         "not enough memory",
         "The call needs more memory than its limit, or than there is: attention needs one query against all keys.",
+        (
+            '>>> conv2attn.set_engine(conv2attn.convert(nn.Conv2d(3, 4, 3), alpha=5), "dense", '
+            "memory_limit=100)(torch.ones(1, 3, 99, 99))"
+        ),
         "Raise memory_limit, or use an engine that does not compare all pairs.",
     ),
     "C2A203": Rule(
         "engine not decided before tracing",
         "An engine is decided from the values of centres and sharpness, which a traced graph cannot read.",
+        (
+            ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, x[:1]); "
+            "torch.export.export(conv2attn.convert(net, torch.ones(1, 3, 9, 9)), (torch.ones(1, 3, 6, 6),))"
+        ),
         "Call the layer once on an image of this dtype and device before you compile or export it.",
     ),
-    "C2A301": Rule("file missing", "The path names no file.", "Check the path."),
+    "C2A301": Rule("file missing", "The path names no file.", "$ conv2attn convert missing.pt", "Check the path."),
     "C2A302": Rule(
         "file damaged",
         "The file is empty, truncated, or its stored checksum does not match its contents.",
+        "$ conv2attn convert empty.pt",
         "Copy or download it again.",
     ),
     "C2A303": Rule(
         "file of another kind",
         "Files that can be read are state dicts, pickled modules of known classes, safetensors, torch.export "
         "and ONNX programs, and Hugging Face folders. Reading executes nothing in a file.",
+        "$ conv2attn verify resnet18.pt notes.txt",
         "Save the model with torch.save(model.state_dict(), path).",
     ),
     "C2A304": Rule(
         "architecture not recognised",
         "The keys and shapes of the state dict are not those of an architecture known here.",
+        "$ conv2attn convert other.pt",
         "Name the architecture with --arch, or build the model in Python and call conv2attn.convert(model).",
     ),
     "C2A305": Rule(
         "file exists",
         "Existing files are not overwritten unless you ask for it.",
+        "$ conv2attn convert resnet18.pt -o attention.pt",
         "Choose another name, or pass --force.",
     ),
     "C2A306": Rule(
         "model cannot be rebuilt from a file",
         "A file holds tensors and plain numbers, never code, so only architectures known here can be rebuilt from one.",
+        '>>> conv2attn.save(nn.Sequential(nn.Tanh()), "net.pt")',
         "Save network.state_dict() with torch.save, and rebuild the network in Python.",
     ),
     "C2A307": Rule(
         "file too large",
         "Sizes are capped before anything is read, so that a file cannot exhaust the memory.",
+        "$ conv2attn convert resnet18.pt --max-size 0.001",
         "Raise --max-size, in GiB, if the file is meant to be so large.",
     ),
     "C2A308": Rule(
         "unknown suffix",
         "The suffix chooses the format of a file, and this suffix is not known.",
+        "$ conv2attn convert resnet18.pt -o net.bin",
         "Name the file .pt, .safetensors, .pt2 or .onnx.",
     ),
     "C2A309": Rule(
         "network not exported",
         "Every exported program is run from its file and compared with the network. A file that differs is not kept.",
+        (
+            ">>> net = nn.Sequential(conv2attn.convert(nn.Conv2d(3, 4, 3)), nn.AdaptiveMaxPool2d(2, True)); "
+            'conv2attn.save(net, "net.onnx", example_input=(3, 9, 9))'
+        ),
         "Save it as .pt, or export the part that returns one tensor, with another --engine.",
     ),
     "C2A401": Rule(
         "geometry differs",
         "At some input size the heads do not read the pixels that the taps of the convolution read.",
+        ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, padding=1), input_size=(3, 9, 9)))",
         "Convert again.",
     ),
     "C2A310": Rule(
         "saved in a form that loses attention",
         "save_pretrained stores weights and a config, from which from_pretrained builds the original class, with its "
         "convolutions and without the attention.",
+        (
+            '>>> net = type("Net", (nn.Sequential,), {"save_pretrained": lambda self, folder: None})'
+            '(nn.Conv2d(3, 4, 3)); conv2attn.convert(net).save_pretrained("folder")'
+        ),
         "Use conv2attn.save(network, path) and conv2attn.load(path).",
     ),
     "C2A402": Rule(
         "weights differ",
         "A product W_val W_out is not exactly the matrix of its tap, or the biases differ.",
+        ">>> print(conv2attn.certify(nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), input_size=(3, 9, 9)))",
         "Convert again.",
     ),
     "C2A403": Rule(
         "attention leaks",
         "A head puts more attention off its target than the unit roundoff of the dtype.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9)))"
+        ),
         "Raise alpha, or convert again with --alpha auto.",
     ),
     "C2A404": Rule(
         "measured difference",
         "The measured difference exceeds its bound, no bound is known, or the original is not finite on the input.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); conv.weight.data.fill_(3e38); "
+            "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))"
+        ),
         "Keep the input with --save-witness if there is one; where the original overflows, lower --input-range.",
     ),
     "C2A405": Rule(
         "structure differs",
         "The operations between the convolutions differ, or are not known to be equal.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "print(conv2attn.certify(nn.Sequential(conv, nn.ReLU()), nn.Sequential(conv, nn.Tanh()), "
+            "input_size=(3, 9, 9)))"
+        ),
         "Convert again, and change nothing else in the network.",
     ),
     "C2A407": Rule(
         "outputs differ in kind",
         "An output is missing, empty, not finite, or of another shape or dtype.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.Flatten()), input_size=(3, 9, 9)))"
+        ),
         "Return from the second network what the first returns, under the same keys.",
     ),
     "C2A409": Rule(
         "tolerance exceeded",
         "The outputs differ by more than the tolerance, or are not known to differ by less.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "print(conv2attn.certify(conv, conv2attn.convert(conv, alpha=3), input_size=(3, 9, 9), tolerance=1e-6))"
+        ),
         "Raise --tolerance, or leave it out to ask for the same map.",
     ),
     "C2A410": Rule(
         "compared on images alone",
         "Neither network was converted from the other and their graphs differ, so no bound and no proof compares them.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); "
+            "print(conv2attn.certify(nn.Sequential(conv), nn.Sequential(conv, nn.LeakyReLU(1.0)), "
+            "input_size=(3, 9, 9)))"
+        ),
         "Ask with --tolerance whether they agree on the images; --inputs names more of them.",
     ),
     "C2A408": Rule(
         "weights are not finite",
         "A layer with NaN or infinity among its weights is not an affine map, so no claim covers it.",
+        (
+            ">>> conv = nn.Conv2d(3, 4, 3); conv.weight.data[0] = torch.nan; "
+            "print(conv2attn.certify(conv, conv, input_size=(3, 9, 9)))"
+        ),
         "Train or load it again.",
     ),
     "C2A501": Rule(
         "no attention seen",
         "No attention was called while the model ran on the inputs.",
+        ">>> conv2attn.heads(nn.Linear(3, 4), torch.ones(1, 3))",
         "Pass inputs on which the model attends, or the attention itself as an array.",
     ),
     "C2A502": Rule(
         "not attention",
         "Attention is a non-negative array (heads, queries, keys) or (images, heads, queries, keys); rows sum to 1.",
+        ">>> conv2attn.check_span(-torch.ones(9, 25, 25), grid=(5, 5))",
         "Pass the probabilities after the softmax, queries before keys, heads before both.",
     ),
     "C2A503": Rule(
         "grid unknown",
         "Offsets are counted in pixels, so the sides of the grid of tokens must be known.",
+        ">>> conv2attn.check_span(torch.full((9, 26, 26), 1 / 26))",
         "Pass its sides with --grid, and the number of leading class tokens with --extra-tokens.",
     ),
     "C2A504": Rule(
         "offsets do not fit the grid",
         "An offset needs one integer for each axis of the grid, and no offset may occur twice.",
-        "Pass kernel_size and dilation, or offsets, with as many axes as the grid.",
+        ">>> conv2attn.check_span(torch.full((9, 25, 25), 1 / 25), grid=(5, 5), offsets=[(0, 0, 0)])",
+        "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid.",
     ),
     "C2A505": Rule(
         "not attention by position alone",
         "Attention that depends on the image is a different map for each image, so no single convolution is "
         "nearest to it.",
+        "$ conv2attn recover heads.npz --grid 5x5 -o found.pt",
         "Recover a layer without query and key, or check_span its attention on images.",
     ),
     "C2A601": Rule(
         "training diverged",
         "The loss is infinite or NaN, so training cannot continue.",
+        "$ conv2attn train quadratic --data digits --layers 1 --width 9 --heads 1 --learning-rate 1e30",
         "Lower --learning-rate, or train in --precision float32; the checkpoint before is kept.",
     ),
     "C2A602": Rule(
         "heads cannot be removed",
         "Heads are removed only from attention classifiers, and each layer must keep one.",
+        "$ conv2attn prune resnet18.pt -o smaller.pt",
         "Choose other thresholds, or name the heads to remove.",
     ),
     "C2A603": Rule(
         "heads cannot be softened",
         "Only quadratic heads have a sharpness that can be lowered, and only from where they are precise enough.",
+        '>>> conv2attn.soften(conv2attn.convert(nn.Conv2d(3, 4, 3), encoding="enumerated"), alpha=5)',
         "Convert with encoding='quadratic' and alpha='auto' first.",
     ),
     "C2A604": Rule(
         "heads cannot begin as shifts",
         "A start needs a table of positions that is added to the tokens, heads with two numbers per axis and wave, "
         "and layers whose queries and keys are linear in normed tokens that nothing else writes positions into.",
+        ">>> conv2attn.start_at_convolution(nn.TransformerEncoderLayer(8, 2), example_input=torch.ones(4, 1, 8))",
         "Name the parts with parts=Parts(positions=..., writers=[...]), or take another network.",
     ),
     "C2A406": Rule(
         "convolution not reached",
         "No input reached this convolution, or the first network has attention in its place, so it was not compared.",
+        (
+            ">>> net = nn.Identity(); net.forward = lambda x: nn.functional.conv2d(x, torch.ones(1, 3, 1, 1)) "
+            "if x.shape[-1] > 8 else x; "
+            "print(conv2attn.certify(net, conv2attn.convert(net, torch.ones(1, 3, 9, 9)), input_size=(3, 8, 8)))"
+        ),
         "Name images that reach it with --inputs, and pass the original network first.",
     ),
 }

@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 
 from conv2attn.checkpoints.contents import READERS
 from conv2attn.checkpoints.kinds import FOLDER, KINDS
-from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.equivalence import Certificate
 from conv2attn.errors import RULES
 from conv2attn.experiments import hybrids, starts
@@ -64,7 +63,7 @@ def error_codes() -> str:
             lines += [f"## {GROUPS[group]}", ""]
         rule = RULES[code]
         lines += [f"### {code}: {rule.title}", "", rule.why, ""]
-        lines += ["```", EXAMPLES[code], "```", ""]
+        lines += ["```", rule.example, "```", ""]
         lines += [f"*What to do:* {rule.remedy}", ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -8,28 +8,23 @@ import resource
 import shlex
 import subprocess
 import sys
-from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from commands import LAYERS, SIZE, call, refused, save_residual
 from torch import nn
+from wrong_calls import CALLS, NETWORK, write_files
 
 import conv2attn
 from conv2attn.cli import main
 from conv2attn.cli.group import options_of
 from conv2attn.cli.network_files import counted
-from conv2attn.cli.paths import Written, check_paths
+from conv2attn.cli.options import Written, check_paths
 from conv2attn.errors import CheckpointError
 from conv2attn.experiments.run_rows import add_row
 from conv2attn.report.progress import progress
-
-NETWORK = nn.Sequential(
-    OrderedDict(stem=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), body=nn.Conv2d(4, 3, 3, stride=2), flat=nn.Flatten())
-)
 
 
 @pytest.fixture
@@ -93,39 +88,26 @@ def test_existing_files_are_kept(folder):
     assert call("convert", "net.pt", *SIZE, "--force").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (["--alpha", "soft"], "C2A130"),
-        (["--alpha", "-1"], "C2A130"),
-        (["--alpha", "nan"], "C2A130"),
-        (["--encoding", "sine"], "C2A006"),
-        (["--stride-by", "hope"], "C2A006"),
-        (["--only", "layer9*"], "C2A008"),
-        (["--input-size", "224"], "C2A006"),
-        (["--input-size", "3x0x5"], "C2A006"),
-        (["--inputs", "missing.npy"], "C2A301"),
-        (["--inputs", "net.pt"], "C2A303"),
-        (["--device", "cuda:99"], "C2A002"),
-        (["--device", "privateuseone"], "C2A002 device 'privateuseone' is not here"),
-        (["--device", "meta"], "C2A002 device 'meta' is not here"),
-        (["--device", "mkldnn"], "C2A002 device 'mkldnn' is not here"),
-        (["--device", ""], "C2A002 device '' is not here"),
-        (["--input-size", "3x9999999x9999999"], "C2A001 an image 3x9999999x9999999 has more than 2^26 numbers"),
-        (["--input-size", "3x99999999999x9999999999999999"], "has more than 2^26 numbers"),
-        (["--input-range", "nan"], "C2A001"),
-        (["--input-range", "inf"], "C2A001"),
-        (["--input-range", "0"], "C2A001"),
-        (["--input-range", "1e39", *SIZE], "C2A001 an input range of 1e+39 is beyond torch.float32"),
-        (["--report", "no/such/report.json"], "C2A301"),
-        (["--report", "net.svg", "--plot", "net.svg"], "C2A004 net.svg is to hold both"),
-        (["--report", "net.svg", "--plot", "net.svg", "--force"], "C2A004 net.svg is to hold both"),
-        (["-o", "net.pt", "--force"], "C2A004 net.pt is read by this call"),
-    ],
-)
-def test_wrong_options_are_one_sentence(folder, arguments, match):
-    refused("convert", "net.pt", *arguments, match=match)
-    assert [path.name for path in folder.iterdir()] == ["net.pt"]
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with the files that the wrong calls name."""
+    folder = tmp_path_factory.mktemp("wrong")
+    with chdir(folder):
+        write_files()
+    return folder
+
+
+def contents(folder):
+    """Every file of a folder with its bytes."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_a_wrong_call_is_refused_in_one_sentence_and_changes_nothing(words, files):
+    before = contents(files)
+    with chdir(files):
+        refused(*shlex.split(words), match=CALLS[words])
+    assert contents(files) == before
 
 
 @contextmanager
@@ -172,23 +154,6 @@ def test_dtypes(folder, dtype):
 def test_images_of_the_user(folder):
     torch.save({"images": torch.randn(2, 3, 32, 32)}, "images.pt")
     assert "2 images of images.pt" in call("convert", "net.pt", "--inputs", "images.pt").stdout
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "match"),
-    [
-        ("text.npy", np.array(["no", "image"]), "C2A303 text.npy holds no images"),
-        ("object.npy", np.array([{}], dtype=object), "C2A303 object.npy is not an array of images"),
-        ("complex.npy", np.zeros((1, 3, 8, 8), np.complex64), "C2A303 complex.npy holds 1x3x8x8 numbers of"),
-        ("none.npy", np.zeros((0, 3, 8, 8), np.float32), "C2A303 none.npy holds 0x3x8x8 numbers"),
-        ("flat.npy", np.zeros((8, 8), np.float32), "C2A303 flat.npy holds 8x8 numbers"),
-        ("flat.pt", {"images": torch.zeros(8, 8)}, "C2A303 flat.pt holds 8x8 numbers"),
-        ("two.pt", {"a": torch.zeros(1, 3, 8, 8), "b": torch.zeros(1, 3, 8, 8)}, "C2A303 two.pt holds 2 tensors"),
-    ],
-)
-def test_files_without_images_are_refused(folder, name, content, match):
-    np.save(name, content) if isinstance(content, np.ndarray) else torch.save(content, name)
-    refused("verify", "net.pt", "net.pt", "--inputs", name, match=match)
 
 
 def test_demo_ends_with_three_commands_that_can_be_typed(tmp_path):
@@ -278,20 +243,6 @@ def test_every_command_stands_once_in_the_help_on_a_line_that_is_not_cut():
     assert "..." not in text.partition("Options:")[2]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "code"),
-    [
-        ("--mean abc --std 1", "C2A006"),
-        ("--mean 0.5", "C2A004"),
-        ("--mean 0 --std 0", "C2A001"),
-        ("--allow Name", "C2A006"),
-    ],
-)
-def test_wrong_options_are_refused_though_no_image_and_no_pickle_is_read(folder, wrong, code):
-    refused("convert", "net.pt", "-o", "wrong.pt", *wrong.split(), *SIZE, match=code)
-    assert not (folder / "wrong.pt").exists()
-
-
 OPTIONS = {name: set(options_of(each)) for name, each in COMMANDS.items()}
 
 
@@ -332,19 +283,6 @@ def test_every_option_that_an_error_names_is_one_of_a_command(path, text):
     assert named <= set().union(*OPTIONS.values(), *map(options_of, main.commands["reproduce"].commands.values()))
 
 
-def test_what_newcomers_got_wrong_is_one_sentence(folder):
-    """Each was another command's advice, one of a later failure, or an internal error."""
-    refused(
-        "convert", "net.pt", *SIZE, "--skip", "*", match="C2A008 every convolution of net.pt is skipped. Leave one in"
-    )
-    refused("check-span", "net.pt", match="C2A501 Sequential has no layer that is known to attend. Pass --inputs if")
-    conv2attn.save(conv2attn.convert(nn.Conv2d(3, 4, 3)), "layer.pt")
-    refused("heads", "layer.pt", "--grid", "4x4x4", match="a grid 4x4x4 has not the 2 axes of the layer. Pass one side")
-    np.savez("heads.npz", np.full((9, 25, 25), 1 / 25))
-    refused("check-span", "heads.npz", "--grid", "5x5", "--kernel-size", "3.5", match="Write 3 or 3x5, say")
-    refused("heads", "net.pt", "--inputs", "net.pt", "--input-size", "3by4", match="Write 3x224x224, say")
-
-
 def test_what_torch_logs_of_an_export_that_fails_is_left_out(folder):
     """Some 300 lines of traceback stood above the verdict."""
     torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
@@ -356,13 +294,6 @@ def test_what_torch_logs_of_an_export_that_fails_is_left_out(folder):
     )
     assert told.returncode in (1, 3)
     assert "Traceback" not in told.stderr + told.stdout
-
-
-def test_wrong_words_are_one_sentence():
-    refused("convert", match="C2A006 Missing argument 'MODEL'. See conv2attn convert --help")
-    refused("convert", "net.pt", "--no-such-option", match="C2A006 No such option")
-    refused("no-such-command", match="C2A006 No such command")
-    refused("explain", "C2A999", match="C2A999")
 
 
 @pytest.mark.parametrize("suffix", ["json", "md", "html", "svg", "tex", "csv", "txt"])
@@ -387,16 +318,6 @@ def test_every_file_that_is_written_has_a_suffix_of_its_option(folder, name, opt
             (folder / word).touch()
     refused(name, *asked, "--force", match=f"C2A308 {option.opts[0]} made.doc has none of the suffixes .")
     assert not (folder / "made.doc").exists()
-
-
-def test_a_file_without_convolutions_is_refused_by_its_cause(folder):
-    conv = nn.Conv2d(3, 3, 3)
-    torch.export.save(torch.export.export(nn.Sequential(conv, conv), (torch.ones(1, 3, 9, 9),)), "net.pt2")
-    refused("convert", "net.pt2", match="whose 2 convolutions are operators and not layers")
-    conv2attn.save(conv2attn.convert(conv), "layer.attn.pt")
-    refused("convert", "layer.attn.pt", "-o", "twice.pt", match="1 of its layers are attention of conv2attn already")
-    torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
-    refused("convert", "linear.pt", match="Sequential has no convolution, and calls none. Ask what its attention does")
 
 
 def test_files_are_checked_before_torch_is_imported(folder):

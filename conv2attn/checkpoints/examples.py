@@ -32,19 +32,19 @@ def prepare(pixels: Tensor) -> Tensor:
         Floats of shape (images, 3, 56, 56): mean 0 and deviation 1 over the training set, doubled in size
         bilinearly, the grey in each of three channels.
     """
-    return resized_images(pixels, 3, SIDE)
+    return resized_images(pixels, 3, SIDE, SIDE)
 
 
-def resized_images(pixels: Tensor, channels: int, side: int) -> Tensor:
+def resized_images(pixels: Tensor, channels: int, *sides: int) -> Tensor:
     """Grey images with mean 0 and deviation 1 over the training set, resized bilinearly, the grey in each channel."""
     grey = (pixels.float() / 255 - MEAN) / DEVIATION
-    return interpolate(grey[:, None], size=(side, side), mode="bilinear").expand(-1, channels, -1, -1).contiguous()
+    return interpolate(grey[:, None], size=sides, mode="bilinear").expand(-1, channels, -1, -1).contiguous()
 
 
-def example_image(channels: int, side: int) -> Tensor:
-    """The first example image, (1, channels, side, side), normalised as the example networks take it."""
+def example_image(channels: int, *sides: int) -> Tensor:
+    """The first example image, (1, channels, rows, columns), normalised as the example networks take it."""
     with np.load(example_folder() / "images.npz", allow_pickle=False) as arrays:
-        return resized_images(torch.from_numpy(arrays["pixels"][:1]), channels, side)
+        return resized_images(torch.from_numpy(arrays["pixels"][:1]), channels, *sides)
 
 
 def demo_files() -> Demo:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conv2attn.checkpoints.architectures import parse_arguments
 from conv2attn.checkpoints.input_images import Preparation, read_images
 from conv2attn.checkpoints.loading import load
-from conv2attn.errors import UsageError
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import provenance_of, with_provenance
 
 GIB = 1 << 30
@@ -57,10 +57,16 @@ class Reading:
         return with_provenance(network, replace(source, mean=mean, std=std)) if source and mean and std else network
 
     def images(self, path: str, network: nn.Module, size: Sequence[int] | None = None) -> tuple[Tensor, str]:
-        """The images in a file, prepared for `network`, and a description."""
-        return read_images(
-            path, network, size=size, mean=parse_numbers(self.mean, "--mean"), std=parse_numbers(self.std, "--std")
-        )
+        """The images in a file, prepared for `network`, and a description.
+
+        Raises:
+            CheckpointError: see `read_images`; or they have numbers that are not finite (C2A303).
+        """
+        mean, std = parse_numbers(self.mean, "--mean"), parse_numbers(self.std, "--std")
+        images, described = read_images(path, network, size=size, mean=mean, std=std)
+        if not bool(images.isfinite().all()):
+            raise CheckpointError("C2A303", f"{path} holds numbers that are not finite", "Pass images.")
+        return images, described
 
 
 def parse_numbers(text: str | None, option: str) -> tuple[float, ...] | None:

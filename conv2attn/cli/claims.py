@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from conv2attn.cli.code_examples import EXAMPLES
 from conv2attn.cli.group import main
-from conv2attn.cli.options import Showing, reporting, sizing
-from conv2attn.cli.paths import Read
+from conv2attn.cli.options import Read, Showing, reporting, sizing
 from conv2attn.errors import RULES, UsageError
 
 
@@ -38,7 +36,7 @@ def explain(code: str | None) -> None:
         click.echo("\n".join(f"{key}  {RULES[key].title}" for key in sorted(RULES)))
         return
     if code.upper() not in RULES:
-        raise UsageError("C2A002", f"{code} is not a code", "Call explain without a code for the list.")
+        raise UsageError("C2A002", f"{code!r} is not a code", "Call explain without a code for the list.")
     click.echo(explained(code.upper()))
 
 
@@ -46,7 +44,7 @@ def explained(code: str) -> str:
     """The rule of a code: its title, its reason, a call that breaks it, and the remedy."""
     rule, columns = RULES[code], shutil.get_terminal_size().columns
     why, remedy = (click.wrap_text(part, columns) for part in (rule.why, f"What to do: {rule.remedy}"))
-    return f"{code}: {rule.title}\n\n{why}\n\nExample:\n  {EXAMPLES[code]}\n\n{remedy}"
+    return f"{code}: {rule.title}\n\n{why}\n\nExample:\n  {rule.example}\n\n{remedy}"
 
 
 @main.command("inspect", example="conv2attn inspect resnet18.pt")

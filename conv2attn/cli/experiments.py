@@ -1,8 +1,7 @@
 """The commands on the paper's experiments: train, reproduce, figures, prune, soften."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,75 +9,54 @@ import click
 from click.core import ParameterSource
 
 from conv2attn.cli.group import Command, main
-from conv2attn.cli.options import Showing, choosing, reading, reading_images, reporting
-from conv2attn.cli.paths import Read, Written
+from conv2attn.cli.options import (
+    INPUT_SIZE,
+    INPUTS,
+    RUNS,
+    Decorator,
+    Parsed,
+    Read,
+    Showing,
+    Written,
+    choosing,
+    force,
+    options,
+    reading,
+    reading_images,
+    reporting,
+    whole_numbers,
+)
 from conv2attn.errors import UsageError
-from conv2attn.experiments.training_recipe import CHOICES, NETWORK_KINDS, TRANSFORM, TrainingRecipe
+from conv2attn.experiments.training_recipe import NETWORK_KINDS, TRANSFORM, TrainingRecipe
 from conv2attn.suffixes import NETWORK
 
-HELP = {
-    "data": "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
-    "width": "Width of a token, by default 400; or of the first stage of a ResNet, by default 64.",
-    "heads": "Number of heads in a layer.",
-    "layers": "Number of attention layers.",
-    "hidden": "Hidden width of the feed-forward layers.",
-    "patch": "Side in pixels of the square patches that become tokens.",
-    "positions": "Width of a learned position vector, per axis.",
-    "dropout": "Probability of dropout.",
-    "optimiser": "The optimiser.",
-    "learning_rate": "Highest learning rate.",
-    "momentum": "Momentum of sgd, or the first beta of adamw.",
-    "weight_decay": "Weight decay; not applied to the centres and widths of heads.",
-    "position_rate": "Factor of the learning rate for the centres and widths of heads.",
-    "content_rate": "Factor of the learning rate for queries and keys.",
-    "batch": "Images per step, over all processes.",
-    "epochs": "Number of passes over the training images.",
-    "schedule": "Schedule of the learning rate.  [default: cosine; steps for resnet]",
-    "warm_up": "Share of the steps in which the learning rate rises.",
-    "milestones": "Epochs after which the schedule steps lowers the rate; comma-separated.",
-    "step_factor": "Factor by which the schedule steps lowers the rate.",
-    "crop_padding": "Pixels of padding before a random crop.  [default: an eighth of the side]",
-    "mirror": "Mirror images at random.  [default: if mirror images keep their class]",
-    "images": "Train only on this many images, the first ones.",
-    "precision": "Precision of matrix products; below float32, autocast is used.",
-    "engine": "Engine that computes the attention.",
-    "test_images": "Evaluate only on this many test images, the first ones.",
-    "arch": "How to build the network of the file, as in convert: timm:NAME, package.module:factory and others.",
-    "arch_args": "Arguments for building it: '{\"num_classes\": 10}'.",
-    "only": "Make convolutions whose name matches attention; repeatable. Without --only and --skip none becomes it.",
-    "skip": "Make all others attention, and leave convolutions of such a name; repeatable.",
-    "alpha": "Sharpness of the heads of converted layers.",
-    "start": "File with a network to start from, instead of random weights.",
-    "seed": "Seed of all random numbers.",
-}
-TYPES: dict[str, Any] = {"milestones": str, "data": str, "engine": str, "start": Read(), "arch": str, "arch_args": str}
-METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON"}
+EPOCHS = Parsed("a list of whole numbers", whole_numbers, "80,150,250")
+KINDS = (str, int, float)
+METAVARS = {"arch": "KIND:NAME", "arch_args": "JSON", "only": "GLOB", "skip": "GLOB", "milestones": "EPOCHS"}
 
 
-def recipe_options(*left_out: str, **defaults: Any) -> Callable[[Any], Any]:
+def recipe_options(*left_out: str, **defaults: Any) -> Decorator:
     """A decorator that adds an option for each field of a recipe but those left out, some with other defaults."""
-
-    def add(command: Any) -> Any:
-        for field in reversed(fields(TrainingRecipe)):
-            if field.name not in left_out:
-                command = recipe_option(field, defaults.get(field.name, field.default))(command)
-        return command
-
-    return add
+    wanted = (field for field in fields(TrainingRecipe) if field.name not in left_out)
+    return options(*(recipe_option(field, defaults.get(field.name, field.default)) for field in wanted))
 
 
 def recipe_option(field: Field[Any], default: Any) -> Any:
     """The option of one field of a recipe."""
-    option, shown = option_of(field.name), default not in (None, MISSING)
-    if field.name == "mirror":
-        return click.option(f"{option}/--no-mirror", default=None, help=HELP[field.name])
-    if field.name in ("only", "skip"):
-        return click.option(option, multiple=True, default=default, metavar="GLOB", help=HELP[field.name])
-    kind = click.Choice(CHOICES[field.name]) if field.name in CHOICES else TYPES.get(field.name)
-    kind = kind or (int if "int" in str(field.type) else float)
-    default = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    metavar, told = METAVARS.get(field.name), HELP[field.name]
-    return click.option(option, field.name, type=kind, default=default, show_default=shown, metavar=metavar, help=told)
+    option, words = option_of(field.name), str(field.type)
+    about: dict[str, Any] = {"help": field.metadata["meaning"], "metavar": METAVARS.get(field.name)}
+    about |= {"default": default, "show_default": default not in (None, ())}
+    if "bool" in words:
+        option += f"/--no-{field.name}"
+    elif "tuple[str" in words:
+        about["multiple"] = True
+    elif field.name == "milestones":
+        about |= {"type": EPOCHS, "default": ",".join(map(str, default))}
+    elif choices := field.metadata["choices"]:
+        about["type"] = click.Choice(choices)
+    else:
+        about["type"] = Read() if field.name == "start" else next(kind for kind in KINDS if kind.__name__ in words)
+    return options(click.option(option, field.name, **about), heading=field.metadata["heading"])
 
 
 def option_of(field: str) -> str:
@@ -87,7 +65,7 @@ def option_of(field: str) -> str:
 
 
 @main.command(example="conv2attn train quadratic --data digits --epochs 2")
-@click.argument("kind", type=click.Choice(NETWORK_KINDS), required=False)
+@click.argument("kind", metavar="[KIND]", type=click.Choice(NETWORK_KINDS), required=False)
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run; by default runs/KIND-DATA.")
 @click.option("--resume", type=click.Path(), help="Continue the run in this folder instead.")
 @click.option("--device", default="cpu", show_default=True, help="Device to run on.")
@@ -98,6 +76,7 @@ def train(
 ) -> None:
     """Train an attention network of the paper, or its ResNet18.
 
+    KIND is quadratic, generalised, learned (positions), content (learned positions too), or resnet.
     The defaults are those of Table 2. Under torchrun the processes share each batch. Ctrl-C writes a checkpoint and
     exits with 130. --resume FOLDER --epochs N goes on until epoch N; nothing else of a run can be changed.
     """
@@ -109,10 +88,8 @@ def train(
                 raise UsageError(
                     "C2A004", f"{option_of(name)} changes nothing beside --resume", "Leave out one of both."
                 )
-    recipe = (
-        None if kind is None else TrainingRecipe(kind, **{**given, "milestones": whole_numbers(given["milestones"])})
-    )
-    folder = resume or output or f"runs/{kind}-{Path(given['data']).name}"
+    recipe = None if kind is None else TrainingRecipe(kind, **given)
+    folder = next(each for each in (resume, output, f"runs/{kind}-{Path(given['data']).name}") if each is not None)
     from conv2attn.experiments.training import train as run_training
 
     longer = context.get_parameter_source("epochs") is ParameterSource.COMMANDLINE and resume is not None
@@ -138,7 +115,6 @@ def transform(
     folder: str | None,
     device: str,
     showing: Showing,
-    milestones: str,
     **given: Any,
 ) -> None:
     """Go on from the CNN in MODEL as attention: convert its last stage, soften the heads, and train.
@@ -152,13 +128,26 @@ def transform(
     from conv2attn.experiments.transform import transform as go_on
 
     place = folder or str(Path(output).with_suffix(""))
-    recipe = TrainingRecipe("resnet", start=model, milestones=whole_numbers(milestones), **given)
+    recipe = TrainingRecipe("resnet", start=model, **given)
     found = go_on(recipe, place, device=device)
     if found.finished:
         save(read_as(recipe, Run(Path(place)).network), output, force=showing.force)
         showing.say(f"wrote {output}")
     showing.finish(found)
     sys.exit(0 if found.finished else 130)
+
+
+def two_numbers(text: str) -> tuple[int, ...]:
+    """`3,4` as two numbers.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    row, column = map(int, text.split(","))
+    return row, column
+
+
+QUERY = Parsed("a row and a column", two_numbers, "3,4")
 
 
 @main.command(example="conv2attn figures runs/quadratic-digits -o figures")
@@ -177,7 +166,7 @@ def transform(
 @click.option(
     "--examples", type=click.IntRange(0), default=3, show_default=True, help="Number of test images shown one by one."
 )
-@click.option("--query", metavar="ROW,COLUMN", help="The query token; by default the one in the middle.")
+@click.option("--query", type=QUERY, metavar="ROW,COLUMN", help="The query token; by default the one in the middle.")
 @click.option(
     "--zoom",
     type=click.IntRange(0),
@@ -185,8 +174,8 @@ def transform(
     show_default=True,
     help="Number of tokens shown around the query; 0 shows all.",
 )
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
-def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, zoom: int, **given: Any) -> None:
+@force
+def figures(runs: tuple[str, ...], output: str, suffix: str, zoom: int, **given: Any) -> None:
     """Draw the figures of the paper from training runs.
 
     These are the learning curves of all runs, and the heads and the attention of each.
@@ -194,12 +183,8 @@ def figures(runs: tuple[str, ...], output: str, suffix: str, query: str | None, 
     from conv2attn.experiments.figures import draw_figures
     from conv2attn.experiments.training import Run
 
-    asked = None if query is None else whole_numbers(query)
-    if asked is not None and len(asked) != 2:
-        raise UsageError("C2A006", f"--query {query} is not a row and a column", "Write --query 3,4, say.")
     found = [Run(Path(run)) for run in runs]
-    place = None if asked is None else (asked[0], asked[1])
-    for path in draw_figures(found, output, suffix=f".{suffix}", query=place, zoom=zoom or None, **given):
+    for path in draw_figures(found, output, suffix=f".{suffix}", zoom=zoom or None, **given):
         click.echo(f"wrote {path}", err=True)
 
 
@@ -249,25 +234,23 @@ def prune(model: str, output: str, showing: Showing, reading: Any, **thresholds:
     help="Instead of --alpha: take the smallest alpha that changes each layer's output by at most E max|x|.",
 )
 @choosing("Soften")
-@click.option("--inputs", type=Read(), help="Also measure the change on these: a PNG, folder, .npy, .npz or .pt file.")
-@click.option("--input-size", metavar="CxHxW", help="Also measure the change on a random image of this size.")
+@options(INPUTS, INPUT_SIZE, heading=RUNS)
 @reading_images
 @reporting
 def soften(
-    model: str, output: str, inputs: str | None, input_size: str | None, showing: Showing, reading: Any, **given: Any
+    model: str, output: str, inputs: str | None, input_size: Any, showing: Showing, reading: Any, **given: Any
 ) -> None:
     """Lower the sharpness of the heads in MODEL, so that they train.
 
-    The report says how much attention each layer then leaks, and bounds how much its outputs change.
+    The report says how much attention each layer then leaks, and bounds how much its outputs change. On --inputs, or on
+    a random image of --input-size, the change is measured too.
     """
     from conv2attn.checkpoints import save
-    from conv2attn.cli.head_files import inputs_for, numbers
+    from conv2attn.cli.attention_files import inputs_for
     from conv2attn.models import soften as lower_sharpness
 
     network = reading.load(model)
-    example: Any = numbers(input_size, "--input-size", "3x224x224") if input_size else None
-    if inputs:
-        example, _ = inputs_for(network, inputs, input_size, reading)
+    example = inputs_for(network, inputs, input_size, reading) if inputs else input_size
     softening = lower_sharpness(network, example, **given)
     save(softening.network, output, force=showing.force)
     showing.finish(softening)
@@ -280,11 +263,26 @@ def reproduce() -> None:
     """Compute the tables of the paper, and those of docs/experiments.md, again."""
 
 
+def model_and_folder(text: str) -> tuple[str, Path]:
+    """`quadratic=runs/quadratic-cifar` as the name of a model and the folder of its run.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    model, folder = text.split("=", 1)
+    return model, Path(folder)
+
+
+RUN = Parsed("MODEL=FOLDER", model_and_folder, "--run quadratic=runs/quadratic-cifar")
+
+
 @reproduce.command(cls=Command, example="conv2attn reproduce tables")
-@click.option("--run", "runs", multiple=True, metavar="MODEL=FOLDER", help="Show the accuracy of this run; repeatable.")
+@click.option(
+    "--run", "runs", type=RUN, multiple=True, metavar="MODEL=FOLDER", help="Show the accuracy of this run; repeatable."
+)
 @click.option("--engine", default="dense", show_default=True, help="Engine whose multiplications are counted.")
 @reporting
-def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
+def tables(runs: tuple[tuple[str, Path], ...], engine: str, showing: Showing) -> None:
     """Print Tables 1 and 4 beside the paper's.
 
     They hold the parameters, FLOPs and accuracies of all models.
@@ -292,23 +290,39 @@ def tables(runs: tuple[str, ...], engine: str, showing: Showing) -> None:
     from conv2attn.experiments.tables import reproduce_tables
     from conv2attn.experiments.training import Run
 
-    if any("=" not in run for run in runs):
-        raise UsageError(
-            "C2A006",
-            "--run takes MODEL=FOLDER, such as quadratic=runs/quadratic-cifar",
-            "Write --run quadratic=runs/quadratic-cifar, say.",
-        )
-    found = reproduce_tables({run.partition("=")[0]: Run(Path(run.partition("=")[2])) for run in runs}, engine)
+    found = reproduce_tables({model: Run(folder) for model, folder in runs}, engine)
     showing.finish(found)
     sys.exit(found.exit_code)
 
 
+def share_of_runs(text: str) -> tuple[int, int]:
+    """`2/3` as the share, counted from 0, and the number of shares.
+
+    Raises:
+        ValueError: it is no such share.
+    """
+    share, shares = map(int, text.split("/"))
+    if not 1 <= share <= shares:
+        raise ValueError(text)
+    return share - 1, shares
+
+
+PART = Parsed("one of several shares", share_of_runs, "--part 1/2")
+
+
 @reproduce.command(cls=Command, example="conv2attn reproduce starts starts.csv")
 @click.argument("table", type=click.Path())
-@click.option("--part", default="1/1", show_default=True, help="Do the k-th of n shares of the runs, such as 1/2.")
+@click.option(
+    "--part",
+    type=PART,
+    default="1/1",
+    show_default=True,
+    metavar="K/N",
+    help="Do the k-th of n shares of the runs, such as 1/2.",
+)
 @click.option("--show", is_flag=True, help="Only show the rows that are there.")
 @reporting
-def starts(table: str, part: str, show: bool, showing: Showing) -> None:
+def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> None:
     """Train the runs of the experiment on starts that TABLE, a CSV file, lacks.
 
     Each run appends its row as it ends; a restart skips what is there.
@@ -321,11 +335,8 @@ def starts(table: str, part: str, show: bool, showing: Showing) -> None:
     if show:
         showing.finish(Starts(tuple(read_rows(Path(table), COLUMNS))))
         return
-    share = whole_numbers(part.replace("/", ","))
-    if len(share) != 2 or not 1 <= share[0] <= share[1]:
-        raise UsageError("C2A006", f"--part {part} is not one of several shares, such as 1/2", "Write --part 1/2, say.")
     torch.set_num_threads(1)
-    showing.finish(complete_starts(Path(table), showing.say, share[0] - 1, share[1]))
+    showing.finish(complete_starts(Path(table), showing.say, *part))
 
 
 @reproduce.command(cls=Command, example="conv2attn reproduce hybrids hybrids.csv")
@@ -346,15 +357,3 @@ def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
     torch.set_num_threads(1)
     rows = tuple(read_rows(Path(table), COLUMNS))
     showing.finish(Hybrids(rows) if show else complete_hybrids(Path(table), Path(runs), showing.say))
-
-
-def whole_numbers(text: str) -> tuple[int, ...]:
-    """Comma-separated whole numbers.
-
-    Raises:
-        UsageError: something else is among them (C2A006).
-    """
-    try:
-        return tuple(int(number) for number in text.split(",") if number.strip())
-    except ValueError:
-        raise UsageError("C2A006", f"{text!r} is not a list of whole numbers", "Write 80,150,250, say.") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from conv2attn.cli.paths import check_paths
+from conv2attn.cli.options import FILES, RUNS, check_paths, heading_of
 from conv2attn.errors import OPTION, Conv2AttnError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -19,36 +19,9 @@ SECTIONS = {
     "Train, and the paper's experiments": ("soften", "train", "transform", "prune", "figures", "reproduce"),
     "Look up": ("inspect", "explain", "prove"),
 }
-GROUPS = {
-    "How to read the file": ("arch", "arch_args", "max_size", "allow", "trust_pickle"),
-    "What to run on": (
-        "input_size",
-        "input_range",
-        "inputs",
-        "mean",
-        "std",
-        "grid",
-        "extra_tokens",
-        "seed",
-        "dtype",
-        "device",
-    ),
-    "Network": ("width", "heads", "layers", "hidden", "patch", "positions", "dropout", "engine", "start"),
-    "Data": ("data", "images", "test_images", "mirror", "crop_padding"),
-    "Optimisation": (
-        *("optimiser", "learning_rate", "momentum", "weight_decay", "batch", "epochs", "schedule", "warm_up"),
-        *("milestones", "step_factor", "precision"),
-    ),
-    "Report": ("verbose", "quiet", "wide", "form", "report", "force"),
-}
-"""The options below each heading of a command's help; the others stand first."""
-
-
-OLD_NAMES = (
-    *(("--images", "--inputs"), ("--image", "--inputs"), ("--images", "--train-images")),
-    ("--convert", "--only"),
-)
-"""Options as the release before named them, each with its name of today; a command has one of the latter at most."""
+HEADINGS = ("Options", FILES, RUNS, "Network", "Data", "Optimisation", "Report")
+OLD_NAMES = {"--images": ("--train-images", "--inputs"), "--image": ("--inputs",)}
+"""Options as release 0.2.0 named them, each with its names of today; a command has one of these at most."""
 
 
 class Command(click.Command):
@@ -60,18 +33,13 @@ class Command(click.Command):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Takes options by their names of the release before as well, with a warning that says the name of today."""
-        own, words, left = options_of(self), list[str](), iter(args)
-        today = {old: new for old, new in OLD_NAMES if new in own and old not in own}
-        for word in left:
-            name, given, value = word.partition("=")
-            if name not in today:
-                words.append(word)
-                continue
-            click.echo(f"{name} is {today[name]} now, and the name {name} goes with the next release", err=True)
-            values = [value] if given else [each for each in (next(left, None),) if each is not None]
-            if name == "--convert":
-                values = [part for each in values for part in each.split(",")]
-            words += [part for each in values for part in (today[name], each)] or [today[name]]
+        words = list(args)
+        for place, word in enumerate(words):
+            name, mark, value = word.partition("=")
+            today = next((new for new in OLD_NAMES.get(name, ()) if new in options_of(self)), None)
+            if today is not None:
+                click.echo(f"{name} is {today} now, and the name {name} goes with the next release", err=True)
+                words[place] = f"{today}{mark}{value}"
         return super().parse_args(context, words)
 
     def invoke(self, context: click.Context) -> Any:
@@ -85,15 +53,14 @@ class Command(click.Command):
         return super().invoke(context)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the options, those of no group first."""
-        heading = {name: group for group, names in GROUPS.items() for name in names}
-        found: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in GROUPS}}
+        """Writes the options, each below its heading."""
+        found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
         for each in self.get_params(context):
             if isinstance(each, click.Option) and (record := each.get_help_record(context)):
-                found[heading.get(str(each.name), "Options")].append(record)
-        for group, records in found.items():
+                found[heading_of(each)].append(record)
+        for heading, records in found.items():
             if records:
-                with formatter.section(group):
+                with formatter.section(heading):
                     formatter.write_dl(records)
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -43,7 +43,7 @@ def convert_file(
     model: str,
     destination: Path,
     *,
-    alpha: str,
+    alpha: float | str,
     encoding: str,
     stride_by: str,
     reading: Reading,
@@ -55,7 +55,7 @@ def convert_file(
 ) -> tuple[Certificate, bool]:
     """Converts the network in a file, certifies it, and writes it unless it was refuted; whether it was written."""
     original = prepared(reading.load(model), running)
-    options: Any = {"alpha": number_or_auto(alpha), "encoding": encoding, "stride_by": stride_by}
+    options: Any = {"alpha": alpha, "encoding": encoding, "stride_by": stride_by}
     with warnings.catch_warnings(action="ignore", category=Conv2AttnWarning):
         network = convert(original, only=only, **options)
     rows = conversion_of(network).rows
@@ -104,10 +104,10 @@ def program_options(
         if engine:
             raise UsageError("C2A004", f"--engine {engine} changes nothing in {destination}", "Write .pt2 or .onnx.")
         return {}
-    outputs, size = certificate.outputs, running.input_size
+    outputs = certificate.outputs
     return {
         "engine": engine,
-        "example_input": parse_size(size) if size else None,
+        "example_input": running.input_size,
         "bound": outputs.bound if outputs else None,
         "notes": {"certificate": f"{certificate.verdict.value} ({certificate.strength.value}): {certificate.claim}"},
     }
@@ -272,7 +272,7 @@ def inputs(running: Running, network: nn.Module, reading: Reading) -> dict[str, 
             f"--input-range {running.input_range:g} is not a positive finite number",
             "Pass a positive number, such as 1.",
         )
-    size = parse_size(running.input_size) if running.input_size else None
+    size = running.input_size
     images, described = reading.images(running.inputs, network, size) if running.inputs else (None, None)
     if images is not None:
         images = images.to(running.device, getattr(torch, running.dtype or "float32"))
@@ -283,23 +283,3 @@ def inputs(running: Running, network: nn.Module, reading: Reading) -> dict[str, 
         "described": described,
         "seed": running.seed,
     }
-
-
-def parse_size(text: str) -> tuple[int, ...]:
-    """`3x224x224` as numbers.
-
-    Raises:
-        UsageError: it is not positive integers with an x between them (C2A006).
-    """
-    parts = text.lower().split("x")
-    if len(parts) < 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError("C2A006", f"--input-size {text} is not CHANNELSxSIDE[xSIDE[xSIDE]]", "Write 3x224x224, say.")
-    return tuple(int(part) for part in parts)
-
-
-def number_or_auto(text: str) -> float | str:
-    """A number if the text is one, else the text."""
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -11,9 +11,12 @@ import click
 
 from conv2attn.cli.group import main
 from conv2attn.cli.options import (
-    WRITING,
+    Parsed,
+    Read,
     Running,
     Showing,
+    Written,
+    check_free,
     choosing,
     command_line,
     options,
@@ -24,10 +27,20 @@ from conv2attn.cli.options import (
     reporting,
     running,
     said,
+    shows,
+    tokens_or_positions,
 )
-from conv2attn.cli.paths import Read, Written, check_free
 from conv2attn.errors import UsageError
 from conv2attn.suffixes import NETWORK, TENSORS
+
+
+def number_or_auto(text: str) -> float | str:
+    """A number, or "auto".
+
+    Raises:
+        ValueError: it is something else.
+    """
+    return text if text == "auto" else float(text)
 
 
 @main.command(example="conv2attn convert resnet18.pt -o part.pt --only 'layer1.*'")
@@ -40,7 +53,12 @@ from conv2attn.suffixes import NETWORK, TENSORS
     help="Where to write the network; by default beside MODEL, with .attn in its name.",
 )
 @click.option(
-    "--alpha", default="auto", show_default=True, metavar="A", help="Sharpness of the heads; auto makes them one-hot."
+    "--alpha",
+    type=Parsed("a number, or auto", number_or_auto, "5"),
+    default="auto",
+    show_default=True,
+    metavar="A",
+    help="Sharpness of the heads; auto makes them one-hot.",
 )
 @click.option(
     "--encoding",
@@ -185,27 +203,23 @@ def verify(context: click.Context, /, plot: str | None, showing: Showing, **give
 @click.argument("certificate", type=Read())
 @click.argument("original", type=Read(), required=False)
 @click.argument("converted", type=Read(), required=False)
-@click.option("--inputs", type=Read(), help="Of a span certificate: what the network ran on.")
-@click.option("--input-size", metavar="CxHxW", help="Of a span certificate: the size of the images.")
-@click.option("--grid", metavar="HxW", help="Of a span certificate: the grid of tokens.")
-@click.option("--extra-tokens", type=click.IntRange(0), help="Of a span certificate: leading tokens, no pixels.")
-@click.option("--position-only", is_flag=True, help="Of a span certificate: positions were read from parameters.")
-@click.option("--exact", is_flag=True, help="Of a span certificate: the arrays were declared exact.")
-@reading_images
+@tokens_or_positions
 @reporting
-def recheck(certificate: str, original: str | None, converted: str | None, showing: Showing, **given: Any) -> None:
+def recheck(
+    certificate: str, original: str | None, converted: str | None, reading: Any, tokens: Any, showing: Showing
+) -> None:
     """Check a stored certificate again, against the files that it speaks of.
 
     A JSON certificate of verify is derived anew from its two files: those that it names, or ORIGINAL and CONVERTED. A
     certificate of check-span is checked against the model or array ORIGINAL, read with the same options as then.
     """
-    from conv2attn.cli.network_files import recheck_file as recheck_networks
-    from conv2attn.cli.span_checks import is_span_certificate, recheck_file
+    from conv2attn.cli.attention_files import is_span_certificate, recheck_spans
+    from conv2attn.cli.network_files import recheck_file
 
     if is_span_certificate(certificate):
-        result: Any = recheck_file(certificate, original, **given)
+        result: Any = recheck_spans(certificate, original, tokens, reading)
     else:
-        result = recheck_networks(certificate, (original, converted), given["reading"], parsed)
+        result = recheck_file(certificate, (original, converted), reading, parsed)
     showing.finish(result)
     sys.exit(result.exit_code)
 
@@ -237,7 +251,7 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
         if (program, name) != ("conv2attn", "verify"):
             raise ValueError(command)
         with verify.make_context("verify", words) as context:
-            options = {name: value for name, value in context.params.items() if name not in WRITING}
+            options = {str(each.name): context.params[str(each.name)] for each in verify.params if not shows(each)}
             return command_line(context), options
     except (ValueError, click.ClickException, click.exceptions.Exit) as error:
         found = f"the command in the certificate is no verify command: {command[:80]!r}"

@@ -1,24 +1,199 @@
-"""Options that several commands take, each kind of them with the value that a command is given."""
+"""Options that several commands take: their types, the files that they name, and groups of them given as one value."""
 
+import math
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import click
 
-from conv2attn.cli.paths import Read, Written
+from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.suffixes import PICTURE, REPORT
 
 if TYPE_CHECKING:
     from conv2attn.report import Report
 
 WIDTH = 80
+LARGEST_IMAGE = 2**26
+"""Numbers of an image, as `certify` has it."""
+Decorator = Callable[[Any], Any]
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]
+    """A value that `read` makes of a text; the refusal of another text says what it is not, and shows an example."""
+
+    def __init__(self, name: str, read: Callable[[str], Any], example: str):
+        self.name, self.read, self.example = name, read, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value.
+
+        Raises:
+            UsageError: the text is not of this form (C2A006).
+        """
+        try:
+            return self.read(value) if isinstance(value, str) else value
+        except UsageError:
+            raise
+        except ValueError:
+            option = f"{param.opts[0]} " if param else ""
+            raise UsageError("C2A006", f"{option}{value!r} is not {self.name}", f"Write {self.example}, say.") from None
+
+
+class Sizes(tuple[int, ...]):
+    """Positive whole numbers, which the command line writes with an x between them."""
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self))
+
+
+def sizes(text: str) -> Sizes:
+    """`14x14` as numbers; one number stands alone.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    parts = text.lower().split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(text)
+    return Sizes(map(int, parts))
+
+
+def image_size(text: str) -> Sizes:
+    """`3x224x224`, channels and sides, as numbers.
+
+    Raises:
+        ValueError: it is something else.
+        UsageError: it is larger than an image may be (C2A001).
+    """
+    size = sizes(text)
+    if len(size) < 2:
+        raise ValueError(text)
+    if math.prod(size) > LARGEST_IMAGE:
+        raise UsageError("C2A001", f"an image {size} has more than 2^26 numbers", "Pass a smaller --input-size.")
+    return size
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """`80,150,250` as numbers."""
+    return tuple(int(number) for number in text.split(",") if number.strip())
+
+
+class Read(click.Path):
+    """A file or folder that a command reads."""
+
+
+class Written(click.Path):
+    """A file that a command writes, whose suffix is one of `suffixes`."""
+
+    def __init__(self, suffixes: Collection[str]):
+        super().__init__()
+        self.suffixes = tuple(suffixes)
+
+
+def check_paths(context: click.Context) -> None:
+    """Refuses files of a call that cannot be read, are in the way, of another suffix, or read and written at once.
+
+    This happens before torch is imported and before any work is done.
+
+    Raises:
+        CheckpointError: a file to read is missing or of no use (C2A301); see `check_free`.
+        UsageError: the suffix of a file to write is not one of its option's (C2A308), a picture needs matplotlib
+            (C2A003); see `check_free`.
+    """
+    read, written = list[str](), list[str]()
+    for each in context.command.params:
+        value = context.params.get(str(each.name))
+        paths = [value] if isinstance(value, str) else value or ()
+        match each.type:
+            case Read():
+                read += paths
+                for path in paths:
+                    check_readable(path)
+            case Written():
+                written += paths
+                for path in paths:
+                    check_suffix(each, path, each.type.suffixes)
+    check_free(bool(context.params.get("force")), *written, read=read)
+
+
+def check_readable(path: str) -> None:
+    """Refuses what is neither a file nor a folder (C2A301), such as a pipe, which may never end."""
+    if not os.path.exists(path):
+        raise CheckpointError("C2A301", f"{path or repr(path)} does not exist", "Check the path.")
+    if not os.path.isfile(path) and not os.path.isdir(path):
+        raise CheckpointError("C2A301", f"{path} is not a regular file", "Pass a regular file.")
+
+
+def check_suffix(option: click.Parameter, path: str, suffixes: tuple[str, ...]) -> None:
+    """Refuses a file of a suffix that an option does not write (C2A308), and a picture without matplotlib (C2A003)."""
+    told = option.opts[0] if isinstance(option, click.Option) else option.human_readable_name
+    if Path(path).suffix not in suffixes:
+        found = f"{told} {path or repr(path)} has none of the suffixes {', '.join(suffixes)}"
+        raise UsageError("C2A308", found, "Name one of them.")
+    if suffixes == PICTURE and find_spec("matplotlib") is None:
+        raise UsageError("C2A003", f"{told} needs matplotlib", "Install it: pip install 'conv2attn[plot]'.")
+
+
+def check_free(force: bool, *written: str | Path, read: Collection[str] = ()) -> None:
+    """Refuses files that could not be written, and those that would destroy what the call reads.
+
+    Raises:
+        CheckpointError: a file is there and not to be overwritten (C2A305), or its folder is missing or takes no files
+            (C2A301).
+        UsageError: one file is to hold two things, or is read as well (C2A004).
+    """
+    taken, read_paths = set[str](), set(map(os.path.realpath, read))
+    for path in map(Path, written):
+        if (place := os.path.realpath(path)) in read_paths:
+            raise UsageError("C2A004", f"{path} is read by this call, and would be overwritten", "Name another file.")
+        if place in taken:
+            raise UsageError("C2A004", f"{path} is to hold both the report and something else", "Name two files.")
+        if os.path.lexists(path) and not force:
+            raise CheckpointError("C2A305", f"{path} exists", "Choose another name, or pass --force.")
+        if not path.parent.is_dir():
+            raise CheckpointError("C2A301", f"{path.parent} is not a folder", "Make it first, or choose another.")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            found = f"{path} cannot be written: its folder takes no files from this user"
+            raise CheckpointError("C2A301", found, "Choose another folder.")
+        taken.add(place)
+
+
+def options(*decorators: Decorator, heading: str = "Options") -> Decorator:
+    """Several click options as one decorator, in reading order, below one heading of the help."""
+
+    def decorate(command: Any) -> Any:
+        others = len(getattr(command, "__click_params__", ()))
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        for option in command.__click_params__[others:]:
+            vars(option).setdefault("heading", heading)
+        return command
+
+    return decorate
+
+
+def gathered(name: str, make: Callable[..., Any], heading: str, *decorators: Decorator) -> Decorator:
+    """Options below one heading that are given to a command as one argument, which `make` makes of their values."""
+    together = options(*decorators, heading=heading)
+    parts = [each.name for each in together(lambda: None).__click_params__]
+
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def called(*args: Any, **given: Any) -> Any:
+            value = make(**{part: given.pop(part) for part in parts})
+            return command(*args, **{name: value}, **given)
+
+        return together(called)
+
+    return decorate
 
 
 @final
@@ -72,71 +247,60 @@ def in_colour() -> bool:
 
 
 FORMATS = click.Choice(["text", "json", "markdown", "html", "svg", "latex", "csv"])
+force = options(click.option("--force", is_flag=True, help="Overwrite existing files."), heading="Report")
+reporting = gathered(
+    "showing",
+    Showing,
+    "Report",
+    click.option("-v", "--verbose", is_flag=True, help="Show all assumptions and details."),
+    click.option("-q", "--quiet", is_flag=True, help="Show only the verdict."),
+    click.option("--wide", is_flag=True, help="Show all columns, even if they do not fit the terminal."),
+    click.option(
+        "--format", "form", type=FORMATS, default="text", show_default=True, help="Format of the report on stdout."
+    ),
+    click.option(
+        "--report",
+        type=Written(REPORT),
+        metavar="FILE",
+        help="Also write the report to a .json, .md, .html, .svg, .tex, .csv or .txt file.",
+    ),
+    force,
+)
 
 
-def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several click options as one decorator, in reading order."""
+def as_selection(**patterns: tuple[str, ...]) -> Any:
+    """The patterns of names as one value, whose module imports torch."""
+    from conv2attn.arguments import Selection
 
-    def decorate(command: Any) -> Any:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
+    return Selection(**patterns)
 
 
-SHOWING = ("form", "report", "force", "verbose", "quiet", "wide")
-WRITING = (*SHOWING, "output", "plot", "save_witness")
-
-
-def reporting(command: Any) -> Any:
-    """The options on the report, given to the command as one `showing`."""
-
-    @wraps(command)
-    def gathered(*args: Any, **given: Any) -> Any:
-        showing = Showing(**{name: given.pop(name) for name in SHOWING})
-        return command(*args, showing=showing, **given)
-
-    return options(
-        click.option("-v", "--verbose", is_flag=True, help="Show all assumptions and details."),
-        click.option("-q", "--quiet", is_flag=True, help="Show only the verdict."),
-        click.option("--wide", is_flag=True, help="Show all columns, even if they do not fit the terminal."),
-        click.option(
-            "--format", "form", type=FORMATS, default="text", show_default=True, help="Format of the report on stdout."
-        ),
-        click.option(
-            "--report",
-            type=Written(REPORT),
-            metavar="FILE",
-            help="Also write the report to a .json, .md, .html, .svg, .tex, .csv or .txt file.",
-        ),
-        click.option("--force", is_flag=True, help="Overwrite existing files."),
-    )(gathered)
-
-
-def choosing(does: str) -> Callable[[Any], Any]:
+def choosing(does: str) -> Decorator:
     """The options that choose layers, given to a command as one `only`; `does` is what it does to them."""
-
-    def decorate(command: Any) -> Any:
-        @wraps(command)
-        def called(*args: Any, only: tuple[str, ...], skip: tuple[str, ...], **given: Any) -> Any:
-            from conv2attn.arguments import Selection
-
-            return command(*args, only=Selection(only, skip), **given)
-
-        return options(
-            click.option(
-                "--only", multiple=True, metavar="GLOB", help=f"{does} only layers whose name matches; repeatable."
-            ),
-            click.option("--skip", multiple=True, metavar="GLOB", help="Leave out layers of such a name; repeatable."),
-        )(called)
-
-    return decorate
+    return gathered(
+        "only",
+        as_selection,
+        "Options",
+        click.option(
+            "--only", multiple=True, metavar="GLOB", help=f"{does} only layers whose name matches; repeatable."
+        ),
+        click.option("--skip", multiple=True, metavar="GLOB", help="Leave out layers of such a name; repeatable."),
+    )
 
 
-SAID = ("arch", "arch_args", "max_size", "allow", "trust_pickle")
-sizing = click.option(
-    "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
+def as_reading(**parts: Any) -> Any:
+    """The options on files as one value, whose class imports torch."""
+    from conv2attn.checkpoints.reading_options import Reading
+
+    return Reading(**parts)
+
+
+FILES, RUNS = "How to read the file", "What to run on"
+sizing = options(
+    click.option(
+        "--max-size", type=float, default=8, show_default=True, metavar="GIB", help="Refuse files larger than this."
+    ),
+    heading=FILES,
 )
 READING = (
     click.option(
@@ -157,7 +321,7 @@ READING = (
         "--trust-pickle", is_flag=True, help="Run whatever code a pickle names. Only for files that you trust."
     ),
 )
-PREPARING = (
+PREPARING = options(
     click.option(
         "--mean",
         metavar="M,M,M",
@@ -166,30 +330,69 @@ PREPARING = (
     click.option(
         "--std", metavar="S,S,S", help="Standard deviation for normalising images; the network's own by default."
     ),
+    heading=RUNS,
 )
+reading = gathered("reading", as_reading, FILES, *READING)
+INPUTS = click.option(
+    "--inputs", type=Read(), help="What to run on: images in a PNG, JPEG, folder, .npy, .npz or .pt file."
+)
+INPUT_SIZE = click.option(
+    "--input-size",
+    type=Parsed("channels and sides with an x between them", image_size, "3x224x224"),
+    metavar="CxHxW",
+    help="Size of the images; the network's own by default.",
+)
+reading_images = gathered("reading", as_reading, FILES, *READING, PREPARING)
 
 
-def gathered(
-    name: str, make: Callable[..., Any], parts: tuple[str, ...], decorators: tuple[Callable[[Any], Any], ...]
-) -> Callable[[Any], Any]:
-    """Options that are given to a command as one argument, which `make` makes of them."""
+@final
+@dataclass(frozen=True)
+class Tokens:
+    """What attention is read on, as the options say."""
 
-    def decorate(command: Any) -> Any:
-        @wraps(command)
-        def called(*args: Any, **given: Any) -> Any:
-            value = make(**{part: given.pop(part) for part in parts})
-            return command(*args, **{name: value}, **given)
-
-        return options(*decorators)(called)
-
-    return decorate
+    inputs: str | None
+    input_size: Sizes | None
+    grid: Sizes | None
+    extra_tokens: int | None
+    position_only: bool = False
+    exact: bool = False
 
 
-def as_reading(**parts: Any) -> Any:
-    """The options on files as one value, whose class imports torch."""
-    from conv2attn.checkpoints.reading_options import Reading
-
-    return Reading(**parts)
+TOKENS = (
+    INPUTS,
+    INPUT_SIZE,
+    click.option(
+        "--grid",
+        type=Parsed("positive whole numbers with an x between them", sizes, "14x14"),
+        metavar="HxW",
+        help="Grid of tokens, where neither the file nor the run says it.",
+    ),
+    click.option(
+        "--extra-tokens",
+        type=click.IntRange(0),
+        help="Number of leading tokens that are not pixels, such as a class token; the network's own by default.",
+    ),
+)
+tokens = options(gathered("tokens", Tokens, RUNS, *TOKENS), reading_images)
+tokens_or_positions = options(
+    gathered(
+        "tokens",
+        Tokens,
+        RUNS,
+        *TOKENS,
+        click.option(
+            "--position-only",
+            is_flag=True,
+            help="Read the positional part of the attention from the parameters; needs no inputs.",
+        ),
+        click.option(
+            "--exact",
+            is_flag=True,
+            help="Treat the arrays as exact: floats as rationals, integers as weights to normalise.",
+        ),
+    ),
+    reading_images,
+)
 
 
 @final
@@ -197,7 +400,7 @@ def as_reading(**parts: Any) -> Any:
 class Running:
     """What networks run on, and where, as the options say."""
 
-    input_size: str | None = None
+    input_size: Sizes | None = None
     input_range: float = 1.0
     inputs: str | None = None
     seed: int = 0
@@ -205,8 +408,6 @@ class Running:
     device: str = "cpu"
 
 
-reading = gathered("reading", as_reading, SAID, READING)
-reading_images = gathered("reading", as_reading, (*SAID, "mean", "std"), READING + PREPARING)
 PLACING = (
     click.option(
         "--dtype",
@@ -215,9 +416,12 @@ PLACING = (
     ),
     click.option("--device", default="cpu", show_default=True, help="Device to run on."),
 )
-placing = gathered("running", Running, ("dtype", "device"), PLACING)
-RUNNING = (
-    click.option("--input-size", metavar="CxHxW", help="Size of the random images; the architecture's own by default."),
+placing = gathered("running", Running, RUNS, *PLACING)
+running = gathered(
+    "running",
+    Running,
+    RUNS,
+    INPUT_SIZE,
     click.option(
         "--input-range",
         type=float,
@@ -226,25 +430,28 @@ RUNNING = (
         show_default=True,
         help="Random images lie between -R and R.",
     ),
-    click.option(
-        "--inputs",
-        type=Read(),
-        help="Run both networks on these images: a PNG, JPEG, folder, .npy, .npz or .pt file.",
-    ),
+    INPUTS,
     click.option(
         "--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True, help="Seed of the random images."
     ),
     *PLACING,
 )
-running = gathered("running", Running, tuple(each.name for each in fields(Running)), RUNNING)
-
-
 plotting = click.option(
     "--plot",
     type=Written(PICTURE),
     metavar="FILE",
     help="Draw each layer's error beside its bound.",
 )
+
+
+def shows(parameter: click.Parameter) -> bool:
+    """Whether an option is on the report or on a file to write, and not on the result."""
+    return isinstance(parameter.type, Written) or heading_of(parameter) == "Report"
+
+
+def heading_of(parameter: click.Parameter) -> str:
+    """The heading below which an option stands in the help."""
+    return str(vars(parameter).get("heading", "Options"))
 
 
 def command_line(context: click.Context) -> str:
@@ -256,14 +463,13 @@ def command_line(context: click.Context) -> str:
 
 
 def said(context: click.Context, command: click.Command) -> list[str]:
-    """The options of `command` that are not as by default in a call, without those that write."""
+    """The options of `command` that are not as by default in a call, without those on what is shown and written."""
     words = list[str]()
     for parameter in command.params:
         value = context.params.get(str(parameter.name))
-        if isinstance(parameter, click.Option) and parameter.name not in WRITING:
-            default = value in (None, (), parameter.get_default(context))
-            values: tuple[Any, ...] = () if default else value if isinstance(value, tuple) else (value,)
-            words += [
-                word for each in values for word in (parameter.opts[0], *([] if parameter.is_flag else [str(each)]))
-            ]
+        if not isinstance(parameter, click.Option) or shows(parameter):
+            continue
+        if value not in (None, (), parameter.get_default(context)):
+            for each in value if parameter.multiple else (value,):
+                words += [parameter.opts[0], *([] if parameter.is_flag else [str(each)])]
     return words

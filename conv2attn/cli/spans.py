@@ -7,37 +7,62 @@ from typing import Any
 import click
 
 from conv2attn.cli.group import main
-from conv2attn.cli.options import Showing, choosing, columns, options, reading_images, reporting
-from conv2attn.cli.paths import Read, Written
+from conv2attn.cli.options import (
+    INPUT_SIZE,
+    INPUTS,
+    RUNS,
+    Parsed,
+    Read,
+    Showing,
+    Written,
+    choosing,
+    columns,
+    force,
+    options,
+    reading_images,
+    reporting,
+    sizes,
+    tokens,
+    tokens_or_positions,
+)
 from conv2attn.suffixes import INTEGERS, PAGE, PICTURE, TENSORS
 
-INPUT_SIZE = click.option(
-    "--input-size",
-    metavar="CxHxW",
-    help="Size of the images; the network's own by default.",
-)
+
+def kernel(text: str) -> int | tuple[int, ...]:
+    """`3`, or `1x7` for each axis."""
+    numbers = sizes(text)
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def offsets(text: str) -> list[tuple[int, ...]]:
+    """`0,-1 0,0 0,1` as offsets.
+
+    Raises:
+        ValueError: there are none, or one is not whole numbers with commas between them.
+    """
+    if not text.strip():
+        raise ValueError(text)
+    return [tuple(int(number) for number in offset.split(",")) for offset in text.split()]
 
 
 @main.command("check-span", example="conv2attn check-span part.pt --grid 14x14")
 @click.argument("model", type=Read())
 @click.option(
-    "--kernel-size", default="3", show_default=True, metavar="K", help="Kernel size of the convolution: 3, or 1x7."
+    "--kernel-size",
+    type=Parsed("positive whole numbers with an x between them", kernel, "3 or 3x5"),
+    default="3",
+    show_default=True,
+    metavar="K",
+    help="Kernel size of the convolution: 3, or 1x7.",
 )
 @click.option("--dilation", type=int, default=1, show_default=True, help="Dilation of the convolution.")
-@click.option("--offsets", metavar="'0,-1 0,0'", help="Offsets (key - query) to form, instead of those of a kernel.")
-@click.option("--grid", metavar="HxW", help="Grid of tokens, where the file does not say it.")
 @click.option(
-    "--inputs",
-    type=Read(),
-    help="Images, needed where attention depends on content: PNG, JPEG, folder, .npy, .npz or .pt.",
+    "--offsets",
+    type=Parsed("offsets", offsets, "'0,-1 0,0 0,1'"),
+    metavar="'0,-1 0,0'",
+    help="Offsets (key - query) to form, instead of those of a kernel.",
 )
-@INPUT_SIZE
 @choosing("Check")
-@click.option(
-    "--position-only",
-    is_flag=True,
-    help="Read the positional part of the attention from the parameters; needs no inputs.",
-)
 @click.option(
     "--condition",
     type=click.Choice(["per-query", "per-image", "joint", "interior"]),
@@ -56,11 +81,6 @@ INPUT_SIZE = click.option(
     "--max-phi", type=float, help="Largest norm of the mixing matrix; by default 1e6 in float64, 1e3 in float32."
 )
 @click.option(
-    "--extra-tokens",
-    type=click.IntRange(0),
-    help="Number of leading tokens that are not pixels, such as a class token; the network's own by default.",
-)
-@click.option(
     "--memory-limit",
     type=click.IntRange(1),
     default=512,
@@ -69,9 +89,6 @@ INPUT_SIZE = click.option(
     help="Memory for temporary arrays.",
     callback=lambda context, parameter, value: value * 2**20,
 )
-@click.option(
-    "--exact", is_flag=True, help="Treat the arrays as exact: floats as rationals, integers as weights to normalise."
-)
 @click.option("--plot", type=Written(PICTURE), metavar="FILE", help="Draw each head: .png, .svg or .pdf.")
 @click.option(
     "--certificate",
@@ -79,20 +96,14 @@ INPUT_SIZE = click.option(
     metavar="FILE",
     help="Write a certificate in integers, which a short program can check.",
 )
-@reading_images
+@tokens_or_positions
 @reporting
-def check_span(
-    model: str,
-    showing: Showing,
-    plot: str | None,
-    certificate: str | None,
-    **given: Any,
-) -> None:
+def check_span(model: str, showing: Showing, plot: str | None, certificate: str | None, **given: Any) -> None:
     """Decide whether attention can express the convolutions of a kernel.
 
     This is the condition of Lemma 3, for each attention layer in MODEL.
     """
-    from conv2attn.cli.span_checks import check_file
+    from conv2attn.cli.attention_files import check_file
     from conv2attn.span.sharing import processes_of_torchrun
 
     def checked(speaks: bool) -> int:
@@ -107,27 +118,9 @@ def check_span(
     sys.exit(code)
 
 
-FACTS = options(
-    click.argument("model", type=Read(), required=False),
-    click.option(
-        "--inputs",
-        type=Read(),
-        help="Images: PNG, JPEG, folder, .npy, .npz or .pt; without them, only positions are read.",
-    ),
-    INPUT_SIZE,
-    click.option("--grid", metavar="HxW", help="Grid of tokens, where neither the file nor the run says it."),
-    choosing("Read"),
-    reading_images,
-)
-
-
 @main.command("heads", example="conv2attn heads part.pt --grid 14x14 -v")
-@FACTS
-@click.option(
-    "--extra-tokens",
-    type=click.IntRange(0),
-    help="Number of leading tokens that are not pixels, such as a class token; inferred by default.",
-)
+@click.argument("model", type=Read(), required=False)
+@choosing("Read")
 @click.option(
     "--plot",
     type=Written(PICTURE),
@@ -148,23 +141,17 @@ FACTS = options(
     help="Another checkpoint to compare with, layer by layer; repeatable, for steps of a training run.",
 )
 @click.option("--columns", "defined", is_flag=True, help="Define every column, with its source; reads no file.")
+@tokens
 @reporting
 def heads(
-    model: str | None,
-    plot: str | None,
-    curves: str | None,
-    compare: tuple[str, ...],
-    defined: bool,
-    showing: Showing,
-    **given: Any,
+    model: str | None, plot: str | None, compare: tuple[str, ...], defined: bool, showing: Showing, **given: Any
 ) -> None:
     """Measure what each head of MODEL does.
 
     Where it looks, and how much of it positions, content and convolutions explain, with standard errors over the
-    images. With -v there is a line for each head and all nearest convolutions; as csv, a line for each head.
+    images; without --inputs, positions alone are read. With -v there is a line for each head and all nearest
+    convolutions; as csv, a line for each head.
     """
-    from conv2attn.cli.head_files import compared_in, facts_in
-
     if defined:
         from conv2attn.report.text import to_text
         from conv2attn.span.facts_document import definitions
@@ -175,17 +162,19 @@ def heads(
         raise click.UsageError("Missing argument 'MODEL'")
     if compare and plot is not None:
         raise click.UsageError("--plot shows the heads of one model: leave it out beside --compare.")
+    from conv2attn.cli.attention_files import compared_in, facts_in
+
     found = (
-        compared_in(model, compare, curves=curves, force=showing.force, **given)
+        compared_in(model, compare, force=showing.force, **given)
         if compare
-        else facts_in(model, plot=plot, curves=curves, force=showing.force, **given)
+        else facts_in(model, plot=plot, force=showing.force, **given)
     )
     showing.finish(found)
     sys.exit(found.exit_code)
 
 
 @main.command("recover", example="conv2attn recover part.pt -o convolutions.pt --grid 14x14")
-@FACTS
+@click.argument("model", type=Read())
 @click.option(
     "-o", "--output", type=Written(TENSORS), metavar="FILE", required=True, help="Where to write the convolutions."
 )
@@ -196,16 +185,16 @@ def heads(
     show_default=True,
     help="Kernel size of the convolutions.",
 )
+@choosing("Read")
+@tokens
 @reporting
-def recover(model: str | None, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:
+def recover(model: str, output: str, kernel_size: str, showing: Showing, **given: Any) -> None:
     """Write the convolution nearest to each attention layer of MODEL.
 
     Where a layer is a convolution, it is that one, bit for bit.
     """
-    from conv2attn.cli.head_files import recovered_in
+    from conv2attn.cli.attention_files import recovered_in
 
-    if model is None:
-        raise click.UsageError("Missing argument 'MODEL'")
     found = recovered_in(model, output, kernel_size=int(kernel_size), force=showing.force, **given)
     showing.finish(found)
     showing.say(f"wrote {output}")
@@ -222,20 +211,11 @@ def recover(model: str | None, output: str, kernel_size: str, showing: Showing, 
     required=True,
     help="Where to write the page (.html) or the picture (.svg).",
 )
-@click.option("--inputs", type=Read(), help="The image to show: a PNG, JPEG, folder, .npy, .npz or .pt file.")
 @choosing("Show")
-@click.option("--input-size", metavar="CxHxW", help="Size of the image; the network's own by default.")
-@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@options(INPUTS, INPUT_SIZE, heading=RUNS)
 @reading_images
-def explore(
-    model: str,
-    output: str,
-    inputs: str | None,
-    only: Any,
-    input_size: str | None,
-    force: bool,
-    reading: Any,
-) -> None:
+@force
+def explore(model: str, output: str, **given: Any) -> None:
     """Write one offline page that shows where each head looks.
 
     Attention is shown as it runs, of whatever library. Where nothing attends, convolutions are shown as the attention
@@ -245,9 +225,9 @@ def explore(
     With -o FILE.svg, the command writes a moving picture instead: the heads of the first layer that --only names, as
     they sharpen.
     """
-    from conv2attn.cli.head_files import explore_file
+    from conv2attn.cli.attention_files import explore_file
 
-    for told in explore_file(model, output, inputs, only, reading, force, input_size):
+    for told in explore_file(model, output, **given):
         click.echo(told, err=True)
 
 

@@ -19,13 +19,18 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[RunRow]:
     """The rows of the table; none if there is no file.
 
     Raises:
-        CheckpointError: the file has other columns (C2A303).
+        CheckpointError: there could be no such file (C2A301), or it has other columns (C2A303).
     """
-    if not path.is_file():
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise CheckpointError("C2A301", f"{path.parent} is not a folder", "Make it first, or choose another.")
         return []
+    if not path.is_file():
+        raise CheckpointError("C2A301", f"{path} is not a file", "Name another file.")
     with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if any(set(row) != set(columns) or None in row.values() for row in rows):
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    if set(reader.fieldnames or columns) != set(columns) or any(None in row or None in row.values() for row in rows):
         reason = f"{path} is not a table with the columns {', '.join(columns)}"
         raise CheckpointError("C2A303", reason, "Name another file.")
     return rows

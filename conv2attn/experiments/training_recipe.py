@@ -1,26 +1,13 @@
 """The hyper-parameters of a training run; the defaults are the paper's (Cordonnier et al. 2020, Table 2)."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, final
 
 from conv2attn.errors import UsageError
 
 NETWORK_KINDS = ("quadratic", "generalised", "learned", "content", "resnet")
-CHOICES = {
-    "kind": NETWORK_KINDS,
-    "optimiser": ("sgd", "adamw"),
-    "schedule": ("cosine", "steps", "constant"),
-    "precision": ("float32", "float64", "bfloat16", "float16"),
-}
-AT_LEAST: dict[str, float] = {
-    **dict.fromkeys(("width", "heads", "layers", "hidden", "patch", "positions", "batch", "epochs"), 1),
-    **dict.fromkeys(("dropout", "learning_rate", "momentum", "weight_decay", "warm_up", "crop_padding", "seed"), 0),
-    **dict.fromkeys(("position_rate", "content_rate"), 0),
-    "images": 1,
-    "test_images": 1,
-    "step_factor": 0,
-}
+NETWORK, DATA, OPTIMISATION = "Network", "Data", "Optimisation"
 TRANSFORM: dict[str, Any] = {
     "only": ("layer4.*",),
     "alpha": 2.0,
@@ -33,105 +20,123 @@ TRANSFORM: dict[str, Any] = {
     "epochs": 4,
 }
 """The recipe of `conv2attn transform`, found on a validation split: docs/experiments.md has what was tried."""
-BELOW = {"dropout": 1, "momentum": 1, "warm_up": 1, "seed": 2**63}
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    heading: str = "Options",
+    *,
+    least: float | None = None,
+    below: float = math.inf,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of a recipe: its meaning in a sentence, the heading of its option, and the values that it takes."""
+    limits = {"least": least, "below": below, "choices": choices}
+    return field(default=default, metadata={"meaning": meaning, "heading": heading, **limits})
 
 
 @final
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """A training run, but for the place where it runs.
+    """A training run, but for the place where it runs. `kind` is that of a fresh network; see each field.
 
-    Args:
-        kind: of the network: attention with quadratic, generalised or learned positions, with learned positions and
-            content, or the CIFAR ResNet18.
-        data: see `data.read_images_of`.
-        width, heads, layers, hidden, patch, positions, dropout: of an attention network, see `ClassifierPlan`. The
-            default width is 400, or 64 for the first stage of a ResNet.
-        optimiser, learning_rate, momentum, weight_decay: momentum is the first beta of adamw. Centres and widths of
-            heads do not decay.
-        position_rate, content_rate: factors of the rate for centres and widths of heads, and for queries and keys.
-        batch: images a step, over all processes.
-        schedule: cosine to 0; or steps, by `step_factor` after each epoch in `milestones`; or constant. The
-            default is cosine, or steps for a ResNet.
-        warm_up: share of the steps over which the rate rises linearly to `learning_rate`.
-        crop_padding: pixels of padding before a random crop; by default an eighth of the side, 4 of CIFAR's 32.
-        mirror: mirror images at random; by default where mirror images are of the same class.
-        images: train on the first so many only.
-        precision: of products; under autocast where it is below float32, and the weights stay in float32.
-        engine: of the attention layers.
-        test_images: evaluate on the first so many only.
-        start: a file with a network to begin at, instead of a fresh one.
-        arch, arch_args: how to build that network, where the file does not say it, as `load` takes them; arch_args as
-            JSON.
-        only, skip: where either is given, convolutions become attention before the network is trained: those whose
-            names fit, see `convert`. Their heads read silent content, which begins at nothing.
-        alpha: the sharpness of the heads of these layers.
-        seed: of everything that is drawn.
     Raises:
         UsageError: a value out of range (C2A001), none of the choices (C2A002), or an architecture without
             a file to start from (C2A004).
     Source: Cordonnier et al. 2020, Table 2; He et al. 2016 for the steps of a ResNet.
     """
 
-    kind: str
-    data: str = "fashion-mnist"
-    width: int | None = None
-    heads: int = 9
-    layers: int = 6
-    hidden: int = 512
-    patch: int = 2
-    positions: int = 400
-    dropout: float = 0.1
-    optimiser: str = "sgd"
-    learning_rate: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    position_rate: float = 1.0
-    content_rate: float = 1.0
-    batch: int = 100
-    epochs: int = 300
-    schedule: str | None = None
-    warm_up: float = 0.05
-    milestones: tuple[int, ...] = (80, 150, 250)
-    step_factor: float = 0.1
-    crop_padding: int | None = None
-    mirror: bool | None = None
-    images: int | None = None
-    precision: str = "float32"
-    engine: str = "auto"
-    test_images: int | None = None
-    start: str | None = None
-    arch: str | None = None
-    arch_args: str | None = None
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    alpha: float = 2.0
-    seed: int = 0
+    kind: str = field(metadata={"choices": NETWORK_KINDS})
+    data: str = setting(
+        "fashion-mnist",
+        "fashion-mnist, digits, a CIFAR archive or folder, or a folder with train/CLASS/ and test/CLASS/.",
+        DATA,
+    )
+    width: int | None = setting(
+        None, "Width of a token, by default 400; or of the first stage of a ResNet, by default 64.", NETWORK, least=1
+    )
+    heads: int = setting(9, "Number of heads in a layer.", NETWORK, least=1)
+    layers: int = setting(6, "Number of attention layers.", NETWORK, least=1)
+    hidden: int = setting(512, "Hidden width of the feed-forward layers.", NETWORK, least=1)
+    patch: int = setting(2, "Side in pixels of the square patches that become tokens.", NETWORK, least=1)
+    positions: int = setting(400, "Width of a learned position vector, per axis.", NETWORK, least=1)
+    dropout: float = setting(0.1, "Probability of dropout.", NETWORK, least=0, below=1)
+    optimiser: str = setting("sgd", "The optimiser.", OPTIMISATION, choices=("sgd", "adamw"))
+    learning_rate: float = setting(0.1, "Highest learning rate.", OPTIMISATION, least=0)
+    momentum: float = setting(0.9, "Momentum of sgd, or the first beta of adamw.", OPTIMISATION, least=0, below=1)
+    weight_decay: float = setting(
+        1e-4, "Weight decay; not applied to the centres and widths of heads.", OPTIMISATION, least=0
+    )
+    position_rate: float = setting(
+        1.0, "Factor of the learning rate for the centres and widths of heads.", OPTIMISATION, least=0
+    )
+    content_rate: float = setting(1.0, "Factor of the learning rate for queries and keys.", OPTIMISATION, least=0)
+    batch: int = setting(100, "Images per step, over all processes.", OPTIMISATION, least=1)
+    epochs: int = setting(300, "Number of passes over the training images.", OPTIMISATION, least=1)
+    schedule: str | None = setting(
+        None,
+        "Schedule of the learning rate: cosine to 0, steps at the milestones, or constant.  [default: cosine; steps "
+        "for resnet]",
+        OPTIMISATION,
+        choices=("cosine", "steps", "constant"),
+    )
+    warm_up: float = setting(
+        0.05, "Share of the steps in which the learning rate rises linearly.", OPTIMISATION, least=0, below=1
+    )
+    milestones: tuple[int, ...] = setting(
+        (80, 150, 250), "Epochs after which the schedule steps lowers the rate; comma-separated.", OPTIMISATION
+    )
+    step_factor: float = setting(0.1, "Factor by which the schedule steps lowers the rate.", OPTIMISATION, least=0)
+    crop_padding: int | None = setting(
+        None, "Pixels of padding before a random crop.  [default: an eighth of the side]", DATA, least=0
+    )
+    mirror: bool | None = setting(None, "Mirror images at random.  [default: if mirror images keep their class]", DATA)
+    images: int | None = setting(None, "Train only on this many images, the first ones.", DATA, least=1)
+    precision: str = setting(
+        "float32",
+        "Precision of matrix products; below float32, autocast is used, and weights stay in float32.",
+        OPTIMISATION,
+        choices=("float32", "float64", "bfloat16", "float16"),
+    )
+    engine: str = setting("auto", "Engine that computes the attention.", NETWORK)
+    test_images: int | None = setting(None, "Evaluate only on this many test images, the first ones.", DATA, least=1)
+    start: str | None = setting(None, "File with a network to start from, instead of random weights.", NETWORK)
+    arch: str | None = setting(
+        None,
+        "How to build the network of the file, as in convert: timm:NAME, package.module:factory and others.",
+        NETWORK,
+    )
+    arch_args: str | None = setting(None, "Arguments for building it: '{\"num_classes\": 10}'.", NETWORK)
+    only: tuple[str, ...] = setting(
+        (),
+        "Make convolutions whose name matches attention, which reads content that begins at nothing; repeatable. "
+        "Without --only and --skip none becomes it.",
+    )
+    skip: tuple[str, ...] = setting((), "Make all others attention, and leave convolutions of such a name; repeatable.")
+    alpha: float = setting(2.0, "Sharpness of the heads of converted layers.")
+    seed: int = setting(0, "Seed of all random numbers.", "What to run on", least=0, below=2**63)
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices and (name, value) != ("schedule", None):
-                raise UsageError("C2A002", f"{name}={value!r} is not one of {', '.join(choices)}", "Pass one of them.")
-        for name, least in AT_LEAST.items():
-            value = getattr(self, name)
-            below = BELOW.get(name, math.inf)
-            if value is not None and not least <= value < below:
+        for each in fields(self):
+            value, choices = getattr(self, each.name), each.metadata["choices"]
+            if choices and value not in choices and (each.name, value) != ("schedule", None):
+                found = f"{each.name}={value!r} is not one of {', '.join(choices)}"
+                raise UsageError("C2A002", found, "Pass one of them.")
+            least, below = each.metadata.get("least"), each.metadata.get("below", math.inf)
+            if least is not None and value is not None and not least <= value < below:
                 limits = f"at least {least:g}" + ("" if math.isinf(below) else f" and less than {below:g}")
-                raise UsageError("C2A001", f"{name}={value!r} is not {limits}", "Pass a number within these limits.")
+                found = f"{each.name}={value!r} is not {limits}"
+                raise UsageError("C2A001", found, "Pass a number within these limits.")
         if not 0 < self.alpha < math.inf:
-            raise UsageError(
-                "C2A001", f"alpha={self.alpha!r} is not a positive finite number", "Pass a positive finite number."
-            )
+            found = f"alpha={self.alpha!r} is not a positive finite number"
+            raise UsageError("C2A001", found, "Pass a positive finite number.")
         if (self.arch or self.arch_args) and not self.start:
             reason = "an architecture is named, and no file to start from"
             raise UsageError("C2A004", reason, "Name the file with --start, or leave out --arch and --arch-args.")
         if self.milestones and (list(self.milestones) != sorted(set(self.milestones)) or self.milestones[0] < 1):
-            raise UsageError(
-                "C2A001",
-                f"milestones={self.milestones} are not epochs from 1 on in rising order",
-                "Write the epochs in rising order, such as 80,150,250.",
-            )
+            found = f"milestones={self.milestones} are not epochs from 1 on in rising order"
+            raise UsageError("C2A001", found, "Write the epochs in rising order, such as 80,150,250.")
 
     @property
     def classifier_width(self) -> int:

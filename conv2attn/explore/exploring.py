@@ -128,23 +128,24 @@ def as_attention(network: nn.Module) -> nn.Module:
         return convert(network)
 
 
-def size_for(network: nn.Module, captured: bool) -> tuple[int, int]:
-    """Channels and side of an image that `network` takes.
+def size_for(network: nn.Module, captured: bool) -> tuple[int, ...]:
+    """Channels and sides of an image that `network` takes.
 
-    The side is the one that the network is published for, where its attention is captured, or that of a classifier;
+    The sides are those that the network is published for, where its attention is captured, or that of a classifier;
     else 56.
 
     Raises:
         UsageError: the network has neither a convolution nor attention of this project to tell the channels (C2A120).
     """
     if isinstance(network, AttentionClassifier):
-        return network.plan.channels, network.plan.side
+        return network.plan.input_size
     source = provenance_of(network)
     if captured and source is not None and source.input_size is not None:
-        return source.input_size[0], source.input_size[-1]
+        return tuple(source.input_size)
     for each in network.modules():
         if isinstance(each, MultiHeadSelfAttention):
-            return each.d_in, SIDE
+            return each.d_in, SIDE, SIDE
         if isinstance(each, nn.Conv2d):
-            return each.in_channels, PUBLISHED if captured else SIDE
+            side = PUBLISHED if captured else SIDE
+            return each.in_channels, side, side
     raise UsageError("C2A120", "the network does not tell the size of its images", "Pass --input-size, or --inputs.")

@@ -206,7 +206,7 @@ def axes_of(
         raise UsageError(
             "C2A504",
             "; ".join(f"{name} has {number} axes" for name, number in numbers.items()),
-            "Pass kernel_size and dilation, or offsets, with as many axes as the grid.",
+            "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid.",
         )
     dimensions = next(iter(numbers.values()), 2)
     if dimensions not in (1, 2, 3):
@@ -242,7 +242,7 @@ def offsets_of(
     if {len(sizes), len(steps)} != {dimensions} or min(sizes + steps) < 1:
         raise UsageError(
             "C2A504",
-            f"kernel_size={kernel_size} and dilation={dilation} are not {dimensions} positive",
+            f"kernel_size={kernel_size} and dilation={dilation} are not positive whole numbers",
             "Pass --kernel-size and --dilation as positive whole numbers, one or one for each axis.",
         )
     check_extent(prod(sizes), max(d * (k - 1) for k, d in zip(sizes, steps, strict=True)))

@@ -57,7 +57,9 @@ def rows_of(
     if isinstance(attention, MultiHeadSelfAttention):
         sides = as_sides(grid, attention.dimensions)
         if sides is None:
-            raise UsageError("C2A503", f"{name}: a layer attends on every grid", "Pass the sides of its input as grid.")
+            raise UsageError(
+                "C2A503", f"{name}: a layer attends on every grid", "Pass the sides of its input with --grid."
+            )
         return read_layer(name, attention, sides, memory_limit)
     if isinstance(attention, nn.Module):
         found = f"{name} is a {type(attention).__name__}, a network and not the attention of one layer"

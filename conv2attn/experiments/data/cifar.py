@@ -47,7 +47,8 @@ def files_of(path: Path) -> Mapping[str, bytes]:
             members = [m for m in archive if m.isfile() and Path(m.name).name in names]
             return {Path(m.name).name: member.read() for m in members if (member := archive.extractfile(m))}
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise CheckpointError("C2A303", f"{path} is not an archive of images ({error})", REMEDY) from error
+        reason = str(error).splitlines()[0].rstrip(":")
+        raise CheckpointError("C2A303", f"{path} is not an archive of images ({reason})", REMEDY) from error
 
 
 def cifar_records(path: Path, files: Mapping[str, bytes], names: tuple[str, ...], labels: int) -> tuple[Tensor, Tensor]:

@@ -64,9 +64,9 @@ def test_a_pattern_that_fits_no_convolution_is_refused(cnn, tmp_path, pattern):
     assert not list(tmp_path.iterdir())
 
 
-def test_layers_are_chosen_as_in_other_commands_and_by_the_name_of_the_release_before():
+def test_layers_are_chosen_as_in_other_commands():
     with main.commands["transform"].make_context(
-        "transform", ["cnn.pt", "-o", "h.pt", "--convert", "layer3.*,layer4.*", "--skip=layer4.1.*"]
+        "transform", ["cnn.pt", "-o", "h.pt", "--only", "layer3.*", "--only=layer4.*", "--skip=layer4.1.*"]
     ) as context:
         assert context.params["only"] == ("layer3.*", "layer4.*")
         assert context.params["skip"] == ("layer4.1.*",)

@@ -9,7 +9,7 @@ from attentions import OFFSETS
 from torch import nn
 
 from conv2attn import check_span, heads
-from conv2attn.cli.head_files import in_words
+from conv2attn.cli.attention_files import in_words
 from conv2attn.models.capture import capture
 from conv2attn.models.values import matrices_of
 from conv2attn.span.recover import nearest_in

@@ -1,0 +1,331 @@
+"""The work of check-span, heads, recover and explore, between files of networks or attention and what is written."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from conv2attn import plots
+from conv2attn.arguments import Patterns, Selection
+from conv2attn.attention import MultiHeadSelfAttention
+from conv2attn.checkpoints.arrays import arrays_in, holds_attention
+from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
+from conv2attn.checkpoints.examples import example_image
+from conv2attn.checkpoints.reading_options import Reading
+from conv2attn.cli.options import Tokens
+from conv2attn.errors import CheckpointError, UsageError
+from conv2attn.explore import explore, moving_picture
+from conv2attn.explore.exploring import EXAMPLE, as_attention, size_for
+from conv2attn.models import attention_layers
+from conv2attn.models.capture import NamedAttention
+from conv2attn.models.positions import PositionAttention, Unread
+from conv2attn.models.provenance import assumed_of, published_size
+from conv2attn.report.progress import progress
+from conv2attn.span import SpanReport, check_span, recover
+from conv2attn.span.certificate import MARK, Rechecked, certificates, recheck
+from conv2attn.span.facts import Compared, HeadsComparison, HeadsReport
+from conv2attn.span.facts_document import numbers_of
+from conv2attn.span.measuring import heads
+from conv2attn.span.reading import layers_of, needs_inputs, read_one
+from conv2attn.span.recover import Recovered, nearest_in
+from conv2attn.span.rows import AttentionRows
+
+Attending = nn.Module | dict[str, Any]
+"""A network, or arrays of attention by name."""
+ON_PIXELS = MultiHeadSelfAttention | PositionAttention
+"""Kinds of layers whose tokens are all pixels."""
+BEGINNING = 2**20
+"""Bytes of a file in which a certificate of `check-span` begins."""
+LARGEST = 2**30
+"""Bytes of certificates that are read: a thousand times those of a layer of 256 tokens that is refuted."""
+RECOVERED = "conv2attn.recovered/1"
+
+
+def attending_in(path: str, tokens: Tokens, reading: Reading) -> tuple[Attending, Tensor | None]:
+    """The network in a file and what it runs on, or the attention that it holds. With --arch it holds a state dict.
+
+    Raises:
+        UsageError: inputs are given for attention itself (C2A004).
+        CheckpointError: a file cannot be read.
+    """
+    if reading.arch is None and holds_attention(path):
+        if tokens.inputs:
+            found = f"--inputs runs a network, and {path} holds attention itself"
+            raise UsageError("C2A004", found, "Leave it out.")
+        return arrays(path), None
+    network = reading.load(path)
+    return network, inputs_for(network, tokens.inputs, tokens.input_size, reading) if tokens.inputs else None
+
+
+def inputs_for(network: nn.Module, inputs: str, size: Sequence[int] | None, reading: Reading) -> Tensor:
+    """What a network takes, from a file: ids of words in an array of integers of two axes, otherwise images.
+
+    Raises:
+        CheckpointError: the images cannot be read.
+    """
+    if inputs.endswith(".npy"):
+        array = next(iter(arrays_in(Path(inputs)).values()), None)
+        if isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype != np.uint8 and array.ndim == 2:
+            return torch.from_numpy(np.array(array, dtype=np.int64))
+    return reading.images(inputs, network, size)[0]
+
+
+@contextmanager
+def running_on(images: Tensor | None) -> Iterator[None]:
+    """Says of images on which a network does not run what to pass on the command line.
+
+    Raises:
+        UsageError: it does not (C2A009).
+    """
+    try:
+        yield
+    except UsageError as error:
+        if error.code != "C2A009" or images is None:
+            raise
+        remedy = "Pass --inputs that it takes, or their size with --input-size."
+        raise UsageError("C2A009", error.found, remedy) from error
+
+
+def arrays(path: str) -> dict[str, Any]:
+    """Attention arrays (heads, queries, keys), (layers or images, heads, queries, keys), by name.
+
+    A four-axis array in a file with one array is split into layers; a list of tensors is one of layers already.
+    """
+    held = arrays_in(Path(path))
+    if len(held) == 1 and next(iter(held.values())).ndim == 4 and "layer 0" not in held:
+        (name, whole), *_ = held.items()
+        return {f"{name}[{index}]": layer for index, layer in enumerate(whole)}
+    return held
+
+
+def layers_in(path: str, tokens: Tokens, reading: Reading, only: Patterns = ()) -> tuple[NamedAttention, Attending]:
+    """All attention in a file by name, and what the file holds.
+
+    Raises:
+        UsageError: attention that depends on inputs, without them (C2A502), or positions alone of arrays or inputs
+            (C2A004).
+    """
+    alone = tokens.position_only
+    if alone and (tokens.inputs or (reading.arch is None and holds_attention(path))):
+        found = "--inputs" if tokens.inputs else "an array"
+        raise UsageError("C2A004", f"--position-only reads parameters, and {found} has none", "Leave out one of both.")
+    attending, images = attending_in(path, tokens, reading)
+    if not isinstance(attending, nn.Module):
+        return layers_of(attending, only=only), attending
+    if images is None and not alone:
+        needs_inputs(attending)
+    with running_on(images):
+        layers = layers_of(attending, images, tokens.grid, only, alone)
+    own = {name for name, each in layers.items() if isinstance(each, MultiHeadSelfAttention)}
+    if tokens.grid is None and not own <= layers.tokens.keys():
+        raise UsageError("C2A005", "nothing says how large the grid is", "Pass --grid.")
+    return layers, attending
+
+
+def check_file(
+    path: str,
+    *,
+    tokens: Tokens,
+    reading: Reading,
+    only: Patterns,
+    plot: str | None,
+    certificate: str | None,
+    force: bool,
+    **asked: Any,
+) -> SpanReport:
+    """The report on all attention in a file, a picture of it in the file `plot`, and certificates, if asked for.
+
+    Raises:
+        UsageError: see `layers_in` and `check_span`.
+        CheckpointError: the file cannot be read, or the picture cannot be written.
+    """
+    layers, attending = layers_in(path, tokens, reading, only)
+    if tokens.extra_tokens and (alone := [name for name, each in layers.items() if isinstance(each, ON_PIXELS)]):
+        raise UsageError("C2A004", f"{alone[0]} attends to pixels alone", "Leave out --extra-tokens.")
+    with progress() as shown:
+        report = check_span(
+            layers, grid=tokens.grid, extra_tokens=tokens.extra_tokens, exact=tokens.exact, progress=shown, **asked
+        )
+    rows = rows_in(layers, tokens, [row.name for row in report.rows if row.heads], asked["memory_limit"])
+    if plot:
+        drawn = [
+            plots.heads_around(name, layers[name], sides_of(name, layers, tokens.grid) or each.grid.keys, each.extra)
+            for name, each in rows.items()
+        ]
+        plots.write(plots.draw_heads(drawn), plot, force)
+    if certificate:
+        write_text_atomically(certificate, certificates(report, rows, asked["eps"], asked["max_phi"]), force)
+    assumed = assumed_of(attending if isinstance(attending, nn.Module) else None)
+    return SpanReport(report.rows, report.asked + (f"; network {assumed}" if assumed else ""))
+
+
+def sides_of(name: str, layers: NamedAttention, grid: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The sides of the inputs of a layer of this project, whose keys may be padded; None of other attention."""
+    if not isinstance(layers[name], MultiHeadSelfAttention):
+        return None
+    return layers.tokens[name].sides if name in layers.tokens else grid
+
+
+def rows_in(
+    layers: NamedAttention, tokens: Tokens, names: Sequence[str], memory_limit: int = 2**29
+) -> dict[str, AttentionRows]:
+    """The rows of these layers."""
+    rows = {}
+    for name in names:
+        read = read_one(name, layers[name], layers, tokens.grid, tokens.extra_tokens, memory_limit, exact=tokens.exact)
+        if not isinstance(read, Unread):
+            rows[name] = read[0]
+    return rows
+
+
+def is_span_certificate(path: str) -> bool:
+    """Whether a regular file holds certificates of `check-span`, and not of `verify`."""
+    try:
+        with Path(path).open("rb") as file:
+            return any(line.startswith(MARK.encode()) for line in file.read(BEGINNING).splitlines())
+    except OSError:
+        return False
+
+
+def recheck_spans(path: str, model: str | None, tokens: Tokens, reading: Reading) -> Rechecked:
+    """The certificates of `check-span` in a file against the model or array that they speak of.
+
+    Raises:
+        UsageError: no such file is named (C2A004).
+        CheckpointError: one cannot be read, or the certificates are larger than `LARGEST` (C2A307).
+    """
+    if (size := Path(path).stat().st_size) > LARGEST:
+        found = f"{path} has {size:,} bytes, more than {LARGEST:,}"
+        raise CheckpointError("C2A307", found, "Check that it is a certificate of check-span.")
+    if model is None:
+        raise UsageError("C2A004", f"{path} is about attention in another file", "Name it: recheck CERTIFICATE MODEL.")
+    layers, _ = layers_in(model, tokens, reading)
+    return recheck(Path(path).read_text(encoding="utf-8"), rows_in(layers, tokens, list(layers)))
+
+
+def facts_in(
+    path: str,
+    *,
+    tokens: Tokens,
+    reading: Reading,
+    only: Patterns,
+    plot: str | None = None,
+    curves: str | None = None,
+    force: bool = False,
+) -> HeadsReport:
+    """The facts of all attention in a file: of arrays, of a network on inputs, or of positions alone; with pictures.
+
+    Raises:
+        UsageError: inputs beside an array (C2A004), or names that fit no layer (C2A008); nothing attends (C2A501).
+    """
+    report, _ = facts_of_file(path, tokens, reading, only)
+    if plot and any(layer.heads for layer in report.layers):
+        plots.write(plots.draw_facts(report), plot, force)
+    if curves:
+        plots.write(plots.draw_curves([report]), curves, force)
+    return report
+
+
+def facts_of_file(path: str, tokens: Tokens, reading: Reading, only: Patterns) -> tuple[HeadsReport, Attending]:
+    """The facts of a file, and what it holds."""
+    attending, images = attending_in(path, tokens, reading)
+    asked: dict[str, Any] = {"grid": tokens.grid, "extra_tokens": tokens.extra_tokens, "only": only}
+    with running_on(images), progress() as shown:
+        report = heads(attending, images, progress=shown, **asked)
+    return replace(report, read_as=assumed_of(attending if isinstance(attending, nn.Module) else None)), attending
+
+
+def compared_in(path: str, others: Sequence[str], *, curves: str | None, force: bool, **given: Any) -> HeadsComparison:
+    """The facts of several files, side by side; their curves over the layers in one picture.
+
+    Raises:
+        UsageError: as `facts_in`.
+    """
+    reports = [facts_in(each, **given) for each in (path, *others)]
+    if curves:
+        plots.write(plots.draw_curves(reports), curves, force)
+    return HeadsComparison(tuple(Compared(*each) for each in numbers_of(reports)))
+
+
+def recovered_in(
+    path: str, output: str, *, kernel_size: int, tokens: Tokens, reading: Reading, only: Patterns, force: bool
+) -> HeadsReport:
+    """The facts of a file, whose nearest convolutions of one size are written to `output`, a dictionary by layer.
+
+    Layers of this project that read no content are written as the convolution that `recover` finds. Nothing is written
+    where no layer has one.
+
+    Raises:
+        UsageError: no layer's values and outputs could be read (C2A505), or a size without a convolution (C2A001).
+        CheckpointError: the file cannot be written.
+    """
+    report, attending = facts_of_file(path, tokens, reading, only)
+    own = attention_layers(attending) if isinstance(attending, nn.Module) else {}
+    nearest, written = nearest_in(report, kernel_size), {}
+    for layer in report.layers:
+        ours, fact = own.get(layer.name, own.get("")), layer.convolution(kernel_size)
+        if isinstance(ours, MultiHeadSelfAttention) and not ours.has_content:
+            padding = ours.image_padding
+            sides = [k - b - a for k, b, a in zip(layer.grid, padding.before, padding.after, strict=True)]
+            written[layer.name] = in_words(recover(ours, kernel_size=kernel_size, grid=sides))
+        elif fact is not None:
+            written[layer.name] = in_words(nearest[layer.name]) | {"error": fact.error}
+    if not written:
+        found = f"no layer of {path} has values and outputs that are read"
+        raise UsageError("C2A505", found, "Ask what its attention does: conv2attn heads FILE.")
+    write_atomically(output, {"format": RECOVERED, "layers": written}, force)
+    return report
+
+
+def in_words(found: Recovered) -> dict[str, Any]:
+    """A convolution as a module in words, and its tensors."""
+    parts = list(found.module) if isinstance(found.module, nn.Sequential) else []
+    words = f"Sequential({', '.join(map(repr, parts))})" if parts else repr(found.module)
+    tensors = {name: tensor.detach().clone() for name, tensor in found.module.state_dict().items()}
+    return {"module": words, "state": tensors, "share": found.share}
+
+
+def explore_file(
+    path: str,
+    output: str,
+    inputs: str | None,
+    input_size: Sequence[int] | None,
+    only: Selection,
+    reading: Reading,
+    force: bool,
+) -> list[str]:
+    """Writes the page of the network in a file, or as .svg a moving picture of its first layer of such a name.
+
+    Returns what to tell: layers that are not shown, and the file.
+
+    Raises:
+        UsageError: the network does not take the image, or does not tell its size (C2A120).
+        UnsupportedError: no layer can be shown (C2A110).
+    """
+    network = reading.load(path)
+    if Path(output).suffix == ".svg":
+        layers = attention_layers(as_attention(network))
+        only.check(list(layers), "layer to draw")
+        name = next(filter(only.wants, layers), None)
+        if name is None:
+            raise UsageError("C2A008", f"{path} has no layer to draw", "Leave one in with --only and --skip.")
+        write_text_atomically(output, moving_picture(layers[name], name), force)
+        return [f"wrote {output}"]
+    captured = not attention_layers(network)
+    size = tuple(input_size or size_for(network, captured))
+    if inputs is None:
+        shown, words = example_image(*size), EXAMPLE
+    else:
+        batch, words = reading.images(inputs, network, size)
+        batch = batch if batch.ndim == 4 else batch[None]
+        shown, words = batch[:1], words if len(batch) == 1 else f"the first of {words}"
+    whose = [f"{'x'.join(map(str, size))}{published_size(network)}"] if captured and not input_size else []
+    assumed = [told] if (told := assumed_of(network)) else []
+    page = explore(network, shown, only=only, title=Path(path).name, described="; ".join((words, *whose, *assumed)))
+    page.save(output, force)
+    return [*assumed, *(f"not shown: {reason}" for reason in page.left_out), f"wrote {output}"]

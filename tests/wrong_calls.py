@@ -1,0 +1,186 @@
+"""Wrong calls of the command line: each with what its one sentence says. A defect once fixed is a row."""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import conv2attn
+
+NETWORK = nn.Sequential(
+    OrderedDict(stem=nn.Conv2d(3, 4, 3), relu=nn.ReLU(), body=nn.Conv2d(4, 3, 3, stride=2), flat=nn.Flatten())
+)
+SIZE = "--input-size 3x12x12"
+CONVERT = f"convert net.pt -o new.pt {SIZE}"
+SPAN = "check-span net.attn.pt --grid 5x5"
+TRAIN = "train quadratic --data digits --layers 1 --width 9 -o run"
+
+CALLS = {
+    # words
+    "no-such-command": "C2A006 No such command",
+    "reproduce nothing": "C2A006 No such command",
+    "convert": "C2A006 Missing argument 'MODEL'. See conv2attn convert --help",
+    "heads": "C2A006 Missing argument 'MODEL'",
+    "convert net.pt --no-such-option": "C2A006 No such option",
+    "demo extra": "C2A006 Got unexpected extra argument",
+    "explain C2A999": "C2A002 'C2A999' is not a code",
+    "explain ''": "C2A002 '' is not a code",
+    "prove L99": "C2A002 claim 'L99' is not one of",
+    # files to read
+    "convert missing.pt": "C2A301 missing.pt does not exist",
+    "convert ''": "C2A301 '' does not exist",
+    "convert loop.pt": "C2A301 loop.pt does not exist",
+    "inspect loop.pt": "C2A301 loop.pt does not exist",
+    "convert pipe.pt": "C2A301 pipe.pt is not a regular file",
+    f"{CONVERT} --inputs pipe.pt": "C2A301 pipe.pt is not a regular file",
+    "convert empty": "C2A301 empty is a directory without a config.json",
+    "convert notes.txt": "C2A303 notes.txt is a text file",
+    "convert heads.npz": "C2A303 heads.npz is a file of NumPy arrays",
+    "convert net.pt2": "whose 2 convolutions are operators and not layers",
+    "convert net.attn.pt": "2 of its layers are attention of conv2attn already",
+    "convert linear.pt": "Sequential has no convolution, and calls none. Ask what its attention does",
+    "inspect net.pt --max-size 1e-9": "C2A307 net.pt has",
+    "recheck notes.txt": "C2A303 notes.txt is no certificate of two files",
+    "replay net.attn.pt net.pt net.pt": "C2A303",
+    "atlas notes.txt -o folder": "C2A303 notes.txt is no TOML file",
+    # files to write
+    "convert net.pt -o net.pt --force": "C2A004 net.pt is read by this call",
+    "convert net.pt -o loop.pt": "C2A305 loop.pt exists",
+    "convert net.pt -o folder": "C2A308 -o folder has none of the suffixes",
+    "convert net.pt -o ''": "C2A308 -o '' has none of the suffixes",
+    f"{CONVERT} --report no/such/report.json": "C2A301 no/such is not a folder",
+    f"{CONVERT} --report new.svg --plot new.svg": "C2A004 new.svg is to hold both",
+    f"{CONVERT} --report new.svg --plot new.svg --force": "C2A004 new.svg is to hold both",
+    f"{CONVERT} --report notes.txt": "C2A305 notes.txt exists",
+    f"verify net.pt net.pt {SIZE} --save-witness new.json": "C2A308 --save-witness new.json has none of the suffixes",
+    # convert and verify
+    f"{CONVERT} --alpha soft": "C2A006 --alpha 'soft' is not a number, or auto. Write 5, say",
+    f"{CONVERT} --alpha -1": "C2A130",
+    f"{CONVERT} --alpha nan": "C2A130",
+    f"{CONVERT} --encoding sine": "C2A006",
+    f"{CONVERT} --stride-by hope": "C2A006",
+    f"{CONVERT} --only layer9*": "C2A008 the pattern 'layer9*' fits no convolution. There are: stem, body",
+    f"{CONVERT} --only ''": "C2A008 the pattern '' fits no convolution",
+    f"{CONVERT} --skip *": "C2A008 every convolution of net.pt is skipped. Leave one in",
+    f"{CONVERT} --engine conv": "C2A004 --engine conv changes nothing in new.pt",
+    f"{CONVERT} --arch resnet18": "C2A304",
+    f"{CONVERT} --arch :": "C2A002 --arch : names no architecture",
+    f"{CONVERT} --arch-args {{bad": "C2A006 --arch-args {bad is not a JSON object",
+    f"{CONVERT} --allow Name": "C2A006 --allow Name names no package",
+    f"{CONVERT} --max-size nan": "C2A001 --max-size nan is not a positive number",
+    f"{CONVERT} --mean abc --std 1": "C2A006",
+    f"{CONVERT} --mean 0.5": "C2A004",
+    f"{CONVERT} --mean 0 --std 0": "C2A001",
+    f"{CONVERT} --device cuda:99": "C2A002 device 'cuda:99' is not here",
+    f"{CONVERT} --device privateuseone": "C2A002 device 'privateuseone' is not here",
+    f"{CONVERT} --device meta": "C2A002 device 'meta' is not here",
+    f"{CONVERT} --device mkldnn": "C2A002 device 'mkldnn' is not here",
+    f"{CONVERT} --device ''": "C2A002 device '' is not here",
+    f"{CONVERT} --input-range nan": "C2A001",
+    f"{CONVERT} --input-range inf": "C2A001",
+    f"{CONVERT} --input-range 0": "C2A001",
+    f"{CONVERT} --input-range 1e39": "C2A001 an input range of 1e+39 is beyond torch.float32",
+    f"verify net.pt net.pt {SIZE} --tolerance -1": "C2A001",
+    "verify net.pt net.pt": "C2A005 nothing says how large an image the networks take. Pass --input-size",
+    "verify net.pt net.pt --input-size 3x2x2": "C2A009",
+    # what to run on
+    "convert net.pt --input-size 224": "C2A006 --input-size '224' is not channels and sides with an x between them",
+    "convert net.pt --input-size 3x0x5": "C2A006",
+    "heads net.pt --inputs pixels.npy --input-size 3by4": "Write 3x224x224, say",
+    "convert net.pt --input-size 3x9999999x9999999": "C2A001 an image 3x9999999x9999999 has more than 2^26 numbers",
+    "convert net.pt --input-size 3x99999999999x9999999999999999": "has more than 2^26 numbers",
+    "explore net.pt -o new.html --input-size 3x100000x100000": "C2A001 an image 3x100000x100000 has more than 2^26",
+    "convert net.pt --inputs missing.npy": "C2A301 missing.npy does not exist",
+    "convert net.pt -o new.pt --inputs net.pt": "C2A303",
+    "verify net.pt net.pt --inputs words.npy": "C2A303 words.npy holds no images",
+    "verify net.pt net.pt --inputs object.npy": "C2A303 object.npy does not hold",
+    "verify net.pt net.pt --inputs complex.npy": "C2A303 complex.npy holds 1x3x8x8 numbers of",
+    "verify net.pt net.pt --inputs none.npy": "C2A303 none.npy holds 0x3x8x8 numbers",
+    "verify net.pt net.pt --inputs flat.npy": "C2A303 flat.npy holds 8x8 numbers",
+    "verify net.pt net.pt --inputs flat.pt": "C2A303 flat.pt holds 8x8 numbers",
+    "verify net.pt net.pt --inputs two.pt": "C2A303 two.pt holds 2 tensors",
+    "verify net.pt net.pt --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
+    "heads net.attn.pt --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
+    "explore net.pt -o new.html --inputs nan.npy": "C2A303 nan.npy holds numbers that are not finite",
+    # attention
+    "check-span net.pt": "C2A501 Sequential has no layer that is known to attend. Pass --inputs if",
+    "check-span net.attn.pt": "C2A005 nothing says how large the grid is. Pass --grid",
+    "check-span net.attn.pt --grid 0x4": "C2A006 --grid '0x4' is not positive whole numbers with an x between them",
+    "check-span net.attn.pt --grid 5": "Pass --kernel-size and --dilation, or --offsets, with as many axes as the grid",
+    f"{SPAN} --kernel-size 3.5": "Write 3 or 3x5, say",
+    f"{SPAN} --kernel-size 99": "C2A504 9801 offsets are more than 4096",
+    f"{SPAN} --dilation 0": "C2A504 kernel_size=3 and dilation=0 are not positive whole numbers",
+    f"{SPAN} --offsets a,b": "C2A006 --offsets 'a,b' is not offsets",
+    f"{SPAN} --offsets '0,0 0,0'": "C2A504",
+    f"{SPAN} --eps nan": "C2A001",
+    f"{SPAN} --memory-limit 0": "C2A006",
+    f"{SPAN} --exact": "C2A004",
+    f"{SPAN} --position-only --inputs pixels.npy": "C2A004 --position-only reads parameters, and --inputs has none",
+    "check-span heads.npz --position-only": "C2A004 --position-only reads parameters, and an array has none",
+    "check-span heads.npz --inputs pixels.npy": "C2A004 --inputs runs a network, and heads.npz holds attention itself",
+    "check-span heads.npz --grid 4x4": "C2A503",
+    "heads net.attn.pt": "C2A503 0: a layer attends on every grid. Pass the sides of its input with --grid",
+    "heads net.attn.pt --grid 4x4x4": "a grid 4x4x4 has not the 2 axes of the layer. Pass one side",
+    "heads net.attn.pt --grid 5x5 --compare net.pt": "C2A501",
+    "heads net.attn.pt --grid 5x5 --plot new.png --compare net.attn.pt": "C2A006 --plot shows the heads of one model",
+    "recover heads.npz -o new.pt --grid 5x5": "C2A505",
+    "explore net.pt -o new.html --only nothing": "C2A008",
+    "explore net.pt -o new.svg --skip *": "C2A008 net.pt has no layer to draw",
+    "soften net.pt -o new.pt --alpha 5": "C2A008 Sequential has no attention layer to soften",
+    "soften net.attn.pt -o new.pt": "C2A004",
+    "soften net.attn.pt -o new.pt --alpha nan": "C2A130",
+    # training and the experiments
+    "train": "C2A004 train takes either a KIND or --resume FOLDER",
+    "train nothing": "C2A006 Invalid value for '[KIND]': 'nothing' is not one of",
+    "train --resume ''": "C2A301",
+    "train --resume empty": "C2A301 empty holds no checkpoint.pt",
+    "train --resume empty --batch 3": "C2A004 --batch changes nothing beside --resume",
+    "train quadratic --data notes.txt -o run": "C2A303 notes.txt is not an archive of images",
+    "train quadratic --data empty -o run": "C2A303 empty has no folders train and test",
+    f"{TRAIN} --epochs 0": "C2A001 epochs=0 is not at least 1",
+    f"{TRAIN} --dropout 1": "C2A001 dropout=1.0 is not at least 0 and less than 1",
+    f"{TRAIN} --milestones x": "C2A006 --milestones 'x' is not a list of whole numbers. Write 80,150,250, say",
+    f"{TRAIN} --milestones 3,2": "C2A001",
+    f"{TRAIN} --engine fast": "C2A002",
+    f"{TRAIN} --device nothing": "C2A002 device 'nothing' is not here",
+    f"{TRAIN} --arch x": "C2A004",
+    "figures empty -o new": "C2A301 empty/metrics.csv does not exist",
+    "figures empty -o new --query 1": "C2A006 --query '1' is not a row and a column. Write 3,4, say",
+    "reproduce tables --run quadratic": "C2A006 --run 'quadratic' is not MODEL=FOLDER",
+    "reproduce tables --run nothing=empty": "C2A002 'nothing' is no model of the tables",
+    "reproduce starts new.csv --part 3/2": "C2A006 --part '3/2' is not one of several shares",
+    "reproduce starts notes.txt --show": "C2A303 notes.txt is not a table",
+    "reproduce starts empty --show": "C2A301 empty is not a file",
+    "reproduce starts no/new.csv": "C2A301 no is not a folder",
+    "reproduce hybrids no/new.csv": "C2A301 no is not a folder",
+}
+
+
+def write_files() -> None:
+    """The files that the calls name, in the current folder."""
+    torch.save(NETWORK, "net.pt")
+    plain = nn.Sequential(NETWORK.stem, NETWORK.relu, NETWORK.body)
+    torch.export.save(torch.export.export(plain, (torch.ones(1, 3, 12, 12),)), "net.pt2")
+    conv2attn.save(conv2attn.convert(plain), "net.attn.pt")
+    torch.save(nn.Sequential(nn.Linear(3, 4)), "linear.pt")
+    np.savez("heads.npz", heads=np.full((9, 25, 25), 1 / 25))
+    arrays = {
+        "pixels": np.zeros((2, 3, 12, 12), np.float32),
+        "nan": np.full((2, 3, 12, 12), np.nan, np.float32),
+        "words": np.array(["no", "image"]),
+        "object": np.array([{}], dtype=object),
+        "complex": np.zeros((1, 3, 8, 8), np.complex64),
+        "none": np.zeros((0, 3, 8, 8), np.float32),
+        "flat": np.zeros((8, 8), np.float32),
+    }
+    for name, array in arrays.items():
+        np.save(f"{name}.npy", array)
+    torch.save({"images": torch.zeros(8, 8)}, "flat.pt")
+    torch.save({"a": torch.zeros(1, 3, 8, 8), "b": torch.zeros(1, 3, 8, 8)}, "two.pt")
+    Path("notes.txt").write_text("hello")
+    Path("empty").mkdir()
+    Path("loop.pt").symlink_to("loop.pt")
+    os.mkfifo("pipe.pt")
