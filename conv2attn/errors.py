@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, final
 
+SIZE = re.compile(r"\b\d+(?:x\d+)+\b")
+"""A size as the command line has it, 3x224x224."""
 OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
 """An option of the command line, in the advice of an error."""
 ARGUMENTS = {"inputs": "example_input"}
@@ -42,10 +44,11 @@ class Conv2AttnWarning(UserWarning):
 
 
 def in_python(advice: str) -> str:
-    """Advice with the names of arguments in Python; a command to type stays as it is."""
+    """Advice with arguments and sizes as Python has them; a command to type stays as it is."""
     if "conv2attn " in advice:
         return advice
-    return OPTION.sub(lambda option: ARGUMENTS.get(option[1], option[1].replace("-", "_")), advice)
+    named = OPTION.sub(lambda option: ARGUMENTS.get(option[1], option[1].replace("-", "_")), advice)
+    return SIZE.sub(lambda size: f"({size[0].replace('x', ', ')})", named)
 
 
 class UsageError(Conv2AttnError, ValueError):

@@ -29,8 +29,8 @@ from conv2attn.experiments import hybrids, starts
 from conv2attn.experiments.hybrids import Hybrids
 from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import Starts
-from conv2attn.experiments.starts.curves import digest_of, draw_start_curves
-from conv2attn.report.stored import schema_of
+from conv2attn.experiments.starts.table import digest_of, draw_start_curves
+from conv2attn.report.result import schema_of
 from conv2attn.span import HeadsReport, SpanReport
 
 ROOT = Path(__file__).parents[1]

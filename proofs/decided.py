@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from conv2attn.report import Document, Report
 from conv2attn.verdicts import Verdict, worst_verdict
@@ -88,6 +88,7 @@ class FormalLayer:
 class ProofReport(Report):
     """The claims decided, the formal layer, and the bounds that no claim licenses."""
 
+    schema: ClassVar[str] = "conv2attn.proofs/2"
     claims: Sequence[DecidedClaim]
     formal: FormalLayer
     not_licensed: tuple[str, ...] = ()
@@ -111,16 +112,11 @@ class ProofReport(Report):
         """A row a claim and what is not shown; where claims were named, their steps too."""
         return rendering.document(self, verbose)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Schema `conv2attn.proofs/2`: verdicts by name."""
-        return {
-            "schema": "conv2attn.proofs/2",
-            "verdict": self.verdict,
-            "exit_code": self.exit_code,
-            "formal": asdict(self.formal) | {"rows": [asdict(row) | {"holds": row.holds} for row in self.formal.rows]},
-            "claims": [claim.content() for claim in self.claims],
-            "not_licensed": self.not_licensed,
-        }
+    def content(self) -> Any:
+        """The words of each claim and what was decided, and the formal layer."""
+        formal = asdict(self.formal) | {"rows": [asdict(row) | {"holds": row.holds} for row in self.formal.rows]}
+        claims = [claim.content() for claim in self.claims]
+        return {"formal": formal, "claims": claims, "not_licensed": self.not_licensed}
 
     def to_markdown(self, verbose: bool = False) -> str:
         """A readable proof of each claim, with formulas in dollars."""

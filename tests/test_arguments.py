@@ -153,3 +153,25 @@ def test_attention_comes_as_a_list_a_loader_or_of_a_whole_network():
     loader = [[torch.randn(2, 4, 8), torch.zeros(2)] for _ in range(2)]
     assert conv2attn.heads(ENCODER, loader, grid=(2, 2)).layers[0].images == 4
     assert conv2attn.recover(conv2attn.convert(NETWORK)).keys() == {"0", "2"}
+
+
+REFUSED = {
+    "eps": (lambda: conv2attn.check_span(np.full((9, 9, 9), 1 / 9), eps="x"), "C2A001 eps='x' is not a number"),
+    "extra tokens": (
+        lambda: conv2attn.heads(ENCODER, TOKENS, extra_tokens="1"),
+        "C2A001 extra_tokens='1' is not a whole number",
+    ),
+    "inputs": (lambda: conv2attn.assert_equivalent(NETWORK, NETWORK, 3), "C2A006 inputs are of class int"),
+    "tolerance": (
+        lambda: conv2attn.assert_equivalent(NETWORK, NETWORK, torch.ones(1, 3, 9, 9), tolerance=-1),
+        "C2A001 tolerance=-1 is not a number of at least 0",
+    ),
+    "size": (lambda: conv2attn.certify(NETWORK, NETWORK), r"Pass input_size, such as \(3, 224, 224\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_of_another_kind_are_refused(name):
+    call, match = REFUSED[name]
+    with pytest.raises(UsageError, match=match):
+        call()

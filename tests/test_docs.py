@@ -14,7 +14,7 @@ import pytest
 import conv2attn
 from conv2attn.experiments.run_rows import read_rows
 from conv2attn.experiments.starts import COLUMNS, Starts
-from conv2attn.experiments.starts.curves import digest_of
+from conv2attn.experiments.starts.table import digest_of
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from conv2attn.checkpoints import kinds
 from conv2attn.checkpoints.contents import PROGRAM_KINDS, READERS, contents_of
@@ -17,7 +17,6 @@ from conv2attn.checkpoints.states import State, state_in
 from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Report, Table, bytes_for_people, counted
 
-SCHEMA = "conv2attn.inspection/1"
 HEADER = ("tensor", "shape", "dtype")
 
 
@@ -26,6 +25,7 @@ HEADER = ("tensor", "shape", "dtype")
 class Inspection(Report):
     """A file: its kind, size and hash, the architectures that its tensors fit, what was assumed, and what is unsafe."""
 
+    schema: ClassVar[str] = "conv2attn.inspection/1"
     path: str
     kind: str
     size: int
@@ -60,10 +60,6 @@ class Inspection(Report):
         table = [Table(HEADER, self.rows())] if self.tensors and verbose else []
         hint = ["each tensor: -v"] if self.tensors and not verbose else []
         return Document((first,), (Notes((*other_facts, *hint)), *table))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "schema": SCHEMA}
 
 
 def number_count(shape: tuple[int, ...]) -> int:

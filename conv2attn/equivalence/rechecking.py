@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from torch import nn
 
@@ -41,6 +41,7 @@ class Recheck(Report):
     `checked` layers were compared by separate code.
     """
 
+    schema: ClassVar[str] = "conv2attn.recheck/2"
     certificate: str
     stored: str
     checked: int
@@ -60,10 +61,6 @@ class Recheck(Report):
         said = f"{self.verdict.value}: {self.certificate}{first}"
         counts = f"{counted(self.checked, 'layer')} checked by separate code too; stored verdict: {self.stored}"
         return Document((said,), (Notes((*self.wrong, *self.unknown, counts)),), self.verdict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**vars(self), "schema": "conv2attn.recheck/2", "verdict": self.verdict.value}
 
 
 def read_certificate(path: str) -> dict[str, Any]:

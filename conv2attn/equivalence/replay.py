@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ class Shown:
 class Replay(Report):
     """The results for the inputs in a file; if none shows a difference, nothing follows for other inputs."""
 
+    schema: ClassVar[str] = "conv2attn.replay/1"
     file: str
     shown: tuple[Shown, ...]
 
@@ -54,12 +55,6 @@ class Replay(Report):
         rest = "" if still else " (and nothing is known of other inputs)"
         said = f"{self.verdict.value}: {still} of {len(self.shown)} saved inputs show a difference{rest}"
         return Document((said,), (Notes(tuple(f"{each.layer}: {each.sentence}" for each in self.shown)),), self.verdict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        shown = [{**vars(each), "verdict": each.verdict.value} for each in self.shown]
-        decided = {"verdict": self.verdict.value, "exit_code": self.exit_code}
-        return {"schema": "conv2attn.replay/1", "file": self.file, "shown": shown, **decided}
 
 
 def replay(

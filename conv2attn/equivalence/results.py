@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr, replace
 from torch import Tensor
 
 from conv2attn.report import Document, counted
-from conv2attn.report.stored import Number, Part, Result
+from conv2attn.report.result import Number, Part, Result
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict
 
 SAME_MAP = "the second is the same map as the first in the forward pass, for all finite inputs that are not empty"

@@ -3,20 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from conv2attn.checkpoints import load
-from conv2attn.experiments.data import LabelledImages, normalised_images, read_images_of
+from conv2attn.experiments.data import LabelledImages, accuracy, normalised_images, read_images_of
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.experiments.training import train
 from conv2attn.experiments.training_recipe import TRANSFORM, TrainingRecipe
-from conv2attn.experiments.transform import accuracy, transformed_layers
+from conv2attn.experiments.transform import transformed_layers
 from conv2attn.report import Cell, Document, Notes, Report, Table
 
-SCHEMA = "conv2attn.hybrids/1"
 IMAGES, EPOCHS, MORE = 5000, 12, 6
 """Fixed before any run: training images, epochs of the CNN, and further epochs."""
 SEEDS = (0, 1, 2)
@@ -112,6 +111,7 @@ def complete_hybrids(path: Path, folder: Path, report: Callable[[str], None]) ->
 class Hybrids(Report):
     """Accuracies of the four arms: mean and standard error over seeds, and the gain over the CNN trained as long."""
 
+    schema: ClassVar[str] = "conv2attn.hybrids/1"
     rows: tuple[RunRow, ...]
 
     def of(self, arm: str, column: str) -> dict[str, float]:
@@ -141,7 +141,3 @@ class Hybrids(Report):
         parts = (Table(columns, tuple(shares)), Notes(notes))
         head_table = Table(("network", "moved", "at most", "alpha", "content"), tuple(heads))
         return Document((summary,), (*parts, head_table))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, "rows": list(self.rows)}

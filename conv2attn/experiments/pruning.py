@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, final
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.attention.plan import from_plan, to_plan
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.experiments.tables.counting import count_flops, count_parameters
+from conv2attn.experiments.counting import count_flops, count_parameters
 from conv2attn.experiments.training.recipe_networks import head_parameters
 from conv2attn.models import attention_layers
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan
 from conv2attn.report import Document, Report, Table
 
-SCHEMA = "conv2attn.pruning/1"
 SMALLEST, CONDITION = 1e-5, 1e5
 """The paper's thresholds. The authors' released code has 1000 for the condition number instead."""
 
@@ -33,6 +32,7 @@ class Pruning(Report):
         parameters, flops: before and after; of all products on one image, by the engine dense.
     """
 
+    schema: ClassVar[str] = "conv2attn.pruning/1"
     removed: dict[str, tuple[int, ...]]
     left: dict[str, int]
     smallest: float
@@ -56,10 +56,6 @@ class Pruning(Report):
             (name, self.left[name], ", ".join(map(str, heads)) or "none") for name, heads in self.removed.items()
         )
         return Document(tuple(self.lines()), (Table(("layer", "heads left", "removed"), rows),))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, **asdict(self)}
 
 
 def degenerate_heads(

@@ -1,21 +1,20 @@
 """From a trained CNN to a network that attends: some convolutions become attention, and training goes on."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.experiments.data import normalised_images, read_images_of
+from conv2attn.experiments.data import accuracy, normalised_images, read_images_of
 from conv2attn.experiments.training import train
 from conv2attn.experiments.training.recipe_networks import network_for, read_as, recipe_dtype
 from conv2attn.experiments.training_recipe import TrainingRecipe
 from conv2attn.models import attention_layers
 from conv2attn.report import Document, Report, Table
 
-SCHEMA = "conv2attn.transform/1"
 SHOWN = 100
 """Test images on which layers are measured."""
 
@@ -44,6 +43,7 @@ class TransformedLayer:
 class Transformation(Report):
     """Accuracies on the test images, and a row for each converted layer."""
 
+    schema: ClassVar[str] = "conv2attn.transform/1"
     accuracies: tuple[tuple[str, float], ...]
     layers: tuple[TransformedLayer, ...]
     finished: bool
@@ -55,10 +55,6 @@ class Transformation(Report):
         columns = ("layer", "heads", "alpha", "moved", "at most", "content")
         rows = tuple((each.layer, each.heads, each.alpha, *each.moved, f"{each.content:.1%}") for each in self.layers)
         return Document((summary,), (shares, Table(columns, rows)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, **asdict(self)}
 
 
 def transform(recipe: TrainingRecipe, folder: str | Path, **options: Any) -> Transformation:
@@ -82,13 +78,6 @@ def transform(recipe: TrainingRecipe, folder: str | Path, **options: Any) -> Tra
     layers = transformed_layers(before, after, inputs[:SHOWN])
     accuracies = tuple((name, accuracy(each, inputs, images.test_labels)) for name, each in networks.items())
     return Transformation(accuracies, layers, run.finished)
-
-
-@torch.no_grad()
-def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """The share of images whose largest logit is their label's."""
-    right = [network(part).argmax(1) == truth for part, truth in zip(images.split(250), labels.split(250), strict=True)]
-    return torch.cat(right).double().mean().item()
 
 
 def transformed_layers(before: nn.Module, after: nn.Module, images: Tensor) -> tuple[TransformedLayer, ...]:

@@ -5,11 +5,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from numbers import Real
 from threading import Lock
-from typing import Any, Generic, TypeVar, final
+from typing import Any, ClassVar, Generic, TypeVar, final
 from weakref import WeakSet
 
 import torch
@@ -24,7 +24,6 @@ from conv2attn.errors import AlphaError, UnsupportedError, UsageError
 from conv2attn.models.conversion import attention_layers, encodings_of
 from conv2attn.report import Document, Report, Table, counted
 
-SCHEMA = "conv2attn.softening/1"
 HEADER = ("layer", "alpha before", "alpha", "leak", "difference", "rounding", "measured")
 LOWEST = 0.05
 """The smallest alpha that `max_difference` gives: there half of a head lies within 3.7 pixels of its centre, and below
@@ -66,6 +65,7 @@ class SoftenedLayer:
 class Softening(Report, Generic[Network]):
     """A softened copy of a network, and a row for each attention layer."""
 
+    schema: ClassVar[str] = "conv2attn.softening/1"
     network: Network
     layers: tuple[SoftenedLayer, ...]
 
@@ -76,9 +76,9 @@ class Softening(Report, Generic[Network]):
         rows = tuple(astuple(row)[:width] for row in self.layers)
         return Document((summary,), (Table(HEADER[:width], rows),))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, "layers": [asdict(row) for row in self.layers]}
+    def content(self) -> Any:
+        """The layers, without the network."""
+        return {"layers": self.layers}
 
 
 def soften(

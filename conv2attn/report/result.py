@@ -1,26 +1,44 @@
 """Common behaviour of all results: they print as text, show as HTML, and convert."""
 
 import json
+import math
 import shutil
-from abc import ABC, abstractmethod
-from typing import Any
+from abc import ABC, ABCMeta, abstractmethod
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from conv2attn.errors import UsageError
 from conv2attn.report import markup, text
 from conv2attn.report.document_parts import Document
-from conv2attn.verdicts import Strength, Verdict
+from conv2attn.verdicts import Verdict
+
+if TYPE_CHECKING:
+    Number = float
+else:
+    Number = float | Literal["inf", "-inf", "nan"]  # those that JSON does not have are strings in a document
 
 
 class Report(ABC):
-    """A result that gives its content as a `Document` and as plain data; all renderings follow from these two."""
+    """A result: its fields are its plain data, and all renderings follow from its `Document`."""
 
     @abstractmethod
     def document(self, verbose: bool = False) -> Document:
         """The content of the report; with all details where `verbose`."""
 
+    @property
     @abstractmethod
+    def schema(self) -> str:
+        """Name and version of the JSON document."""
+
+    def content(self) -> Any:
+        """The part of the JSON document beside the schema, the verdict and the exit code: the fields."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON takes it, with verdicts as they are: no NaN, no infinity."""
+        """Plain data: the content without tensors, the schema, the verdict and the exit code; no NaN, no infinity."""
+        content: dict[str, Any] = finite(msgspec.to_builtins(self.content(), enc_hook=left_out))
+        return {**content, "schema": self.schema, "verdict": self.verdict.value, "exit_code": self.exit_code}
 
     @property
     def verdict(self) -> Verdict:
@@ -69,7 +87,7 @@ class Report(ABC):
 
     def to_json(self) -> str:
         """The report for a program: sorted keys, no NaN."""
-        return json.dumps(self.to_dict(), default=by_value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
     def to_frame(self) -> Any:
         """The main table as a pandas.DataFrame.
@@ -99,12 +117,37 @@ class Report(ABC):
         return markup.to_html(self.document())
 
 
-def by_value(item: object) -> str:
-    """A verdict or a strength as JSON takes it.
+def left_out(item: Any) -> None:
+    """Replaces tensors by None in a document."""
 
-    Raises:
-        TypeError: it is something else.
-    """
-    if isinstance(item, Verdict | Strength):
-        return item.value
-    raise TypeError(f"{item!r} has no place in a report")
+
+def finite(item: Any) -> Any:
+    """Plain data in which infinities and NaN are strings, since JSON has no such numbers."""
+    if isinstance(item, dict):
+        return {key: finite(each) for key, each in item.items()}
+    if isinstance(item, list | tuple):
+        return [finite(each) for each in item]
+    return str(item) if isinstance(item, float) and not math.isfinite(item) else item
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """The JSON Schema of a document."""
+    schema = msgspec.json.schema(kind, schema_hook=lambda _: {"type": "null"})
+    for each in schema["$defs"].values():
+        if "properties" in each:
+            each["required"] = [*each["properties"]]  # a result writes all of its fields
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a result: its fields are the keys of its document."""
+
+
+class ResultMeta(msgspec.StructMeta, ABCMeta):
+    """The metaclass of a report that is a msgspec structure."""
+
+
+class Result(msgspec.Struct, Report, metaclass=ResultMeta, frozen=True, forbid_unknown_fields=True):
+    """A report whose fields are the keys of its document; tensors are left out of it."""
+
+    __repr__ = Report.__repr__

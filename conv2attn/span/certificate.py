@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from conv2attn.errors import CheckpointError
 from conv2attn.report import Document, Notes, Table
-from conv2attn.report.stored import Part, Result
+from conv2attn.report.result import Part, Result
 from conv2attn.span.arguments import FARTHEST, MOST_OFFSETS
 from conv2attn.span.conditions import groups_of
 from conv2attn.span.results import Name, SpanReport

@@ -11,7 +11,7 @@ from torch import nn
 from conv2attn.arguments import Patterns, Selection, renamed
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Offset, terms
-from conv2attn.errors import UsageError
+from conv2attn.errors import UsageError, real_number
 from conv2attn.models.positions import PositionAttention, Unread
 from conv2attn.span.arguments import as_offsets, as_sides, axes_named, check_extent
 from conv2attn.span.arrays import MEMORY_LIMIT
@@ -168,7 +168,7 @@ def check_numbers(eps: float | None, max_phi: float | None, memory_limit: int) -
         UsageError: one is not positive and finite, or too large (C2A001).
     """
     for name, value in (("eps", eps), ("max_phi", max_phi), ("memory_limit", memory_limit)):
-        if value is not None and not (0 <= value < float("inf") and (value > 0 or name == "eps")):
+        if value is not None and not (0 <= real_number(value, name) < float("inf") and (value > 0 or name == "eps")):
             raise UsageError(
                 "C2A001", f"{name}={value} is not a positive finite number", "Pass a positive finite number."
             )

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import force_setattr
 
 from conv2attn.report import Document
-from conv2attn.report.stored import Part, Result
+from conv2attn.report.result import Part, Result
 from conv2attn.span.facts_document import Kind
 from conv2attn.span.rows import Array
 from conv2attn.verdicts import Strength, Verdict

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, running
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import Sides
-from conv2attn.errors import Conv2AttnError, UsageError
+from conv2attn.errors import Conv2AttnError, UsageError, whole_number
 from conv2attn.models import attention_layers
 from conv2attn.models.capture import NamedAttention, capture
 from conv2attn.models.positions import PositionAttention, Unread, position_attention
@@ -304,7 +304,7 @@ def read_one(
         return rows_of(name, given, sides, memory_limit=memory_limit, **options), None
     asked = extra_tokens.get(name, 0) if isinstance(extra_tokens, Mapping) else extra_tokens
     dimensions = dimensions or axes_named(grid) or 2
-    extra, sides = asked or 0, as_sides(grid, dimensions)
+    extra, sides = whole_number(asked or 0, "extra_tokens"), as_sides(grid, dimensions)
     if sides is None and tokens is not None and asked in (None, tokens.leading):
         extra, sides, dimensions = tokens.leading, tokens.sides, len(tokens.sides)
     elif asked is None and tokens is not None:

@@ -7,7 +7,7 @@ from msgspec import field
 from msgspec.structs import force_setattr
 
 from conv2attn.report import Document
-from conv2attn.report.stored import Number, Part, Result
+from conv2attn.report.result import Number, Part, Result
 from conv2attn.span.rows import Limits, Whole
 from conv2attn.span.weighing import Dyadic
 from conv2attn.verdicts import Strength, Verdict, weakest_strength, worst_verdict

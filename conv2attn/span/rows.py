@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from conv2attn.report.stored import Part
+from conv2attn.report.result import Part
 from conv2attn.span.grids import Grid
 
 Array = NDArray[np.float64]

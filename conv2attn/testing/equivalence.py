@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.arguments import check_network
+from conv2attn.errors import UsageError, real_number
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -32,6 +33,7 @@ def assert_equivalent(
             number, or a function of the input that gives a number or a tensor of the output's shape.
     Raises:
         AssertionError: they differ, with the worst place, or there was no input.
+        UsageError: the inputs are not inputs (C2A006), or the tolerance is not a number of at least 0 (C2A001).
     Examples:
         >>> import conv2attn, torch
         >>> conv = torch.nn.Conv2d(3, 8, 3, padding=1)
@@ -42,6 +44,12 @@ def assert_equivalent(
     for name, function in (("f", f), ("g", g)):
         if not callable(function):
             check_network(function, name)
+    if not isinstance(inputs, Tensor | Iterable) and not is_strategy(inputs):
+        raise UsageError(
+            "C2A006", f"inputs are of class {type(inputs).__name__}", "Pass a tensor, or a list of inputs."
+        )
+    if tolerance is not None and not callable(tolerance) and real_number(tolerance, "tolerance") < 0:
+        raise UsageError("C2A001", f"tolerance={tolerance} is not a number of at least 0", "Pass one.")
 
     def check(drawn: Any) -> None:
         arguments = drawn if isinstance(drawn, tuple) else (drawn,)

@@ -1,15 +1,20 @@
-"""The table of the experiment on starts: a file of rows, one per run, which grows as runs end."""
+"""The table of the experiment on starts: a file of rows, one per run, which grows as runs end; and its curves."""
 
+import hashlib
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from conv2attn.experiments.figures.drawing import draw_curve
 from conv2attn.experiments.run_rows import RunRow, add_row, mean_and_error, read_rows
 from conv2attn.experiments.starts.runs import CURVE, RunKey, run_start
 from conv2attn.experiments.starts.starts_plan import ARMS, CHOSEN_AT, RATE_SEED, RATES, SEEDS, SIZES, Size
 from conv2attn.report import Document, Notes, Report, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MEANINGS = {
     "data": "data set",
@@ -31,7 +36,6 @@ MEANINGS = {
 }
 """The columns of the table."""
 COLUMNS = tuple(MEANINGS)
-SCHEMA = "conv2attn.starts/1"
 
 
 def rate_keys(data: str) -> list[RunKey]:
@@ -82,6 +86,7 @@ def complete_starts(path: Path, report: Callable[[str], None], part: int = 0, pa
 class Starts(Report):
     """The accuracy of each start: mean and standard error over seeds, and the gain over the default, seed by seed."""
 
+    schema: ClassVar[str] = "conv2attn.starts/1"
     rows: tuple[RunRow, ...]
 
     def summary_of(self, size: Size, arm: str) -> tuple[Any, ...]:
@@ -137,10 +142,6 @@ class Starts(Report):
                 rows.append((data, arm, *("-" if share is None else f"{100 * float(share):.2f}" for share in shares)))
         return Table(("data", "start", *(f"validation at {rate:g}" for rate in RATES)), tuple(rows))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, "rows": list(self.rows)}
-
 
 def default_of(arm: str) -> str:
     """The default of the same draw."""
@@ -155,3 +156,35 @@ def head_counts(runs: dict[str, RunRow]) -> tuple[str, str]:
     planted = [float(row["kept"]) for row in runs.values() if row["kept"]]
     total = next(iter(runs.values()))["heads"]
     return f"{means[0]:.0f} > {means[1]:.0f}", f"{statistics.fmean(planted):.0f} of {total}" if planted else "-"
+
+
+def mean_curves(starts: Starts, size: Size) -> dict[str, list[float]]:
+    """For each arm that has runs at a size, the mean over its seeds of the accuracy after each epoch, in per cent."""
+    curves = {}
+    for arm in size.arms:
+        runs = [[100 * float(share) for share in row["curve"].split()] for row in starts.runs_of(size, arm).values()]
+        if runs:
+            curves[arm] = [statistics.fmean(epoch) for epoch in zip(*runs, strict=True)]
+    return curves
+
+
+def draw_start_curves(starts: Starts) -> "Figure":
+    """A panel for each training set that is seen more than once and has runs."""
+    from matplotlib.figure import Figure
+
+    drawn = [(size, curves) for size in SIZES if size.epochs > 1 and (curves := mean_curves(starts, size))]
+    figure = Figure(figsize=(3.2 * max(1, len(drawn)), 3), layout="constrained")
+    panels = figure.subplots(1, max(1, len(drawn)), squeeze=False)[0]
+    for panel, (size, curves) in zip(panels, drawn, strict=False):
+        for arm, accuracies in curves.items():
+            draw_curve(panel, ARMS.index(arm), arm, range(1, size.epochs + 1), accuracies)
+        panel.set_title(f"{size.images} images of {size.data}", fontsize=8)
+        panel.set(xlabel="epoch", ylabel="accuracy in %")
+        panel.legend(fontsize=6)
+    return figure
+
+
+def digest_of(starts: Starts) -> str:
+    """A digest of the curves, which the file of the figure carries."""
+    text = repr([(size, mean_curves(starts, size)) for size in SIZES])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,8 +1,8 @@
 """The report of a start: a row for each head, with its attention beside the quadratic head's."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, final
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 from torch import Tensor
 
@@ -11,7 +11,6 @@ from conv2attn.models.recorder import Captured
 from conv2attn.models.starts import kernel
 from conv2attn.report import Document, Notes, Report, Table, counted
 
-SCHEMA = "conv2attn.start/1"
 ROUNDING = 1e-3
 """Of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
 
@@ -91,6 +90,7 @@ class Start(Report):
         notes: what was left alone, and why; what positions that were kept cannot tell apart.
     """
 
+    schema: ClassVar[str] = "conv2attn.start/1"
     heads: tuple[StartedHead, ...]
     channels: int = 0
     frequencies: int = 0
@@ -108,7 +108,3 @@ class Start(Report):
         waves = f"{self.channels} position channels, which begin without content: {self.frequencies} waves an axis"
         notes = (*self.notes, *([waves] if self.channels else []))
         return Document((summary,), (Table(columns, rows), *([Notes(notes)] if notes else [])))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, **asdict(self)}

@@ -7,9 +7,9 @@ from experiments.cases import quiet
 
 from conv2attn.cli import main
 from conv2attn.errors import CheckpointError, UsageError
-from conv2attn.experiments.starts import COLUMNS, Starts, curves, runs, table
+from conv2attn.experiments.starts import COLUMNS, Starts, runs, table
 from conv2attn.experiments.starts import starts_plan as plan
-from conv2attn.experiments.starts.arms import begin
+from conv2attn.experiments.starts.runs import begin
 from conv2attn.models.zoo import TransformerPlan, VisionTransformer
 
 
@@ -55,8 +55,8 @@ def test_curves_are_means_over_seeds():
         for key, share in zip(keys, shares, strict=True)
     ]
     found, size = Starts(tuple(rows)), next(size for size in plan.SIZES if size.data == "digits")
-    assert curves.mean_curves(found, size) == {"default": 60 * [50.0]}
-    (line,) = curves.draw_start_curves(found).axes[0].lines[:1]
+    assert table.mean_curves(found, size) == {"default": 60 * [50.0]}
+    (line,) = table.draw_start_curves(found).axes[0].lines[:1]
     assert line.get_label() == "default"
 
 

@@ -7,8 +7,8 @@ import torch
 from report.cases import report_of
 from torch import nn
 
+from conv2attn.experiments.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.experiments.tables import MODELS
-from conv2attn.experiments.tables.counting import count_flops, count_parameters, count_weight_flops
 from conv2attn.models.zoo import AttentionClassifier, ClassifierPlan, ResNet, ResNetPlan
 from conv2attn.verdicts import Verdict
 
