@@ -1,4 +1,4 @@
-"""Differences of two networks that rounding does not explain: both run in float64."""
+"""Differences of two networks beyond rounding: both run in float64, and in float32 to see how much rounds there."""
 
 import copy
 import math
@@ -23,32 +23,32 @@ from conv2attn.theorem import Convolution
 
 CONVOLVE: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CASTS = ("to", "_to_copy", "type_as", "float")
-GROSS = 2.0**-20  # chosen: of the largest output, in float64; an honest way of writing a formula loses far less
-SEEN = 2.0**-46  # chosen: of the largest output; what two orders of the sums of a network leave in float64
+GROSS = 2.0**-22, 1.0  # chosen: of the largest output, and of what float32 loses, to which numbers in code are rounded
+SEEN = 2.0**-46, 2.0**-19  # chosen: 2^10 times what float64 loses of sums in another order
 
 
-class DoubleWalk(Walk):
-    """A walk in float64.
+class FormatWalk(Walk):
+    """A walk that computes in one floating-point format.
 
     Args:
         stand_ins: layers that are computed by others, which are the same maps.
     """
 
-    def __init__(self, graph: Graph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node]):
-        super().__init__(graph, self.compute_double, wanted)
-        self.stand_ins, self.doubles = stand_ins, dict[Layer, Any]()
+    def __init__(self, graph: Graph, stand_ins: Mapping[Layer, Layer], wanted: Sequence[fx.Node], dtype: torch.dtype):
+        super().__init__(graph, self.compute_layer, wanted)
+        self.stand_ins, self.dtype, self.layers = stand_ins, dtype, dict[Layer, Any]()
 
     def outputs(self, images: Tensor) -> Any:
-        """What the graph returns, or None if it fails: an operator may refuse float64, or these images."""
+        """What the graph returns, or None if it fails: an operator may refuse the format, or these images."""
         try:
             with torch.inference_mode(False), gradual_underflow():
-                return self.on(images.double())
+                return self.on(images.to(self.dtype))
         except Exception:
             return None
 
     def numbers(self, tensor: Tensor) -> Tensor:
-        """A constant in float64."""
-        return tensor.detach().double() if tensor.is_floating_point() else tensor
+        """A constant in the format."""
+        return tensor.detach().to(self.dtype) if tensor.is_floating_point() else tensor
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Computes one operator; casts between floating-point formats are left out, and checks of dtypes."""
@@ -56,44 +56,45 @@ class DoubleWalk(Walk):
         if name == "_assert_tensor_metadata":
             return None
         value = super().call_function(target, args, kwargs)
-        narrow = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64
-        if not narrow:
+        other = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != self.dtype
+        if not other:
             return value
-        if name in CASTS and args[0].dtype == torch.float64:
+        if name in CASTS and args[0].dtype == self.dtype:
             return args[0]
-        return value.double()
+        return value.to(self.dtype)
 
-    def compute_double(
+    def compute_layer(
         self, layer: Layer, image: Tensor, weight: Any = None, bias: Any = None, sides: Any = None
     ) -> Tensor:
-        """The output of a layer in float64."""
+        """The output of a layer in the format."""
         layer = self.stand_ins.get(layer, layer)
-        if layer not in self.doubles:
-            self.doubles[layer] = doubled(layer)
-        module = self.doubles[layer]
+        if layer not in self.layers:
+            self.layers[layer] = layer_in(layer, self.dtype)
+        module = self.layers[layer]
         if not isinstance(module, MultiHeadSelfAttention):
             return convolved(module or layer.convolution(weight, bias), image, sides)
         used = None
         if layer.function is not None:
-            used = weights_of(layer.convolution(*(layer.tensors or (weight, bias)))).to(torch.float64)
+            used = weights_of(layer.convolution(*(layer.tensors or (weight, bias)))).to(self.dtype)
         result: Tensor = module.forward(layer.padded(image), sides, used)
         return result
 
 
-def doubled(layer: Layer) -> Any:
-    """A layer in float64: attention with softmaxes, or a convolution; None if its weight is computed."""
+def layer_in(layer: Layer, dtype: torch.dtype) -> Any:
+    """A layer in a format: attention with softmaxes, or a convolution; None if its weight is computed."""
     if isinstance(layer.module, MultiHeadSelfAttention):
-        return copy.deepcopy(layer.softened).double()  # type: ignore[union-attr]
+        return copy.deepcopy(layer.softened).to(dtype)  # type: ignore[union-attr]
     if layer.function is not None:
-        return layer.tensors and in_float64(layer.convolution(*layer.tensors))
+        return layer.tensors and convolution_in(layer.convolution(*layer.tensors), dtype)
     assert layer.module is not None
     with current_convolution(layer.module) as convolution:
-        return in_float64(convolution)
+        return convolution_in(convolution, dtype)
 
 
-def in_float64(convolution: Convolution) -> Convolution:
-    """A convolution with its numbers in float64."""
-    weight, bias = (each if each is None else each.detach().double() for each in (convolution.weight, convolution.bias))
+def convolution_in(convolution: Convolution, dtype: torch.dtype) -> Convolution:
+    """A convolution with its numbers in a format."""
+    numbers = convolution.weight, convolution.bias
+    weight, bias = (each if each is None else each.detach().to(dtype) for each in numbers)
     assert weight is not None
     return replace_fields(convolution, weight=weight, bias=bias)
 
@@ -121,18 +122,18 @@ def shown_difference(
 ) -> Counterexample | None:
     """Where the outputs of both networks on some images differ by more than rounding explains, or None.
 
-    Both run in float64, where only a gross difference counts, unless the graphs differ in numbers alone. Unless the
-    layers are `alike`, the difference must exceed the rounding of the networks' own outputs too.
+    Unless the layers are `alike`, the difference must exceed the rounding of the networks' own outputs too.
 
     Args:
         computed: what both networks return of these images.
     """
     if found.graphs is None or not all(bool(each.isfinite().all()) for _, each in leaves(computed[0])):
         return None
-    first, second = (walk.outputs(images) for walk in double_walks(found))
-    if first is None or second is None:
+    runs = in_both_formats(found, images)
+    if runs is None:
         return None
-    allowed = (SEEN if only_constants_differ(found) else GROSS) * largest_of(first)
+    first, second, lost = runs
+    allowed = explained(first, lost, SEEN if only_constants_differ(found) else GROSS)
     if not alike:
         allowed += sum(apart(*pair) for pair in zip(computed, (first, second), strict=True))
     gap = widest_gap(first, second, allowed)
@@ -141,20 +142,40 @@ def shown_difference(
     return Counterexample(NETWORK, images[0], allowed=allowed, part="outputs").at(gap)
 
 
-def double_walks(found: Matching, wanted: Sequence[fx.Node] = ()) -> tuple[DoubleWalk, DoubleWalk]:
-    """Walks of both graphs in float64; layers of the second that are the same maps are the first's."""
+def walks_in(
+    found: Matching, wanted: Sequence[fx.Node] = (), dtype: torch.dtype = torch.float64
+) -> tuple[FormatWalk, FormatWalk]:
+    """Walks of both graphs in a format; layers of the second that are the same maps are the first's."""
     assert found.graphs is not None
     same = {pair.second: pair.first for pair in found.pairs if pair.same}
-    return DoubleWalk(found.graphs[0], {}, wanted), DoubleWalk(found.graphs[1], same, wanted)
+    return FormatWalk(found.graphs[0], {}, wanted, dtype), FormatWalk(found.graphs[1], same, wanted, dtype)
+
+
+def in_both_formats(found: Matching, images: Tensor) -> tuple[Any, Any, float] | None:
+    """The outputs of both networks in float64, and what both lose in float32; None where float64 fails.
+
+    What float32 loses shows how both amplify rounding, by cancellation for instance: in float64 it is 2^-29 of that.
+    """
+    exact = [walk.outputs(images) for walk in walks_in(found)]
+    if any(each is None for each in exact):
+        return None
+    narrow = [walk.outputs(images) for walk in walks_in(found, dtype=torch.float32)]
+    return exact[0], exact[1], sum(apart(*pair) for pair in zip(narrow, exact, strict=True))
+
+
+def explained(outputs: Any, lost: float, shares: tuple[float, float]) -> float:
+    """The difference that rounding explains: shares of the largest output, and of what is lost in float32."""
+    return shares[0] * largest_of(outputs) + shares[1] * lost
 
 
 def apart(computed: Any, exact: Any) -> float:
-    """How far outputs are from those in float64; infinite where they are of other kinds."""
+    """How far outputs are from those in float64, but for places where neither is finite; infinite for other kinds."""
     ours, theirs = dict(leaves(computed)), dict(leaves(exact))
     if list(ours) != list(theirs) or any(ours[key].shape != theirs[key].shape for key in ours):
         return math.inf
-    gaps = [(wide(ours[key]) - wide(theirs[key])).abs().max().item() for key in ours if ours[key].numel()]
-    return max(gaps, default=0.0)
+    pairs = [(wide(ours[key]), wide(theirs[key])) for key in ours if ours[key].numel()]
+    gaps = ((a - b).abs().nan_to_num(math.inf)[a.isfinite() | b.isfinite()] for a, b in pairs)
+    return max((each.max().item() for each in gaps if each.numel()), default=0.0)
 
 
 def seen_apart(found: Matching, images: Tensor) -> bool:
@@ -167,10 +188,11 @@ def seen_apart(found: Matching, images: Tensor) -> bool:
     noise = [torch.randn(images[:1].shape, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     tried = False
     for each in (images[:2], *(10.0**place * noise[place].to(images) for place in range(3))):
-        first, second = (walk.outputs(each) for walk in double_walks(found))
-        if first is not None and second is not None:
+        runs = in_both_formats(found, each)
+        if runs is not None:
+            first, second, lost = runs
             tried = True
-            if differ(first, second):
+            if not apart(first, second) <= explained(first, lost, SEEN):
                 return True
     return not tried
 
@@ -178,11 +200,3 @@ def seen_apart(found: Matching, images: Tensor) -> bool:
 def largest_of(outputs: Any) -> float:
     """The largest magnitude of all outputs."""
     return max((wide(each).abs().max().item() for _, each in leaves(outputs) if each.numel()), default=0.0)
-
-
-def differ(first: Any, second: Any) -> bool:
-    """Whether the outputs of two runs in float64 are apart by more than another order of sums leaves."""
-    ours, theirs = dict(leaves(first)), dict(leaves(second))
-    if list(ours) != list(theirs):
-        return True
-    return any(not apart(each, theirs[key]) <= SEEN * largest_of(each) for key, each in ours.items())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.equivalence.comparison import Comparison
-from conv2attn.equivalence.difference import double_walks, seen_apart, shown_difference
+from conv2attn.equivalence.difference import seen_apart, shown_difference, walks_in
 from conv2attn.equivalence.matching import first_difference
 from conv2attn.equivalence.outputs import (
     compare_outputs,
@@ -226,7 +226,7 @@ class Verdicts:
         """The numbers of both graphs in float64 at the first nodes that differ; empty where there is none."""
         if nodes is None:
             return ""
-        walks = double_walks(self.comparison.matching, nodes)
+        walks = walks_in(self.comparison.matching, nodes)
         for walk in walks:
             walk.outputs(self.comparison.images[:2])
         first, second = (walk.kept.get(node) for walk, node in zip(walks, nodes, strict=True))

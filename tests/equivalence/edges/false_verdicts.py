@@ -64,6 +64,32 @@ def test_heads_that_cancel_may_overflow_where_the_convolution_does_not():
     assert report.verdict is not Verdict.HOLDS
 
 
+class Shifted(nn.Module):
+    """A convolution from which three numbers are subtracted, one after the other."""
+
+    def __init__(self, *numbers):
+        super().__init__()
+        self.layer = convolution()
+        for name, number in zip("abc", numbers, strict=True):
+            self.register_buffer(name, torch.tensor(number))
+
+    def forward(self, image):
+        return self.layer(image) - self.a - self.b - self.c
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+@pytest.mark.parametrize("change", [lambda network: network, conv2attn.convert])
+def test_numbers_that_cancel_in_another_order_refute_nothing(size, change):
+    a, b, c = size, -0.03 * size, -0.97 * size
+    report = certify(Shifted(a, b, c), change(Shifted(b, a, c)), input_size=(3, 8, 8))
+    assert report.verdict is Verdict.UNDECIDED
+
+
+def test_another_number_among_those_that_cancel_refutes():
+    report = certify(Shifted(1e3, -30.0, -970.0), Shifted(1e3, -30.0, -970.001), input_size=(3, 8, 8))
+    assert report.verdict is Verdict.REFUTED
+
+
 class Odd(Exception):
     """An error that no library raises."""
 
