@@ -21,7 +21,7 @@ from conv2attn.bounds import (
     softmax_error,
     target_rounds_to_one_threshold,
 )
-from conv2attn.bounds.formats import accumulator_of
+from conv2attn.bounds.formats import accumulator_of, storage_of
 
 DTYPES = {name: getattr(torch, name) for name, form in FORMATS.items() if not form.cuts}
 
@@ -157,6 +157,24 @@ def test_computed_softmaxes_and_their_means(name, keys, spread):
     truth = mpmath.fsum(p * x for p, x in zip(exact, inputs.tolist(), strict=True))
     off, product = softmax_error(keys, name), convolution_bound(keys, name, bias=False)
     assert abs(mpmath.mpf(mean.item()) - truth) <= off + (1 + off) * product.factor + product.absolute
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("exp_ulps", [2.0, 8.0])
+@pytest.mark.parametrize("keys", [4, 16])
+def test_the_softmax_error_is_its_roundings_to_first_order(name, keys, exp_ulps):
+    """Two of a quotient and one of its cast, one a key of the sum, and each exponential beside its share of the sum."""
+    u, cast = accumulator_of(name).unit_roundoff, storage_of(name).unit_roundoff
+    first_order = 2 * u + cast + keys * u + 2 * (2 * exp_ulps * u)
+    assert first_order <= softmax_error(keys, name, 0.0, exp_ulps) <= 1.01 * first_order
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_less_exact_exponentials_leak_more(name):
+    alpha = 0.9 * one_hot_threshold(name)
+    leaks = [hard_mixing_bound(alpha, 2, name, ulps).factor for ulps in (1.0, 2.0, 8.0)]
+    assert leaks == sorted(leaks)
+    assert leaks[0] < leaks[2]
 
 
 @pytest.mark.parametrize("name", DTYPES)
