@@ -16,7 +16,7 @@ from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
 from conv2attn.models.positions import PositionAttention, Unread, attention_of_positions, position_attention
-from conv2attn.models.positions.rules import forward_kind, is_kind
+from conv2attn.models.positions.position_rules import forward_kind, is_kind
 from conv2attn.span import check_span, head_offsets
 from conv2attn.span.questions import rows_of
 from conv2attn.verdicts import Strength, Verdict

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints.arrays import arrays_in
+from conv2attn.checkpoints.array_files import arrays_in
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models.provenance import input_size_of, provenance_of, published_size
 from conv2attn.report import counted

@@ -18,7 +18,7 @@ from conv2attn.checkpoints.contents import Contents
 from conv2attn.errors import CheckpointError, Conv2AttnError
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.outcomes import Conversion, remember
-from conv2attn.models.conversion.patches import ChainPlan, build_chain
+from conv2attn.models.conversion.patch_chains import ChainPlan, build_chain
 from conv2attn.models.conversion.redirection import AttendingCalls, redirect_owners
 from conv2attn.models.conversion.replacement import Settings, become, evaluated_weight
 from conv2attn.models.provenance import Provenance, with_provenance

@@ -47,7 +47,7 @@ SYMBOL = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)")
 ASSUMED = 2
 """The least size that torch.export writes where it knows none; programs run below it."""
 Ranges = tuple[tuple[int, int | None], ...]
-Parts = tuple[Mapping[str, Any], list[str], dict[str, Tensor]]
+ProgramParts = tuple[Mapping[str, Any], list[str], dict[str, Tensor]]
 
 
 def read_program(path: Path) -> fx.GraphModule:
@@ -64,7 +64,7 @@ def read_program(path: Path) -> fx.GraphModule:
         raise CheckpointError("C2A303", reason, "Export the network again.") from error
 
 
-def program_parts(path: Path) -> Parts:
+def program_parts(path: Path) -> ProgramParts:
     """The model in a .pt2 file (graph, signature, ranges of sizes), the names of its operators, and its tensors.
 
     Raises:

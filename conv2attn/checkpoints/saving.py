@@ -30,7 +30,7 @@ from conv2attn.checkpoints.registries import models_of_class
 from conv2attn.errors import CheckpointError, UsageError
 from conv2attn.models import attention_layers
 from conv2attn.models.conversion.outcomes import remembered
-from conv2attn.models.conversion.patches import chain_of
+from conv2attn.models.conversion.patch_chains import chain_of
 from conv2attn.models.conversion.redirection import CHILD, AttendedForward, AttendingCalls, pause, resume
 from conv2attn.models.provenance import provenance_of
 from conv2attn.suffixes import NETWORK, TENSORS

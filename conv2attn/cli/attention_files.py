@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conv2attn import plots
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
-from conv2attn.checkpoints.arrays import arrays_in, holds_attention
+from conv2attn.checkpoints.array_files import arrays_in, holds_attention
 from conv2attn.checkpoints.atomic_files import write_atomically, write_text_atomically
 from conv2attn.checkpoints.examples import example_image
 from conv2attn.checkpoints.reading_options import Reading

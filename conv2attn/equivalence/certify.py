@@ -26,7 +26,7 @@ from conv2attn.equivalence.results import Certificate, Finding, unsupported
 from conv2attn.equivalence.verdicts import ASSUMPTIONS, Verdicts
 from conv2attn.equivalence.walk import undisturbed
 from conv2attn.errors import UsageError, real_number
-from conv2attn.models.conversion.patches import on_tokens_of
+from conv2attn.models.conversion.patch_chains import on_tokens_of
 from conv2attn.models.provenance import assumed_of, input_size_of, published_size
 
 

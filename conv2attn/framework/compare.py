@@ -87,7 +87,7 @@ def compare(first: Basis, second: Basis, sides: Sides, tolerance: float = 0.0) -
 
 @final
 @dataclass(frozen=True, eq=False)
-class Difference:
+class ExactDifference:
     """The map `sum_t operators[t] (x) taps[t] / 2^shift + biases[0] - biases[1]`.
 
     Args:
@@ -121,7 +121,9 @@ class Difference:
         return Fraction(total, 1 << shift + self.shift) + abs(first_bias - second_bias)
 
 
-def exact_difference(operators: Sequence[Tensor], weights: Sequence[Weights], biases: Sequence[Tensor]) -> Difference:
+def exact_difference(
+    operators: Sequence[Tensor], weights: Sequence[Weights], biases: Sequence[Tensor]
+) -> ExactDifference:
     """The first layer minus the second; terms with equal operators (terms, queries, keys) are merged into one."""
     parts = [channel_matrices(layer_weights) for layer_weights in weights]
     shift = max(exponent for _, exponent in parts)
@@ -132,8 +134,8 @@ def exact_difference(operators: Sequence[Tensor], weights: Sequence[Weights], bi
             sums[name] = operator, sums[name][1] + tap if name in sums else tap
     nonzero = [(operator, tap) for operator, tap in sums.values() if operator.any() and tap.any()]
     if not nonzero:
-        return Difference(operators[0][:0], parts[0][0][:0], shift, biases)
-    return Difference(torch.stack([o for o, _ in nonzero]), np.stack([tap for _, tap in nonzero]), shift, biases)
+        return ExactDifference(operators[0][:0], parts[0][0][:0], shift, biases)
+    return ExactDifference(torch.stack([o for o, _ in nonzero]), np.stack([tap for _, tap in nonzero]), shift, biases)
 
 
 def channel_matrices(weights: Weights) -> tuple[Any, int]:
@@ -165,7 +167,7 @@ def as_float(number: Fraction | int, divisor: int = 1) -> float:
         return math.inf
 
 
-def row_bounds(gap: Difference) -> tuple[Tensor, Tensor]:
+def row_bounds(gap: ExactDifference) -> tuple[Tensor, Tensor]:
     """Bounds from below and above on the sum of absolute entries in each row of the map, (d_out, queries)."""
     operators, taps, bias = gap.operators, gap.in_float(), (gap.biases[0] - gap.biases[1]).abs()
     count = taps.shape[0] + taps.shape[2] * operators.shape[2]

@@ -13,7 +13,7 @@ from conv2attn.basis import Basis, Combination, Operator, Shift, Sides, Weights,
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
 
-Kind = Literal["rank", "mixtures", "terms"]
+ReductionKind = Literal["rank", "mixtures", "terms"]
 UNIT_ROUNDOFF = 2.0**-53
 
 
@@ -34,7 +34,7 @@ class Reduction:
     error: float
 
 
-def reduce(basis: Basis, max_error: float, kind: Kind = "rank", sides: Sides | None = None) -> Reduction:
+def reduce(basis: Basis, max_error: float, kind: ReductionKind = "rank", sides: Sides | None = None) -> Reduction:
     """The smallest layer of its kind whose certified error is at most `max_error`, found by bisection of its size.
 
     `rank` factorises each `M_k` (Eq. 13), `mixtures` factorises all of them as a matrix of terms by channel pairs

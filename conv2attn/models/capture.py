@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from conv2attn.arguments import Patterns, Selection, as_inputs, call_network, check_network, renamed, running
 from conv2attn.errors import UsageError
 from conv2attn.models.positions.position_attention import ATTENDS
-from conv2attn.models.positions.rules import Unread
-from conv2attn.models.recorder import AttentionRecorder, Call, Captured, TokenEvidence, run_with
+from conv2attn.models.positions.position_rules import Unread
+from conv2attn.models.recorder import AttentionRecorder, Captured, ModuleCall, TokenEvidence, run_with
 from conv2attn.models.tokens import Tokens, Windows, windows_note
 
 
@@ -29,7 +29,7 @@ class NamedAttention(dict[str, Any]):
         layers: Mapping[str, Any],
         notes: Mapping[str, str] | None = None,
         tokens: Mapping[str, Tokens] | None = None,
-        calls: Mapping[str, Call] | None = None,
+        calls: Mapping[str, ModuleCall] | None = None,
     ):
         super().__init__(layers)
         self.notes, self.tokens, self.calls = notes or {}, tokens or {}, calls or {}

@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 from conv2attn.arguments import Patterns, Selection
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.models.fused import attention_of_sdpa, watched_flex
-from conv2attn.models.positions.rules import Unread, is_kind, rule_for
+from conv2attn.models.positions.position_rules import Unread, is_kind, rule_for
 from conv2attn.models.tokens import Sources, Windows, windows_of
-from conv2attn.models.values import heads_of
+from conv2attn.models.values import head_count
 
 MIXED = {"convit.GPSA": "attn_drop"}
 """Kinds of layers whose attention is a mixture of softmaxes, and the child that it goes through."""
@@ -24,18 +24,18 @@ SOFTMAXES = {torch.softmax, F.softmax, Tensor.softmax, torch.nn.functional.softm
 NORMS = {F.layer_norm, torch.layer_norm}
 PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
 Captured = Tensor | Unread
-Call = tuple[tuple[Any, ...], dict[str, Any]]
+ModuleCall = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass
-class Running:
+class RunningModule:
     """A module that runs: how often it has attended, its batch, and its first tensor."""
 
     module: nn.Module
     times: int
     batch: int | None
     first: Tensor | None
-    call: Call
+    call: ModuleCall
 
 
 @dataclass
@@ -62,11 +62,11 @@ class AttentionRecorder(TorchFunctionMode):
             each for each in self.names if isinstance(each, MultiHeadSelfAttention) or is_kind(each, *MIXED)
         }
         self.heads, self.selection, self.cuts = heads, Selection.of(only), cuts
-        self.running: list[Running] = []
+        self.running: list[RunningModule] = []
         self.attention: defaultdict[str, list[Captured]] = defaultdict(list)
         self.sources = Sources(inputs)
         self.places: dict[str, TokenEvidence] = {}
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, ModuleCall] = {}
         self.norm_output: Tensor | None = None
         self.linear_input: Tensor | None = None
         self.softmax_results: list[tuple[int, str | None, Tensor]] = []
@@ -149,7 +149,7 @@ class AttentionRecorder(TorchFunctionMode):
         if result is not None:
             self.softmax_results = [*self.softmax_results[-8:], (result.data_ptr(), name, result)]
 
-    def batch_of(self, entry: Running, attention: Tensor) -> int | None:
+    def batch_of(self, entry: RunningModule, attention: Tensor) -> int | None:
         """The number of images or windows on the first axis of attention.
 
         The axis of the module's input that is not its tokens: the first, or the second where tokens come first.
@@ -165,7 +165,7 @@ class AttentionRecorder(TorchFunctionMode):
         """A hook that records that `module` runs, and the size of its batch."""
         first = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
         batch = None if first is None else len(first) if first.ndim > 2 else 1
-        self.running.append(Running(module, 0, batch, first, (args, kwargs)))
+        self.running.append(RunningModule(module, 0, batch, first, (args, kwargs)))
 
 
 def run_with(recorder: AttentionRecorder, network: nn.Module, call: Callable[[], Any]) -> AttentionRecorder:
@@ -238,7 +238,7 @@ def split_heads(attention: Tensor, module: nn.Module, batch: int | None, heads_a
         return attention
     count = math.prod(attention.shape[:-2])
     batch_heads = count // batch if batch and count % batch == 0 else None
-    for heads in (heads_argument, heads_of(module), batch_heads):
+    for heads in (heads_argument, head_count(module), batch_heads):
         if heads and count % heads == 0:
             return attention.reshape(-1, heads, *attention.shape[-2:])
     shape = "x".join(map(str, attention.shape))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from conv2attn.models.recorder import SOFTMAXES, Call
+from conv2attn.models.recorder import SOFTMAXES, ModuleCall
 
 MOST_DIFFERENCE = 1e-3
 """Largest deviation of a response from the linear map, as a share of its largest entry."""
@@ -37,7 +37,9 @@ class ForcedAttention(TorchFunctionMode):
         return result
 
 
-def matrices_by_response(network: nn.Module, name: str, call: Call, heads: int) -> tuple[Tensor, Tensor | None] | None:
+def matrices_by_response(
+    network: nn.Module, name: str, call: ModuleCall, heads: int
+) -> tuple[Tensor, Tensor | None] | None:
     """`W_out W_val` of each head, (heads, d_out, d_in) in float64, and the layer's bias, from what a module answers.
 
     Each head in turn is made to attend from each token to itself, and unit vectors are passed. None where the module
@@ -54,7 +56,7 @@ def matrices_by_response(network: nn.Module, name: str, call: Call, heads: int) 
             part.training = mode
 
 
-def response_matrices(module: nn.Module, call: Call, heads: int) -> tuple[Tensor, Tensor | None] | None:
+def response_matrices(module: nn.Module, call: ModuleCall, heads: int) -> tuple[Tensor, Tensor | None] | None:
     """The matrices and the bias of a module in evaluation mode, or None."""
     args, kwargs = call
     tokens = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]

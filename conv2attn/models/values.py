@@ -32,7 +32,7 @@ class Projection(NamedTuple):
     bias: Tensor | None
 
 
-def heads_of(module: nn.Module) -> int | None:
+def head_count(module: nn.Module) -> int | None:
     """The number of heads that a module has as an attribute."""
     values = (getattr(module, name, None) for name in HEADS)
     return next((value for value in values if isinstance(value, int) and value > 0), None)
@@ -87,7 +87,7 @@ def matrices_of(network: nn.Module, name: str) -> tuple[Tensor, Tensor | None] |
     if isinstance(module, MultiHeadSelfAttention):
         bias = None if module.bias is None else module.bias.detach().double().cpu()
         return module.weights.dense().detach().double().cpu(), bias
-    heads, layers = heads_of(module), value_and_output(network, name)
+    heads, layers = head_count(module), value_and_output(network, name)
     if not heads or layers is None:
         return None
     (weight, bias), output = layers

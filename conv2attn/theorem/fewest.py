@@ -94,7 +94,7 @@ def fewest_heads(convolution: nn.Module | Convolution) -> FewestHeads:
     else:
         patterns = positive_basis(exact, ray) if rank else []
     scaled = [[x / sum(pattern) for x in pattern] for pattern in patterns]
-    rows = tuple(spread(pattern, used.tolist(), len(matrix)) for pattern in scaled)
+    rows = tuple(spread_pattern(pattern, used.tolist(), len(matrix)) for pattern in scaled)
     floats = np.array([[float(x) for x in row] for row in rows]).reshape(len(rows), len(matrix))
     matrices = np.linalg.lstsq(floats.T, matrix, rcond=None)[0] if rank else np.zeros((0, matrix.shape[1]))
     shape = (len(rows), layer.d_out, layer.d_in // layer.groups)
@@ -169,7 +169,7 @@ def positive_basis(columns: list[list[Fraction]], ray: list[Fraction]) -> list[l
     return [u, *([c + m * x for c, x in zip(column, u, strict=True)] for column, m in zip(rest, lifts, strict=True))]
 
 
-def spread(pattern: list[Fraction], used: list[int], taps: int) -> tuple[Fraction, ...]:
+def spread_pattern(pattern: list[Fraction], used: list[int], taps: int) -> tuple[Fraction, ...]:
     """A pattern over all taps, 0 where it is not used."""
     values = dict(zip(used, pattern, strict=True))
     return tuple(values.get(t, Fraction(0)) for t in range(taps))

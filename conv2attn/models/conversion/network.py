@@ -27,7 +27,7 @@ from conv2attn.models.conversion.outcomes import (
     row_of_call,
     unreadable_rows,
 )
-from conv2attn.models.conversion.patches import on_patches
+from conv2attn.models.conversion.patch_chains import on_patches
 from conv2attn.models.conversion.redirection import CHILD, redirect_calls
 from conv2attn.models.conversion.replacement import (
     Content,

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.positions.rules import (
+from conv2attn.models.positions.position_rules import (
     UNIT,
     First,
     ModulePlace,
@@ -27,7 +27,7 @@ from conv2attn.models.positions.rules import (
     is_kind,
     leading_note,
 )
-from conv2attn.models.values import Projection, heads_of, projections_of
+from conv2attn.models.values import Projection, head_count, projections_of
 
 HOW = "absolute positions as tokens of the first layer, all other content held at zero"
 PLAIN_OF_TIMM = ("attention.Attention", "vision_transformer.Attention")
@@ -125,7 +125,7 @@ def on_grid(layer: Any, table: Tensor, grid: Sides, *norms: nn.Module) -> First:
     maps, pixels = projections_of(layer), len(table) - math.prod(grid)
     scale = getattr(layer, "scale", getattr(layer, "scaling", None))
     positions, others = table[pixels:], table[:pixels]
-    heads = heads_of(layer)
+    heads = head_count(layer)
     assert heads is not None
     attention = attention_of_positions(
         positions, maps["query"], maps["key"], heads, grid=grid, norms=norms, scale=scale, others=others

@@ -10,7 +10,7 @@ from torch import nn
 from conv2attn.attention import MultiHeadSelfAttention
 from conv2attn.basis import AttentionGrid, Sides
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.positions.rules import (
+from conv2attn.models.positions.position_rules import (
     ENCODERS,
     RELATIVE,
     ModulePlace,

@@ -11,7 +11,14 @@ from torch import Tensor
 from conv2attn.basis import AttentionGrid, Sides, Sites
 from conv2attn.bounds import gamma
 from conv2attn.errors import UsageError
-from conv2attn.models.positions.rules import UNIT, ModulePlace, PositionAttention, Unread, leading_note, relative
+from conv2attn.models.positions.position_rules import (
+    UNIT,
+    ModulePlace,
+    PositionAttention,
+    Unread,
+    leading_note,
+    relative,
+)
 from conv2attn.models.tokens import windows_note
 
 BIAS = "relative position bias, with q . k held at zero"

@@ -13,10 +13,9 @@ from torch import Tensor
 KEPT_SHARE = 0.95
 """The share of a quadratic head's attention that the cosine kernel must keep. More frequencies make smaller scores,
 which depend less on the norms of tokens, and keep less of it."""
-Sides = Sequence[int]
 
 
-def grid_positions(sides: Sides) -> Tensor:
+def grid_positions(sides: Sequence[int]) -> Tensor:
     """The tokens of a grid, (tokens, axes) in float64, row-major."""
     axes = torch.meshgrid(*(torch.arange(side, dtype=torch.float64) for side in sides), indexing="ij")
     return torch.stack([axis.flatten() for axis in axes], 1)
@@ -27,13 +26,13 @@ def frequencies(side: int, count: int) -> Tensor:
     return math.pi * torch.arange(1, count + 1, dtype=torch.float64) / (side + 1)
 
 
-def waves(sides: Sides, count: int) -> Tensor:
+def waves(sides: Sequence[int], count: int) -> Tensor:
     """The position channels (tokens, axes * 2 count): for each axis all sines, then all cosines."""
     angles = [p[:, None] * frequencies(side, count) for p, side in zip(grid_positions(sides).T, sides, strict=True)]
     return torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], 1)
 
 
-def readers(sides: Sides, count: int, offset: Sequence[int], alpha: float) -> tuple[Tensor, Tensor]:
+def readers(sides: Sequence[int], count: int, offset: Sequence[int], alpha: float) -> tuple[Tensor, Tensor]:
     """Maps of the position channels to queries and keys, (axes * 2 count, axes * 2 count) each, for which
     `q . k = sum over axes of a sum cos(w (key - query - offset))`, with `a = 2 alpha / sum w^2`."""
     query, key = [], []
@@ -46,20 +45,20 @@ def readers(sides: Sides, count: int, offset: Sequence[int], alpha: float) -> tu
     return torch.block_diag(*query), torch.block_diag(*key)
 
 
-def scores(sides: Sides, count: int, offset: Sequence[int], alpha: float) -> Tensor:
+def scores(sides: Sequence[int], count: int, offset: Sequence[int], alpha: float) -> Tensor:
     """`q . k` of such a head for tokens of equal norm: (queries, keys)."""
     channels = waves(sides, count)
     query, key = readers(sides, count, offset, alpha)
     return (channels @ query.T) @ (channels @ key.T).T
 
 
-def quadratic(sides: Sides, offset: Sequence[int], alpha: float) -> Tensor:
+def quadratic(sides: Sequence[int], offset: Sequence[int], alpha: float) -> Tensor:
     """`-alpha |key - query - offset|^2`: (queries, keys)."""
     distances = grid_positions(sides) - grid_positions(sides)[:, None] - torch.tensor(offset)
     return -alpha * distances.square().sum(-1)
 
 
-def attention_at_offset(attention: Tensor, sides: Sides, offset: Sequence[int]) -> Tensor:
+def attention_at_offset(attention: Tensor, sides: Sequence[int], offset: Sequence[int]) -> Tensor:
     """The attention (..., queries, keys) at query + offset, for each query for which that is on the grid."""
     targets = grid_positions(sides).long() + torch.tensor(offset)
     inside = ((targets >= 0) & (targets < torch.tensor(sides))).all(1)
@@ -67,7 +66,7 @@ def attention_at_offset(attention: Tensor, sides: Sides, offset: Sequence[int]) 
     return attention[..., inside, (targets[inside] * strides).sum(1)]
 
 
-def fitting_count(sides: Sides, alpha: float, numbers: int) -> int:
+def fitting_count(sides: Sequence[int], alpha: float, numbers: int) -> int:
     """The number of frequencies per axis: as many as `numbers` and the sides allow, while the worst query keeps
     `KEPT_SHARE` of the quadratic head's attention; at least one."""
     origin = (0,) * len(sides)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from conv2attn.arguments import Selection, call_network
 from conv2attn.errors import UnsupportedError, UsageError
-from conv2attn.models.values import OUTPUTS, first_linear, heads_of, projections_of
+from conv2attn.models.values import OUTPUTS, first_linear, head_count, projections_of
 
 ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 Writer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Embedding
@@ -87,7 +87,7 @@ def attending_layers(network: nn.Module, heads: int | None) -> dict[str, StartLa
         query, key = (maps[kind].weight.detach() for kind in ("query", "key"))
         biases = tuple(bias.detach() for kind in ("query", "key") if (bias := maps[kind].bias) is not None)
         rows, width = len(query), getattr(module, "head_dim", None)
-        count = heads or heads_of(module) or (rows // width if isinstance(width, int) and width > 0 else 0)
+        count = heads or head_count(module) or (rows // width if isinstance(width, int) and width > 0 else 0)
         if not count or rows % count:
             reason = f"{name}: nothing tells how many heads its {rows} queries are of"
             raise UsageError("C2A502", reason, "Name it: parts=Parts(heads=...).")

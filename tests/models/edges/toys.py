@@ -9,7 +9,7 @@ from torch import nn
 import conv2attn
 from conv2attn.basis import AttentionGrid, Sites
 from conv2attn.models.positions import PositionAttention, position_attention
-from conv2attn.models.positions.rules import RELATIVE
+from conv2attn.models.positions.position_rules import RELATIVE
 from conv2attn.verdicts import Strength, Verdict
 
 
