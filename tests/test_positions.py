@@ -226,7 +226,7 @@ def test_wrong_calls():
         check_span(layer, grid=(3, 2))
     with pytest.raises(UsageError, match=r"C2A004 .*pixels alone"):
         check_span(layer, extra_tokens=1)
-    with pytest.raises(UsageError, match="C2A004 a Tensor has no parameters"):
+    with pytest.raises(UsageError, match="C2A004 an object of class Tensor has no parameters"):
         check_span(torch.eye(4)[None], position_only=True)
     with pytest.raises(UsageError, match=r"C2A502 attention of the Sequential depends on its inputs.*position_only"):
         check_span(nn.Sequential(layer_with_content()))

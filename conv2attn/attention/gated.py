@@ -140,7 +140,7 @@ def from_gpsa(attention: Any) -> MultiHeadSelfAttention:
         9
     """
     if not hasattr(attention, "gating_param"):
-        found = f"a {type(attention).__name__} is not timm's GPSA"
+        found = f"an object of class {type(attention).__name__} is not timm's GPSA"
         raise UnsupportedError("C2A101", found, "Of what to_gpsa made, pass its .attention.")
     gates, weight = torch.sigmoid(attention.gating_param.detach()), attention.pos_proj.weight.detach()
     if bool((gates != 1).any()):

@@ -124,7 +124,7 @@ def from_mha(module: PositionedAttention) -> MultiHeadSelfAttention:
         9
     """
     if not isinstance(module, PositionedAttention):
-        found = f"a {type(module).__name__} is not attention on positions, as to_mha makes it"
+        found = f"an object of class {type(module).__name__} is not attention on positions, as to_mha makes it"
         raise UnsupportedError("C2A101", found, "See what it does with check-span.")
     attention, axes = module.attention, len(module.sites.stride)
     heads, width, inside = attention.num_heads, attention.head_dim, attention.in_proj_bias.detach()

@@ -318,6 +318,9 @@ def explore_file(
         return [f"wrote {output}"]
     captured = not attention_layers(network)
     size = tuple(input_size or size_for(network, captured))
+    if inputs is None and len(size) != 3:
+        found = f"--input-size {input_size} is not channels, rows and columns, as a page shows them"
+        raise UsageError("C2A007", found, "Write 3x224x224, say.")
     if inputs is None:
         shown, words = example_image(*size), EXAMPLE
     else:

@@ -18,6 +18,7 @@ from conv2attn.cli.options import (
     Read,
     Showing,
     Written,
+    check_readable,
     choosing,
     force,
     options,
@@ -333,6 +334,7 @@ def starts(table: str, part: tuple[int, int], show: bool, showing: Showing) -> N
     from conv2attn.experiments.starts import COLUMNS, Starts, complete_starts
 
     if show:
+        check_readable(table)
         showing.finish(Starts(tuple(read_rows(Path(table), COLUMNS))))
         return
     torch.set_num_threads(1)
@@ -354,6 +356,9 @@ def hybrids(table: str, runs: str, show: bool, showing: Showing) -> None:
     from conv2attn.experiments.hybrids import COLUMNS, Hybrids, complete_hybrids
     from conv2attn.experiments.run_rows import read_rows
 
+    if show:
+        check_readable(table)
+        showing.finish(Hybrids(tuple(read_rows(Path(table), COLUMNS))))
+        return
     torch.set_num_threads(1)
-    rows = tuple(read_rows(Path(table), COLUMNS))
-    showing.finish(Hybrids(rows) if show else complete_hybrids(Path(table), Path(runs), showing.say))
+    showing.finish(complete_hybrids(Path(table), Path(runs), showing.say))

@@ -92,7 +92,7 @@ def as_array(name: str, given: Any) -> NDArray[Any]:
         if not hasattr(given, "dtype") or not hasattr(given, "shape"):
             raise UsageError(
                 "C2A502",
-                f"{name} is a {type(given).__name__}, neither a layer, array nor tensor",
+                f"{name} is of class {type(given).__name__}, neither a layer, array nor tensor",
                 "Pass the probabilities after the softmax, as an array (heads, queries, keys).",
             )
         return np.asarray(given)

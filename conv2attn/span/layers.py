@@ -26,7 +26,7 @@ def check_ours(layer: object) -> None:
         UsageError: it is not (C2A502).
     """
     if not isinstance(layer, MultiHeadSelfAttention):
-        raise UsageError("C2A502", f"a {type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
+        raise UsageError("C2A502", f"{type(layer).__name__} is no MultiHeadSelfAttention", "Pass such a layer.")
 
 
 def read_layer(name: str, layer: MultiHeadSelfAttention, sides: Sides, memory_limit: int) -> AttentionRows:

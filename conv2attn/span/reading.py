@@ -62,7 +62,7 @@ def rows_of(
             )
         return read_layer(name, attention, sides, memory_limit)
     if isinstance(attention, nn.Module):
-        found = f"{name} is a {type(attention).__name__}, a network and not the attention of one layer"
+        found = f"{name} is of class {type(attention).__name__}, a network and not the attention of one layer"
         raise UsageError("C2A502", found, "Pass one layer, or what conv2attn.capture returns for it.")
     dimensions = dimensions or axes_named(grid) or 2
     return read_array(
@@ -158,11 +158,11 @@ def layers_of(
     elif position_only:
         raise UsageError(
             "C2A004",
-            f"a {type(model).__name__} has no parameters to read positions from",
+            f"an object of class {type(model).__name__} has no parameters to read positions from",
             "Pass a network, or leave out --position-only.",
         )
     elif inputs is not None:
-        raise UsageError("C2A004", f"a {type(model).__name__} takes no inputs", "Leave them out.")
+        raise UsageError("C2A004", f"an object of class {type(model).__name__} takes no inputs", "Leave them out.")
     else:
         found = as_layers(model)
         if isinstance(model, PositionAttention) and as_sides(grid, len(model.grid.keys)) not in (None, model.grid.keys):

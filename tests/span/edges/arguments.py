@@ -44,8 +44,8 @@ def test_numbers_of_any_library(attention, options):
 @pytest.mark.parametrize(
     ("attention", "options", "message"),
     [
-        (EYE.tolist(), {}, "C2A502 layer 0 is a list, neither a layer, array nor tensor"),
-        (None, {}, "C2A502 attention is a NoneType"),
+        (EYE.tolist(), {}, "C2A502 layer 0 is of class list, neither a layer, array nor tensor"),
+        (None, {}, "C2A502 attention is of class NoneType"),
         (nn.Sequential(nn.ReLU()), {}, "C2A501 Sequential has no layer that is known to attend"),
         (torch.eye(9, device="meta")[None], {}, "C2A502 attention is on the meta device"),
         (EYE, {"kernel_size": 1.0}, "C2A006 1.0 is neither an integer nor one for each axis"),
@@ -77,7 +77,7 @@ def test_heads_of_no_convolution_are_not_counted(number):
 
 def test_only_our_layers_have_values_to_replace_or_recover():
     for question in (lambda: express(nn.Conv2d(2, 3, 3), EYE), lambda: recover(nn.Conv2d(2, 3, 3))):
-        with pytest.raises(UsageError, match=r"C2A502 a (ndarray|Conv2d) is no MultiHeadSelfAttention"):
+        with pytest.raises(UsageError, match=r"C2A502 (ndarray|Conv2d) is no MultiHeadSelfAttention"):
             question()
     with pytest.raises(UsageError, match="C2A502 attention is a list"):
         head_offsets(EYE.tolist())
