@@ -178,6 +178,15 @@ def test_less_exact_exponentials_leak_more(name):
 
 
 @pytest.mark.parametrize("name", DTYPES)
+def test_sums_that_are_stored_each_time_round_more_in_16_bits(name):
+    """Elsewhere they are stored as they are."""
+    alpha = 0.9 * one_hot_threshold(name)
+    once, each_time = (hard_mixing_bound(alpha, 2, name, 2.0, stores=stores).factor for stores in (False, True))
+    assert (each_time > once) == (storage_of(name) != accumulator_of(name))
+    assert each_time >= once
+
+
+@pytest.mark.parametrize("name", DTYPES)
 def test_almost_hard_heads_read_the_target(name):
     first, last = target_rounds_to_one_threshold(name, 2, 2.0), one_hot_threshold(name)
     ticks, inner = torch.arange(-3, 4), inner_dtype(name)
