@@ -79,7 +79,7 @@ def test_only_our_layers_have_values_to_replace_or_recover():
     for question in (lambda: express(nn.Conv2d(2, 3, 3), EYE), lambda: recover(nn.Conv2d(2, 3, 3))):
         with pytest.raises(UsageError, match=r"C2A502 (ndarray|Conv2d) is no MultiHeadSelfAttention"):
             question()
-    with pytest.raises(UsageError, match="C2A502 attention is a list"):
+    with pytest.raises(UsageError, match="C2A502 attention is of class list"):
         head_offsets(EYE.tolist())
 
 
