@@ -209,7 +209,7 @@ def shapes_with_default_classes(shape: tuple[int, ...]) -> list[tuple[int, ...]]
 
 
 def hinted_names(names: Iterable[str], path: Path) -> list[str]:
-    """Those of several architectures whose names, the longest ones, are in the name of the file; its library's first.
+    """The architectures whose names, the longest ones, are in the name of the file; only its library's if it names one.
 
     >>> hinted_names(["resnet50", "timm:resnetblur50"], Path("resnetblur50-ra2.pth"))
     ['timm:resnetblur50']

@@ -36,6 +36,7 @@ from conv2attn.models.provenance import provenance_of
 from conv2attn.suffixes import NETWORK, TENSORS
 
 PROGRAMS = (".pt2", ".onnx")
+IN_PYTHON = "Save network.state_dict() with torch.save, and rebuild the network in Python."
 PLAIN = (int, float, complex, str, bytes, bool, type(None), tuple, torch.dtype, torch.device)
 
 
@@ -134,7 +135,7 @@ def plan_to_save(network: nn.Module, refuted: bool = False) -> SavedPlan:
         raise CheckpointError(
             "C2A306",
             f"{type(network).__name__} has no attention layers, and is not known here",
-            "Save network.state_dict() with torch.save, and rebuild the network in Python.",
+            IN_PYTHON,
         )
     names: dict[int, list[str]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
@@ -197,19 +198,12 @@ def check_rebuilds(network: nn.Module, path: Path) -> None:
     assert saved is not None
     plan, tensors = saved
     state = network.state_dict()
-    if differing := [key for key in state if key not in tensors or not equal_bits(state[key], tensors[key])]:
-        raise CheckpointError(
-            "C2A306",
-            f"a file does not hold {differing[0]} of {type(network).__name__}",
-            "Save network.state_dict() with torch.save, and rebuild the network in Python.",
-        )
-    is_built = not isinstance(plan.architecture, Foreign) or plan.architecture.built_by_library
-    if is_built and (reason := rebuilt_difference(network, plan, tensors)):
-        raise CheckpointError(
-            "C2A306",
-            f"a file does not hold all of {type(network).__name__}: {reason}",
-            "Save network.state_dict() with torch.save, and rebuild the network in Python.",
-        )
+    difference = next((k for k in state if k not in tensors or not equal_bits(state[k], tensors[k])), "")
+    if not difference and (not isinstance(plan.architecture, Foreign) or plan.architecture.built_by_library):
+        difference = rebuilt_difference(network, plan, tensors)
+    if difference:
+        reason = f"a file does not hold all of {type(network).__name__}: {difference}"
+        raise CheckpointError("C2A306", reason, IN_PYTHON)
 
 
 def rebuilt_difference(network: nn.Module, plan: SavedPlan, tensors: Mapping[str, Tensor]) -> str:

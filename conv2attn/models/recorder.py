@@ -40,7 +40,7 @@ class RunningModule:
 
 @dataclass
 class TokenEvidence:
-    """What identifies the tokens of one attention: the number of sources before it, and the shapes around it."""
+    """The facts that identify the tokens of one attention: how many sources ran before it, and the shapes around it."""
 
     sources: int
     value: tuple[int, ...] | None

@@ -49,7 +49,7 @@ class Tokens:
 
 
 class Sources:
-    """What may define a grid, in the order of the run: convolutions and look-ups of ids."""
+    """The operations of a run that may define a grid, in their order: convolutions and look-ups of ids."""
 
     def __init__(self, inputs: Any):
         values = list(

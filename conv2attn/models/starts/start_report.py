@@ -12,7 +12,7 @@ from conv2attn.models.starts import kernel
 from conv2attn.report import Document, Notes, Report, Table, counted
 
 ROUNDING = 1e-3
-"""Of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
+"""Largest rounding error of one attention weight on noise, in float32: scores of size 50 are off by 1e-5 each."""
 
 
 @final

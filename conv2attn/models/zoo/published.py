@@ -29,7 +29,7 @@ from conv2attn.models.zoo.classifier import AttentionClassifier, ClassifierPlan
 
 SELF = "attention.self."
 SIDE, CHANNELS = 32, 3
-"""Of CIFAR's images, which the authors trained on: quadratic heads do not tell the side."""
+"""Sides and channels of CIFAR's images, which the authors trained on: quadratic heads do not tell the side."""
 READ_AS = "the paper's authors' classifier of 3x32x32 images"
 LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 UNUSED = ("R", "relative_indices", "attention_mask", "mask_embedding", "cls_embedding")
