@@ -209,7 +209,7 @@ def tensor_digest(tensors: Any) -> str:
     def add(name: str, part: Any) -> None:
         if isinstance(part, Tensor):
             digest.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
-            digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if part.numel() else b"")
+            digest.update(part.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if part.numel() else b"")
         elif isinstance(part, Mapping):
             for key in part:
                 add(f"{name}.{key}", part[key])

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from conv2attn.errors import CheckpointError
 from conv2attn.experiments.atlas_page import answer_table, sparkline, with_error
-from conv2attn.experiments.atlas_runs import atlas, entries_of
+from conv2attn.experiments.atlas_runs import atlas, entries_of, tensor_digest
 
 ROOT = Path(__file__).parents[2]
 THRESHOLDS = "[thresholds]\nshift = 0.5\npartial = 0.25\nconvolution = 0.5\nkernels = [3]\nearly = 0.34\n"
@@ -89,6 +91,18 @@ def test_lists_that_are_none_are_refused(listed, text):
         entries_of(listed)
 
 
+def test_the_digest_of_weights_reads_every_number():
+    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    before = tensor_digest(network.state_dict())
+    assert tensor_digest(network.state_dict()) == before
+    for tensor in network.state_dict().values():
+        old = tensor.clone()
+        tensor.add_(1)
+        assert tensor_digest(network.state_dict()) != before
+        tensor.copy_(old)
+    assert tensor_digest([torch.zeros(2, 3)]) != tensor_digest([torch.zeros(3, 2)])
+
+
 def test_means_have_the_standard_error_over_models():
     assert with_error([0.1, 0.3]) == "20.0% ± 10.0% (2)"
     assert with_error([0.5]) == "50.0%"
@@ -104,4 +118,4 @@ def test_the_page_of_the_documentation_is_the_one_that_was_measured():
     assert not [row for row in rows if row not in measured.splitlines()]
     held, stated = (ROOT / "examples/atlas/atlas.toml").read_text(), entries_of(ROOT / "examples/atlas/atlas.toml")[1]
     assert stated == {"shift": 0.5, "partial": 0.25, "convolution": 0.5, "kernels": [3, 7], "early": 0.3334}
-    assert held.count("[[model]]") == 9
+    assert held.count("[[model]]") == 10
