@@ -1,6 +1,7 @@
 """Orthogonal factors of the stacked rows, by a QR of chunks: where the programme starts, ranks and distances.
 
-The Gram matrix, which loses half the digits, is never formed. Nothing is decided here.
+Products of columns, which lose half the digits, serve only where the columns are far from dependent. Nothing is decided
+here.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from conv2attn.span.rows import Array
 
 NEGLIGIBLE = 64 * np.finfo(np.float64).eps
 """Singular values below this share of the largest are taken as 0."""
+WELL = 1e-6
+"""Products of columns whose least eigenvalue is this share of the largest have a triangular factor to ten digits."""
 RIDGES = np.concatenate([[0.0], 10.0 ** np.arange(-30.0, 2.0)])
 """Factors on the largest squared singular value that are tried as regularisation: all that float64 can tell apart."""
 
@@ -86,9 +89,9 @@ def triangle(portions: Iterable[Portion], coefficients: Array) -> Array:
         before = np.zeros((0, heads + len(coefficients))) if factor is None else factor
         rest, asked = split(portion, coefficients)
         roots = np.sqrt(portion.times)[:, None]
-        rows = (rest if (roots == 1).all() else rest * roots).reshape(heads, -1).T
+        columns = (rest if (roots == 1).all() else rest * roots).reshape(1, heads, -1)
         asked = (asked * roots[..., None]).reshape(-1, heads + len(coefficients))
-        factor = triangular(np.concatenate([before, widened(triangular(rows), len(coefficients)), asked]))
+        factor = triangular(np.concatenate([before, widened(triangles(columns)[0], len(coefficients)), asked]))
     assert factor is not None
     return factor
 
@@ -115,3 +118,16 @@ def widened(factor: Array, targets: int) -> Array:
 def triangular(rows: Array) -> Array:
     """R of the QR of matrices (..., rows, columns)."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def triangles(columns: Array) -> Array:
+    """R of the QR of the columns (groups, heads, entries), from their products where these tell it to ten digits.
+
+    Columns of which some combination vanishes, or nearly, are never among them.
+    """
+    products = columns @ columns.swapaxes(1, 2)
+    values = np.linalg.eigvalsh(products)
+    if (values[:, 0] > WELL * values[:, -1]).all():
+        return np.asarray(np.linalg.cholesky(products)).swapaxes(1, 2)
+    short = max(0, columns.shape[1] - columns.shape[2])
+    return triangular(np.pad(columns, ((0, 0), (0, 0), (0, short))).swapaxes(1, 2))

@@ -45,15 +45,8 @@ LOST = 1e-9
 """A guess of which no more than this is left across the heads is rounding."""
 NEAR = 0.999
 """A search ends where a dual as near as this to the upper end does not refute."""
-LARGE = 10**7
-"""Entries of attention from which most passes look at the worst rows alone, and a verdict is enough: its interval is
-not made narrower."""
 HELD = 2**22
 """Entries of attention that are kept between the passes, rather than read again."""
-SHORT = 8
-"""Passes of which one is over all rows where there are so many entries."""
-WORST = 64
-"""Rows that the others look at."""
 PLANES = 6
 """Rows that a pass adds for a mixing; the first adds three more than there are heads, so as to bound all of them."""
 NEAR_INTEGERS = 1e-9
@@ -103,7 +96,7 @@ def decide(
             settled = exactly(attention, rows, coefficients, j, limits, factors.bounded[j], float(by_squares[j]))
             decided |= {} if settled is None else {j: settled}
     left = [j for j in wanted if j not in decided]
-    for j, search in run(attention, targets, read, limits, factors, left, entries > LARGE and held is None).items():
+    for j, search in run(attention, targets, read, len(group), limits, factors, left).items():
         decided[j] = judged(search, attention, rows, targets, limits)
     return decided, factors
 
@@ -156,10 +149,10 @@ class Search:
     weighings: int = 0
     points: list[Array] = field(default_factory=list)
 
-    def saw(self, mixing: Array, residual: float, planes: list[Plane], whole: bool) -> None:
-        """Takes in what a pass, over the `whole` of the rows or over some, has found at a mixing."""
+    def saw(self, mixing: Array, residual: float, planes: list[Plane]) -> None:
+        """Takes in what a pass over the rows has found at a mixing."""
         norm = float(np.abs(mixing).sum())
-        if whole and norm <= self.limits.max_phi:
+        if norm <= self.limits.max_phi:
             fits = residual <= self.limits.allowed(norm)
             if fits > self.holds or (fits == self.holds and residual < self.residual):
                 self.mixing, self.residual, self.holds = mixing, residual, fits
@@ -184,12 +177,12 @@ class Search:
         spent = self.weighings > 0 and self.lower >= NEAR * self.residual
         return self.holds or self.refuted or not self.points or spent or self.lower >= self.residual * (1 - 1e-9)
 
-    def wants_weighing(self, step: int, large: bool) -> bool:
-        """Whether its dual may refute now: where it is near, but of a large problem only before the next long pass."""
+    def wants_weighing(self, step: int) -> bool:
+        """Whether its dual may refute now: once where it is near, now and then, and at the end."""
         if self.weights is None or self.lower <= self.limits.allowed(0.0):
             return False
-        near = self.lower >= TIGHT * self.residual and self.weighings < 1 and not large
-        return self.closed or near or step in (7, 15, 31) or self.lower >= NEAR * self.residual
+        near = self.lower >= (NEAR if self.weighings else TIGHT) * self.residual
+        return self.closed or near or step in (7, 15, 31)
 
     def direction(self, width: int) -> dict[int, Array]:
         """The numbers y of the programme's dual, at the rows that have any."""
@@ -251,16 +244,15 @@ def run(
     attention: AttentionRows,
     targets: Targets,
     read: Callable[[], Iterable[Portion]],
+    rows: int,
     limits: Limits,
     factors: Factors,
     wanted: Sequence[int],
-    large: bool,
 ) -> dict[int, Search]:
-    """The wanted targets, each as far as it could be decided."""
+    """The wanted targets on so many rows, each as far as it could be decided."""
     if not wanted:
         return {}
-    queries = sum(len(portion.members) for portion in read())
-    wide = np.sqrt(queries) / factors.singular[factors.kept]
+    wide = np.sqrt(rows) / factors.singular[factors.kept]
     lengths = np.minimum(wide, limits.max_phi)
     frame = (factors.directions[factors.kept] * lengths[:, None]).T
     searches = [
@@ -268,7 +260,6 @@ def run(
         for j in wanted
     ]
     coefficients = Coefficients.exactly(targets.coefficients)
-    worst: list[Portion] = []
     known: dict[int, ExactRow] = {}
     open_still = list(searches)
     for each in open_still:
@@ -280,13 +271,10 @@ def run(
         if not points:
             break
         places, mixings = np.array([each.target for each, _ in points]), np.array([point for _, point in points])
-        whole = not large or step % SHORT == 0
         most = PLANES if step else attention.heads + 3
-        residuals, planes = look(read() if whole else worst, targets, attention.width, mixings, places, most)
+        residuals, planes = look(read(), targets, attention.width, mixings, places, most)
         for (each, point), residual, found in zip(points, residuals, planes, strict=True):
-            each.saw(point, float(residual), found, whole)
-        if large and whole:
-            worst = worst_rows(read(), open_still, attention.heads)
+            each.saw(point, float(residual), found)
         if not step:
             for each in open_still:
                 each.programme.scale(each.residual if np.isfinite(each.residual) and each.residual > 0 else 1.0)
@@ -297,27 +285,13 @@ def run(
         for each, answer in zip(open_still, solve([each.programme for each in open_still]), strict=True):
             each.next(answer)
         for each in open_still:
-            if each.wants_weighing(step, large):
+            if each.wants_weighing(step):
                 each.weigh(attention, targets, coefficients, known)
         open_still = [each for each in open_still if not each.closed]
     for each in searches:
         if not (each.holds or each.refuted) and each.weights is not None:
             each.weigh(attention, targets, coefficients, known)
     return {each.target: each for each in searches}
-
-
-def worst_rows(read: Iterable[Portion], searches: Sequence[Search], heads: int) -> list[Portion]:
-    """The rows at which the planes of each search leave most, to be looked at again without a pass over all."""
-    most = max(heads + 1, WORST // len(searches))
-    wanted: set[int] = set()
-    for each in searches:
-        ordered = dict.fromkeys(plane.row for plane in sorted(each.programme.planes, key=lambda plane: -plane.left))
-        wanted |= set(list(ordered)[:most])
-    found = []
-    for portion in read:
-        mine = np.flatnonzero(np.isin(portion.rows, list(wanted)))
-        found += [portion.only(mine)] if len(mine) else []
-    return found
 
 
 def judged(

@@ -15,6 +15,7 @@ import numpy as np
 from conv2attn.basis import Offset
 from conv2attn.models.tokens import Windows
 from conv2attn.span.grids import Grid
+from conv2attn.span.least_squares import triangles
 from conv2attn.span.rows import Array, AttentionRows, Whole
 
 ALLOWED = 1e-30
@@ -221,25 +222,6 @@ def levelled(level: Array, grid: Grid, sites: list[Whole]) -> Array:
         moved = np.arange(1 - side, side)
         placed = sums.take(np.minimum(side, side - moved), axis) - sums.take(np.maximum(0, -moved), axis)
     return placed
-
-
-WELL = 1e-6
-"""Products of heads whose least eigenvalue is this share of the largest have a triangular factor to ten digits."""
-
-
-def triangles(columns: Array) -> Array:
-    """R of the QR of columns (images, heads, entries), from their products where these tell it."""
-    products = columns @ columns.swapaxes(1, 2)
-    values = np.linalg.eigvalsh(products)
-    if (values[:, 0] > WELL * values[:, -1]).all():
-        return np.asarray(np.linalg.cholesky(products)).swapaxes(1, 2)
-    return np.asarray(np.linalg.qr(padded(columns).swapaxes(1, 2), mode="r"))
-
-
-def padded(columns: Array) -> Array:
-    """Columns (images, heads, entries) with zeros behind them, so that there are as many entries as heads."""
-    short = columns.shape[1] - columns.shape[2]
-    return np.pad(columns, ((0, 0), (0, 0), (0, max(0, short))))
 
 
 def having(grid: Grid, queries: Whole) -> Array:

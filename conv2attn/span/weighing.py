@@ -145,7 +145,7 @@ def weighed(rows: Mapping[int, ExactRow], coefficients: Coefficients, target: in
 
 
 def candidates(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> Iterator[Dyadic]:
-    """Duals near y (rows * keys): as it is, less its part along the heads in float64, finer than that, and exactly.
+    """Duals near y (rows * keys): less its part along the heads in float64, as it is, and less that part more finely.
 
     Heads that are nearly dependent differ by less than float64 tells: exactly across those differences y would lose
     more than they are worth to a mixing of bounded norm.
@@ -157,7 +157,6 @@ def candidates(rows: Mapping[int, ExactRow], order: Sequence[int], y: Array) -> 
     yield in_integers(across, order)
     yield in_integers(y, order)
     yield refined(rows, order, attention, in_integers(y, order))
-    yield projected(rows, in_integers(across, order))[1]
 
 
 def in_integers(y: Array, order: Sequence[int]) -> Dyadic:
