@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 from conv2attn.report import Cell, Document, Notes, Table, counted, gathered
 from conv2attn.report.document_parts import Part
@@ -207,5 +207,5 @@ def side_by_side(report: "HeadsComparison") -> Document:
 
 def definitions() -> Document:
     """Every column with its formula and its source."""
-    rows: list[tuple[Any, ...]] = [(name, formula, source or "-") for name, (formula, source) in COLUMNS.items()]
-    return Document(("the columns of heads",), (Table(("column", "formula", "source"), tuple(rows)),))
+    lines = (f"{name}: {formula}{f' ({source})' if source else ''}" for name, (formula, source) in COLUMNS.items())
+    return Document(("the columns of heads",), (Notes(tuple(lines)),))

@@ -14,6 +14,7 @@ from torch import nn
 import conv2attn
 from conv2attn import plots
 from conv2attn.cli import main
+from conv2attn.span.facts_document import COLUMNS
 
 ROOT = Path(conv2attn.__file__).parent.parent
 
@@ -32,6 +33,16 @@ def call(*arguments):
     result = CliRunner().invoke(main, [*map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_every_definition_of_a_column_is_whole_at_any_width(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    told = call("heads", "--columns").stdout
+    assert max(map(len, told.splitlines())) <= width
+    for name, (formula, source) in COLUMNS.items():
+        assert " ".join(f"{name}: {formula}".split()) in " ".join(told.split())
+        assert source in " ".join(told.split())
 
 
 def test_the_answer_for_a_network_fits_a_screen(monkeypatch):
